@@ -1,0 +1,62 @@
+# make help lists the targets. Everything is made in .venv in this tree; nothing else is touched.
+
+PYTHON ?= python3
+# What pip is told besides, say PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu".
+PIP_ARGS ?=
+# What the command is told besides, say make train ARGS="--model cnn".
+ARGS ?=
+ORACLE ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMPS := $(VENV)/stamps
+comma := ,
+TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
+
+.DEFAULT_GOAL := help
+.PHONY: help train test lint bench gpu clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-6s %s\n", $$1, $$2}'
+
+train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn --device cpu")
+	@$(PY) examples/train_digits.py $(ARGS)
+
+test: $(STAMPS)/$(TEST_EXTRAS)  ## the test suite; ORACLE=1 also compares with torch
+	@$(PY) -m pytest $(ARGS)
+
+lint: $(STAMPS)/lint  ## style, types, layering
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(PY) -m mypy
+	@$(PY) tools/check_layers.py
+
+bench: $(STAMPS)/bench  ## side by side with torch eager and torch.compile (ARGS="--case chain-2^24")
+	@$(PY) -m bench $(ARGS)
+
+# The machine's own Python, so that its cupy is used; no install, no network.
+gpu:  ## everything that needs a GPU; writes bench/results/
+	@PYTHONPATH=. $(PYTHON) bench/gpu.py $(ARGS)
+
+clean:  ## remove .venv, caches and runs
+	rm -rf $(VENV) build dist runs *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# One stamp a set of extras: a second run installs nothing. `test-oracle` is `.[test,oracle]`.
+$(STAMPS)/%: pyproject.toml setup.py | $(PY)
+	@mkdir -p $(STAMPS)
+	@echo "installing lucid_gpu[$(subst -,$(comma),$*)] into $(VENV)"
+	@$(PY) -m pip install --disable-pip-version-check $(PIP_ARGS) -e '.[$(subst -,$(comma),$*)]' \
+	    > $(STAMPS)/$*.log 2>&1 \
+	  || { tail -n 3 $(STAMPS)/$*.log; \
+	       echo "make: pip could not install lucid_gpu[$(subst -,$(comma),$*)]; is a package index within reach? The whole log: $(STAMPS)/$*.log"; \
+	       exit 1; }
+	@touch $@
+
+$(PY):
+	@command -v $(PYTHON) > /dev/null \
+	  || { echo "make: there is no $(PYTHON); install Python 3.10 or newer, or say make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "make: $(PYTHON) is older than 3.10; say make PYTHON=/path/to/a/newer/python3"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); \
+	       echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }

@@ -1,0 +1,187 @@
+"""Hold the package to its layering: imports point downward, arrays are made in one folder.
+
+`BELOW` says which rooms each room of lucid_gpu may import, directly or through what those may. The
+other tables name the exceptions. Run it as ``python tools/check_layers.py``; it prints each breach
+with file and line and exits 1 when there is one.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "lucid_gpu"
+
+# A room is the first name after `lucid_gpu.`: a folder or a module. Its row lists what lies right
+# below it; what lies below that may be imported too. "*" may import everything.
+BELOW: dict[str, tuple[str, ...]] = {
+    "version": (),
+    "kernel_sources": (),
+    "dtype": (),
+    "devices": ("dtype", "device", "kernel_sources"),
+    "device": ("dtype",),
+    "tape": (),
+    "storage": (),
+    "fusion": ("devices", "device", "tape"),
+    "profiler": ("fusion",),
+    "tensor": ("tape", "fusion", "storage"),
+    "printing": ("tensor",),
+    "autograd": ("tensor",),
+    "ops": ("autograd",),
+    "explain": ("ops", "profiler"),
+    "random": ("ops",),
+    "serialization": ("ops",),
+    "linalg": ("ops",),
+    "special": ("ops",),
+    "sparse": ("ops",),
+    "nn": ("ops",),
+    "optim": ("ops", "nn"),
+    "utils": ("ops",),
+    "cuda": ("ops",),
+    "backends": ("ops",),
+    "testing": ("ops",),
+    "doctor": ("ops",),
+    "__init__": ("*",),
+}
+
+# Upward imports allowed inside a function, where they run late: (file, room imported).
+LATE: set[tuple[str, str]] = {
+    ("device.py", "devices"),  # is_available asks the room
+    ("tensor.py", "autograd"),  # thin methods that hand on
+    ("tensor.py", "ops"),
+    ("tensor.py", "printing"),
+}
+
+# Modules of array arithmetic, and the files and folders that may import them.
+ARRAYS = ("numpy", "cupy", "cupyx", "cupy_backends")
+ARRAYS_ALLOWED: tuple[str, ...] = (
+    "devices/",
+    "dtype.py",  # names types, computes nothing
+    "tensor.py",  # tells NumPy's arrays and scalars from others
+    "fusion/blocked.py",  # the executors
+    "fusion/special.py",
+    "fusion/threads.py",
+    "fusion/cuda_executor.py",
+    "fusion/host_executor.py",
+)
+
+# Files that may import cupy when they are imported; everywhere else that waits for a cuda device.
+CUPY_AT_IMPORT: tuple[str, ...] = ("devices/cupy_room.py",)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: the module it names, its line, and whether it runs late or never."""
+
+    module: str
+    line: int
+    late: bool
+    typing_only: bool
+
+
+def imports_of(tree: ast.Module, package: str) -> Iterator[Import]:
+    """Every import in a module; ``package`` resolves relative ones."""
+    pending: list[tuple[ast.AST, bool, bool]] = [(tree, False, False)]
+    while pending:
+        node, late, typing_only = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending += [(child, late, True) for child in node.body]
+            pending += [(child, late, typing_only) for child in node.orelse]
+            continue
+        late = late or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for module in _modules(node, package):
+            yield Import(module, node.lineno, late, typing_only)  # type: ignore[attr-defined]
+        pending += [(child, late, typing_only) for child in ast.iter_child_nodes(node)]
+
+
+def _modules(node: ast.AST, package: str) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    base = node.module or ""
+    if node.level:
+        parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+        base = ".".join([*parents, base]).rstrip(".")
+    if base == PACKAGE:  # `from lucid_gpu import dtype` imports a room
+        return [f"{PACKAGE}.{alias.name}" for alias in node.names]
+    return [base]
+
+
+def room_of(parts: tuple[str, ...]) -> str:
+    """The room of a module given by the names after the package."""
+    return parts[0] if parts else "__init__"
+
+
+def reachable(room: str) -> set[str]:
+    """Every room below one, itself included."""
+    found = {room}
+    pending = [room]
+    while pending:
+        for lower in BELOW.get(pending.pop(), ()):
+            if lower not in found:
+                found.add(lower)
+                pending.append(lower)
+    return found
+
+
+def breaches(root: Path) -> list[str]:
+    """One sentence for each import that breaks a rule under ``root``, the package's folder."""
+    found: list[str] = []
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        parts = path.relative_to(root).with_suffix("").parts
+        room = room_of(parts)
+        if room not in BELOW:
+            found.append(f"{name}:1: {room!r} has no row in BELOW of tools/check_layers.py")
+            continue
+        package = ".".join([PACKAGE, *parts[:-1]])
+        for one in imports_of(ast.parse(path.read_text("utf-8")), package):
+            problem = _problem(name, room, one)
+            if problem:
+                found.append(f"{name}:{one.line}: {problem}")
+    return found
+
+
+def _problem(name: str, room: str, one: Import) -> str | None:
+    if one.typing_only:  # never runs
+        return None
+    top, *rest = one.module.split(".")
+    if top in ARRAYS:
+        return _array_problem(name, one, top)
+    allowed = reachable(room)
+    if top != PACKAGE or "*" in allowed:
+        return None
+    target = room_of(tuple(rest))
+    if target in allowed or (one.late and (name, target) in LATE):
+        return None
+    if target == "__init__":
+        return "imports lucid_gpu itself; import from the module that defines the name"
+    when = " (inside a function: list it in LATE if it must be)" if one.late else ""
+    return f"{room} may not import {target}, which is not below it{when}"
+
+
+def _array_problem(name: str, one: Import, top: str) -> str | None:
+    if not name.startswith(ARRAYS_ALLOWED):
+        return f"imports {one.module}; only {', '.join(ARRAYS_ALLOWED)} may: ask the device's room"
+    if top != "numpy" and not one.late and name not in CUPY_AT_IMPORT:
+        return f"imports {one.module} when it is imported; import it inside the function"
+    return None
+
+
+def main() -> int:
+    """Print the breaches of the tree this script lies in."""
+    root = Path(__file__).resolve().parent.parent / PACKAGE
+    found = breaches(root)
+    for line in sorted(found):
+        print(f"{PACKAGE}/{line}", file=sys.stderr)
+    if found:
+        print(f"check_layers: {len(found)} imports break the layering", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
