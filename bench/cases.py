@@ -1,0 +1,226 @@
+"""What is measured. Each case is written once against the API that all peers share.
+
+A case's ``build(torch, device, compiled)`` gets the peer's module under the name ``torch``, makes
+its inputs from a seeded NumPy generator, and returns a step: a function of no arguments that does
+the work once and returns the tensors by which it is judged. ``compiled`` is `torch.compile` for the
+compiling peer and the identity for all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Step = Callable[[], tuple[Any, ...]]
+Compiled = Callable[[Callable[..., Any]], Callable[..., Any]]
+Build = Callable[[Any, str, Compiled], Step]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table.
+
+    Attributes
+    ----------
+    measure : str
+        ``"time"`` (seconds a step), ``"memory"`` (peak beyond the inputs, in arrays of the input's
+        size) or ``"import"`` (seconds beyond a bare interpreter).
+    build : callable, optional
+        See this module; an import has none.
+    at_most : float, optional
+        The target: a ratio to torch eager for times, an amount in the case's unit otherwise.
+    compiled_at_most : float, optional
+        A second target: a ratio to torch.compile.
+    compiles : bool
+        Whether torch.compile takes part.
+    check_steps : int
+        Steps after which results are compared with torch's.
+    tolerance : float
+        The largest difference allowed, relative to the largest value of torch's result.
+    array_bytes : int
+        Size of one input, for memory.
+    small : callable, optional
+        A small build of the same work that loads code before memory is measured.
+    """
+
+    name: str
+    title: str
+    measure: str = "time"
+    build: Build | None = None
+    at_most: float | None = None
+    compiled_at_most: float | None = None
+    compiles: bool = True
+    check_steps: int = 1
+    tolerance: float = 2e-5
+    array_bytes: int = 0
+    small: Build | None = None
+
+    @property
+    def unit(self) -> str:
+        """What a measured number counts."""
+        return "arrays" if self.measure == "memory" else "s"
+
+
+def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> np.ndarray:
+    """Seeded float32 normals."""
+    values = rng.standard_normal(shape, np.float32)
+    values *= np.float32(scale)
+    return values
+
+
+def chain(shape: tuple[int, ...], read_first: bool = False) -> Build:
+    """A gelu times r plus a gate, forward and backward to both inputs.
+
+    With ``read_first`` the forward value is read before `backward`, as by a script that prints
+    inside its model; otherwise all three results are read at the end.
+    """
+
+    def build(torch: Any, device: str, compiled: Compiled) -> Step:
+        rng = np.random.default_rng(0)
+        x, r, g = (torch.tensor(normal(rng, *shape), device=device) for _ in range(3))
+        x.requires_grad_()
+        r.requires_grad_()
+
+        def forward(x: Any, r: Any) -> Any:
+            gelu = 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
+            return gelu * r + torch.sigmoid(r) * x
+
+        forward = compiled(forward)
+
+        def step() -> tuple[Any, ...]:
+            out = forward(x, r)
+            if read_first:
+                out.detach().numpy()
+            out.backward(g)
+            results = out, x.grad, r.grad
+            x.grad = r.grad = None  # nothing outlives the results
+            return results
+
+        return step
+
+    return build
+
+
+def power(applies: int, size: int) -> Build:
+    """The custom Function ``x ** n`` with its ctx, applied in a row, then backward."""
+
+    def build(torch: Any, device: str, compiled: Compiled) -> Step:
+        class Power(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any, n: float) -> Any:
+                ctx.n = n
+                ctx.save_for_backward(x)
+                return x**n
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                (x,) = ctx.saved_tensors
+                return g * (ctx.n * x ** (ctx.n - 1)), None
+
+        rng = np.random.default_rng(0)
+        start = rng.uniform(0.5, 1.5, size).astype(np.float32)
+        x = torch.tensor(start, device=device).requires_grad_()
+        g = torch.tensor(normal(rng, size), device=device)
+
+        def step() -> tuple[Any, ...]:
+            y = x
+            for _ in range(applies):
+                y = Power.apply(y, 1.01)  # 1.01 ** 100 = 2.7: values keep their size
+            y.backward(g)
+            results = y, x.grad
+            x.grad = None
+            return results
+
+        return step
+
+    return build
+
+
+def mlp(widths: tuple[int, ...], batch: int) -> Build:
+    """A whole training step: forward, cross entropy, backward, Adam, zero_grad."""
+
+    def build(torch: Any, device: str, compiled: Compiled) -> Step:
+        nn = torch.nn
+        rng = np.random.default_rng(0)
+        layers: list[Any] = []
+        for fan_in, fan_out in zip(widths, widths[1:], strict=False):
+            layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+        model = nn.Sequential(*layers[:-1]).to(device)
+        with torch.no_grad():
+            for p in model.parameters():
+                values = normal(rng, *p.shape, scale=widths[0] ** -0.5)
+                p.copy_(torch.tensor(values, device=device))
+        images = torch.tensor(normal(rng, batch, widths[0]), device=device)
+        labels = torch.tensor(rng.integers(0, widths[-1], batch), device=device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        loss_of = compiled(lambda x, y: nn.functional.cross_entropy(model(x), y))
+
+        def step() -> tuple[Any, ...]:
+            loss = loss_of(images, labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss, *model.parameters()
+
+        return step
+
+    return build
+
+
+_LARGE = 1 << 24
+
+CASES: tuple[Case, ...] = (
+    Case(
+        "chain-2^24",
+        "chain, 2^24 elements, forward + backward",
+        build=chain((_LARGE,)),
+        at_most=0.06,
+        compiled_at_most=0.5,
+    ),
+    Case(
+        "chain-2^24-read",
+        "the same, forward value read before backward",
+        build=chain((_LARGE,), read_first=True),
+    ),
+    Case(
+        "chain-1024",
+        "chain, 1024 x 1024, forward + backward",
+        build=chain((1024, 1024)),
+        at_most=0.30,
+    ),
+    Case(
+        "chain-64",
+        "chain, 64 x 64, forward + backward",
+        build=chain((64, 64)),
+        at_most=0.70,
+    ),
+    Case(
+        "function",
+        "custom Function x**n, 100 applies of 256, with backward",
+        build=power(100, 256),
+        at_most=0.70,
+        compiles=False,
+        tolerance=1e-4,  # a hundred powers in a row
+    ),
+    Case(
+        "mlp",
+        "MLP 784-512-512-10, batch 128, Adam, a whole step",
+        build=mlp((784, 512, 512, 10), 128),
+        at_most=0.90,
+        check_steps=3,
+        tolerance=1e-3,
+    ),
+    Case(
+        "memory",
+        "peak memory of the 2^24 chain beyond its inputs",
+        measure="memory",
+        build=chain((_LARGE,)),
+        at_most=3.5,
+        array_bytes=4 * _LARGE,
+        small=chain((64, 64)),
+    ),
+    Case("import", "import in a fresh process beyond bare Python", measure="import", at_most=0.25),
+)

@@ -1,0 +1,94 @@
+"""Who is measured, and in what environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TREE = Path(__file__).resolve().parent.parent
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A module under PyTorch's API, and how it is run.
+
+    Attributes
+    ----------
+    compiled : bool
+        Whether the case's function goes through `torch.compile`.
+    env : dict
+        Environment variables of its process.
+    usual : bool
+        Whether it takes part when ``--peers`` is not given.
+    """
+
+    name: str
+    title: str
+    module: str
+    compiled: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    usual: bool = True
+
+
+PEERS: tuple[Peer, ...] = (
+    Peer("lucid_gpu", "lucid_gpu", "lucid_gpu"),
+    Peer("torch-eager", "torch eager", "torch"),
+    Peer("torch-compile", "torch.compile", "torch", compiled=True),
+    Peer(
+        "torch-hugepages",
+        "torch eager, huge pages",
+        "torch",
+        env={"THP_MEM_ALLOC_ENABLE": "1"},
+        usual=False,
+    ),
+)
+
+SUBJECT = "lucid_gpu"
+BASELINE = "torch-eager"
+COMPILED = "torch-compile"
+
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "LUCID_NUM_THREADS",
+)
+
+
+def environment(peer: Peer | None = None) -> dict[str, str]:
+    """The environment of a measured process: this one's, the tree importable, two threads."""
+    env = dict(os.environ)
+    env.update(dict.fromkeys(_THREAD_VARIABLES, str(THREADS)))
+    path = env.get("PYTHONPATH")
+    env["PYTHONPATH"] = f"{TREE}{os.pathsep}{path}" if path else str(TREE)
+    env.update(peer.env if peer else {})
+    return env
+
+
+def installed(module: str) -> bool:
+    """Whether a peer's module is there, without importing it."""
+    from importlib.util import find_spec
+
+    if str(TREE) not in sys.path:
+        sys.path.insert(0, str(TREE))
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None
+
+
+def named(table: tuple[Any, ...], names: list[str], what: str) -> tuple[Any, ...]:
+    """The entries of `PEERS` or `CASES` with these names, in the table's order.
+
+    Raises
+    ------
+    ValueError
+        For a name the table does not hold; the message lists those it does.
+    """
+    known = [entry.name for entry in table]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no {what} {name!r}; there are: {', '.join(known)}")
+    return tuple(entry for entry in table if entry.name in names)

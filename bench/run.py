@@ -1,0 +1,96 @@
+"""The command line: choose cases and peers, run, show, write."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from bench import report
+from bench.cases import CASES
+from bench.peers import PEERS, SUBJECT, installed, named
+from bench.rounds import run_case
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    flags = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    flags.add_argument("--case", action="append", metavar="NAME", help="one case; may be repeated")
+    flags.add_argument("--peers", metavar="A,B", help="peers, separated by commas")
+    flags.add_argument("--rounds", type=int, default=15, help="interleaved rounds (15)")
+    flags.add_argument("--json", type=Path, metavar="PATH", help="also write the figures there")
+    flags.add_argument("--name", help="name of the files in bench/results/")
+    flags.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
+    flags.add_argument("--list", action="store_true", help="list cases and peers")
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the flags say; 1 when a result is wrong (or, with ``--strict``, too slow)."""
+    flags = parser()
+    options = flags.parse_args(argv)
+    if options.list:
+        show_lists()
+        return 0
+    if options.rounds < 1:
+        flags.error("--rounds must be at least 1")
+    try:
+        cases = named(CASES, options.case or [c.name for c in CASES], "case")
+        usual = [p.name for p in PEERS if p.usual]
+        peers = named(PEERS, options.peers.split(",") if options.peers else usual, "peer")
+    except ValueError as error:
+        flags.error(str(error))
+    missing = {p.module for p in peers if not installed(p.module)}
+    for module in sorted(missing):
+        print(f"{module} is not installed; its peers are left out", file=sys.stderr)
+    peers = tuple(p for p in peers if p.module not in missing)
+    if not peers:
+        print("no peer is installed; make bench installs them", file=sys.stderr)
+        return 2
+    rows = []
+    for case in cases:
+        print(case.title)
+        rows.append(report.row(case, run_case(case, peers, options.rounds)))
+        print_row(rows[-1])
+    whole = not options.case and {p.name for p in peers} >= set(usual)
+    run = report.document(rows, options.rounds)
+    name = options.name or (f"cpu-{datetime.now(timezone.utc):%Y-%m-%d}" if whole else "partial")
+    written = report.write(run, report.RESULTS / name)
+    if options.json:
+        options.json.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+        written.append(options.json)
+    print("\n" + report.markdown(run))
+    print("written:", *written)
+    return exit_code(rows, options.strict)
+
+
+def exit_code(rows: Sequence[dict[str, object]], strict: bool) -> int:
+    """1 for a failure of lucid_gpu's; with ``strict`` for a missed target too."""
+    bad = {"failed", "missed"} if strict else {"failed"}
+    return int(any(entry["verdict"] in bad for entry in rows))
+
+
+def print_row(entry: dict[str, object]) -> None:
+    """One case's figures, a line a peer."""
+    peers = entry["peers"]
+    assert isinstance(peers, dict)
+    for name, figures in peers.items():
+        text = figures.get("failed") or report.cell(figures, str(entry["unit"]))
+        print(f"  {report.TITLES[name]:<24} {text}")
+    if SUBJECT in peers:
+        print(f"  {entry['verdict']}: {report.target(entry)}")
+
+
+def show_lists() -> None:
+    """Print the cases and the peers."""
+    for case in CASES:
+        print(f"case {case.name:<16} {case.title}")
+    for peer in PEERS:
+        print(f"peer {peer.name:<16} {peer.title}{'' if peer.usual else ' (when named)'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Every case does the same work on lucid_gpu as on torch; sizes are tiny."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from bench.cases import CASES, chain, mlp, power
+from bench.rounds import difference
+
+TINY = {
+    "chain": chain((5, 7)),
+    "chain, forward read first": chain((5, 7), read_first=True),
+    "power": power(10, 8),
+    "mlp": mlp((6, 5, 4, 3), 9),
+}
+
+
+def results(module, build, steps):
+    step = build(importlib.import_module(module), "cpu", lambda f: f)
+    for _ in range(steps):
+        found = step()
+    return [np.asarray(r.detach().numpy()) for r in found]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_like_torch(name):
+    pytest.importorskip("torch", reason="the oracle: make test ORACLE=1 installs torch")
+    wanted = results("torch", TINY[name], 3)
+    found = results("lucid_gpu", TINY[name], 3)
+    assert len(found) == len(wanted)
+    for f, w in zip(found, wanted, strict=True):
+        assert difference(f, w) < 2e-5
+
+
+def test_the_chain_is_what_it_says():
+    rng = np.random.default_rng(0)
+    x, r, g = (rng.standard_normal((5, 7), np.float32).astype(np.float64) for _ in range(3))
+    inner = np.tanh(0.79788456 * (x + 0.044715 * x**3))
+    s = 1 / (1 + np.exp(-r))
+    slope = 0.5 * (1 + inner) + 0.5 * x * (1 - inner**2) * 0.79788456 * (1 + 3 * 0.044715 * x**2)
+    wanted = (
+        0.5 * x * (1 + inner) * r + s * x,
+        g * (slope * r + s),
+        g * (0.5 * x * (1 + inner) + s * (1 - s) * x),
+    )
+    found = results("lucid_gpu", TINY["chain"], 1)
+    for f, w in zip(found, wanted, strict=True):
+        assert difference(f, w) < 1e-6
+
+
+def test_names_are_unique_and_targets_stand():
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names)
+    targets = {case.name: case.at_most for case in CASES if case.at_most is not None}
+    assert targets == {
+        "chain-2^24": 0.06,
+        "chain-1024": 0.30,
+        "chain-64": 0.70,
+        "function": 0.70,
+        "mlp": 0.90,
+        "memory": 3.5,
+        "import": 0.25,
+    }
