@@ -1,0 +1,151 @@
+"""Automatic differentiation on CuPy and NumPy arrays with PyTorch's contract.
+
+``import lucid_gpu`` is meant to stand where a training script says ``import torch``. CuPy is
+imported when a cuda device is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from lucid_gpu import autograd as autograd
+from lucid_gpu import dtypes as _dtypes
+from lucid_gpu.device import device as device
+from lucid_gpu.dtypes import as_dtype as _as_dtype
+from lucid_gpu.dtypes import (
+    bfloat16,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    int8,
+    int16,
+    int32,
+    int64,
+    promote_types,
+    set_default_dtype,
+    uint8,
+)
+from lucid_gpu.dtypes import bool as bool
+from lucid_gpu.dtypes import dtype as dtype
+from lucid_gpu.fusion.threads import get_num_threads, set_num_threads
+from lucid_gpu.ops import creation, elementwise, indexing, matmul as _matmul, reductions, shape
+from lucid_gpu.ops import transfer as _transfer
+from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from lucid_gpu.tensor import Size, Tensor
+from lucid_gpu.version import __version__
+
+half, float, double = float16, float32, float64
+short, int, long = int16, int32, int64
+cfloat, cdouble = complex64, complex128
+
+for _module in (creation, shape):
+    for _function in _module.FUNCTIONS:
+        globals()[_function.__name__] = _function
+for _module in (reductions, indexing, _matmul):
+    for _function in _module.METHODS:
+        globals()[_function.__name__] = _function
+globals().update(elementwise.FUNCTIONS)
+
+_LAZY = {
+    "cuda": "lucid_gpu.cuda",
+    "fusion": "lucid_gpu.fusion",
+    "nn": "lucid_gpu.nn",
+    "optim": "lucid_gpu.optim",
+    "profiler": "lucid_gpu.profiler",
+    "utils": "lucid_gpu.utils",
+    "testing": "lucid_gpu.testing",
+}
+_FROM = {
+    "explain": "lucid_gpu.fusion.explain",
+    "save": "lucid_gpu.serialization",
+    "load": "lucid_gpu.serialization",
+    "set_printoptions": "lucid_gpu.printing",
+    **dict.fromkeys(
+        (
+            "Generator",
+            "bernoulli",
+            "default_generator",
+            "get_rng_state",
+            "initial_seed",
+            "manual_seed",
+            "multinomial",
+            "normal",
+            "rand",
+            "rand_like",
+            "randint",
+            "randint_like",
+            "randn",
+            "randn_like",
+            "randperm",
+            "seed",
+            "set_rng_state",
+        ),
+        "lucid_gpu.ops.random",
+    ),
+    **dict.fromkeys(("relu", "selu", "celu"), "lucid_gpu.nn.functional"),
+    **dict.fromkeys(("softmax", "log_softmax"), "lucid_gpu.nn.functional"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(_LAZY[name])
+    if name in _FROM:
+        found = getattr(importlib.import_module(_FROM[name]), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module 'lucid_gpu' has no attribute {name!r}")
+
+
+def is_tensor(value: Any) -> Any:
+    """Whether a value is a `Tensor`."""
+    return isinstance(value, Tensor)
+
+
+def numel(input: Tensor) -> Any:
+    """Number of elements."""
+    return input.numel()
+
+
+def is_floating_point(input: Tensor) -> Any:
+    """Whether a tensor's type is a floating point type."""
+    return input.dtype.is_floating_point
+
+
+def result_type(a: Any, b: Any) -> _dtypes.dtype:
+    """The type an op of two tensors or numbers gives."""
+    tensors = [(x.dtype, x.ndim) for x in (a, b) if isinstance(x, Tensor)]
+    numbers = [_dtypes.scalar_type(x) for x in (a, b) if not isinstance(x, Tensor)]
+    return _dtypes.result_type(tensors, numbers)
+
+
+def allclose(
+    input: Tensor, other: Tensor, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: Any = False
+) -> Any:
+    """Whether all elements are within ``atol + rtol * |other|`` of each other."""
+    return isclose(input, other, rtol, atol, equal_nan).all().item()
+
+
+def isclose(
+    input: Tensor, other: Tensor, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: Any = False
+) -> Tensor:
+    """Elementwise: within ``atol + rtol * |other|``."""
+    near = (input - other).abs() <= atol + rtol * other.abs()
+    near = near.logical_or(input == other)
+    if equal_nan:
+        near = near.logical_or(input.isnan().logical_and(other.isnan()))
+    return near
+
+
+def equal(input: Tensor, other: Tensor) -> Any:
+    """Whether shape and all elements are equal."""
+    return input.shape == other.shape and (input == other).all().item()
+
+
+for _function in (allclose, isclose, equal):
+    setattr(Tensor, _function.__name__, _function)
+del _function, _module

@@ -1,0 +1,513 @@
+"""Custom functions: `Function` and the context object handed to its static methods.
+
+The context *is* the node of the backward graph. It holds what backward needs of tensors in
+`SavedTensor`s and everything else as attributes, and never an output strongly.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid_gpu.fusion import expression
+from lucid_gpu.ops.record import SavedTensor
+from lucid_gpu.tape.modes import no_grad, state
+from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Node
+from lucid_gpu.tensor import Tensor, _tensor
+
+__all__ = ["Function", "FunctionCtx", "once_differentiable"]
+
+
+class _SavedOutput:
+    """An output kept without holding it: its value, and a weak reference for its version."""
+
+    __slots__ = ("expr", "output", "reference", "version")
+
+    def __init__(self, tensor: Tensor, output: int) -> None:
+        self.reference = weakref.ref(tensor)
+        self.expr: Any = None
+        self.output = output
+        self.version = tensor._version
+
+    def settle(self) -> None:
+        """Take the value once forward is over, without its edge to the node (a cycle)."""
+        tensor = self.reference()
+        if tensor is not None:
+            self.expr = expression.without_grad(tensor._expr)
+            self.version = tensor._version
+
+    def unpack(self, node: FunctionCtx) -> Tensor:
+        alive = self.reference()
+        if alive is not None and alive._version != self.version:
+            SavedTensor.unpack(_as_saved(alive, self.version), node.name())
+        result = _tensor(self.expr)
+        if self.output not in node._constant_outputs:
+            result._attach(node, self.output)
+        return result
+
+
+def _as_saved(tensor: Tensor, version: int) -> SavedTensor:
+    saved = SavedTensor(tensor)
+    saved.version = version
+    return saved
+
+
+class FunctionCtx(Node):
+    """What `Function.forward` and `Function.backward` share for one call.
+
+    Attributes
+    ----------
+    needs_input_grad : tuple of bool
+        One an argument of forward, tensor or not.
+    saved_tensors : tuple of Tensor or None
+        What `save_for_backward` was given, in order.
+    """
+
+    __slots__ = (
+        "_constant_outputs",
+        "_dirty",
+        "_materialize",
+        "_metas",
+        "_parameters",
+        "_places",
+        "_saved",
+        "_to_save",
+        "needs_input_grad",
+    )
+    _function: type[Function]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._to_save: tuple[Any, ...] | None = None
+        self._saved: tuple[Any, ...] = ()
+        self._dirty: tuple[Tensor, ...] = ()
+        self._constant_outputs: Any = ()
+        self._materialize = True
+        self.needs_input_grad: tuple[bool, ...] = ()
+
+    # --- for forward --------------------------------------------------------------------------
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for backward; a second call replaces the first.
+
+        Raises
+        ------
+        TypeError
+            For anything but tensors and None, naming its position.
+        """
+        for i, tensor in enumerate(tensors):
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument {i} is of type "
+                    f"{type(tensor).__name__}; keep it as an attribute: ctx.name = value"
+                )
+        self._to_save = tensors
+
+    def mark_dirty(self, *inputs: Tensor) -> None:
+        """Say that forward changed these inputs in place."""
+        self._dirty = inputs
+
+    def mark_non_differentiable(self, *outputs: Tensor) -> None:
+        """Say that these outputs have no gradient."""
+        self._constant_outputs = outputs
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether undefined output gradients arrive as zeros (the default) or as None."""
+        self._materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        if self.released:
+            raise RuntimeError(SECOND_TIME)
+        if self._to_save is not None:  # still inside forward
+            return self._to_save
+        name = self.name
+        return tuple(
+            [
+                None if s is None
+                else s.unpack(name()) if type(s) is SavedTensor
+                else s.unpack(self)
+                for s in self._saved
+            ]
+        )
+
+    # --- for the engine -----------------------------------------------------------------------
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        if self._materialize:
+            for i, cotangent in enumerate(cotangents):
+                if cotangent is None:
+                    cotangents = list(cotangents)
+                    cotangents[i] = self._zeros(i)
+        results = self._function._backward()(self, *cotangents)
+        if not isinstance(results, tuple):
+            results = (results,)
+        return self._checked(results)
+
+    def _zeros(self, i: int) -> Any:
+        meta = self._metas[i]
+        if meta is None:
+            return None
+        d, shape, where = meta
+        return _tensor(expression.of_constant(0.0, d, shape, where))
+
+    def _checked(self, results: tuple[Any, ...]) -> Sequence[Any]:
+        """One gradient an input of forward, each fit for it."""
+        count = len(self.needs_input_grad)
+        if len(results) != count:
+            if len(results) < count or any(r is not None for r in results[count:]):
+                self._wrong_count(len(results), count)
+            results = results[:count]
+        chosen = []
+        for place, (_, shape, d, where) in zip(self._places, self._parameters, strict=True):
+            result = results[place]
+            if result is not None:
+                if not isinstance(result, Tensor):
+                    raise TypeError(
+                        f"{self.name()}: expected a Tensor or None as gradient {place}, got "
+                        f"{type(result).__name__}"
+                    )
+                program = result._expr.program
+                if program.shape != shape or program.dtype is not d or program.device != where:
+                    result = self._fitted(result, place, shape, d, where)
+            chosen.append(result)
+        if len(chosen) != count:
+            for place, result in enumerate(results):
+                if result is not None and place not in self._places:
+                    raise RuntimeError(
+                        f"function {self.name()} returned a gradient different from None at "
+                        f"position {place + 1}, but the corresponding forward input was not a "
+                        "Variable"
+                    )
+        return chosen
+
+    def _wrong_count(self, got: int, count: int) -> None:
+        function = self._function
+        names = ", ".join(function._parameter_names(count))
+        raise RuntimeError(
+            f"function {self.name()} returned an incorrect number of gradients (expected {count}, "
+            f"got {got}): {function.__name__}.backward must return one value per argument of "
+            f"forward ({names}). Return None for arguments without a gradient."
+        )
+
+    def _fitted(self, result: Tensor, place: int, shape: Any, d: Any, where: Any) -> Tensor:
+        if result.device != where:
+            raise RuntimeError(
+                f"Function {self.name()} returned an invalid gradient at index {place} - expected "
+                f"device {where} but got {result.device}"
+            )
+        if tuple(result.shape) != shape:
+            from lucid_gpu.ops.reductions import sum_to_shape
+
+            if not _can_sum(tuple(result.shape), shape):
+                raise RuntimeError(
+                    f"Function {self.name()} returned an invalid gradient at index {place} - got "
+                    f"{list(result.shape)} but expected shape compatible with {list(shape)}"
+                )
+            result = sum_to_shape(result, shape)
+        if result.dtype is not d:
+            result = result.to(d)
+        return result
+
+    def release(self) -> None:
+        if self._saved:
+            self.released = True
+            self._saved = ()
+
+
+def _can_sum(have: tuple[int, ...], want: tuple[int, ...]) -> bool:
+    if len(have) < len(want):
+        return False
+    return all(n in (1, m) for m, n in zip(have[::-1], want[::-1], strict=False))
+
+
+def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a backward that must not be differentiated: a second derivative raises."""
+
+    @functools.wraps(function)
+    def wrapped(ctx: Any, *cotangents: Any) -> Any:
+        recording = state.grad and any(
+            isinstance(c, Tensor) and c.requires_grad for c in (*cotangents, *_saved(ctx))
+        )
+        with no_grad():
+            results = function(ctx, *cotangents)
+        if not recording:
+            return results
+        many = results if isinstance(results, tuple) else (results,)
+        marked = tuple([_refusing(r, ctx) if isinstance(r, Tensor) else r for r in many])
+        return marked if isinstance(results, tuple) else marked[0]
+
+    return wrapped
+
+
+def _saved(ctx: FunctionCtx) -> Sequence[Any]:
+    return ctx.saved_tensors
+
+
+class _Refusing(Node):
+    """Raises when a gradient arrives."""
+
+    __slots__ = ()
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        raise RuntimeError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
+
+
+def _refusing(result: Tensor, ctx: FunctionCtx) -> Tensor:
+    marked = result.detach()
+    marked._storage = None
+    marked._attach(_Refusing(ctx.edges))
+    return marked
+
+
+class _FunctionMeta(type):
+    """Makes, for each Function, the class of its nodes: ``<Name>Backward``."""
+
+    _node: type[FunctionCtx]
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
+        super().__init__(name, bases, namespace)
+        cls._node = type(f"{name}Backward", (FunctionCtx,), {"_function": cls})
+        cls._plan: Any = None
+
+
+class Function(metaclass=_FunctionMeta):
+    """Base of functions with a gradient of their own.
+
+    Subclasses define static methods ``forward(ctx, *args)``, or ``forward(*args)`` with
+    ``setup_context(ctx, inputs, output)``, and ``backward(ctx, *grad_outputs)``; they are called
+    with ``MyFunction.apply(*args)``.
+
+    Examples
+    --------
+    >>> import lucid_gpu
+    >>> class Cube(lucid_gpu.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x ** 3
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         (x,) = ctx.saved_tensors
+    ...         return grad * 3 * x ** 2
+    >>> x = lucid_gpu.tensor(2.0, requires_grad=True)
+    >>> Cube.apply(x).backward()
+    >>> x.grad
+    tensor(12.)
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use "
+            "new-style autograd function with static forward method: call "
+            f"{type(self).__name__}.apply(...) on the class."
+        )
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs; tensor arithmetic here is not recorded."""
+        raise NotImplementedError(
+            "You must implement the forward function for custom autograd.Function."
+        )
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Save what backward needs, where ``forward`` takes no ctx."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """From one gradient an output, compute one an argument of forward."""
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom "
+            "autograd.Function to use it with backward mode AD."
+        )
+
+    vjp = backward
+
+    @classmethod
+    def _backward(cls) -> Callable[..., Any]:
+        plan: _Plan = cls._plan_of()
+        return plan.backward
+
+    @classmethod
+    def _plan_of(cls) -> _Plan:
+        plan: _Plan | None = cls.__dict__.get("_plan")
+        if plan is None:
+            plan = cls._plan = _Plan(cls)
+        return plan
+
+    @classmethod
+    def _parameter_names(cls, count: int) -> list[str]:
+        names = [p for p in cls._plan_of().names if p != "ctx"]
+        return (names + [f"argument {i}" for i in range(len(names), count)])[:count]
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run forward and record the call.
+
+        Returns
+        -------
+        Tensor or tuple
+            What forward returned; tensors carry this function as their ``grad_fn``.
+        """
+        plan: Any = cls.__dict__["_plan"]
+        if plan is None:
+            plan = cls._plan_of()
+        if kwargs or len(args) < plan.required:
+            args = plan.bind(args, kwargs)
+        ctx = cls._node()
+        recording = state.grad
+        ctx.needs_input_grad = needs = tuple(
+            [isinstance(a, Tensor) and a._expr.program.needs_grad for a in args]
+        )
+        state.grad = False
+        try:
+            if plan.separate:
+                output = cls.forward(*args)
+                cls.setup_context(ctx, args, output)
+            else:
+                output = cls.forward(ctx, *args)
+        finally:
+            state.grad = recording
+        return _finish(ctx, args, output, recording and True in needs)
+
+
+class _Plan:
+    """What is known of a Function's methods, found out once."""
+
+    __slots__ = ("backward", "defaults", "names", "required", "separate", "signature")
+
+    def __init__(self, function: type[Function]) -> None:
+        own_backward = function.backward is not Function.backward
+        own_vjp = function.vjp is not Function.vjp
+        if own_backward and own_vjp:
+            raise RuntimeError(
+                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You "
+                "should only implement one of them."
+            )
+        self.backward = function.vjp if own_vjp else function.backward
+        self.separate = function.setup_context is not Function.setup_context
+        if function.forward is Function.forward:
+            Function.forward()
+        self.signature = inspect.signature(function.forward)
+        parameters = list(self.signature.parameters.values())
+        if not self.separate:
+            parameters = parameters[1:]
+        self.names = [
+            p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        keyword_only = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        self.required = 0 if variadic and not self.names else len(self.names) + len(keyword_only)
+        self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Arguments by position, keywords and defaults included."""
+        lead = () if self.separate else (None,)
+        bound = self.signature.bind(*lead, *args, **kwargs)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError(
+                "apply() cannot pass keyword-only arguments to forward: "
+                + ", ".join(bound.kwargs)
+            )
+        return bound.args[len(lead) :]
+
+
+def _finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: bool) -> Any:
+    """Check what forward returned and tie it to the node."""
+    single = not isinstance(output, tuple)
+    outputs: list[Any] = [output] if single else list(output)
+    if not recording and not ctx._dirty:
+        ctx._to_save = None
+        fresh = [_fresh(o, args) for o in outputs]
+        return fresh[0] if single else tuple(fresh)
+    dirty = ctx._dirty
+    if dirty:
+        _check_dirty(ctx, args, outputs)
+    constant_outputs = ctx._constant_outputs
+    if recording:
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        ctx._places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        ctx.edges = tuple([a._edge() for a in tensors])
+        ctx._parameters = [
+            (None, p.shape, p.dtype, p.device) for p in [a._expr.program for a in tensors]
+        ]
+        ctx.outputs = len(outputs)
+        ctx._metas = [
+            (o._expr.program.dtype, o._expr.program.shape, o._expr.program.device)
+            if isinstance(o, Tensor)
+            else None
+            for o in outputs
+        ]
+    to_save, ctx._to_save = ctx._to_save, None
+    done: dict[int, Any] = {}
+    given = {id(o): i for i, o in enumerate(outputs) if isinstance(o, Tensor)}
+    results = []
+    marked = {id(t) for t in constant_outputs}
+    for i, o in enumerate(outputs):
+        if not isinstance(o, Tensor):
+            results.append(o)
+            continue
+        if id(o) in done:
+            results.append(done[id(o)])
+            continue
+        is_dirty = any(o is d for d in dirty)
+        result = o if is_dirty else _fresh(o, args)
+        if recording and id(o) not in marked and result.dtype.category >= 2:
+            if result._expr.program.needs_grad:
+                result.detach_()
+            result._attach(ctx, i)
+        done[id(o)] = result
+        results.append(result)
+    if recording:
+        ctx._constant_outputs = {given[m] for m in marked if m in given}
+        if to_save:
+            ctx._saved = tuple([_save(t, given, done) for t in to_save])
+    return results[0] if single else tuple(results)
+
+
+def _fresh(output: Any, args: tuple[Any, ...]) -> Any:
+    """An input returned as it is comes back as an alias."""
+    if isinstance(output, Tensor) and any(output is a for a in args):
+        return output.detach()
+    return output
+
+
+def _save(tensor: Any, given: dict[int, int], done: dict[int, Any]) -> Any:
+    if tensor is None:
+        return None
+    number = given.get(id(tensor))
+    if number is None:
+        return SavedTensor(tensor)
+    saved = _SavedOutput(done[id(tensor)], number)
+    saved.settle()
+    return saved
+
+
+def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any]) -> None:
+    for tensor in ctx._dirty:
+        if not any(tensor is a for a in args):
+            raise RuntimeError(
+                f"{ctx.name()}: mark_dirty was given a tensor that is not an input of forward; mark "
+                "the inputs that forward changed in place"
+            )
+        node = tensor._edge()[0] if tensor.requires_grad else None
+        if state.grad and isinstance(node, AccumulateGrad):
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation: "
+                f"{ctx.name()} marked it dirty"
+            )
+        if not any(tensor is o for o in outputs):
+            raise RuntimeError(
+                "Some elements marked as dirty during the forward method were not returned as "
+                "output. The inputs that are modified inplace must all be outputs of the Function."
+            )
+
+

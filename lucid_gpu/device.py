@@ -1,0 +1,84 @@
+"""Device names a user says: ``"cpu"``, ``"cuda"``, ``"cuda:1"``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["device"]
+
+_interned: dict[tuple[str, int | None], device] = {}
+
+
+class device:
+    """Where a tensor's bytes live.
+
+    Parameters
+    ----------
+    type : str or device
+        ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    index : int, optional
+        Which GPU.
+
+    Raises
+    ------
+    RuntimeError
+        For any other name.
+    """
+
+    __slots__ = ("index", "type")
+    type: str
+    index: int | None
+
+    def __new__(cls, type: Any = "cpu", index: int | None = None) -> device:
+        if isinstance(type, device):
+            return type
+        if isinstance(type, int) and not isinstance(type, bool):
+            type, index = "cuda", type
+        name, _, number = str(type).partition(":")
+        if number and index is not None:
+            raise RuntimeError(f"device string {type!r} already has an index; got index={index}")
+        if name not in ("cpu", "cuda") or (number and not number.isdigit()):
+            raise RuntimeError(
+                f"Expected one of cpu, cuda device type at start of device string: {type!r}"
+            )
+        if number:
+            index = int(number)
+        key = (name, index)
+        found = _interned.get(key)
+        if found is None:
+            found = _interned[key] = object.__new__(cls)
+            found.type, found.index = name, index
+        return found
+
+    def __repr__(self) -> str:
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type='{self.type}'{index})"
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (self.type, self.index)
+
+
+CPU = device("cpu")
+
+
+def resolve(value: Any) -> device:
+    """The device of a ``device=`` argument: None is the CPU, ``cuda`` is the current GPU."""
+    if value is None:
+        return CPU
+    wanted = device(value)
+    if wanted.type == "cuda":
+        from lucid_gpu.devices import room
+
+        room(wanted)  # raises, with the mend, where there is no GPU
+        if wanted.index is None:
+            wanted = device("cuda", room(wanted).current_index())
+    return wanted

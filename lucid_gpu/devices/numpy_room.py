@@ -1,0 +1,60 @@
+"""The CPU's room: NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices.pool import pool
+from lucid_gpu.dtypes import dtype
+
+
+class NumpyRoom:
+    """NumPy arrays, with large buffers recycled by a pool."""
+
+    type = "cpu"
+    xp = np
+
+    def current_index(self) -> int:
+        return 0
+
+    def device_of(self, array: Any) -> device:
+        return CPU
+
+    def empty(self, shape: Sequence[int], d: dtype, where: device) -> Any:
+        return pool.empty(shape, d.numpy)
+
+    def asarray(self, data: Any, d: dtype, where: device) -> Any:
+        return np.array(data, dtype=d.numpy, order="C")
+
+    def to_numpy(self, array: Any) -> Any:
+        return array
+
+    def from_numpy(self, array: Any, where: device) -> Any:
+        return array
+
+    def item(self, array: Any) -> Any:
+        return array.item()
+
+    def add_at(self, target: Any, index: Any, values: Any) -> None:
+        np.add.at(target, index, values)
+
+    def matmul(self, a: Any, b: Any, d: dtype) -> Any:
+        if d.compute is not d:
+            return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(d.numpy)
+        if a.ndim == b.ndim == 2:
+            return np.matmul(a, b, out=pool.empty((a.shape[0], b.shape[1]), d.numpy))
+        return np.matmul(a, b)
+
+    def check_index(self, index: Any, size: int, dim: int) -> None:
+        if index.size and (index.min() < -size or index.max() >= size):
+            bad = int(index[(index < -size) | (index >= size)].flat[0])
+            raise IndexError(
+                f"index {bad} is out of bounds for dimension {dim} with size {size}"
+            )
+
+    def synchronize(self) -> None:
+        pass

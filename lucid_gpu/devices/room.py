@@ -1,0 +1,53 @@
+"""What every room offers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype
+
+
+class Room(Protocol):
+    """One array library with its memory.
+
+    ``xp`` is the NumPy-like module. Arrays made by `empty` come from the room's pool and go back
+    to it when the last reference is gone.
+    """
+
+    type: str
+    xp: Any
+
+    def current_index(self) -> int: ...
+    def device_of(self, array: Any) -> device: ...
+    def empty(self, shape: Sequence[int], d: dtype, where: device) -> Any: ...
+    def asarray(self, data: Any, d: dtype, where: device) -> Any:
+        """A fresh row-major array of ``data`` (never sharing its memory)."""
+        ...
+
+    def to_numpy(self, array: Any) -> Any:
+        """A NumPy array with the same elements (a copy on a GPU, the array itself on the CPU)."""
+        ...
+
+    def from_numpy(self, array: Any, where: device) -> Any:
+        """An array of this room with a NumPy array's elements."""
+        ...
+
+    def item(self, array: Any) -> Any:
+        """The only element as a Python number."""
+        ...
+
+    def add_at(self, target: Any, index: Any, values: Any) -> None:
+        """``target[index] += values`` where repeated indices accumulate."""
+        ...
+
+    def matmul(self, a: Any, b: Any, d: dtype) -> Any:
+        """Matrix product in dtype ``d``, 16-bit floats accumulating in float32."""
+        ...
+
+    def check_index(self, index: Any, size: int, dim: int) -> None:
+        """Raise IndexError where an integer index array leaves ``[-size, size)``."""
+        ...
+
+    def synchronize(self) -> None: ...

@@ -1,0 +1,221 @@
+"""Element types and PyTorch's promotion rules, owned here because NumPy's differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+__all__ = ["dtype", "promote_types"]
+
+
+class dtype:
+    """An element type, such as ``lucid_gpu.float32``.
+
+    Attributes
+    ----------
+    name : str
+        PyTorch's name.
+    numpy : numpy.dtype
+        The storage type of both NumPy and CuPy buffers.
+    category : int
+        0 bool, 1 integer, 2 floating point, 3 complex.
+    compute : dtype
+        The type arithmetic is done in: float32 for the 16-bit floats, itself otherwise.
+    """
+
+    __slots__ = ("category", "compute", "itemsize", "name", "numpy")
+
+    def __init__(self, name: str, storage: Any, category: int) -> None:
+        self.name = name
+        self.numpy = np.dtype(storage)
+        self.itemsize = self.numpy.itemsize
+        self.category = category
+        self.compute = self
+
+    @property
+    def is_floating_point(self) -> bool:
+        return self.category == 2
+
+    @property
+    def is_complex(self) -> bool:
+        return self.category == 3
+
+    @property
+    def is_signed(self) -> bool:
+        return self.category >= 2 or self.name.startswith("int")
+
+    def __repr__(self) -> str:
+        return f"lucid_gpu.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _by_name, (self.name,)
+
+
+_Bool = type(True)  # the builtin, which this module shadows
+bool = dtype("bool", np.bool_, 0)
+uint8 = dtype("uint8", np.uint8, 1)
+int8 = dtype("int8", np.int8, 1)
+int16 = dtype("int16", np.int16, 1)
+int32 = dtype("int32", np.int32, 1)
+int64 = dtype("int64", np.int64, 1)
+float16 = dtype("float16", np.float16, 2)
+bfloat16 = dtype("bfloat16", ml_dtypes.bfloat16, 2)
+float32 = dtype("float32", np.float32, 2)
+float64 = dtype("float64", np.float64, 2)
+complex64 = dtype("complex64", np.complex64, 3)
+complex128 = dtype("complex128", np.complex128, 3)
+float16.compute = bfloat16.compute = float32
+
+ALL = (
+    bool,
+    uint8,
+    int8,
+    int16,
+    int32,
+    int64,
+    float16,
+    bfloat16,
+    float32,
+    float64,
+    complex64,
+    complex128,
+)
+ALIASES = {
+    "half": float16,
+    "float": float32,
+    "double": float64,
+    "short": int16,
+    "int": int32,
+    "long": int64,
+    "cfloat": complex64,
+    "cdouble": complex128,
+}
+BY_NAME = {d.name: d for d in ALL}
+_FROM_NUMPY: dict[Any, dtype] = {d.numpy: d for d in ALL}
+_PYTHON_TYPES: dict[type, dtype] = {}
+_default_float = float32
+
+
+def _by_name(name: str) -> dtype:
+    return BY_NAME[name]
+
+
+def from_numpy_dtype(storage: Any) -> dtype:
+    """The dtype of an array's elements.
+
+    Raises
+    ------
+    TypeError
+        For element types that have no tensor type (objects, strings, structures, uint16...).
+    """
+    found = _FROM_NUMPY.get(storage)
+    if found is None:
+        native = np.dtype(storage).newbyteorder("=")
+        found = _FROM_NUMPY.get(native)
+    if found is None:
+        raise TypeError(
+            f"can't convert an array of type {storage}; the supported types are: "
+            + ", ".join(BY_NAME)
+        )
+    return found
+
+
+def as_dtype(value: Any) -> dtype:
+    """Read what a user passed for ``dtype=``: a dtype, a Python type or NumPy's name of one."""
+    if type(value) is dtype:
+        return value
+    if value is float:
+        return _default_float
+    python = {int: int64, _Bool: bool, complex: complex64}.get(value)
+    if python is not None:
+        return python
+    try:
+        return from_numpy_dtype(np.dtype(value))
+    except TypeError:
+        raise TypeError(
+            f"dtype must be a lucid_gpu.dtype such as lucid_gpu.float32, got {value!r}"
+        ) from None
+
+
+def get_default_dtype() -> dtype:
+    """The floating point type of new tensors made from Python floats (float32 at first)."""
+    return _default_float
+
+
+def set_default_dtype(d: dtype) -> None:
+    """Set the type returned by `get_default_dtype`; a floating point type is required."""
+    global _default_float
+    if not as_dtype(d).is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {d}")
+    _default_float = d
+
+
+_RANK = {d: i for i, d in enumerate(ALL)}
+
+
+def promote_types(a: dtype, b: dtype) -> dtype:
+    """The smallest type both convert to, by PyTorch's table."""
+    if a is b:
+        return a
+    if _RANK[a] > _RANK[b]:
+        a, b = b, a
+    if b.category == 1 and a is uint8 and b is int8:
+        return int16
+    if a is float16 and b is bfloat16:
+        return float32
+    if b is complex64 and a is float64:
+        return complex128
+    return b
+
+
+def scalar_type(value: object) -> dtype:
+    """The weak type of a Python number."""
+    if isinstance(value, _Bool):
+        return bool
+    if isinstance(value, int):
+        return int64
+    if isinstance(value, float):
+        return _default_float
+    if isinstance(value, complex):
+        return complex128 if _default_float is float64 else complex64
+    raise TypeError(f"expected a number, got {type(value).__name__}")
+
+
+def result_type(tensors: list[tuple[dtype, int]], scalars: list[dtype]) -> dtype:
+    """Promote operands in PyTorch's three classes: dimensioned, 0-d, Python numbers.
+
+    A lower class only matters where its category (bool < integer < float < complex) is higher.
+
+    Parameters
+    ----------
+    tensors : list of (dtype, ndim)
+    scalars : list of dtype
+        Weak types of the Python numbers.
+    """
+    result: dtype | None = None
+    for group in (
+        [d for d, n in tensors if n > 0],
+        [d for d, n in tensors if n == 0],
+        scalars,
+    ):
+        if not group:
+            continue
+        merged = group[0]
+        for d in group[1:]:
+            merged = promote_types(merged, d)
+        if result is None:
+            result = merged
+        elif merged.category > result.category:
+            result = _raise_category(result, merged, weak=group is scalars)
+    assert result is not None
+    return result
+
+
+def _raise_category(result: dtype, other: dtype, weak: _Bool) -> dtype:
+    if not weak:
+        return promote_types(result, other) if result.category == 2 else other
+    if other.category == 3 and result.category == 2:  # float tensor with a complex number
+        return complex128 if result is float64 else complex64
+    return other

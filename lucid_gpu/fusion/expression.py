@@ -1,0 +1,388 @@
+"""Pending values: a program together with the arrays it reads.
+
+Every tensor's value is an `Expr`. A realised value is an expression whose program is one load and
+whose only leaf is the `Cell` holding the array. Expressions are immutable, so a reader never sees a
+value change: what changes a tensor gives the tensor another expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype, scalar_type
+from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.program import (
+    LIMIT,
+    MAX_LEAVES,
+    SCALARS_BEFORE_SLOT,
+    Assembly,
+    Instruction,
+    Program,
+    constant_value,
+    intern,
+    load_program,
+)
+from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
+
+
+class Cell:
+    """A leaf: an array, or the place where a gradient leaves a fused region, or both.
+
+    Attributes
+    ----------
+    array : numpy.ndarray, cupy.ndarray, number or None
+        The buffer; a Python number for a scalar argument; None where only a gradient passes.
+    node : Node or None
+        Where the gradient of this leaf goes.
+    borrowed : bool
+        Another tensor's value may lie in the same array.
+    stale : str or None
+        Set when the tensor that held this array was changed in place: what was saved for backward
+        is then refused, with this explanation.
+    """
+
+    __slots__ = ("__weakref__", "array", "borrowed", "node", "output", "stale")
+
+    def __init__(self, array: Any, node: Any = None, output: int = 0) -> None:
+        self.array = array
+        self.node = node
+        self.output = output  # which output of the node the leaf is
+        self.borrowed = False
+        self.stale: str | None = None
+
+
+class Expr:
+    """A program and its leaves.
+
+    ``made_by`` is the op and the operands it was applied to. It keeps no arrays alive that
+    ``leaves`` does not; it says which tensors lie inside the region, so that a hook on one of them
+    can be honoured. ``node`` is the region's autograd node, made when first asked for.
+    """
+
+    __slots__ = ("leaves", "made_by", "node", "program")
+
+    def __init__(
+        self, program: Program, leaves: tuple[Cell, ...], made_by: tuple[Any, ...] | None
+    ) -> None:
+        self.program = program
+        self.leaves = leaves
+        self.made_by = made_by
+        self.node: Any = None
+
+
+class TooLarge(Exception):
+    """An operand must be realised before the op can join its program."""
+
+
+def merge(
+    a: tuple[Cell, ...], b: tuple[Cell, ...]
+) -> tuple[tuple[Cell, ...], Any]:
+    """Join two operands' leaves.
+
+    Returns
+    -------
+    leaves, pattern
+        ``pattern`` says where ``b``'s leaves went: None for "to the same places", a number for a
+        single leaf, else a tuple.
+    """
+    if a is b or a == b:
+        return a, None
+    if len(b) == 1:
+        if b[0] in a:
+            return a, a.index(b[0])
+        return a + b, len(a)
+    pattern = []
+    leaves = a
+    for cell in b:
+        if cell in leaves:
+            pattern.append(leaves.index(cell))
+        else:
+            pattern.append(len(leaves))
+            leaves = (*leaves, cell)
+    return leaves, tuple(pattern)
+
+
+def expand_pattern(pattern: Any, count: int) -> Sequence[int]:
+    """A pattern of `merge` as leaf numbers."""
+    if pattern is None:
+        return range(count)
+    return (pattern,) if isinstance(pattern, int) else pattern
+
+
+def of_array(
+    array: Any, d: dtype, where: device, needs_grad: bool = False, node: Any = None, output: int = 0
+) -> Expr:
+    """The expression of a realised array."""
+    strides = None if array.flags.c_contiguous else array.strides
+    return Expr(
+        load_program(d, array.shape, strides, needs_grad, where),
+        (Cell(array, node, output),),
+        None,
+    )
+
+
+def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> Expr:
+    """A tensor full of one number, which takes no memory until something needs its bytes."""
+    one = Instruction("constant", (), d, (), False, constant_value(number))
+    if not shape:
+        return Expr(intern((one,), 0, where), (), None)
+    full = Instruction("identity", (0,), d, shape, False)
+    return Expr(intern((one, full), 0, where), (), None)
+
+
+# --- assembling an op ---------------------------------------------------------------------------
+
+
+class Slot(int):
+    """A scalar operand passed as the leaf of this number; ``weak`` is its Python number's type."""
+
+    weak: dtype
+
+    def __new__(cls, leaf: int, weak: dtype) -> Slot:
+        self = super().__new__(cls, leaf)
+        self.weak = weak
+        return self
+
+
+class Number:
+    """A Python number as an operand."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def emit(
+    assembly: Assembly,
+    op: Op,
+    operands: Sequence[Any],
+    grad: bool,
+    to: dtype | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> int:
+    """Append an op to a program, with the conversions its operands need.
+
+    Parameters
+    ----------
+    operands : sequence of int, Number or Slot
+        An instruction's number, a Python number, or a scalar passed as a leaf.
+    grad : bool
+        Whether the result may require grad.
+    to, shape
+        The type of a cast; the shape of an identity that broadcasts.
+    """
+    known = assembly.instructions
+    described = [_describe(known, o) for o in operands]
+    types, result = types_of(op, described)
+    if to is not None:
+        result = to
+    if shape is None:
+        shape = broadcast_shapes(
+            [known[o].shape for o in operands if type(o) is int], op.name
+        )
+    args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
+    needs = (
+        grad
+        and op.differentiable
+        and result.category >= 2
+        and any(assembly.instructions[a].needs_grad for a in args)
+    )
+    same = _simpler(assembly, op, args, result, shape, needs)
+    if same is not None:
+        return same
+    return assembly.append(Instruction(op.name, args, result, shape, needs))
+
+
+def _describe(known: list[Instruction], operand: Any) -> tuple[dtype, int, bool]:
+    if type(operand) is int:
+        return known[operand].dtype, len(known[operand].shape), False
+    if type(operand) is Slot:
+        return operand.weak, 0, True
+    return scalar_type(operand.value), 0, True
+
+
+def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
+    if type(operand) is int:
+        have = assembly.instructions[operand]
+        if have.dtype is wanted:
+            return operand
+        needs = grad and have.needs_grad and wanted.category >= 2
+        return assembly.append(Instruction("cast", (operand,), wanted, have.shape, needs))
+    if type(operand) is Slot:
+        return assembly.append(Instruction("scalar", (), wanted, (), False, int(operand)))
+    return assembly.append(
+        Instruction("constant", (), wanted, (), False, constant_value(operand.value))
+    )
+
+
+def _simpler(
+    assembly: Assembly,
+    op: Op,
+    args: tuple[int, ...],
+    result: dtype,
+    shape: tuple[int, ...],
+    needs: bool,
+) -> int | None:
+    """An operand that already equals the result: ``x * 1``, ``x / 1``, ``x ** 1``."""
+    name = op.name
+    if name == "mul" and _is_one(assembly, args[0]):
+        args = (args[1], args[0])
+    elif name not in ("mul", "div", "pow"):
+        return None
+    if not _is_one(assembly, args[1]):
+        return None
+    kept = assembly.instructions[args[0]]
+    if (kept.dtype, kept.shape, kept.needs_grad) == (result, shape, needs):
+        return args[0]
+    return None
+
+
+def _is_one(assembly: Assembly, index: int) -> bool:
+    """Is this the constant 1, possibly broadcast?"""
+    instruction = assembly.instructions[index]
+    while instruction.op == "identity":
+        instruction = assembly.instructions[instruction.args[0]]
+    return instruction.op == "constant" and bool(instruction.value[1] == 1)
+
+
+# --- building -----------------------------------------------------------------------------------
+
+
+def build(
+    op: Op,
+    operands: Sequence[Any],
+    grad: bool,
+    to: dtype | None = None,
+    shape: tuple[int, ...] | None = None,
+    limit: int = LIMIT,
+) -> Expr:
+    """Apply an op to expressions and Python numbers.
+
+    Raises
+    ------
+    TooLarge
+        Where the result would outgrow a program; realise an operand and try again.
+    """
+    first = next(o for o in operands if type(o) is Expr)
+    program: Program = first.program
+    leaves: tuple[Cell, ...] = first.leaves
+    key: list[Any] = [op, grad, to, shape]
+    marks: list[Any] = []
+    for place, operand in enumerate(operands):
+        if operand is first:
+            key.append(None)
+            marks.append((first.program, None))
+        elif type(operand) is Expr:
+            leaves, pattern = merge(leaves, operand.leaves)
+            key += (operand.program, pattern)
+            marks.append((operand.program, pattern))
+        else:
+            mark, leaves = _scalar_mark(program, op, place, operand, leaves)
+            key += mark
+            marks.append(mark)
+    found = program.next.get(tuple(key))
+    if found is None:
+        found = _derive(op, marks, len(leaves), grad, to, shape, limit)
+        if not found.shared:
+            program.next[tuple(key)] = found
+    return Expr(found, leaves, (op, *operands))
+
+
+def _scalar_mark(
+    program: Program, op: Op, place: int, value: Any, leaves: tuple[Cell, ...]
+) -> tuple[Any, tuple[Cell, ...]]:
+    """A number is part of the program, until there are too many different ones at one place."""
+    kind = type(value)
+    mark = ("number", repr(value), kind, value)
+    seen = program.scalars_seen
+    known = (op, place, mark[1], kind)
+    if known in seen:
+        return mark, leaves
+    count = seen.get((op, place), 0)
+    if count < SCALARS_BEFORE_SLOT:
+        seen[known] = 1
+        seen[(op, place)] = count + 1
+        return mark, leaves
+    return ("slot", len(leaves), kind, scalar_type(value)), (*leaves, Cell(value))
+
+
+def _derive(
+    op: Op,
+    marks: Sequence[Any],
+    leaf_count: int,
+    grad: bool,
+    to: dtype | None,
+    shape: tuple[int, ...] | None,
+    limit: int,
+) -> Program:
+    programs = [m[0] for m in marks if isinstance(m[0], Program)]
+    where = one_device(op.name, programs)
+    assembly = Assembly()
+    operands: list[Any] = []
+    for mark in marks:
+        if mark[0] == "number":
+            operands.append(Number(mark[3]))
+        elif mark[0] == "slot":
+            operands.append(Slot(mark[1], mark[3]))
+        else:
+            part, pattern = mark
+            operands.append(assembly.include(part, expand_pattern(pattern, part.leaves)))
+    root = emit(assembly, op, operands, grad, to, shape)
+    instructions = assembly.extract(root)
+    pending = any(not p.is_load for p in programs)
+    if pending and (len(instructions) > limit or leaf_count > MAX_LEAVES):
+        raise TooLarge
+    return intern(instructions, leaf_count, where, any(p.shared for p in programs))
+
+
+def one_device(name: str, programs: Sequence[Program]) -> device:
+    """The device all operands are on; a 0-d CPU operand may join any."""
+    where = programs[0].device
+    for program in programs[1:]:
+        if program.device != where:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, "
+                f"{where} and {program.device}! {name} got "
+                + " and ".join(f"{list(p.shape)} on {p.device}" for p in programs)
+                + "; move one with .to(...)"
+            )
+    return where
+
+
+def boundary(inner: Expr, node: Any, output: int = 0) -> Expr:
+    """The same value, whose gradient goes to ``node`` instead of through ``inner``."""
+    program = inner.program
+    found = program.next.get("boundary")
+    if found is None:
+        assembly = Assembly(program.instructions)
+        root = Instruction(
+            "boundary",
+            (len(program.instructions) - 1,),
+            program.dtype,
+            program.shape,
+            True,
+            program.leaves,
+        )
+        assembly.append(root)
+        found = intern(
+            assembly.instructions, program.leaves + 1, program.device, program.shared
+        )
+        program.next["boundary"] = found
+    return Expr(found, (*inner.leaves, Cell(None, node, output)), None)
+
+
+def without_grad(value: Expr) -> Expr:
+    """The same value as a constant for gradients (`Tensor.detach`)."""
+    program = value.program
+    if not program.needs_grad:
+        return value
+    if program.is_load:
+        root = program.root
+        plain = load_program(
+            root.dtype, root.shape, root.value[1], False, program.device, program.shared
+        )
+        return Expr(plain, (Cell(value.leaves[0].array),), None)
+    return build(TABLE["identity"], [value], False, shape=program.shape)

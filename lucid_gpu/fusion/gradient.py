@@ -1,0 +1,356 @@
+"""The gradient of a whole program, derived once and kept on it.
+
+Reverse accumulation over a program's instructions with the formulas of the op table, done on
+symbols: the result is again programs, so gradients are pending expressions like any other, fuse
+with their neighbours and can be differentiated again.
+
+Where an operand was broadcast, its cotangent must be summed before it goes on; such a sum is a
+`Step`, run in order, whose result becomes one more leaf of the programs that follow.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.expression import Number, emit, expand_pattern
+from lucid_gpu.fusion.optable import NONE, TABLE, ZERO
+from lucid_gpu.fusion.program import (
+    Assembly,
+    Instruction,
+    Program,
+    constant_value,
+    intern,
+    relocate,
+)
+
+
+class Part(NamedTuple):
+    """A program and which of the leaves at hand it reads, in its own order."""
+
+    program: Program
+    leaves: tuple[int, ...]
+
+
+class Step(NamedTuple):
+    """Sum the value of ``part`` to ``shape``; the result becomes the next leaf."""
+
+    part: Part
+    shape: tuple[int, ...]
+
+
+class Gradient(NamedTuple):
+    """How to get the cotangents of a program's leaves from that of its root.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    results : tuple of (int, Part)
+        Leaf number and the program of its cotangent, over the program's leaves, those of the
+        incoming cotangent, and the results of the steps.
+    reads : frozenset of int
+        The program's own leaves (and ``output_leaf``) whose values are needed.
+    """
+
+    steps: tuple[Step, ...]
+    results: tuple[tuple[int, Part], ...]
+    reads: frozenset[int]
+
+
+class Symbol:
+    """An instruction of a program being assembled, with the operators formulas are written in."""
+
+    __slots__ = ("grad", "index", "work")
+
+    def __init__(self, work: Assembly, index: int, grad: bool) -> None:
+        self.work = work
+        self.index = index
+        self.grad = grad
+
+    @property
+    def instruction(self) -> Instruction:
+        return self.work.instructions[self.index]
+
+    @property
+    def dtype(self) -> dtype:
+        return self.instruction.dtype
+
+    def apply(self, name: str, *operands: Any, to: dtype | None = None) -> Symbol:
+        indices = [o.index if isinstance(o, Symbol) else Number(o) for o in operands]
+        index = emit(self.work, TABLE[name], indices, self.grad, to)
+        return Symbol(self.work, index, self.grad)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in TABLE:
+            return lambda *others: self.apply(name, self, *others)
+        raise AttributeError(name)
+
+    def __neg__(self) -> Symbol:
+        return self.apply("neg", self)
+
+    def __add__(self, other: Any) -> Symbol:
+        return self.apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Symbol:
+        return self.apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Symbol:
+        return self.apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return self.apply("sub", other, self)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return self.apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Symbol:
+        return self.apply("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Symbol:
+        return self.apply("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Symbol:
+        return self.apply("div", other, self)
+
+    def __and__(self, other: Any) -> Symbol:
+        return self.apply("logical_and", self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return self.apply("eq", self, other)
+
+    def __hash__(self) -> int:
+        return hash((id(self.work), self.index))
+
+    def __lt__(self, other: Any) -> Symbol:
+        return self.apply("lt", self, other)
+
+    def __le__(self, other: Any) -> Symbol:
+        return self.apply("le", self, other)
+
+    def __gt__(self, other: Any) -> Symbol:
+        return self.apply("gt", self, other)
+
+    def __ge__(self, other: Any) -> Symbol:
+        return self.apply("ge", self, other)
+
+    def pick(self, a: Any, b: Any) -> Symbol:
+        """``a`` where this condition holds, else ``b``."""
+        return self.apply("where", self, a, b)
+
+    def cast(self, to: dtype) -> Symbol:
+        return self if self.dtype is to else self.apply("cast", self, to=to)
+
+    def number(self) -> Any:
+        """The Python number this symbol is, or None."""
+        instruction = self.instruction
+        return instruction.value[1] if instruction.op == "constant" else None
+
+
+def gradient_of(
+    program: Program,
+    cotangent: Program,
+    pattern: Any,
+    leaf_count: int,
+    grad: bool,
+    output_leaf: int | None = None,
+    wanted: frozenset[int] | None = None,
+) -> Gradient:
+    """Derive the gradient of ``program`` for a cotangent given as a program.
+
+    Parameters
+    ----------
+    pattern : pattern of `merge`
+        Where the cotangent's leaves stand among ``leaf_count`` leaves in all.
+    grad : bool
+        Whether the gradient is itself to be differentiated.
+    output_leaf : int, optional
+        A leaf that holds the realised value of ``program``: formulas then read it instead of
+        computing the output again.
+    wanted : frozenset of int, optional
+        The leaves whose cotangents are asked for (all that need one, by default).
+    """
+    return _Derivation(program, leaf_count, grad, output_leaf, wanted).run(cotangent, pattern)
+
+
+class _Derivation:
+    def __init__(
+        self,
+        program: Program,
+        leaf_count: int,
+        grad: bool,
+        output_leaf: int | None,
+        wanted: frozenset[int] | None,
+    ) -> None:
+        self.program = program
+        self.grad = grad
+        self.output_leaf = output_leaf
+        self.wanted = frozenset(gradient_leaves(program)) if wanted is None else wanted
+        self.work = Assembly()
+        self.index: list[int] = []
+        identity = range(program.leaves)
+        for instruction in program.instructions:
+            self.index.append(self.work.append(relocate(instruction, self.index, identity)))
+        if output_leaf is not None:
+            self.index[-1] = self.work.append(
+                program.root._replace(op="load", args=(), value=(output_leaf, None))
+            )
+        self.leaf_count = leaf_count
+        self.steps: list[Step] = []
+        self.cotangents: dict[int, Symbol] = {}  # by instruction of the program
+        self.results: dict[int, Symbol] = {}  # by leaf
+
+    def run(self, cotangent: Program, pattern: Any) -> Gradient:
+        leaf = expand_pattern(pattern, cotangent.leaves)
+        start = self.symbol(self.work.include(cotangent, leaf))
+        root = self.program.root
+        if start.dtype is not root.dtype:
+            start = start.cast(root.dtype)
+        instructions = self.program.instructions
+        reaches = self._reaches_wanted()
+        self.cotangents[len(instructions) - 1] = start
+        for i in range(len(instructions) - 1, -1, -1):
+            if reaches[i]:
+                g = self.cotangents.pop(i, None)
+                if g is not None:
+                    self._pull(instructions[i], i, g, reaches)
+        self._fill_with_zeros(reaches)
+        results = [(leaf, self.extract(s)) for leaf, s in sorted(self.results.items())]
+        parts = [s.part for s in self.steps] + [p for _, p in results]
+        reads = frozenset(
+            leaf
+            for part in parts
+            for place, leaf in enumerate(part.leaves)
+            if place in _loads(part.program)
+            and (leaf < self.program.leaves or leaf == self.output_leaf)
+        )
+        return Gradient(tuple(self.steps), tuple(results), reads)
+
+    def symbol(self, index: int) -> Symbol:
+        return Symbol(self.work, index, self.grad)
+
+    def extract(self, symbol: Symbol) -> Part:
+        instructions = self.work.extract(symbol.index)
+        used = sorted({leaf for ins in instructions if (leaf := any_leaf(ins)) is not None})
+        place = {leaf: i for i, leaf in enumerate(used)}
+        index = range(len(instructions))
+        compact = [relocate(ins, index, place) for ins in instructions]
+        program = intern(compact, len(used), self.program.device, self.program.shared)
+        return Part(program, tuple(used))
+
+    def _reaches_wanted(self) -> list[bool]:
+        """For each instruction: does a gradient have to go through it?"""
+        result: list[bool] = []
+        for ins in self.program.instructions:
+            leaf = _gradient_leaf(ins)
+            if not ins.needs_grad:
+                result.append(False)
+            elif leaf is not None:
+                result.append(leaf in self.wanted)
+            else:
+                result.append(any(result[a] for a in ins.args))
+        return result
+
+    def _pull(self, ins: Instruction, i: int, g: Symbol, reaches: list[bool]) -> None:
+        leaf = _gradient_leaf(ins)
+        if leaf is not None:
+            earlier = self.results.get(leaf)
+            self.results[leaf] = g if earlier is None else earlier + g
+            return
+        y = self.symbol(self.index[i])
+        operands = [self.symbol(self.index[a]) for a in ins.args]
+        for place, argument in enumerate(ins.args):
+            if not reaches[argument]:
+                continue
+            formula = TABLE[ins.op].vjp[place]
+            if formula is ZERO or formula is NONE:
+                continue
+            part = _conjugated(formula, ins.dtype.is_complex, g, y, operands)
+            self._accumulate(argument, part)
+
+    def _accumulate(self, argument: int, part: Symbol) -> None:
+        target = self.program.instructions[argument]
+        if part.dtype is not target.dtype:
+            part = part.cast(target.dtype)
+        if part.instruction.shape != target.shape:
+            part = self._sum_to(part, target.shape)
+        earlier = self.cotangents.get(argument)
+        self.cotangents[argument] = part if earlier is None else earlier + part
+
+    def _sum_to(self, part: Symbol, shape: tuple[int, ...]) -> Symbol:
+        """Broadcast the other way: a sum, whose result is a new leaf."""
+        if len(part.instruction.shape) <= len(shape) and part.instruction.shape != shape:
+            ones = [m for m, n in zip(part.instruction.shape[::-1], shape[::-1], strict=False)
+                    if m != n]
+            if all(m == 1 for m in ones):  # smaller than its operand: a constant spread out
+                return self.spread(part, shape)
+        step = Step(self.extract(part), shape)
+        self.steps.append(step)
+        needs = self.grad and part.instruction.needs_grad
+        load = Instruction("load", (), part.dtype, shape, needs, (self.leaf_count, None))
+        self.leaf_count += 1
+        return self.symbol(self.work.append(load))
+
+    def spread(self, part: Symbol, shape: tuple[int, ...]) -> Symbol:
+        index = emit(self.work, TABLE["identity"], [part.index], self.grad, shape=shape)
+        return self.symbol(index)
+
+    def _fill_with_zeros(self, reaches: list[bool]) -> None:
+        """Leaves reached only through ops of zero gradient get zeros, as in PyTorch."""
+        for i, ins in enumerate(self.program.instructions):
+            leaf = _gradient_leaf(ins)
+            if leaf is None or not reaches[i]:
+                continue
+            symbol = self.results.get(leaf)
+            if symbol is None:
+                zero = Instruction("constant", (), ins.dtype, (), False, constant_value(0.0))
+                symbol = self.symbol(self.work.append(zero))
+            if symbol.instruction.shape != ins.shape:
+                symbol = self.spread(symbol, ins.shape)
+            self.results[leaf] = symbol
+
+
+def _conjugated(formula: Any, is_complex: bool, g: Symbol, y: Symbol, operands: Any) -> Symbol:
+    """For a holomorphic op the cotangent is ``conj(f'(x)) * g``; formulas give ``f'(x) * g``."""
+    if not is_complex:
+        result: Symbol = formula(g, y, *operands)
+        return result
+    turned: Symbol = formula(g.apply("conj_physical", g), y, *operands)
+    return turned.apply("conj_physical", turned)
+
+
+def any_leaf(ins: Instruction) -> int | None:
+    """The leaf an instruction names, if any."""
+    if ins.op == "load":
+        number: int = ins.value[0]
+        return number
+    if ins.op in ("scalar", "boundary"):
+        leaf: int = ins.value
+        return leaf
+    return None
+
+
+def _gradient_leaf(ins: Instruction) -> int | None:
+    return None if ins.op == "scalar" else any_leaf(ins)
+
+
+def _loads(program: Program) -> frozenset[int]:
+    """Leaves whose values are read (a boundary's leaf only receives a gradient)."""
+    return frozenset(
+        any_leaf(ins) for ins in program.instructions if ins.op in ("load", "scalar")
+    )  # type: ignore[return-value]
+
+
+def gradient_leaves(program: Program) -> list[int]:
+    """Leaves through which a gradient leaves the program, in order."""
+    open_at = {len(program.instructions) - 1}
+    found = set()
+    for i in range(len(program.instructions) - 1, -1, -1):
+        ins = program.instructions[i]
+        if i not in open_at or not ins.needs_grad:
+            continue
+        leaf = _gradient_leaf(ins)
+        if leaf is None:
+            open_at.update(ins.args)
+        else:
+            found.add(leaf)
+    return sorted(found)

@@ -1,0 +1,218 @@
+"""The op table: every elementwise op is one row.
+
+A row says how NumPy computes the op, how CUDA C computes it, and its gradient as expressions in
+the same ops. Nothing else in the package lists ops: tensor methods, functions, gradients, kernels
+and the tests that compare them with an independent implementation are all made from this table.
+
+Templates
+---------
+``numpy`` writes into ``{out}`` and may use it as scratch from its first statement on, unless
+``reads_late`` says that operands are still read after that first write. ``cuda`` is an expression
+of the compute type ``T``. Gradients are one lambda an operand, ``(g, y, *operands) -> cotangent``,
+written with operators and methods of `lucid_gpu.fusion.gradient.Symbol`; the formula that needs
+only the output ``y`` is preferred. Complex operands need no formula of their own: the derivation
+conjugates around the formula (all rows but ``abs`` are holomorphic or real). ``ZERO`` is a gradient that is zero everywhere, ``NONE`` means that the
+op has no derivative, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Formula = Callable[..., Any]
+
+
+class _NoFormula:
+    """A marker for operands without a gradient formula."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+ZERO = _NoFormula("ZERO")
+NONE = _NoFormula("NONE")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Op:
+    """One row of the table.
+
+    ``rule`` decides dtypes (see `lucid_gpu.fusion.typing_rules`): ``same`` promotes the operands
+    and keeps their type, ``float`` also turns integers into floats, ``compare`` and ``test`` give
+    bool, ``logical`` reads operands as bool, ``bitwise`` takes integers and bools, ``select`` is
+    `where`, ``cast`` is told its type.
+    """
+
+    name: str
+    rule: str
+    numpy: str
+    cuda: str
+    vjp: tuple[Any, ...]
+    reads_late: bool = False
+    domain: str = "all"  # what random test inputs must look like: all, positive, unit, above_one
+
+    @property
+    def arity(self) -> int:
+        return len(self.vjp)
+
+    @property
+    def differentiable(self) -> bool:
+        return any(f is not NONE for f in self.vjp)
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+
+TABLE: dict[str, Op] = {}
+
+
+def _row(*args: Any, **kwargs: Any) -> None:
+    op = Op(*args, **kwargs)
+    TABLE[op.name] = op
+
+
+_LN2, _LN10 = math.log(2.0), math.log(10.0)
+_TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
+
+
+def _pow_base(g: Any, y: Any, a: Any, b: Any) -> Any:
+    return (b == 0).pick(0.0, g * (b * a.pow(b - 1)))
+
+
+def _pow_exponent(g: Any, y: Any, a: Any, b: Any) -> Any:
+    return ((a == 0) & (b >= 0)).pick(0.0, g * (y * a.log()))
+
+
+def _larger_share(g: Any, a: Any, b: Any) -> Any:
+    """The part of ``g`` that goes to ``a`` where ``a`` wins; ties are halved, as in PyTorch."""
+    return (a == b).pick(g * 0.5, (a > b).pick(g, 0.0))
+
+
+# fmt: off
+# name, dtype rule, NumPy, CUDA C, gradient for each operand
+# --- one operand -------------------------------------------------------------------------------
+_row("neg", "same", "np.negative({0}, {out})", "-{0}", (lambda g, y, x: -g,))
+_row("abs", "abs", "np.absolute({0}, {out})", "lucid_abs({0})", (lambda g, y, x: g * x.sgn(),))
+_row("sign", "same", "np.sign({0}, {out})", "lucid_sign({0})", (ZERO,))
+_row("sgn", "same", "np.sign({0}, {out})", "lucid_sign({0})", (ZERO,))
+_row("conj_physical", "same", "np.conjugate({0}, {out})", "lucid_conj({0})",
+     (lambda g, y, x: g.conj_physical(),))
+_row("exp", "float", "np.exp({0}, {out})", "exp({0})", (lambda g, y, x: g * y,))
+_row("exp2", "float", "np.exp2({0}, {out})", "exp2({0})", (lambda g, y, x: g * (y * _LN2),))
+_row("expm1", "float", "np.expm1({0}, {out})", "expm1({0})", (lambda g, y, x: g * (y + 1),))
+_row("log", "float", "np.log({0}, {out})", "log({0})", (lambda g, y, x: g / x,),
+     domain="positive")
+_row("log2", "float", "np.log2({0}, {out})", "log2({0})", (lambda g, y, x: g / (x * _LN2),),
+     domain="positive")
+_row("log10", "float", "np.log10({0}, {out})", "log10({0})", (lambda g, y, x: g / (x * _LN10),),
+     domain="positive")
+_row("log1p", "float", "np.log1p({0}, {out})", "log1p({0})", (lambda g, y, x: g / (x + 1),),
+     domain="positive")
+_row("sqrt", "float", "np.sqrt({0}, {out})", "sqrt({0})", (lambda g, y, x: g / (y * 2),),
+     domain="positive")
+_row("rsqrt", "float", "np.sqrt({0}, {out}); np.reciprocal({out}, {out})", "lucid_rsqrt({0})",
+     (lambda g, y, x: g * (y * y * y * -0.5),), domain="positive")
+_row("reciprocal", "float", "np.reciprocal({0}, {out})", "(T)1 / {0}",
+     (lambda g, y, x: -g * (y * y),), domain="positive")
+_row("square", "same", "np.square({0}, {out})", "{0} * {0}", (lambda g, y, x: g * (x * 2),))
+_row("sin", "float", "np.sin({0}, {out})", "sin({0})", (lambda g, y, x: g * x.cos(),))
+_row("cos", "float", "np.cos({0}, {out})", "cos({0})", (lambda g, y, x: -g * x.sin(),))
+_row("tan", "float", "np.tan({0}, {out})", "tan({0})", (lambda g, y, x: g * (y * y + 1),),
+     domain="unit")
+_row("asin", "float", "np.arcsin({0}, {out})", "asin({0})",
+     (lambda g, y, x: g * (1 - x * x).rsqrt(),), domain="unit")
+_row("acos", "float", "np.arccos({0}, {out})", "acos({0})",
+     (lambda g, y, x: -g * (1 - x * x).rsqrt(),), domain="unit")
+_row("atan", "float", "np.arctan({0}, {out})", "atan({0})", (lambda g, y, x: g / (x * x + 1),))
+_row("sinh", "float", "np.sinh({0}, {out})", "sinh({0})", (lambda g, y, x: g * x.cosh(),))
+_row("cosh", "float", "np.cosh({0}, {out})", "cosh({0})", (lambda g, y, x: g * x.sinh(),))
+_row("tanh", "float", "np.tanh({0}, {out})", "tanh({0})", (lambda g, y, x: g * (1 - y * y),))
+_row("asinh", "float", "np.arcsinh({0}, {out})", "asinh({0})",
+     (lambda g, y, x: g * (x * x + 1).rsqrt(),))
+_row("acosh", "float", "np.arccosh({0}, {out})", "acosh({0})",
+     (lambda g, y, x: g * (x * x - 1).rsqrt(),), domain="above_one")
+_row("atanh", "float", "np.arctanh({0}, {out})", "atanh({0})",
+     (lambda g, y, x: g / (1 - x * x),), domain="unit")
+_row("sigmoid", "float",
+     "np.negative({0}, {out}); np.exp({out}, {out}); np.add({out}, one, {out}); "
+     "np.reciprocal({out}, {out})",
+     "(T)1 / ((T)1 + exp(-{0}))", (lambda g, y, x: g * (y * (1 - y)),))
+_row("erf", "float", "special.erf({0}, {out})", "erf({0})",
+     (lambda g, y, x: g * ((-(x * x)).exp() * _TWO_OVER_SQRT_PI),), reads_late=True)
+_row("erfc", "float", "special.erfc({0}, {out})", "erfc({0})",
+     (lambda g, y, x: g * ((-(x * x)).exp() * -_TWO_OVER_SQRT_PI),), reads_late=True)
+_row("floor", "same", "np.floor({0}, {out})", "lucid_floor({0})", (ZERO,))
+_row("ceil", "same", "np.ceil({0}, {out})", "lucid_ceil({0})", (ZERO,))
+_row("round", "same", "np.rint({0}, {out})", "lucid_rint({0})", (ZERO,))
+_row("trunc", "same", "np.trunc({0}, {out})", "lucid_trunc({0})", (ZERO,))
+_row("relu", "same", "np.maximum({0}, zero, out={out})", "lucid_maximum({0}, (T)0)",
+     (lambda g, y, x: (y > 0).pick(g, 0.0),))
+_row("isnan", "test", "np.isnan({0}, {out})", "lucid_isnan({0})", (NONE,))
+_row("isinf", "test", "np.isinf({0}, {out})", "lucid_isinf({0})", (NONE,))
+_row("isfinite", "test", "np.isfinite({0}, {out})", "lucid_isfinite({0})", (NONE,))
+_row("logical_not", "logical", "np.logical_not({0}, {out})", "!{0}", (NONE,))
+_row("bitwise_not", "bitwise", "np.invert({0}, {out})", "lucid_invert({0})", (NONE,))
+# --- two operands ------------------------------------------------------------------------------
+_row("add", "same", "np.add({0}, {1}, {out})", "{0} + {1}",
+     (lambda g, y, a, b: g, lambda g, y, a, b: g))
+_row("sub", "same", "np.subtract({0}, {1}, {out})", "{0} - {1}",
+     (lambda g, y, a, b: g, lambda g, y, a, b: -g))
+_row("mul", "same", "np.multiply({0}, {1}, {out})", "{0} * {1}",
+     (lambda g, y, a, b: g * b, lambda g, y, a, b: g * a))
+_row("div", "float", "np.divide({0}, {1}, {out})", "{0} / {1}",
+     (lambda g, y, a, b: g / b, lambda g, y, a, b: -g * (y / b)),
+     domain="positive")
+_row("floor_divide", "same", "np.floor_divide({0}, {1}, {out})", "lucid_floor_divide({0}, {1})",
+     (NONE, NONE), domain="positive")
+_row("remainder", "same", "np.remainder({0}, {1}, {out})", "lucid_remainder({0}, {1})",
+     (lambda g, y, a, b: g, lambda g, y, a, b: -g * a.floor_divide(b)), domain="positive")
+_row("fmod", "same", "np.fmod({0}, {1}, {out})", "lucid_fmod({0}, {1})",
+     (lambda g, y, a, b: g, lambda g, y, a, b: -g * (a / b).trunc()), domain="positive")
+_row("pow", "same", "np.power({0}, {1}, {out})", "lucid_pow({0}, {1})",
+     (_pow_base, _pow_exponent), domain="positive")
+_row("maximum", "same", "np.maximum({0}, {1}, out={out})", "lucid_maximum({0}, {1})",
+     (lambda g, y, a, b: _larger_share(g, a, b), lambda g, y, a, b: _larger_share(g, b, a)))
+_row("minimum", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1})",
+     (lambda g, y, a, b: _larger_share(g, b, a), lambda g, y, a, b: _larger_share(g, a, b)))
+_row("clamp_min", "same", "np.maximum({0}, {1}, out={out})", "lucid_maximum({0}, {1})",
+     (lambda g, y, x, low: (x >= low).pick(g, 0.0), lambda g, y, x, low: (x < low).pick(g, 0.0)))
+_row("clamp_max", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1})",
+     (lambda g, y, x, top: (x <= top).pick(g, 0.0), lambda g, y, x, top: (x > top).pick(g, 0.0)))
+_row("atan2", "float", "np.arctan2({0}, {1}, {out})", "atan2({0}, {1})",
+     (lambda g, y, a, b: g * (b / (a * a + b * b)), lambda g, y, a, b: -g * (a / (a * a + b * b))),
+     domain="positive")
+_row("hypot", "same", "np.hypot({0}, {1}, {out})", "hypot({0}, {1})",
+     (lambda g, y, a, b: g * (a / y), lambda g, y, a, b: g * (b / y)), domain="positive")
+_row("logaddexp", "same", "np.logaddexp({0}, {1}, {out})", "lucid_logaddexp({0}, {1})",
+     (lambda g, y, a, b: g * (a - y).exp(), lambda g, y, a, b: g * (b - y).exp()))
+_row("copysign", "float", "np.copysign({0}, {1}, {out})", "copysign({0}, {1})",
+     (lambda g, y, a, b: (a == 0).pick(0.0, g * (y / a)), ZERO), domain="positive")
+_row("eq", "compare", "np.equal({0}, {1}, {out})", "{0} == {1}", (NONE, NONE))
+_row("ne", "compare", "np.not_equal({0}, {1}, {out})", "{0} != {1}", (NONE, NONE))
+_row("lt", "compare", "np.less({0}, {1}, {out})", "{0} < {1}", (NONE, NONE))
+_row("le", "compare", "np.less_equal({0}, {1}, {out})", "{0} <= {1}", (NONE, NONE))
+_row("gt", "compare", "np.greater({0}, {1}, {out})", "{0} > {1}", (NONE, NONE))
+_row("ge", "compare", "np.greater_equal({0}, {1}, {out})", "{0} >= {1}", (NONE, NONE))
+_row("logical_and", "logical", "np.logical_and({0}, {1}, {out})", "{0} && {1}", (NONE, NONE))
+_row("logical_or", "logical", "np.logical_or({0}, {1}, {out})", "{0} || {1}", (NONE, NONE))
+_row("logical_xor", "logical", "np.logical_xor({0}, {1}, {out})", "{0} != {1}", (NONE, NONE))
+_row("bitwise_and", "bitwise", "np.bitwise_and({0}, {1}, {out})", "{0} & {1}", (NONE, NONE))
+_row("bitwise_or", "bitwise", "np.bitwise_or({0}, {1}, {out})", "{0} | {1}", (NONE, NONE))
+_row("bitwise_xor", "bitwise", "np.bitwise_xor({0}, {1}, {out})", "{0} ^ {1}", (NONE, NONE))
+_row("bitwise_left_shift", "bitwise", "np.left_shift({0}, {1}, {out})", "{0} << {1}", (NONE, NONE))
+_row("bitwise_right_shift", "bitwise", "np.right_shift({0}, {1}, {out})", "{0} >> {1}",
+     (NONE, NONE))
+# --- three operands, and the ones with a type of their own --------------------------------------
+_row("where", "select", "special.where({0}, {1}, {2}, {out})", "{0} ? {1} : {2}",
+     (NONE, lambda g, y, c, a, b: c.pick(g, 0.0), lambda g, y, c, a, b: c.pick(0.0, g)),
+     reads_late=True)
+_row("cast", "cast", "special.cast({0}, {out})", "lucid_cast<T>({0})",
+     (lambda g, y, x: g.cast(x.dtype),))
+_row("identity", "identity", "np.copyto({out}, {0})", "{0}", (lambda g, y, x: g,))
+# fmt: on

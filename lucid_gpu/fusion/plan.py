@@ -1,0 +1,242 @@
+"""Plans: what one kernel does, as both executors read it.
+
+A plan is made once for a set of programs that are realised together. It is canonical: gradient
+marks are gone, equal values are computed once, 16-bit floats are widened when loaded, numbers are
+separate from the structure, so that kernels are shared by all expressions of one shape of work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.expression import expand_pattern
+from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value
+
+Shape = tuple[int, ...]
+
+
+class Load(NamedTuple):
+    """An array the kernel reads. ``strides`` are in bytes, None for row-major."""
+
+    leaf: int
+    dtype: dtype
+    shape: Shape
+    strides: tuple[int, ...] | None
+
+
+class Store(NamedTuple):
+    """An array the kernel writes: the value of instruction ``index``, converted to ``dtype``."""
+
+    index: int
+    dtype: dtype
+    shape: Shape
+
+
+class Reduction(NamedTuple):
+    """The stores are sums of their values over ``axes``."""
+
+    axes: tuple[int, ...]
+
+
+class Plan:
+    """One kernel.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The iteration space: the shape of every stored value before a reduction.
+    instructions : tuple of Instruction
+        ``load`` (``value`` indexes ``loads``), ``scalar`` (``value`` indexes ``scalars``),
+        ``constant`` (``value`` indexes ``constants``), ``narrow`` (to the 16-bit float ``value``
+        and back), ``cast`` to the instruction's dtype, or a row of the op table. The shape of an
+        instruction may be smaller than the plan's: it broadcasts.
+    loads, stores : tuples of Load and Store
+    scalars : tuple of (leaf, dtype)
+        Python numbers passed at each launch.
+    constants : tuple of (number, dtype)
+        Python numbers of this plan; not part of ``key``.
+    key : hashable
+        The structure, by which generated code is shared: everything but the constants.
+    """
+
+    def __init__(
+        self, programs: Sequence[Program], patterns: Sequence[Any], axes: tuple[int, ...] | None
+    ) -> None:
+        self.device: device = programs[0].device
+        self.shape: Shape = programs[0].shape
+        builder = _Builder()
+        roots = [
+            builder.include(p, expand_pattern(pattern, p.leaves))
+            for p, pattern in zip(programs, patterns, strict=True)
+        ]
+        self.instructions, roots = _live(builder.work.instructions, roots)
+        self.loads = tuple(builder.loads)
+        self.scalars = tuple(builder.scalars)
+        self.constants = tuple(builder.constants)
+        self._drop_unused()
+        self.reduction = None if axes is None else Reduction(axes)
+        out_shape = self.shape
+        if axes is not None:
+            out_shape = tuple([1 if i in axes else n for i, n in enumerate(self.shape)])
+        self.stores = tuple(
+            [Store(r, p.dtype, out_shape) for r, p in zip(roots, programs, strict=True)]
+        )
+        self.key = (
+            self.device.type,
+            self.shape,
+            self.instructions,
+            tuple([load[1:] for load in self.loads]),
+            tuple([d for _, d in self.scalars]),
+            tuple([d for _, d in self.constants]),
+            self.stores,
+            self.reduction,
+        )
+        self.executable: Any = None
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """Names of the ops computed, in order."""
+        quiet = ("load", "scalar", "constant", "narrow", "identity")
+        return tuple([i.op for i in self.instructions if i.op not in quiet])
+
+    @property
+    def name(self) -> str:
+        """A name a profiler shows usefully."""
+        names = [op for op in self.ops if op != "cast"]
+        kept = names if len(names) <= 6 else [*names[:5], f"and{len(names) - 5}"]
+        tail = "" if self.reduction is None else "_sum"
+        return "lucid_" + "_".join(kept or ["copy"]) + tail
+
+    @property
+    def bytes_read(self) -> int:
+        return sum(_size(load.shape) * load.dtype.itemsize for load in self.loads)
+
+    @property
+    def bytes_written(self) -> int:
+        return sum(_size(store.shape) * store.dtype.itemsize for store in self.stores)
+
+    def _drop_unused(self) -> None:
+        """Number loads, scalars and constants by what the live instructions use."""
+        tables: dict[str, list[Any]] = {"load": [], "scalar": [], "constant": []}
+        old = {"load": self.loads, "scalar": self.scalars, "constant": self.constants}
+        renamed = []
+        for ins in self.instructions:
+            if ins.op in tables:
+                table = tables[ins.op]
+                table.append(old[ins.op][ins.value])
+                ins = ins._replace(value=len(table) - 1)
+            renamed.append(ins)
+        self.instructions = tuple(renamed)
+        self.loads = tuple(tables["load"])
+        self.scalars = tuple(tables["scalar"])
+        self.constants = tuple(tables["constant"])
+
+
+def _size(shape: Shape) -> int:
+    n = 1
+    for extent in shape:
+        n *= extent
+    return n
+
+
+def _live(
+    instructions: Sequence[Instruction], roots: Sequence[int]
+) -> tuple[tuple[Instruction, ...], list[int]]:
+    """Drop what no root depends on."""
+    wanted = set(roots)
+    for i in range(len(instructions) - 1, -1, -1):
+        if i in wanted:
+            wanted.update(instructions[i].args)
+    index: dict[int, int] = {}
+    kept: list[Instruction] = []
+    for i in sorted(wanted):
+        index[i] = len(kept)
+        ins = instructions[i]
+        kept.append(ins._replace(args=tuple([index[a] for a in ins.args])))
+    return tuple(kept), [index[r] for r in roots]
+
+
+class _Builder:
+    """Brings programs into the plan's canonical form."""
+
+    def __init__(self) -> None:
+        self.work = Assembly()
+        self.loads: list[Load] = []
+        self.scalars: list[tuple[int, dtype]] = []
+        self.constants: list[tuple[Any, dtype]] = []
+        self.known: dict[Any, int] = {}
+
+    def include(self, program: Program, leaf: Sequence[int]) -> int:
+        index: list[int] = []
+        for ins in program.instructions:
+            index.append(self._translate(ins, [index[a] for a in ins.args], leaf))
+        return index[-1]
+
+    def put(self, op: str, args: Sequence[int], d: dtype, shape: Shape, value: Any = None) -> int:
+        return self.work.append(Instruction(op, tuple(args), d, shape, False, value))
+
+    def _named(self, op: str, table: list[Any], entry: Any, d: dtype, shape: Shape) -> int:
+        key = (op, entry)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = len(table)
+            table.append(entry[1] if op == "constant" else entry)
+        return self.put(op, (), d, shape, found)
+
+    def _constant(self, number: Any, d: dtype) -> int:
+        entry = ((constant_value(number)[0], d), (number, d))
+        return self._named("constant", self.constants, entry, d, ())
+
+    def _translate(self, ins: Instruction, args: list[int], leaf: Sequence[int]) -> int:
+        op, d, shape = ins.op, ins.dtype, ins.shape
+        wide = d.compute
+        if op == "load":
+            number, strides = ins.value
+            entry = Load(leaf[number], d, shape, strides)
+            i = self._named("load", self.loads, entry, d, shape)
+            return i if wide is d else self.put("cast", (i,), wide, shape)
+        if op == "scalar":
+            return self._named("scalar", self.scalars, (leaf[ins.value], wide), wide, ())
+        if op == "constant":
+            return self._constant(ins.value[1], wide)
+        if op == "boundary":
+            return args[0]
+        if op == "identity":
+            same = self.work.instructions[args[0]].shape == shape
+            return args[0] if same else self.put("identity", args, wide, shape)
+        if op == "cast":
+            i = args[0]
+            if self.work.instructions[i].dtype is not wide:
+                i = self.put("cast", (i,), wide, shape)
+            return i if wide is d else self.put("narrow", (i,), wide, shape, d)
+        if op == "pow":
+            lowered = self._lower_pow(args, wide, shape)
+            if lowered is not None:
+                return lowered
+        return self.put(op, args, wide, shape)
+
+    def _lower_pow(self, args: list[int], d: dtype, shape: Shape) -> int | None:
+        """Small constant exponents become products; the others keep the general formula."""
+        exponent = self.work.instructions[args[1]]
+        if exponent.op != "constant" or d is dt.bool:
+            return None
+        x = args[0]
+        n = self.constants[exponent.value][0]
+        is_float = d.category >= 2
+        if n == 2:
+            return self.put("square", (x,), d, shape)
+        if n == 3:
+            return self.put("mul", (self.put("square", (x,), d, shape), x), d, shape)
+        if n == 0.5 and is_float:
+            return self.put("sqrt", (x,), d, shape)
+        if n == -1 and is_float:
+            return self.put("reciprocal", (x,), d, shape)
+        if n == -0.5 and d.category == 2:
+            return self.put("rsqrt", (x,), d, shape)
+        if n == -2 and is_float:
+            return self.put("reciprocal", (self.put("square", (x,), d, shape),), d, shape)
+        return None

@@ -1,0 +1,224 @@
+"""Programs: what a pending expression computes, without saying on which arrays.
+
+A `Program` is a straight line of `Instruction`s over numbered leaves, the last but not always the
+only use of which is its root. Programs are interned: equal programs are one object, and what
+follows from a program (the program of ``a * b``, its gradient, its plan) is kept on it. So shapes,
+dtypes and devices are checked once a program, and building an op afterwards is one look-up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype
+
+LIMIT = 96  # instructions in one program; an operand that would exceed it is realised first
+MAX_LEAVES = 24  # arrays one kernel may read
+MAX_PROGRAMS = 50_000  # beyond it the tables start anew
+SCALARS_BEFORE_SLOT = 8  # different Python numbers at one place before they become an argument
+
+
+class Instruction(NamedTuple):
+    """One step of a program.
+
+    ``op`` names a row of the op table, or is one of: ``load`` (``value`` is the leaf's number and
+    its strides in bytes, None for row-major), ``scalar`` (a Python number passed as a leaf),
+    ``constant`` (``value`` is its repr and the number), ``boundary`` (the value of ``args[0]``,
+    whose gradient goes to the leaf numbered ``value``).
+    """
+
+    op: str
+    args: tuple[int, ...]
+    dtype: dtype
+    shape: tuple[int, ...]
+    needs_grad: bool
+    value: Any = None
+
+
+class Program:
+    """An interned sequence of instructions; make one with `intern`.
+
+    Attributes
+    ----------
+    instructions : tuple of Instruction
+        In order of dependence; the last is the root.
+    leaves : int
+        How many leaves an expression of this program has.
+    shared : bool
+        Reads memory that others can write without our knowing.
+    next : dict
+        Programs of ops applied to this one, by (op, other operands, leaf pattern, grad mode).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "device",
+        "dtype",
+        "gradients",
+        "instructions",
+        "leaves",
+        "needs_grad",
+        "next",
+        "plan",
+        "scalars_seen",
+        "shape",
+        "shared",
+    )
+
+    def __init__(
+        self,
+        instructions: tuple[Instruction, ...],
+        leaves: int,
+        where: device,
+        shared: bool,
+    ) -> None:
+        root = instructions[-1]
+        self.instructions = instructions
+        self.leaves = leaves
+        self.device = where
+        self.shared = shared
+        self.dtype = root.dtype
+        self.shape = root.shape
+        self.needs_grad = root.needs_grad
+        self.next: dict[Any, Program] = {}
+        self.gradients: dict[Any, Any] = {}
+        self.scalars_seen: dict[Any, int] = {}
+        self.plan: Any = None
+
+    @property
+    def root(self) -> Instruction:
+        return self.instructions[-1]
+
+    @property
+    def is_load(self) -> bool:
+        """True for the value of a realised tensor."""
+        return self.instructions[-1].op == "load"
+
+    def __repr__(self) -> str:
+        return f"Program({listing(self.instructions)})"
+
+
+_programs: dict[Any, Program] = {}
+_lock = threading.RLock()
+
+
+def intern(
+    instructions: Sequence[Instruction], leaves: int, where: device, shared: bool = False
+) -> Program:
+    """The one program with these instructions."""
+    key = (tuple(instructions), leaves, where, shared)
+    found = _programs.get(key)
+    if found is None:
+        with _lock:
+            if len(_programs) >= MAX_PROGRAMS:
+                forget()
+            found = _programs.setdefault(key, Program(key[0], leaves, where, shared))
+    return found
+
+
+def forget() -> None:
+    """Empty the tables. Programs in use stay valid; equal ones made later are new objects."""
+    with _lock:
+        known = list(_programs.values())
+        _programs.clear()
+        for program in known:
+            program.next.clear()
+            program.gradients.clear()
+            program.scalars_seen.clear()
+
+
+def load_program(
+    d: dtype,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    needs_grad: bool,
+    where: device,
+    shared: bool = False,
+) -> Program:
+    """The program of a realised array: one load of leaf 0."""
+    key = (d, shape, strides, needs_grad, where, shared)
+    found = _loads.get(key)
+    if found is None:
+        if len(_loads) >= MAX_PROGRAMS:
+            _loads.clear()
+        one = Instruction("load", (), d, shape, needs_grad, (0, strides))
+        found = _loads[key] = intern((one,), 1, where, shared)
+    return found
+
+
+_loads: dict[Any, Program] = {}
+
+
+def constant_value(number: Any) -> tuple[str, Any]:
+    """A constant as a value that tells -0.0 from 0.0 and True from 1."""
+    return (repr(number), number)
+
+
+def relocate(instruction: Instruction, index: Sequence[int], leaf: Sequence[int]) -> Instruction:
+    """The instruction with its operands and leaves renumbered."""
+    op = instruction.op
+    if op == "load":
+        number, strides = instruction.value
+        return instruction._replace(value=(leaf[number], strides))
+    if op == "scalar" or op == "boundary":
+        instruction = instruction._replace(value=leaf[instruction.value])
+    return instruction._replace(args=tuple([index[i] for i in instruction.args]))
+
+
+class Assembly:
+    """A program being put together: appends instructions, computing equal ones once."""
+
+    def __init__(self, instructions: Sequence[Instruction] = ()) -> None:
+        self.instructions: list[Instruction] = []
+        self.index: dict[Instruction, int] = {}
+        for instruction in instructions:
+            self.append(instruction)
+
+    def append(self, instruction: Instruction) -> int:
+        found = self.index.get(instruction)
+        if found is None:
+            found = self.index[instruction] = len(self.instructions)
+            self.instructions.append(instruction)
+        return found
+
+    def include(self, program: Program, leaf: Sequence[int] | None) -> int:
+        """Append a whole program, its leaf ``i`` becoming ``leaf[i]``; returns its root."""
+        leaf = range(program.leaves) if leaf is None else leaf
+        index: list[int] = []
+        for instruction in program.instructions:
+            index.append(self.append(relocate(instruction, index, leaf)))
+        return index[-1]
+
+    def extract(self, root: int) -> tuple[Instruction, ...]:
+        """The instructions ``root`` depends on, renumbered, with ``root`` last."""
+        wanted = {root}
+        for i in range(root, -1, -1):
+            if i in wanted:
+                wanted.update(self.instructions[i].args)
+        index: dict[int, int] = {}
+        kept: list[Instruction] = []
+        for i in sorted(wanted):
+            instruction = self.instructions[i]
+            index[i] = len(kept)
+            kept.append(instruction._replace(args=tuple([index[a] for a in instruction.args])))
+        return tuple(kept)
+
+
+def listing(instructions: Sequence[Instruction]) -> str:
+    """One readable line an instruction."""
+    lines = []
+    for i, ins in enumerate(instructions):
+        operands = ", ".join(f"v{a}" for a in ins.args)
+        detail = ""
+        if ins.op == "load":
+            detail = f"leaf {ins.value[0]}" + ("" if ins.value[1] is None else " strided")
+        elif ins.op in ("scalar", "boundary"):
+            detail = f"leaf {ins.value}"
+        elif ins.op == "constant":
+            detail = ins.value[0]
+        inner = ", ".join(part for part in (operands, detail) if part)
+        lines.append(f"v{i} = {ins.op}({inner}) : {ins.dtype.name}{list(ins.shape)}")
+    return "\n".join(lines)

@@ -1,0 +1,101 @@
+"""From pending expressions to arrays: find the plan, run it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid_gpu.fusion.expression import Expr, merge
+from lucid_gpu.fusion.plan import Plan
+
+MAX_PLANS = 20_000
+
+_plans: dict[Any, Plan] = {}
+observers: list[Callable[[Plan], None]] = []  # the profiler's, called after each kernel
+_debug = os.environ.get("LUCID_DEBUG", "") not in ("", "0")
+
+
+def realise(values: Sequence[Expr], axes: tuple[int, ...] | None = None) -> list[Any]:
+    """Compute expressions of one shape and device in one kernel.
+
+    Parameters
+    ----------
+    axes : tuple of int, optional
+        Sum over these axes, which stay with extent 1.
+
+    Returns
+    -------
+    list of arrays
+    """
+    plan, leaves = plan_for(values, axes)
+    run = plan.executable
+    if run is None:
+        run = plan.executable = executor(plan)
+    arrays = [leaves[load.leaf].array for load in plan.loads]
+    scalars = [leaves[leaf].array for leaf, _ in plan.scalars]
+    results: list[Any] = run(arrays, scalars)
+    if observers:
+        for observe in tuple(observers):
+            observe(plan)
+    if _debug:
+        print(describe(plan))
+    return results
+
+
+def plan_for(values: Sequence[Expr], axes: tuple[int, ...] | None) -> tuple[Plan, Any]:
+    """The plan of some expressions, and the leaves it reads."""
+    first = values[0]
+    leaves = first.leaves
+    if len(values) == 1 and axes is None:
+        program = first.program
+        plan = program.plan
+        if plan is None:
+            plan = program.plan = Plan((program,), (None,), None)
+        return plan, leaves
+    key: list[Any] = [axes, first.program]
+    patterns: list[Any] = [None]
+    for value in values[1:]:
+        leaves, pattern = merge(leaves, value.leaves)
+        patterns.append(pattern)
+        key += (value.program, pattern)
+    known = tuple(key)
+    plan = _plans.get(known)
+    if plan is None:
+        if len(_plans) > MAX_PLANS:
+            _plans.clear()
+        plan = _plans[known] = Plan([v.program for v in values], patterns, axes)
+    return plan, leaves
+
+
+def executor(plan: Plan) -> Callable[..., Any]:
+    """Make a plan runnable on its device."""
+    if plan.device.type == "cuda":
+        from lucid_gpu.fusion import cuda_executor
+
+        run: Callable[..., Any] = cuda_executor.Executable(plan)
+        return run
+    if os.environ.get("LUCID_EXECUTOR") == "host-cuda":
+        from lucid_gpu.fusion import host_executor
+
+        run = host_executor.Executable(plan)
+        return run
+    from lucid_gpu.fusion import blocked
+
+    return blocked.Executable(plan)
+
+
+def source_of(plan: Plan) -> str:
+    """The source of a plan's kernel."""
+    if plan.executable is None:
+        plan.executable = executor(plan)
+    text: str = plan.executable.source
+    return text
+
+
+def describe(plan: Plan) -> str:
+    """One kernel for a person to read: name, bytes, source."""
+    return (
+        f"kernel {plan.name} on {plan.device}: shape {list(plan.shape)}, "
+        f"reads {plan.bytes_read} bytes, writes {plan.bytes_written} bytes\n{source_of(plan)}"
+    )

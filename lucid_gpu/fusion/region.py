@@ -1,0 +1,299 @@
+"""The autograd node of a fused region: everything elementwise between two realised values."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge
+from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
+from lucid_gpu.fusion.optable import Op
+from lucid_gpu.fusion.program import LIMIT, Program, load_program
+from lucid_gpu.tape.engine import observing
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Edge, Node
+
+_NAMES = {"identity": "Expand", "cast": "ToCopy"}
+
+
+class RegionNode(Node):
+    """Goes backward through a whole program at once.
+
+    Attributes
+    ----------
+    program, leaves
+        The region; leaves whose values the gradient does not need hold no array.
+    made_by
+        See `Expr`: None once nobody can observe a tensor inside the region any more.
+    output : array or None
+        The region's realised value, when its gradient formula reads it.
+    root : weak reference or None
+        The tensor `backward` was called on, if it is still pending: its value and the gradients
+        of leaves are then computed by one kernel.
+    """
+
+    __slots__ = ("leaves", "made_by", "output", "output_stale", "program", "root")
+
+    wrap: Callable[[Expr], Any]  # set by tensor.py: this module knows no Tensor class
+    sum_to: Callable[[Expr, tuple[int, ...]], Expr]
+    realise: Callable[[Any], None]
+
+    def __init__(self, expr: Expr) -> None:
+        super().__init__()
+        self.made_by = expr.made_by
+        self.output: Any = None
+        self.output_stale: str | None = None
+        self.root: Any = None
+        self._take(expr)
+
+    def _take(self, expr: Expr) -> None:
+        self.program: Program = expr.program
+        self.leaves: tuple[Cell, ...] = expr.leaves
+        self.edges = region_edges(expr)
+
+    def name(self) -> str:
+        op = self.program.root.op
+        return _NAMES.get(op) or "".join(w.capitalize() for w in op.split("_"))
+
+    # --- saving -------------------------------------------------------------------------------
+
+    def keep_output(self, expr: Expr, array: Any) -> None:
+        """The value is realised: keep only the arrays that the gradient reads, perhaps this one."""
+        if self.released:
+            return
+        reads = saved_by(self.program)
+        if self.program.leaves in reads:
+            self.output = array
+        unread = [i for i, c in enumerate(self.leaves) if i not in reads and c.array is not None]
+        if unread and not _someone_inside(expr):
+            self.made_by = None
+            self.leaves = tuple(
+                Cell(None, c.node, c.output) if i in unread else c
+                for i, c in enumerate(self.leaves)
+            )
+
+    def release(self) -> None:
+        self.released = True
+        if saved_by(self.program):
+            self.leaves = ()
+        self.output = None
+        self.made_by = None
+        self.root = None
+
+    # --- going backward -------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Let gradients be seen at the tensors inside the region that somebody observes."""
+        if self.made_by is None or self.released:
+            return
+        operands = self.made_by[1:]
+        if any(type(e) is Expr and _observed_within(e) for e in operands):
+            again = Expr(self.program, self.leaves, self.made_by)
+            self._take(_replay(again, {}, top=True))
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        cotangent = cotangents[0]
+        if cotangent is None:
+            return (None,) * len(self.edges)
+        leaves = self.leaves
+        if self.released and saved_by(self.program):
+            raise RuntimeError(SECOND_TIME)
+        g: Expr = cotangent._expr
+        too_large = len(g.program.instructions) + len(self.program.instructions) > LIMIT
+        if not g.program.is_load and (too_large or (state.grad and g.program.needs_grad)):
+            self.realise(cotangent)
+            g = cotangent._expr
+        output_leaf = None
+        if self.output is not None:
+            output_leaf = len(leaves)
+            leaves = (*leaves, Cell(self.output, self))
+        merged, pattern = merge(leaves, g.leaves)
+        gradient = _gradient(self.program, g.program, pattern, len(merged), output_leaf)
+        self._check_versions(gradient)
+        for part, shape in gradient.steps:
+            value = Expr(part.program, tuple([merged[i] for i in part.leaves]), None)
+            merged = (*merged, self.sum_to(value, shape).leaves[0])
+        wrap = self.wrap
+        results = [
+            wrap(
+                Expr(
+                    part.program,
+                    merged
+                    if len(part.leaves) == len(merged)
+                    else tuple([merged[i] for i in part.leaves]),
+                    None,
+                )
+            )
+            for _, part in gradient.results
+        ]
+        self._group(results)
+        return results
+
+    def _check_versions(self, gradient: Gradient) -> None:
+        for i in gradient.reads:
+            stale = self.leaves[i].stale if i < len(self.leaves) else self.output_stale
+            if stale is not None:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an "
+                    f"inplace operation: {stale}. It was read by {self.name()}, of shape "
+                    f"{list(self.program.shape)}; write the change out of place (x = x + 1), or "
+                    "change a clone."
+                )
+
+    def _group(self, results: list[Any]) -> None:
+        """Gradients of leaves, and the pending root itself, are realised by one kernel."""
+        group = [
+            weakref.ref(result)
+            for result, (node, _) in zip(results, self.edges, strict=True)
+            if type(node) is AccumulateGrad and not result._expr.program.is_load
+        ]
+        if self.root is not None:
+            group.append(self.root)
+        if len(group) > 1:
+            for member in group:
+                tensor = member()
+                if tensor is not None:
+                    tensor._siblings = group
+
+
+_types: dict[str, type[RegionNode]] = {}
+
+
+def region_node(expr: Expr) -> RegionNode:
+    """The node of a pending expression that needs grad; its class is named after the last op."""
+    node: RegionNode | None = expr.node
+    if node is None:
+        op = expr.program.root.op
+        kind = _types.get(op)
+        if kind is None:
+            title = _NAMES.get(op) or "".join(word.capitalize() for word in op.split("_"))
+            kind = _types[op] = type(
+                f"{title}Backward0", (RegionNode,), {"__slots__": (), "name": Node.name}
+            )
+        node = expr.node = kind(expr)
+    return node
+
+
+def region_edges(expr: Expr) -> tuple[Edge, ...]:
+    """Where the gradients of a region go."""
+    numbers = expr.program.gradients.get("leaves")
+    if numbers is None:
+        numbers = expr.program.gradients["leaves"] = gradient_leaves(expr.program)
+    return tuple([(expr.leaves[i].node, expr.leaves[i].output) for i in numbers])
+
+
+def edge_of(expr: Expr) -> Edge:
+    """Where the gradient of a value goes."""
+    program = expr.program
+    if not program.needs_grad:
+        return (None, 0)
+    if program.root.op in ("load", "boundary"):
+        cell = expr.leaves[-1]
+        return (cell.node, cell.output)
+    return (region_node(expr), 0)
+
+
+def saved_by(program: Program) -> frozenset[int]:
+    """Leaves whose values the gradient reads once the output is known (its number is the last)."""
+    found: frozenset[int] | None = program.gradients.get("saved")
+    if found is None:
+        root = program.root
+        cotangent = load_program(root.dtype, root.shape, None, False, program.device)
+        n = program.leaves
+        found = gradient_of(program, cotangent, n + 1, n + 2, False, output_leaf=n).reads
+        program.gradients["saved"] = found
+    return found
+
+
+def _gradient(
+    program: Program, cotangent: Program, pattern: Any, leaf_count: int, output_leaf: int | None
+) -> Gradient:
+    key = (cotangent, pattern, leaf_count, state.grad, output_leaf)
+    found: Gradient | None = program.gradients.get(key)
+    if found is None:
+        found = gradient_of(program, cotangent, pattern, leaf_count, state.grad, output_leaf)
+        program.gradients[key] = found
+    return found
+
+
+# --- tensors inside a region -----------------------------------------------------------------------
+
+
+def _inner(expr: Expr) -> list[Expr]:
+    """Operands that are themselves pending ops recorded for grad."""
+    if expr.made_by is None:
+        return []
+    return [
+        e
+        for e in expr.made_by[1:]
+        if type(e) is Expr and e.program.needs_grad and not e.program.is_load
+    ]
+
+
+def _observed_within(expr: Expr) -> bool:
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        if id(e) in seen or not e.program.needs_grad or e.program.is_load:
+            continue
+        seen.add(id(e))
+        if e.node is not None and getattr(e.node, "observed", 0):
+            return True
+        stack.extend(_inner(e))
+    return False
+
+
+def _replay(expr: Expr, done: dict[int, Expr], top: bool = False) -> Expr:
+    """The same value with a boundary at every observed tensor inside."""
+    found = done.get(id(expr))
+    if found is not None:
+        return found
+    made_by = expr.made_by
+    if not top and expr.node is not None and getattr(expr.node, "observed", 0):
+        result = boundary(expr, expr.node)
+    elif made_by is None or not expr.program.needs_grad or expr.program.is_load:
+        result = expr
+    else:
+        op: Op = made_by[0]
+        operands = [_replay(e, done) if type(e) is Expr else e for e in made_by[1:]]
+        to = expr.program.dtype if op.rule == "cast" else None
+        shape = expr.program.shape if op.rule == "identity" else None
+        result = build(op, operands, True, to, shape, limit=sys.maxsize)
+    done[id(expr)] = result
+    return result
+
+
+def _someone_inside(expr: Expr) -> bool:
+    """Can a tensor inside the region still be reached by anybody? (By reference counts.)"""
+    uses: dict[int, int] = {}
+    order: list[Expr] = []
+    stack = _inner(expr)
+    while stack:
+        e = stack.pop()
+        uses[id(e)] = uses.get(id(e), 0) + 1
+        if uses[id(e)] == 1:
+            order.append(e)
+            stack.extend(_inner(e))
+    del stack
+    while order:
+        e = order.pop()
+        if sys.getrefcount(e) > uses[id(e)] + 2:  # plus the name e and the call
+            return True
+    return False
+
+
+def observe(node: Node) -> None:
+    """Somebody wants to see gradients at this node; regions that contain it will be opened."""
+    if isinstance(node, RegionNode):
+        node.observed = getattr(node, "observed", 0) + 1
+        observing.count += 1
+
+
+def unobserve(node: Node) -> None:
+    """Take back one `observe`."""
+    if isinstance(node, RegionNode):
+        node.observed -= 1
+        observing.count -= 1

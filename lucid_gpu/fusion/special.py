@@ -1,0 +1,96 @@
+"""NumPy implementations of table rows that are not one ufunc, each writing into ``out``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def where(condition: Any, a: Any, b: Any, out: Any) -> None:
+    """``out = a`` where the condition holds, else ``b``."""
+    out[...] = np.where(condition, a, b)
+
+
+def cast(x: Any, out: Any) -> None:
+    """Convert as C does: truncation to integers, real part of complex numbers."""
+    if x.dtype.kind == "c" and out.dtype.kind != "c":
+        x = x.real
+    np.copyto(out, x, casting="unsafe")
+
+
+def round_through(x: Any, narrow: np.dtype[Any], out: Any) -> None:
+    """Round to a 16-bit float and back."""
+    np.copyto(out, x.astype(narrow), casting="unsafe")
+
+
+# W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969).
+_P1 = (3.16112374387056560e00, 1.13864154151050156e02, 3.77485237685302021e02,
+       3.20937758913846947e03, 1.85777706184603153e-1)
+_Q1 = (2.36012909523441209e01, 2.44024637934444173e02, 1.28261652607737228e03,
+       2.84423683343917062e03)
+_P2 = (5.64188496988670089e-1, 8.88314979438837594e0, 6.61191906371416295e01,
+       2.98635138197400131e02, 8.81952221241769090e02, 1.71204761263407058e03,
+       2.05107837782607147e03, 1.23033935479799725e03, 2.15311535474403846e-8)
+_Q2 = (1.57449261107098347e01, 1.17693950891312499e02, 5.37181101862009858e02,
+       1.62138957456669019e03, 3.29079923573345963e03, 4.36261909014324716e03,
+       3.43936767414372164e03, 1.23033935480374942e03)
+_P3 = (3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1,
+       1.60837851487422766e-2, 6.58749161529837803e-4, 1.63153871373020978e-2)
+_Q3 = (2.56852019228982242e00, 1.87295284992346725e00, 5.27905102951428412e-1,
+       6.05183413124413191e-2, 2.33520497626869185e-3)
+_ONE_OVER_SQRT_PI = 5.6418958354775628695e-1
+
+
+def _erf_near_zero(x: Any) -> Any:
+    """erf for |x| <= 0.46875."""
+    z = x * x
+    top, bottom = _P1[4] * z, z
+    for p, q in zip(_P1[:3], _Q1[:3], strict=True):
+        top, bottom = (top + p) * z, (bottom + q) * z
+    return x * (top + _P1[3]) / (bottom + _Q1[3])
+
+
+def _erfc_middle(x: Any) -> Any:
+    """erfc for 0.46875 <= x <= 4."""
+    top, bottom = _P2[8] * x, x
+    for p, q in zip(_P2[:7], _Q2[:7], strict=True):
+        top, bottom = (top + p) * x, (bottom + q) * x
+    return (top + _P2[7]) / (bottom + _Q2[7]) * _exp_of_minus_square(x)
+
+
+def _erfc_far(x: Any) -> Any:
+    """erfc for x > 4."""
+    z = 1 / (x * x)
+    top, bottom = _P3[5] * z, z
+    for p, q in zip(_P3[:4], _Q3[:4], strict=True):
+        top, bottom = (top + p) * z, (bottom + q) * z
+    tail = z * (top + _P3[4]) / (bottom + _Q3[4])
+    return (_ONE_OVER_SQRT_PI - tail) / x * _exp_of_minus_square(x)
+
+
+def _exp_of_minus_square(x: Any) -> Any:
+    """exp(-x*x) without the rounding error of the square: x is split at four binary digits."""
+    high = np.trunc(x * 16) / 16
+    return np.exp(-high * high) * np.exp(-(x - high) * (x + high))
+
+
+def _erfc_of_magnitude(magnitude: Any) -> Any:
+    middle = np.clip(magnitude, 0.46875, 4.0)
+    far = np.clip(magnitude, 4.0, 30.0)
+    return np.where(magnitude <= 4.0, _erfc_middle(middle), _erfc_far(far))
+
+
+def erf(x: Any, out: Any) -> None:
+    magnitude = np.abs(x)
+    near = _erf_near_zero(np.minimum(magnitude, x.dtype.type(0.46875)))
+    value = np.where(magnitude <= 0.46875, near, 1 - _erfc_of_magnitude(magnitude))
+    np.copysign(value, x, out)
+
+
+def erfc(x: Any, out: Any) -> None:
+    magnitude = np.abs(x)
+    near = 1 - _erf_near_zero(np.clip(x, -0.46875, 0.46875))
+    tail = _erfc_of_magnitude(magnitude)
+    far = np.where(x < 0, 2 - tail, tail)
+    np.copyto(out, np.where(magnitude <= 0.46875, near, far))

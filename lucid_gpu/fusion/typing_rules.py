@@ -1,0 +1,99 @@
+"""Which types and shapes an op takes and gives: PyTorch's rules, checked once a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.dtypes import dtype, promote_types, result_type
+from lucid_gpu.fusion.optable import Op
+
+Operand = tuple[dtype, int, bool]  # type, number of dimensions, is it a Python number
+
+
+def broadcast_shapes(shapes: Sequence[tuple[int, ...]], what: str = "") -> tuple[int, ...]:
+    """The shape NumPy's broadcasting gives.
+
+    Raises
+    ------
+    RuntimeError
+        With PyTorch's sentence and the operands' shapes.
+    """
+    result: list[int] = []
+    rank = max(map(len, shapes), default=0)
+    for k in range(1, rank + 1):
+        extents = {s[-k] for s in shapes if len(s) >= k} - {1}
+        if len(extents) > 1:
+            sizes = [s[-k] if len(s) >= k else 1 for s in shapes]
+            a = next(n for n in sizes if n != 1)
+            b = next(n for n in sizes if n not in (1, a))
+            raise RuntimeError(
+                f"The size of tensor a ({a}) must match the size of tensor b ({b}) at "
+                f"non-singleton dimension {rank - k}"
+                + (f"; {what} got shapes {' and '.join(str(list(s)) for s in shapes)}")
+            )
+        result.append(extents.pop() if extents else 1)
+    return tuple(reversed(result))
+
+
+def _promoted(operands: Sequence[Operand]) -> dtype:
+    tensors = [(d, n) for d, n, number in operands if not number]
+    return result_type(tensors, [d for d, _, number in operands if number])
+
+
+def types_of(op: Op, operands: Sequence[Operand]) -> tuple[list[dtype], dtype]:
+    """The type each operand is converted to, and the type of the result.
+
+    Raises
+    ------
+    RuntimeError, TypeError
+        Where PyTorch refuses the op for these types.
+    """
+    rule = op.rule
+    if rule == "cast" or rule == "identity" or rule == "test":
+        return [operands[0][0]], dt.bool if rule == "test" else operands[0][0]
+    if rule == "logical":
+        return [dt.bool] * len(operands), dt.bool
+    if rule == "select":
+        condition, *values = operands
+        if condition[0] is not dt.bool:
+            raise RuntimeError(
+                f"where expected condition to be a boolean tensor, but got a tensor with dtype "
+                f"{condition[0]}"
+            )
+        common = _promoted(values)
+        return [dt.bool, common, common], common
+    common = _promoted(operands)
+    _refuse(op, common)
+    if rule == "float" and common.category < 2:
+        common = dt.get_default_dtype()
+    if rule == "compare":
+        return [common] * len(operands), dt.bool
+    if rule == "abs":
+        real = {dt.complex64: dt.float32, dt.complex128: dt.float64}.get(common, common)
+        return [common], real
+    return [common] * len(operands), common
+
+
+_NO_BOOL = {
+    "neg": "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+    "invert a mask, use the `~` or `logical_not()` operator instead.",
+    "sub": "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+    "`logical_xor()` operator instead.",
+}
+_NO_COMPLEX = frozenset(
+    "lt le gt ge maximum minimum clamp_min clamp_max floor ceil trunc round floor_divide remainder "
+    "fmod atan2 hypot logaddexp copysign relu erf erfc sign".split()
+)
+
+
+def _refuse(op: Op, common: dtype) -> None:
+    if op.rule == "bitwise" and common.category > 1:
+        raise RuntimeError(f'"{op.name}_cpu" not implemented for {common.name}; give integers')
+    if op.name in _NO_BOOL and common is dt.bool:
+        raise RuntimeError(_NO_BOOL[op.name])
+    if op.name in _NO_COMPLEX and common.is_complex:
+        raise RuntimeError(f"{op.name} is not implemented for complex tensors, got {common}")
+
+
+__all__ = ["broadcast_shapes", "promote_types", "types_of"]

@@ -1,0 +1,330 @@
+"""Making tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device, resolve
+from lucid_gpu.devices import room, room_of_array
+from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
+from lucid_gpu.fusion import expression
+from lucid_gpu.tensor import Tensor, _mark_shared, _tensor
+
+
+def _finish(array: Any, d: dtype, where: device, requires_grad: bool) -> Tensor:
+    result = _tensor(expression.of_array(array, d, where))
+    return result.requires_grad_() if requires_grad else result
+
+
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor with a copy of ``data``: numbers, nested sequences, arrays or tensors.
+
+    Parameters
+    ----------
+    dtype : dtype, optional
+        By default int64 for integers, the default floating point type for floats, and an array's
+        own type.
+
+    Raises
+    ------
+    ValueError
+        For ragged sequences.
+    TypeError
+        For what is not numeric.
+    """
+    if isinstance(data, Tensor):
+        result = data.detach().clone()
+        result = result.to(dtype=dtype, device=device)
+        return result.requires_grad_() if requires_grad else result
+    where = data.device if room_like(data) else resolve(device)
+    if device is not None:
+        where = resolve(device)
+    source = _to_array(data)
+    d = as_dtype(dtype) if dtype is not None else _natural_type(data, source)
+    array = room(where).asarray(source, d, where)
+    return _finish(array, d, where, requires_grad)
+
+
+def room_like(data: Any) -> bool:
+    """Is this a GPU array, which says its own device?"""
+    found = room_of_array(data)
+    return found is not None and found.type == "cuda" and hasattr(data, "device")
+
+
+def _to_array(data: Any) -> Any:
+    if room_of_array(data) is not None:
+        return data
+    data = _plain(data)
+    try:
+        array = np.array(data)
+    except ValueError as error:
+        raise ValueError(
+            f"expected sequences of equal length at each depth to make a tensor: {error}"
+        ) from None
+    if array.dtype.kind in "OSUV" and array.dtype.name != "bfloat16":
+        raise TypeError(
+            f"can't make a tensor of {type(data).__name__}: expected numbers, got elements of type "
+            f"{array.dtype}"
+        )
+    return array
+
+
+def _plain(data: Any) -> Any:
+    """Nested sequences with 0-d tensors in them as plain numbers."""
+    if isinstance(data, Tensor):
+        return data.tolist()
+    if isinstance(data, (list, tuple)):
+        return [_plain(item) for item in data]
+    return data
+
+
+def _natural_type(data: Any, array: Any) -> dtype:
+    if room_of_array(data) is not None:
+        return dt.from_numpy_dtype(array.dtype)
+    if array.dtype.kind == "f":
+        return get_default_dtype()
+    if array.dtype.kind == "c":
+        return dt.scalar_type(1j)
+    if array.dtype.kind in "iu" or not array.size:
+        return dt.int64 if array.size else get_default_dtype()
+    return dt.from_numpy_dtype(array.dtype)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """As `tensor`, but without a copy where type and device allow it (arrays share memory)."""
+    if isinstance(data, Tensor):
+        return data.to(dtype=dtype, device=device)
+    found = room_of_array(data)
+    if found is None:
+        return tensor(data, dtype=dtype, device=device)
+    return from_array_shared(data).to(dtype=dtype, device=device)
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A CPU tensor that shares memory with a NumPy array.
+
+    Raises
+    ------
+    TypeError
+        For anything but a NumPy array, and for element types without a tensor type.
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    return from_array_shared(array)
+
+
+def from_array_shared(array: Any) -> Tensor:
+    """A tensor on an array that somebody else may write."""
+    found = room_of_array(array)
+    assert found is not None
+    d = dt.from_numpy_dtype(array.dtype)
+    view = array.view()
+    if view.dtype != d.numpy:  # foreign byte order
+        view = view.astype(d.numpy)
+    result = _tensor(expression.of_array(view, d, found.device_of(array)))
+    result._memory().lend(result._expr.leaves[0])
+    result._storage.idle_references = 3  # type: ignore[union-attr]
+    _mark_shared(result)
+    return result
+
+
+def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(size) == 1 and not isinstance(size[0], (int, np.integer)):
+        size = tuple(size[0])
+    for n in size:
+        if n < 0:
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {n}: {list(size)}"
+            )
+    return tuple([int(n) for n in size])
+
+
+def full(
+    size: Sequence[int] | int,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of one number.
+
+    Raises
+    ------
+    RuntimeError
+        For negative extents; MemoryError where the memory is not to be had.
+    """
+    shape = _shape((size,))
+    where = resolve(device)
+    d = dt.scalar_type(fill_value) if dtype is None else as_dtype(dtype)
+    array = room(where).empty(shape, d, where)
+    array.fill(fill_value)
+    return _finish(array, d, where, requires_grad)
+
+
+def _filled(value: float) -> Any:
+    def make(
+        *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Tensor:
+        d = get_default_dtype() if dtype is None else dtype
+        return full(
+            _shape(size), value, dtype=d, device=device, requires_grad=requires_grad
+        )
+
+    return make
+
+
+zeros = _filled(0)
+zeros.__name__, zeros.__doc__ = "zeros", "A tensor of zeros; ``size`` is ints or a sequence."
+ones = _filled(1)
+ones.__name__, ones.__doc__ = "ones", "A tensor of ones; ``size`` is ints or a sequence."
+
+
+def empty(
+    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor whose elements are whatever the memory held."""
+    where = resolve(device)
+    d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    return _finish(room(where).empty(_shape(size), d, where), d, where, requires_grad)
+
+
+def _like(
+    input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool
+) -> Tensor:
+    d = input.dtype if dtype is None else dtype
+    where = input.device if device is None else device
+    return full(tuple(input.shape), value, dtype=d, device=where, requires_grad=requires_grad)
+
+
+def zeros_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Zeros of another tensor's shape, type and device."""
+    return _like(input, 0, dtype, device, requires_grad)
+
+
+def ones_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Ones of another tensor's shape, type and device."""
+    return _like(input, 1, dtype, device, requires_grad)
+
+
+def full_like(
+    input: Tensor,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """One number in another tensor's shape, type and device."""
+    return _like(input, fill_value, dtype, device, requires_grad)
+
+
+def empty_like(
+    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Uninitialised memory of another tensor's shape, type and device."""
+    return empty(
+        tuple(input.shape),
+        dtype=input.dtype if dtype is None else dtype,
+        device=input.device if device is None else device,
+        requires_grad=requires_grad,
+    )
+
+
+def _from_host(array: Any, d: dtype, where: device, requires_grad: bool) -> Tensor:
+    return _finish(room(where).asarray(array, d, where), d, where, requires_grad)
+
+
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Numbers from ``start`` (0 if alone) up to but without ``end``, by ``step``."""
+    if end is None:
+        start, end = 0, start
+    start, end, step = [x.item() if isinstance(x, Tensor) else x for x in (start, end, step)]
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    if dtype is None:
+        whole = all(isinstance(x, int) for x in (start, end, step))
+        d = dt.int64 if whole else get_default_dtype()
+    else:
+        d = as_dtype(dtype)
+    count = math.ceil((end - start) / step)
+    if d.category < 2:
+        array = np.arange(count, dtype=np.int64) * int(step) + int(start)
+    else:
+        array = np.arange(count, dtype=np.float64) * step + start
+    return _from_host(array, d, resolve(device), requires_grad)
+
+
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    return _from_host(np.linspace(start, end, steps), d, resolve(device), requires_grad)
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Ones on the diagonal of an ``n`` by ``m`` matrix."""
+    d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    return _from_host(np.eye(n, m), d, resolve(device), requires_grad)
+
+
+def scalar_tensor(value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A 0-d tensor."""
+    return full((), value, dtype=get_default_dtype() if dtype is None else dtype, device=device)
+
+
+def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
+    return tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
+
+
+def _new(maker: Any) -> Any:
+    def method(self: Tensor, *size: Any, **options: Any) -> Tensor:
+        made: Tensor = maker(*size, **{"dtype": self.dtype, "device": self.device, **options})
+        return made
+
+    return method
+
+
+for _name, _maker in (("new_zeros", zeros), ("new_ones", ones), ("new_empty", empty),
+                      ("new_full", full)):
+    setattr(Tensor, _name, _new(_maker))
+Tensor.new_tensor = _new_tensor  # type: ignore[attr-defined]
+FUNCTIONS = (tensor, as_tensor, from_numpy, full, zeros, ones, empty, zeros_like, ones_like,
+             full_like, empty_like, arange, linspace, eye, scalar_tensor)

@@ -1,0 +1,443 @@
+"""The op table as tensor methods and functions, and the elementwise compositions.
+
+A composition is written with table rows; it fuses, and its gradient follows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import as_dtype, dtype
+from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.tensor import Tensor, _set, apply, binary, unary
+
+Number = int | float | complex | bool
+_INTERNAL = ("cast", "identity", "where", "add", "sub")
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _function(op: Op) -> Callable[..., Tensor]:
+    def function(*operands: Any, out: Tensor | None = None) -> Tensor:
+        if len(operands) != op.arity:
+            raise TypeError(
+                f"{op.name}() takes {op.arity} positional argument{'s' * (op.arity > 1)} but "
+                f"{len(operands)} were given"
+            )
+        return into(apply(op, *operands), out, op.name)
+
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = f"Elementwise ``{op.name}``; see the op table for its gradient."
+    return function
+
+
+def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
+    """Put a result where ``out=`` says."""
+    if out is None:
+        return result
+    if result.requires_grad or out.requires_grad:
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
+            "but one of the arguments requires grad."
+        )
+    return out._write(result, name)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+for _name, _op in TABLE.items():
+    if _name in _INTERNAL:
+        continue
+    FUNCTIONS[_name] = _function(_op)
+    if _op.arity == 1:
+        _set(_name, unary(_op))
+    else:
+        _method = binary(_op)
+        _set(_name, _method)
+
+
+def _in_place(op: Op) -> Callable[..., Tensor]:
+    def method(self: Tensor, *others: Any) -> Tensor:
+        return self._write(apply(op, self, *others), f"{op.name}_")
+
+    return method
+
+
+for _name, _op in TABLE.items():
+    if _name not in _INTERNAL and _op.rule not in ("test",):
+        _set(f"{_name}_", _in_place(_op))
+
+
+def add(input: Any, other: Any, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
+    """``input + alpha * other``."""
+    scaled = other if alpha == 1 else other * alpha
+    return into(apply(TABLE["add"], input, scaled), out, "add")
+
+
+def sub(input: Any, other: Any, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
+    """``input - alpha * other``."""
+    scaled = other if alpha == 1 else other * alpha
+    return into(apply(TABLE["sub"], input, scaled), out, "sub")
+
+
+def div(
+    input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None
+) -> Tensor:
+    """``input / other``; ``rounding_mode`` is None, ``"trunc"`` or ``"floor"``."""
+    if rounding_mode is None:
+        return into(apply(TABLE["div"], input, other), out, "div")
+    if rounding_mode == "floor":
+        return into(apply(TABLE["floor_divide"], input, other), out, "div")
+    if rounding_mode != "trunc":
+        raise RuntimeError(
+            "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+            f"'{rounding_mode}'"
+        )
+    quotient = apply(TABLE["div"], input, other).trunc()
+    whole = all(not isinstance(o, Tensor) or o.dtype.category < 2 for o in (input, other))
+    return into(quotient.to(input.dtype) if whole else quotient, out, "div")
+
+
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """Elements of ``input`` where the condition holds, else of ``other``; alone, its indices."""
+    if input is None and other is None:
+        from lucid_gpu.ops.indexing import nonzero
+
+        return nonzero(condition, as_tuple=True)
+    if condition.dtype is not dt.bool:
+        condition = condition.to(dt.bool)
+    return apply(TABLE["where"], condition, input, other)
+
+
+def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """This tensor's elements where the condition holds, else ``other``'s."""
+    result: Tensor = where(condition, self, other)
+    return result
+
+
+# --- compositions ---------------------------------------------------------------------------------
+
+
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Values moved into ``[min, max]``; the gradient passes where they already were."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None"[6:])
+    if min is not None:
+        input = apply(TABLE["clamp_min"], input, min)
+    if max is not None:
+        input = apply(TABLE["clamp_max"], input, max)
+    return input
+
+
+def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Alias of `clamp`."""
+    return clamp(input, min, max)
+
+
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """``input + weight * (end - input)``."""
+    return input + weight * (end - input)
+
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+    """``input + value * tensor1 * tensor2``."""
+    product = tensor1 * tensor2
+    return input + (product if value == 1 else product * value)
+
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+    """``input + value * tensor1 / tensor2``."""
+    quotient = tensor1 / tensor2
+    return input + (quotient if value == 1 else quotient * value)
+
+
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """``value`` where the mask is true."""
+    return apply(TABLE["where"], mask, value, input).to(input.dtype)
+
+
+def nan_to_num(
+    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """NaN and infinities replaced; by the largest finite numbers unless told otherwise."""
+    if input.dtype.category < 2:
+        return input.clone()
+    import ml_dtypes
+
+    top = float(ml_dtypes.finfo(input.dtype.numpy).max)
+    result = where(input.isnan(), nan, input)
+    result = where(input == math.inf, top if posinf is None else posinf, result)
+    kept: Tensor = where(input == -math.inf, -top if neginf is None else neginf, result)
+    return kept
+
+
+def rad2deg(input: Tensor) -> Tensor:
+    """Radians to degrees."""
+    return input * (180.0 / math.pi)
+
+
+def deg2rad(input: Tensor) -> Tensor:
+    """Degrees to radians."""
+    return input * (math.pi / 180.0)
+
+
+def frac(input: Tensor) -> Tensor:
+    """The fractional part."""
+    return input - input.trunc()
+
+
+# --- activations ----------------------------------------------------------------------------------
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """``x`` where positive, else ``negative_slope * x``."""
+    return apply(TABLE["where"], input > 0, input, input * negative_slope)
+
+
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+    below = apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha
+    return apply(TABLE["where"], input > 0, input, below)
+
+
+def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+    below = (apply(TABLE["clamp_max"], input, 0.0) / alpha).expm1() * alpha
+    return apply(TABLE["where"], input > 0, input, below)
+
+
+def selu(input: Tensor) -> Tensor:
+    """Scaled elu (Klambauer et al., Self-Normalizing Neural Networks, 2017)."""
+    return elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946
+
+
+def silu(input: Tensor) -> Tensor:
+    """``x * sigmoid(x)``."""
+    return input * input.sigmoid()
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """``log(1 + exp(beta * x)) / beta``, and ``x`` itself where ``beta * x > threshold``."""
+    scaled = input * beta
+    curve = apply(TABLE["clamp_max"], scaled, threshold).exp().log1p() / beta
+    return apply(TABLE["where"], scaled > threshold, input, curve)
+
+
+def mish(input: Tensor) -> Tensor:
+    """``x * tanh(softplus(x))``."""
+    return input * softplus(input).tanh()
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """``x * Phi(x)`` (Hendrycks and Gimpel, 2016); ``approximate`` is ``"none"`` or ``"tanh"``."""
+    if approximate == "tanh":
+        inner = math.sqrt(2 / math.pi) * (input + 0.044715 * (input * input * input))
+        return 0.5 * input * (1 + inner.tanh())
+    if approximate != "none":
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    return 0.5 * input * (1 + (input * math.sqrt(0.5)).erf())
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """Clamped to ``[min_val, max_val]``; no gradient at and beyond the ends."""
+    inside = (input > min_val).logical_and(input < max_val)
+    return apply(TABLE["where"], inside, input, clamp(input.detach(), min_val, max_val))
+
+
+def relu6(input: Tensor) -> Tensor:
+    """``min(max(x, 0), 6)``."""
+    return hardtanh(input, 0.0, 6.0)
+
+
+def hardsigmoid(input: Tensor) -> Tensor:
+    """``relu6(x + 3) / 6``."""
+    return hardtanh(input + 3, 0.0, 6.0) / 6
+
+
+def hardswish(input: Tensor) -> Tensor:
+    """``x * relu6(x + 3) / 6``."""
+    return input * hardtanh(input + 3, 0.0, 6.0) / 6
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """``log(sigmoid(x))`` without overflow."""
+    return apply(TABLE["minimum"], input, 0.0) - (-input.abs()).exp().log1p()
+
+
+def softsign(input: Tensor) -> Tensor:
+    """``x / (1 + |x|)``."""
+    return input / (1 + input.abs())
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """``x - tanh(x)``."""
+    return input - input.tanh()
+
+
+ACTIVATIONS = (leaky_relu, elu, celu, selu, silu, softplus, mish, gelu, hardtanh, relu6,
+               hardsigmoid, hardswish, logsigmoid, softsign, tanhshrink)
+METHODS = (add, sub, div, clamp, clip, lerp, addcmul, addcdiv, masked_fill, nan_to_num, rad2deg,
+           deg2rad, frac)
+for _composition in METHODS:
+    setattr(Tensor, _composition.__name__, _composition)
+    FUNCTIONS[_composition.__name__] = _composition
+FUNCTIONS["where"] = where
+Tensor.where = _where_method  # type: ignore[method-assign]
+
+
+def _written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self._write(function(self, *args, **kwargs), f"{function.__name__}_")
+
+    return method
+
+
+for _composition in METHODS:
+    _set(f"{_composition.__name__}_", _written(_composition))
+for _alias, _original in (
+    ("subtract", "sub"), ("multiply", "mul"), ("divide", "div"), ("true_divide", "div"),
+    ("negative", "neg"), ("absolute", "abs"), ("greater", "gt"), ("greater_equal", "ge"),
+    ("less", "lt"), ("less_equal", "le"), ("not_equal", "ne"), ("arcsin", "asin"),
+    ("arccos", "acos"), ("arctan", "atan"), ("arctan2", "atan2"), ("arcsinh", "asinh"),
+    ("arccosh", "acosh"), ("arctanh", "atanh"), ("fix", "trunc"),
+):
+    FUNCTIONS[_alias] = FUNCTIONS[_original]
+    setattr(Tensor, _alias, getattr(Tensor, _original))
+for _dunder, _original in (
+    ("iadd", "add"), ("isub", "sub"), ("imul", "mul"), ("itruediv", "div"), ("ipow", "pow"),
+    ("ifloordiv", "floor_divide"), ("imod", "remainder"), ("iand", "bitwise_and"),
+    ("ior", "bitwise_or"), ("ixor", "bitwise_xor"),
+):
+    _set(f"__{_dunder}__", _in_place(TABLE[_original]))
+
+
+# --- conversion -----------------------------------------------------------------------------------
+
+
+def cast(input: Tensor, d: dtype) -> Tensor:
+    """The tensor in another element type; itself if it has it."""
+    if input.dtype is d:
+        return input
+    return apply(TABLE["cast"], input, to=d)
+
+
+def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Convert to a dtype, a device, both, or those of another tensor.
+
+    Returns
+    -------
+    Tensor
+        The same object where nothing has to change (and ``copy`` is False).
+    """
+    copy = kwargs.pop("copy", False)
+    kwargs.pop("non_blocking", None)
+    kwargs.pop("memory_format", None)
+    wanted_dtype, wanted_device = kwargs.pop("dtype", None), kwargs.pop("device", None)
+    other = kwargs.pop("other", None)
+    if kwargs:
+        raise TypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
+    for argument in args:
+        if isinstance(argument, Tensor):
+            other = argument
+        elif isinstance(argument, (str, device)) or (
+            isinstance(argument, int) and not isinstance(argument, bool)
+        ):
+            wanted_device = argument
+        elif isinstance(argument, bool):
+            continue  # non_blocking
+        elif argument is not None:
+            wanted_dtype = argument
+    if other is not None:
+        wanted_dtype, wanted_device = other.dtype, other.device
+    result = input
+    if wanted_dtype is not None:
+        result = cast(result, as_dtype(wanted_dtype))
+    if wanted_device is not None:
+        from lucid_gpu.ops.transfer import to_device
+
+        result = to_device(result, wanted_device)
+    return result.clone() if copy and result is input else result
+
+
+def _convert(d: dtype) -> Callable[[Tensor], Tensor]:
+    def method(self: Tensor) -> Tensor:
+        return cast(self, d)
+
+    return method
+
+
+Tensor.to = to  # type: ignore[method-assign]
+for _type_name, _type in (*dt.ALIASES.items(), ("bool", dt.bool), ("bfloat16", dt.bfloat16)):
+    _set(_type_name, _convert(_type))
+
+
+def _type_as(self: Tensor, other: Tensor) -> Tensor:
+    return to(self, other)
+
+
+def _numel(self: Tensor) -> int:
+    """Number of elements."""
+    n = 1
+    for extent in self._expr.program.shape:
+        n *= extent
+    return n
+
+
+def _size(self: Tensor, dim: int | None = None) -> Any:
+    """The shape, or one extent of it."""
+    if dim is None:
+        return self.shape
+    from lucid_gpu.ops.reductions import normalise_dim
+
+    return self.shape[normalise_dim(dim, self.ndim)]
+
+
+def _zero_(self: Tensor) -> Tensor:
+    """Fill with zeros, in place."""
+    return _fill_(self, 0)
+
+
+def _fill_(self: Tensor, value: Any) -> Tensor:
+    """Fill with a number (or a 0-d tensor), in place."""
+    from lucid_gpu.ops.record import constant
+    from lucid_gpu.ops.reductions import expand_lazily
+
+    if isinstance(value, Tensor):
+        return self._write(expand_lazily(cast(value, self.dtype), tuple(self.shape)), "fill_")
+    return self._write(constant(value, self), "fill_")
+
+
+def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
+    """Take another tensor's values, broadcast and converted, in place."""
+    from lucid_gpu.ops.creation import as_tensor
+    from lucid_gpu.ops.reductions import expand_lazily
+
+    value = as_tensor(source)
+    value = to(value, dtype=self.dtype, device=self.device)
+    value = expand_lazily(value, tuple(self.shape)) if value.shape != self.shape else value.alias()
+    return self._write(value, "copy_")
+
+
+def _tolist(self: Tensor) -> Any:
+    """The elements as nested lists of Python numbers."""
+    array = self.detach().cpu().array
+    return (array.astype("float64") if self.dtype is dt.bfloat16 else array).tolist()
+
+
+for _plain_name, _plain in (
+    ("type_as", _type_as), ("numel", _numel), ("nelement", _numel), ("size", _size),
+    ("zero_", _zero_), ("fill_", _fill_), ("copy_", _copy_), ("tolist", _tolist),
+    ("dim", lambda self: self.ndim), ("ndimension", lambda self: self.ndim),
+    ("element_size", lambda self: self.dtype.itemsize),
+    ("is_floating_point", lambda self: self.dtype.is_floating_point),
+    ("is_complex", lambda self: self.dtype.is_complex),
+    ("conj", lambda self: self.conj_physical() if self.dtype.is_complex else self),
+):
+    _set(_plain_name, _plain)
+Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)  # type: ignore[assignment]
+Tensor.itemsize = property(lambda self: self.dtype.itemsize)  # type: ignore[assignment]
+Tensor.is_cuda = property(lambda self: self.device.type == "cuda")  # type: ignore[assignment]

@@ -1,0 +1,442 @@
+"""Reading and writing parts of tensors: slices as views, index tensors as copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import room, xp_of
+from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
+from lucid_gpu.ops.shape import base_array, view_of
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tensor import Tensor
+
+
+def _parse(input: Tensor, index: Any) -> tuple[Any, bool]:
+    """An index as NumPy takes it, and whether it is basic (a view).
+
+    Raises
+    ------
+    IndexError
+        For positions outside the tensor, too many indices, or what is no index.
+    """
+    parts = list(index) if isinstance(index, tuple) else [index]
+    parts = [_part(input, p) for p in parts]
+    basic = not any(hasattr(p, "dtype") or isinstance(p, bool) for p in parts)
+    used = sum(_consumes(p) for p in parts)
+    rank = input.ndim
+    if used > rank:
+        raise IndexError(f"too many indices for tensor of dimension {rank}")
+    dim = 0
+    for place, part in enumerate(parts):
+        if part is Ellipsis:
+            dim = rank - sum(_consumes(p) for p in parts[place + 1 :])
+            continue
+        if type(part) is int:
+            extent = input.shape[dim]
+            if not -extent <= part < extent:
+                raise IndexError(
+                    f"index {part} is out of bounds for dimension {dim} with size {extent}"
+                )
+        elif hasattr(part, "dtype"):
+            _check_array(input, part, dim)
+        dim += _consumes(part)
+    return tuple(parts), basic
+
+
+def _consumes(part: Any) -> int:
+    if part is None or part is Ellipsis or isinstance(part, bool):
+        return 0
+    if hasattr(part, "dtype") and part.dtype == np.bool_:
+        return int(part.ndim)
+    return 1
+
+
+def _part(input: Tensor, part: Any) -> Any:
+    if part is None or part is Ellipsis or type(part) in (int, bool):
+        return part
+    if isinstance(part, slice):
+        if part.step is not None and int(part.step) <= 0:
+            raise ValueError("step must be greater than zero")
+        return slice(*[None if v is None else int(v) for v in (part.start, part.stop, part.step)])
+    if isinstance(part, Tensor):
+        if part.dtype.category > 1:
+            raise IndexError(
+                "tensors used as indices must be long, int, byte or bool tensors, got "
+                f"{part.dtype.name}"
+            )
+        if part.ndim == 0 and part.dtype.category == 1:
+            return int(part.item())
+        if part.device != input.device:
+            part = part.to(input.device)
+        array = part.detach().array
+        return array.astype(bool) if part.dtype is dt.uint8 else array
+    if isinstance(part, (list, tuple, range)):
+        from lucid_gpu.ops.creation import tensor
+
+        made = tensor(list(part), device=input.device)
+        return _part(input, made.to(dt.int64) if made.numel() == 0 else made)
+    if isinstance(part, np.ndarray):
+        from lucid_gpu.ops.creation import tensor
+
+        return _part(input, tensor(part, device=input.device))
+    if hasattr(part, "__index__"):
+        return part.__index__()
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+        f"indices (got {type(part).__name__})"
+    )
+
+
+def _check_array(input: Tensor, array: Any, dim: int) -> None:
+    if array.dtype == np.bool_:
+        own = tuple(input.shape[dim : dim + array.ndim])
+        if tuple(array.shape) != own:
+            raise IndexError(
+                f"The shape of the mask {list(array.shape)} at index 0 does not match the shape of "
+                f"the indexed tensor {list(input.shape)} at index {dim}"
+            )
+        return
+    room(input.device).check_index(array, input.shape[dim], dim)
+
+
+def getitem(input: Tensor, index: Any) -> Tensor:
+    """``input[index]``: a view for ints, slices, None and ...; a copy for index tensors."""
+    parsed, basic = _parse(input, index)
+    if basic:
+        name = "SelectBackward0" if any(type(p) is int for p in parsed) else "SliceBackward0"
+        return slice_view(input, parsed, name)
+    array = base_array(input)[parsed]
+    result: Tensor = record("IndexBackward0", array, (input,), _getitem_vjp, dtype=input.dtype,
+                            index=parsed, shape=tuple(input.shape))
+    return result
+
+
+def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
+    """A view by a basic index."""
+    array = base_array(input)[index]
+    if not hasattr(array, "flags"):  # NumPy makes a scalar of a single element
+        array = base_array(input)[(*index, ...)]
+    return view_of(input, name, array, _getitem_vjp, index=index, shape=tuple(input.shape))
+
+
+def _getitem_vjp(node: Any, g: Tensor) -> Any:
+    return (place(g, node.index, node.shape),)
+
+
+def place(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
+    """Zeros of ``shape`` with ``values`` added at ``index``; repeated positions accumulate."""
+    where = room(values.device)
+    array = where.empty(shape, values.dtype, values.device)
+    array[...] = 0
+    if _may_repeat(index):
+        _add_at(where, array, index, values)
+    else:
+        array[index] = values.array
+    result: Tensor = record("PlaceBackward0", array, (values,), _place_vjp, dtype=values.dtype,
+                            index=index)
+    return result
+
+
+def _may_repeat(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(hasattr(p, "dtype") and p.dtype != np.bool_ for p in parts)
+
+
+def _add_at(where: Any, array: Any, index: Any, values: Tensor) -> None:
+    if values.dtype.compute is not values.dtype:  # 16-bit floats accumulate in float32
+        wide = array.astype(np.float32)
+        where.add_at(wide, index, values.array.astype(np.float32))
+        array[...] = wide
+    else:
+        where.add_at(array, index, values.array)
+
+
+def _place_vjp(node: Any, g: Tensor) -> Any:
+    array = base_array(g)[node.index]
+    result = record("IndexBackward0", array, (g,), _getitem_vjp, dtype=g.dtype, index=node.index,
+                    shape=tuple(g.shape))
+    return (result,)
+
+
+def setitem(input: Tensor, index: Any, value: Any) -> None:
+    """``input[index] = value``, in place and recorded."""
+    parsed, _ = _parse(input, index)
+    value = _as_value(input, value)
+    if input.requires_grad and input.is_leaf and state.grad:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            f"x[...] = value writes a leaf of shape {list(input.shape)}; do it under "
+            "lucid_gpu.no_grad(), or on a clone."
+        )
+    _fits(input, parsed, value)
+    if state.grad and (value.requires_grad or input.requires_grad):
+        input._write(with_values(input, parsed, value), "index_put_")
+        return
+    source = value.array
+    input._cell()
+    input._own_memory()
+    storage = input._memory()
+    input._protect_readers(storage, "index_put_")
+    input._expr.leaves[0].array[parsed] = source
+    storage.version += 1
+
+
+def _as_value(input: Tensor, value: Any) -> Tensor:
+    from lucid_gpu.ops.creation import full, tensor
+
+    if isinstance(value, Tensor):
+        if value.device != input.device and value.ndim:
+            raise RuntimeError(
+                f"expected the assigned tensor to be on {input.device}, the device of the tensor "
+                f"it is assigned to, but it is on {value.device}"
+            )
+        return value.to(dtype=input.dtype, device=input.device)
+    if isinstance(value, (bool, int, float, complex)):
+        return full((), value, dtype=input.dtype, device=input.device)
+    return tensor(value, dtype=input.dtype, device=input.device)
+
+
+def _selected_shape(input: Tensor, index: Any) -> tuple[int, ...]:
+    probe = np.broadcast_to(np.zeros((), np.int8), tuple(input.shape))
+    host = tuple(
+        [room(input.device).to_numpy(p) if hasattr(p, "dtype") else p for p in index]
+    )
+    return tuple(np.shape(probe[host]))
+
+
+def _fits(input: Tensor, index: Any, value: Tensor) -> None:
+    """Can the value be broadcast to what is selected?"""
+    shape = _selected_shape(input, index)
+    own = tuple(value.shape)
+    while len(own) > len(shape) and own[0] == 1:
+        own = own[1:]
+    pairs = zip(own[::-1], shape[::-1], strict=False)
+    if len(own) > len(shape) or any(m not in (1, n) for m, n in pairs):
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to "
+            f"indexing result of shape {list(shape)}"
+        )
+
+
+def with_values(input: Tensor, index: Any, value: Tensor) -> Tensor:
+    """A copy of the input with ``value`` at ``index``."""
+    source = input.array
+    array = room(input.device).empty(source.shape, input.dtype, input.device)
+    array[...] = source
+    array[index] = value.array
+    shape = _selected_shape(input, index)
+    spread = _spread(value, shape)
+    result: Tensor = record("IndexPutBackward0", array, (input, spread), _with_values_vjp,
+                            dtype=input.dtype, index=index)
+    return result
+
+
+def _spread(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    own = tuple(value.shape)
+    if len(own) > len(shape):
+        value = value.reshape(own[len(own) - len(shape) :])
+    return expand_lazily(value, shape)
+
+
+def _with_values_vjp(node: Any, g: Tensor) -> Any:
+    rest, taken = node.needs_input_grad
+    zero = _spread(g.new_zeros(()), ())
+    g_rest = None
+    if rest:
+        from lucid_gpu.ops.reductions import expand_lazily as spread
+
+        g_rest = with_values(g, node.index, spread(zero, _selected_shape(g, node.index)))
+    g_value = getitem_parsed(g, node.index) if taken else None
+    return g_rest, g_value
+
+
+def getitem_parsed(g: Tensor, index: Any) -> Tensor:
+    """A copy of what a parsed index selects."""
+    array = xp_of(g).ascontiguousarray(base_array(g)[index])
+    if not index or array.ndim == 0:
+        array = array.copy()
+    shape = _selected_shape(g, index)
+    result: Tensor = record("IndexBackward0", array.reshape(shape), (g,), _getitem_vjp,
+                            dtype=g.dtype, index=index, shape=tuple(g.shape))
+    return result
+
+
+# --- gather, scatter and their kin ----------------------------------------------------------------
+
+
+def _along(index: Any, dim: int, xp: Any) -> tuple[Any, ...]:
+    """The index tuple that walks ``index`` along one dimension."""
+    rank = index.ndim
+    grids = []
+    for d in range(rank):
+        shape = [1] * rank
+        shape[d] = index.shape[d]
+        grids.append(index if d == dim else xp.arange(index.shape[d]).reshape(shape))
+    return tuple(grids)
+
+
+def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """``out[i][j] = input[index[i][j]][j]`` for ``dim == 0``, and so on.
+
+    Parameters
+    ----------
+    index : Tensor of int64, of the input's rank, no larger than it in other dimensions
+    """
+    dim = normalise_dim(dim, input.ndim)
+    if index.dtype.category != 1:
+        raise RuntimeError("gather(): Expected dtype int64 for index")
+    if index.ndim != input.ndim:
+        raise RuntimeError(
+            "Index tensor must have the same number of dimensions as input tensor: got "
+            f"{index.ndim} and {input.ndim}"
+        )
+    where = index.array
+    if not input.ndim:
+        return input.clone()
+    _check_array(input, where, dim)
+    key = _along(where, dim, xp_of(input))
+    array = base_array(input)[key]
+    result: Tensor = record("GatherBackward0", array, (input,), _getitem_vjp, dtype=input.dtype,
+                            index=key, shape=tuple(input.shape))
+    return result
+
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int) -> Tensor:
+    """`gather`, broadcasting index and input against each other."""
+    return gather(input, dim, indices)
+
+
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
+    """A copy of the input with ``src`` at ``index`` along a dimension."""
+    dim = normalise_dim(dim, input.ndim)
+    where = index.array
+    _check_array(input, where, dim)
+    value = _as_value(input, src)
+    shape = tuple(index.shape)
+    if value.ndim:
+        value = value[tuple([slice(0, n) for n in shape])]
+    return with_values(input, _along(where, dim, xp_of(input)), expand_lazily(value, shape))
+
+
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of the input with ``src`` added at ``index``; repeated positions accumulate."""
+    dim = normalise_dim(dim, input.ndim)
+    where = index.array
+    _check_array(input, where, dim)
+    src = src[tuple([slice(0, n) for n in index.shape])]
+    return input + place(src, _along(where, dim, xp_of(input)), tuple(input.shape))
+
+
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The slices of a dimension named by a vector of positions."""
+    dim = normalise_dim(dim, input.ndim)
+    lead = (slice(None),) * dim
+    return getitem(input, (*lead, index))
+
+
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """A copy of the input with slices added at positions of a dimension."""
+    dim = normalise_dim(dim, input.ndim)
+    where = index.array
+    _check_array(input, where, dim)
+    lead = (slice(None),) * dim
+    added = place(source, (*lead, where), tuple(input.shape))
+    return input + (added if alpha == 1 else added * alpha)
+
+
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the (broadcast) mask is true, as a vector."""
+    shape = np.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
+    return getitem(input.expand(shape), mask.expand(shape))
+
+
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """Indices of the elements that are not zero: a matrix, or a tuple of vectors."""
+    xp = xp_of(input)
+    found = xp.nonzero(input.detach().array)
+    columns = tuple([_index_tensor(input, a) for a in found])
+    if as_tuple:
+        return columns
+    if not columns:
+        return _index_tensor(input, xp.zeros((int(bool(input.item())), 0), "int64"))
+    return _index_tensor(input, xp.stack(found, axis=1))
+
+
+def _index_tensor(input: Tensor, array: Any) -> Tensor:
+    from lucid_gpu.tensor import from_array
+
+    return from_array(array.astype("int64"), dt.int64, input.device)
+
+
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    """Values in order along a dimension, and where they came from."""
+    from lucid_gpu.ops.reductions import ValuesAndIndices
+
+    where = argsort(input, dim, descending)
+    return ValuesAndIndices(gather(input, dim, where), where)
+
+
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The positions that put a dimension in order."""
+    dim = normalise_dim(dim, input.ndim)
+    xp, array = xp_of(input), input.detach().array
+    if not input.ndim:
+        return _index_tensor(input, xp.zeros((), "int64"))
+    if descending:  # stable in descending order too: sort backwards, read backwards
+        n = array.shape[dim]
+        order = n - 1 - xp.flip(xp.argsort(xp.flip(array, dim), axis=dim, kind="stable"), dim)
+    else:
+        order = xp.argsort(array, axis=dim, kind="stable")
+    return _index_tensor(input, order)
+
+
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The ``k`` largest (or smallest) along a dimension, and where they are."""
+    from lucid_gpu.ops.reductions import ValuesAndIndices
+
+    dim = normalise_dim(dim, input.ndim)
+    if not 0 <= k <= (input.shape[dim] if input.ndim else 1):
+        raise RuntimeError("selected index k out of range")
+    where = argsort(input, dim, largest).narrow(dim, 0, k).contiguous()
+    return ValuesAndIndices(gather(input, dim, where), where)
+
+
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle of a matrix, zeros above."""
+    return _triangle(input, "tril", diagonal)
+
+
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle of a matrix, zeros below."""
+    return _triangle(input, "triu", diagonal)
+
+
+def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
+    xp = xp_of(input)
+    mask = getattr(xp, name)(xp.ones(tuple(input.shape[-2:]), bool), diagonal)
+    from lucid_gpu.ops.elementwise import where
+    from lucid_gpu.tensor import from_array
+
+    kept: Tensor = where(from_array(mask, dt.bool, input.device), input, 0)
+    return kept
+
+
+def _written(function: Any) -> Any:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self._write(function(self, *args, **kwargs), f"{function.__name__}_")
+
+    return method
+
+
+METHODS = (gather, take_along_dim, scatter, scatter_add, index_select, index_add, masked_select,
+           nonzero, sort, argsort, topk, tril, triu)
+for _function in METHODS:
+    setattr(Tensor, _function.__name__, _function)
+for _function in (scatter, scatter_add, index_add, tril, triu):
+    setattr(Tensor, f"{_function.__name__}_", _written(_function))
+Tensor.__getitem__ = getitem  # type: ignore[attr-defined]
+Tensor.__setitem__ = setitem  # type: ignore[attr-defined]

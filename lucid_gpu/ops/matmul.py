@@ -1,0 +1,160 @@
+"""Matrix products of every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.devices import room
+from lucid_gpu.fusion.expression import one_device
+from lucid_gpu.fusion.typing_rules import broadcast_shapes
+from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import sum_to_shape
+from lucid_gpu.tensor import Tensor
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """Matrix product, broadcasting over leading dimensions.
+
+    Vectors count as a row on the left and as a column on the right. Two dtypes are an error, as in
+    PyTorch.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., n, k) or (k,)
+    other : Tensor, shape (..., k, m) or (k,)
+
+    Raises
+    ------
+    RuntimeError
+        For 0-d operands, unequal inner extents, dtypes or devices.
+    """
+    if not isinstance(other, Tensor):
+        raise TypeError(f"matmul(): argument 'other' must be Tensor, not {type(other).__name__}")
+    a, b = input, other
+    _check(a, b)
+    a_rank, b_rank = a.ndim, b.ndim
+    if a_rank == 1:
+        a = a.unsqueeze(0)
+    if b_rank == 1:
+        b = b.unsqueeze(1)
+    result = _product(a, b)
+    if b_rank == 1:
+        result = result.squeeze(-1)
+    if a_rank == 1:
+        result = result.squeeze(-1 if b_rank == 1 else -2)
+    return result
+
+
+def _check(a: Tensor, b: Tensor) -> None:
+    left, right = list(a.shape), list(b.shape)
+    if not left or not right:
+        raise RuntimeError(
+            f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D"
+        )
+    one_device("matmul", (a._expr.program, b._expr.program))
+    if a.dtype is not b.dtype:
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != {b.dtype.name}; "
+            f"convert one with .to(...)"
+        )
+    if left[-1] != right[-2 if len(right) > 1 else -1]:
+        rows = f"{left[-2] if len(left) > 1 else 1}x{left[-1]}"
+        columns = f"{right[-2]}x{right[-1]}" if len(right) > 1 else f"{right[0]}x1"
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({rows} and {columns}); matmul got shapes "
+            f"{left} and {right}"
+        )
+    broadcast_shapes([tuple(left[:-2]), tuple(right[:-2])], "matmul")
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    x, y = a.array, b.array
+    where = room(a.device)
+    if x.ndim > 2 and y.ndim == 2 and x.flags.c_contiguous:  # one product instead of a batch
+        flat = where.matmul(x.reshape(-1, x.shape[-1]), y, a.dtype)
+        array = flat.reshape(*x.shape[:-1], y.shape[-1])
+    else:
+        array = where.matmul(x, y, a.dtype)
+    result: Tensor = record(
+        "MmBackward0" if x.ndim == y.ndim == 2 else "BmmBackward0",
+        array,
+        (a, b),
+        _product_vjp,
+        (a if b.requires_grad else None, b if a.requires_grad else None),
+        a.dtype,
+        shapes=(tuple(a.shape), tuple(b.shape)),
+    )
+    return result
+
+
+def _conj(x: Tensor) -> Tensor:
+    return x.conj_physical() if x.dtype.is_complex else x
+
+
+def _product_vjp(node: Any, g: Tensor) -> Any:
+    a, b = node.saved_tensors
+    left, right = node.shapes
+    g_a = g_b = None
+    if node.needs_input_grad[0]:
+        g_a = sum_to_shape(_product(g, _conj(b).mT), left)
+    if node.needs_input_grad[1]:
+        if len(right) == 2 and len(left) > 2:  # a weight: the batch is part of the sum
+            a, g = a.reshape(-1, left[-1]), g.reshape(-1, right[-1])
+        g_b = sum_to_shape(_product(_conj(a).mT, g), right)
+    return g_a, g_b
+
+
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Product of two matrices, (n, k) and (k, m)."""
+    if input.ndim != 2 or mat2.ndim != 2:
+        raise RuntimeError(f"mm(): expected 2-D tensors, got shapes {list(input.shape)} and "
+                           f"{list(mat2.shape)}")
+    return matmul(input, mat2)
+
+
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Products of matrix pairs, (b, n, k) and (b, k, m)."""
+    if input.ndim != 3 or mat2.ndim != 3 or input.shape[0] != mat2.shape[0]:
+        raise RuntimeError(f"bmm(): expected two batches (b, n, k) and (b, k, m), got shapes "
+                           f"{list(input.shape)} and {list(mat2.shape)}")
+    return matmul(input, mat2)
+
+
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """Matrix (n, k) times vector (k,)."""
+    return matmul(input, vec)
+
+
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """Inner product of two vectors."""
+    if input.ndim != 1 or tensor.ndim != 1:
+        raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
+    return matmul(input, tensor)
+
+
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of two vectors' elements."""
+    return input.unsqueeze(1) * vec2
+
+
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """``beta * input + alpha * (mat1 @ mat2)``."""
+    product = mm(mat1, mat2)
+    return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
+
+
+METHODS = (matmul, mm, bmm, mv, dot, outer, addmm)
+for _function in METHODS:
+    setattr(Tensor, _function.__name__, _function)
+
+
+def _rmatmul(self: Tensor, other: Any) -> Tensor:
+    from lucid_gpu.ops.creation import as_tensor
+
+    return matmul(as_tensor(other), self)
+
+
+Tensor.__matmul__ = matmul  # type: ignore[attr-defined]
+Tensor.__rmatmul__ = _rmatmul  # type: ignore[attr-defined]

@@ -1,0 +1,155 @@
+"""How an op that is not elementwise is recorded: one function, one node class a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.fusion import expression
+from lucid_gpu.fusion.expression import Expr
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import SECOND_TIME, Node
+from lucid_gpu.tensor import Tensor, _tensor
+
+Vjp = Callable[..., Sequence[Any]]
+
+
+class SavedTensor:
+    """A tensor kept for backward, checked for later writes when it is taken out."""
+
+    __slots__ = ("tensor", "version")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.version = tensor._version
+
+    def unpack(self, reader: str) -> Tensor:
+        if self.tensor._version != self.version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: [{self.tensor.dtype.name} tensor of shape "
+                f"{list(self.tensor.shape)}], saved by {reader}, is at version "
+                f"{self.tensor._version}; expected version {self.version} instead. Write the "
+                "change out of place (x = x + 1), or change a clone."
+            )
+        return self.tensor
+
+
+class OpNode(Node):
+    """A recorded op: its gradient function, what it saved, and its attributes."""
+
+    __slots__ = ("function", "metas", "needs_input_grad", "saved")
+
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        function: Vjp,
+        saved: Sequence[Tensor | None],
+    ) -> None:
+        super().__init__([t._edge() for t in inputs])
+        self.function = function
+        self.needs_input_grad = tuple([t.requires_grad for t in inputs])
+        self.saved: tuple[SavedTensor | None, ...] = tuple(
+            [None if t is None else SavedTensor(t) for t in saved]
+        )
+        self.metas: tuple[Any, ...] = ()
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        return tuple([None if s is None else s.unpack(self.name()) for s in self.saved])
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        if self.released and self.saved:
+            raise RuntimeError(SECOND_TIME)
+        if self.outputs == 1:
+            if cotangents[0] is None:
+                return (None,) * len(self.edges)
+            return self.function(self, cotangents[0])
+        if all(c is None for c in cotangents):
+            return (None,) * len(self.edges)
+        filled = [
+            _zeros(meta) if c is None else c for c, meta in zip(cotangents, self.metas, strict=True)
+        ]
+        return self.function(self, *filled)
+
+    def release(self) -> None:
+        self.released = True
+        if self.saved:
+            self.saved = (None,)
+
+
+def _zeros(meta: tuple[Any, ...]) -> Tensor:
+    d, shape, where = meta
+    return _tensor(expression.of_constant(0.0, d, shape, where))
+
+
+_classes: dict[str, type[OpNode]] = {}
+
+
+def record(
+    name: str,
+    array: Any,
+    inputs: Sequence[Tensor],
+    vjp: Vjp,
+    saved: Sequence[Tensor | None] = (),
+    dtype: dt.dtype | None = None,
+    **attributes: Any,
+) -> Any:
+    """Wrap what an op computed, and record the op if a gradient may be asked for.
+
+    Parameters
+    ----------
+    name : str
+        Name of the node, such as ``"MmBackward0"``.
+    array : array or tuple of arrays
+        The output(s), on the inputs' device.
+    inputs : sequence of Tensor
+        What the op is differentiated by.
+    vjp : callable
+        ``vjp(node, *cotangents)`` gives a tensor or None for each input.
+    saved : sequence of Tensor or None
+        Come back as ``node.saved_tensors``; a saved output is not supported here.
+    **attributes
+        Set on the node.
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+    """
+    where = inputs[0].device if inputs else None
+    many = isinstance(array, tuple)
+    arrays = array if many else (array,)
+    results = [_wrap(a, where, dtype) for a in arrays]
+    if state.grad and any(t.requires_grad for t in inputs):
+        kind = _classes.get(name)
+        if kind is None:
+            kind = _classes[name] = type(name, (OpNode,), {"__slots__": ()})
+        node = kind(inputs, vjp, saved)
+        node.__dict__.update(attributes)
+        if many:
+            node.outputs = len(results)
+            node.metas = tuple([(r.dtype, tuple(r.shape), r.device) for r in results])
+        for i, result in enumerate(results):
+            if result.dtype.category >= 2:
+                result._attach(node, i)
+    return tuple(results) if many else results[0]
+
+
+def _wrap(array: Any, where: Any, d: dt.dtype | None) -> Tensor:
+    if not hasattr(array, "flags"):  # NumPy gives scalars for 0-d results
+        import numpy as np
+
+        array = np.asarray(array)
+    if d is None:
+        d = dt.from_numpy_dtype(array.dtype)
+    return _tensor(expression.of_array(array, d, where))
+
+
+def constant(number: Any, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
+    """A tensor of one number, on the device and of the type of another, that takes no memory."""
+    program = like._expr.program
+    value: Expr = expression.of_constant(
+        number, program.dtype, program.shape if shape is None else shape, program.device
+    )
+    return _tensor(value)

@@ -1,0 +1,404 @@
+"""Sums, means, extrema and their kin.
+
+A sum takes in the elementwise expression that feeds it: the summed values are never stored. The
+others are compositions of sums and extrema wherever their definition is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import xp_of
+from lucid_gpu.dtypes import as_dtype, dtype
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.fusion.realise import realise
+from lucid_gpu.ops.record import record
+from lucid_gpu.tensor import Tensor, apply
+
+Dims = Any
+
+
+def normalise_dim(dim: int, rank: int) -> int:
+    """A dimension as a number from 0.
+
+    Raises
+    ------
+    IndexError
+        With PyTorch's sentence, where there is no such dimension.
+    """
+    if not isinstance(dim, int):
+        dim = dim.__index__()
+    extent = rank or 1  # a 0-d tensor may be reduced over dim 0 or -1
+    if not -extent <= dim < extent:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-extent}, {extent - 1}], but "
+            f"got {dim})"
+        )
+    return dim % extent
+
+
+def normalise_dims(dims: Dims, rank: int) -> tuple[int, ...]:
+    """A ``dim`` argument (None, a number or several) as sorted numbers from 0."""
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return tuple(range(rank))
+    given = (dims,) if isinstance(dims, int) else tuple(dims)
+    found = sorted(normalise_dim(d, rank) for d in given)
+    for a, b in zip(found, found[1:], strict=False):
+        if a == b:
+            raise RuntimeError(f"dim {a} appears multiple times in the list of dims")
+    return tuple(found)
+
+
+def kept_shape(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+    """The shape with the reduced dimensions at extent 1."""
+    return tuple([1 if i in dims else n for i, n in enumerate(shape)])
+
+
+def dropped_shape(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+    return tuple([n for i, n in enumerate(shape) if i not in dims])
+
+
+def expand_lazily(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Broadcast without memory, as a pending value."""
+    return t if tuple(t.shape) == shape else apply(TABLE["identity"], t, shape=shape)
+
+
+# --- sum ------------------------------------------------------------------------------------------
+
+
+def sum(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
+) -> Tensor:
+    """Sum of all elements, or over dimensions.
+
+    Parameters
+    ----------
+    input : Tensor, any shape
+    dim : int or sequence of int, optional
+    keepdim : bool
+        Keep the reduced dimensions with extent 1.
+    dtype : dtype, optional
+        Type to add in; by default int64 for integers and bools.
+
+    Returns
+    -------
+    Tensor
+        Of the input's dtype, or int64 for integers.
+    """
+    if dtype is not None:
+        input = input.to(as_dtype(dtype))
+    elif input.dtype.category < 2:
+        input = input.to(dt.int64)
+    shape = tuple(input.shape)
+    dims = normalise_dims(dim, len(shape))
+    if not shape or not dims:
+        return input.clone() if not shape else input
+    (array,) = realise([input._expr], tuple(d for d in dims))
+    if not keepdim:
+        array = array.reshape(dropped_shape(shape, dims))
+    return _recorded_sum(array, input, shape, dims)
+
+
+def _recorded_sum(
+    array: Any, input: Tensor, shape: tuple[int, ...], dims: tuple[int, ...]
+) -> Tensor:
+    result: Tensor = record(
+        "SumBackward0", array, (input,), _sum_vjp, dtype=input.dtype, shape=shape, dims=dims
+    )
+    return result
+
+
+def _sum_vjp(node: Any, g: Tensor) -> Any:
+    if g.ndim:
+        g = g.reshape(kept_shape(node.shape, node.dims))
+    return (expand_lazily(g, node.shape),)
+
+
+def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Sum over whatever broadcasting ``shape`` to the input's shape repeated."""
+    own = tuple(input.shape)
+    extra = len(own) - len(shape)
+    dims = tuple(
+        i for i, n in enumerate(own) if i < extra or (shape[i - extra] == 1 and n != 1)
+    )
+    if not dims:
+        return input.reshape(shape)
+    (array,) = realise([input._expr], dims)
+    return _recorded_sum(array.reshape(shape), input, own, dims)
+
+
+def mean(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
+) -> Tensor:
+    """Arithmetic mean of all elements, or over dimensions; a floating point input is required."""
+    if dtype is not None:
+        input = input.to(as_dtype(dtype))
+    if input.dtype.category < 2:
+        raise RuntimeError(
+            "mean(): could not infer output dtype. Input dtype must be either a floating point or "
+            f"complex dtype. Got: {input.dtype.name}; write x.float().mean()"
+        )
+    shape = tuple(input.shape)
+    count = math.prod(shape[d] for d in normalise_dims(dim, len(shape))) if shape else 1
+    total = sum(input, dim, keepdim)
+    return total / count if count else total * math.nan
+
+
+def var(
+    input: Tensor,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Tensor:
+    """Variance: the mean squared distance from the mean, divided by ``n - correction``."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    shape = tuple(input.shape)
+    dims = normalise_dims(dim, len(shape))
+    count = math.prod(shape[d] for d in dims) if shape else 1
+    centred = input - mean(input, dims or None, keepdim=True) if shape else input - input
+    total = sum(centred * centred, dims, keepdim) if shape else centred
+    divisor = count - correction
+    return total / divisor if divisor > 0 else total * math.nan
+
+
+def std(
+    input: Tensor,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Tensor:
+    """Standard deviation, the square root of `var`."""
+    return var(input, dim, unbiased, keepdim, correction=correction).sqrt()
+
+
+def prod(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: dtype | None = None
+) -> Tensor:
+    """Product of all elements, or over one dimension."""
+    if dtype is not None:
+        input = input.to(as_dtype(dtype))
+    elif input.dtype.category < 2:
+        input = input.to(dt.int64)
+    if not input.ndim:
+        return input.clone()
+    if dim is None:
+        input, dim = input.reshape(-1), 0
+    dim = normalise_dim(dim, input.ndim)
+    array = xp_of(input).prod(input.array, axis=dim, keepdims=keepdim)
+    result: Tensor = record("ProdBackward0", array, (input,), _prod_vjp, (input,), input.dtype,
+                            dim=dim, keepdim=keepdim)
+    return result
+
+
+def _prod_vjp(node: Any, g: Tensor) -> Any:
+    """The product of the others: products of what stands before and after each element."""
+    (x,) = node.saved_tensors
+    g = g if node.keepdim else g.unsqueeze(node.dim)
+    parts = [x.narrow(node.dim, i, 1) for i in range(x.shape[node.dim])]
+    before = _running(parts)
+    after = _running(parts[::-1])[::-1]
+    from lucid_gpu.ops.shape import cat
+
+    if not parts:
+        return (x * 0,)
+    return (cat([g * (a * b) for a, b in zip(before, after, strict=True)], node.dim),)
+
+
+def _running(parts: list[Tensor]) -> list[Tensor]:
+    """Products of all earlier parts."""
+    result: list[Any] = []
+    for i in range(len(parts)):
+        result.append(parts[0] * 0 + 1 if i == 0 else result[-1] * parts[i - 1])
+    return result
+
+
+def norm(
+    input: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False
+) -> Tensor:
+    """Vector norm of all elements, or over dimensions; ``p`` is a number, inf or ``"fro"``."""
+    if p in ("fro", None):
+        p = 2
+    if p == 2:
+        return _Norm.two(input, dim, keepdim)
+    if p == math.inf:
+        return amax(input.abs(), () if dim is None else dim, keepdim)
+    if p == -math.inf:
+        return amin(input.abs(), () if dim is None else dim, keepdim)
+    if p == 1:
+        return sum(input.abs(), dim, keepdim)
+    if p == 0:
+        return sum((input != 0).to(input.dtype), dim, keepdim)
+    return sum(input.abs() ** p, dim, keepdim) ** (1.0 / p)
+
+
+class _Norm:
+    """The 2-norm, whose gradient at zero is zero."""
+
+    @staticmethod
+    def two(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+        total = sum(input * input, dim, keepdim)
+        zero = total.detach() == 0
+        safe = apply(TABLE["where"], zero, 1.0, total)
+        return apply(TABLE["where"], zero, total * 0, safe.sqrt())
+
+
+def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+    """``log(sum(exp(input)))`` over dimensions, without overflow."""
+    dims = normalise_dims(dim, input.ndim)
+    if not input.ndim:
+        return input.clone()
+    top = amax(input.detach(), dims, keepdim=True)
+    top = apply(TABLE["where"], top.isfinite(), top, 0.0)
+    total = sum((input - top).exp(), dims, keepdim=True).log() + top
+    return total if keepdim else total.reshape(dropped_shape(tuple(input.shape), dims))
+
+
+# --- extrema --------------------------------------------------------------------------------------
+
+
+class ValuesAndIndices(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+def _extremum(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """Largest or smallest; the gradient is shared evenly by ties."""
+    shape = tuple(input.shape)
+    dims = normalise_dims(dim, len(shape))
+    for d in dims:
+        if shape and shape[d] == 0:
+            raise IndexError(
+                f"{name}(): Expected reduction dim {d} to have non-zero size. Got shape "
+                f"{list(shape)}"
+            )
+    array = getattr(xp_of(input), name)(input.array, axis=dims, keepdims=keepdim)
+    result: Tensor = record(
+        f"{name.capitalize()}Backward0", array, (input,), _extremum_vjp, (input,), input.dtype,
+        dims=dims, name_of_op=name,
+    )
+    return result
+
+
+def _extremum_vjp(node: Any, g: Tensor) -> Any:
+    (x,) = node.saved_tensors
+    shape = kept_shape(tuple(x.shape), node.dims)
+    best = _extremum(node.name_of_op, x.detach(), node.dims, True)
+    hit = (x.detach() == best).to(g.dtype)
+    share = hit / sum(hit, node.dims, keepdim=True)
+    return (share * g.reshape(shape),)
+
+
+def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
+    """Largest element over dimensions; ties share the gradient."""
+    return _extremum("amax", input, dim, keepdim)
+
+
+def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
+    """Smallest element over dimensions; ties share the gradient."""
+    return _extremum("amin", input, dim, keepdim)
+
+
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Position of the (first) largest element, int64; of the flat tensor without ``dim``."""
+    return _position("argmax", input, dim, keepdim)
+
+
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Position of the (first) smallest element, int64; of the flat tensor without ``dim``."""
+    return _position("argmin", input, dim, keepdim)
+
+
+def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    if input.numel() == 0:
+        raise IndexError(f"{name}(): Expected reduction over a non-empty tensor, got shape "
+                         f"{list(input.shape)}")
+    axis = None if dim is None else normalise_dim(dim, input.ndim)
+    x = input.array
+    if axis is not None and not input.ndim:
+        x = x.reshape(1)
+        keepdim = False
+    array = getattr(xp_of(input), name)(x, axis=axis, keepdims=keepdim)
+    xp = xp_of(input)
+    result: Tensor = record(name, xp.asarray(array, dtype="int64"), (input.detach(),), _nothing)
+    return result
+
+
+def _nothing(node: Any, *cotangents: Tensor) -> Any:
+    return (None,)
+
+
+def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    """Largest element of all, with indices along ``dim``, or elementwise with another tensor."""
+    return _max_or_min("max", input, dim, keepdim)
+
+
+def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    """Smallest element of all, with indices along ``dim``, or elementwise with another tensor."""
+    return _max_or_min("min", input, dim, keepdim)
+
+
+def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
+    if isinstance(dim, Tensor):
+        return apply(TABLE[f"{name}imum"], input, dim)
+    if dim is None:
+        if input.numel() == 0:
+            raise RuntimeError(
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify "
+                "the reduction dim with the 'dim' argument."
+            )
+        return _extremum(f"a{name}", input, (), False)
+    dim = normalise_dim(dim, input.ndim)
+    if not input.ndim:
+        return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
+    where = _position(f"arg{name}", input.detach(), dim, True)
+    from lucid_gpu.ops.indexing import gather
+
+    values = gather(input, dim, where)
+    if not keepdim:
+        return ValuesAndIndices(values.squeeze(dim), where.squeeze(dim))
+    return ValuesAndIndices(values, where)
+
+
+# --- truth ----------------------------------------------------------------------------------------
+
+
+def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether all elements are true."""
+    return _truth("all", input, dim, keepdim)
+
+
+def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether any element is true."""
+    return _truth("any", input, dim, keepdim)
+
+
+def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    axes = None if dim is None else normalise_dims(dim, input.ndim)
+    x = input.detach().array
+    if not input.ndim:
+        axes = None
+    result: Tensor = record(
+        name, getattr(xp_of(input), name)(x, axis=axes, keepdims=keepdim), (input.detach(),), _nothing
+    )
+    return result
+
+
+def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
+    """How many elements are not zero."""
+    return sum(input != 0, dim)
+
+
+METHODS = (sum, mean, var, std, prod, norm, logsumexp, amax, amin, argmax, argmin, max, min, all,
+           any, count_nonzero)
+for _function in METHODS:
+    setattr(Tensor, _function.__name__, _function)

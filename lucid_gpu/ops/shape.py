@@ -1,0 +1,462 @@
+"""Views and reshapes, joining and splitting.
+
+A view shares its tensor's memory and version; its gradient is a view or a placement of the
+cotangent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.devices import xp_of
+from lucid_gpu.fusion import expression
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import normalise_dim, normalise_dims, sum_to_shape
+from lucid_gpu.tensor import Tensor, _mark_shared, _tensor, apply
+
+
+def view_of(
+    input: Tensor, name: str, array: Any, vjp: Any, **attributes: Any
+) -> Tensor:
+    """Record a view: ``array`` lies in the input's memory."""
+    result: Tensor = record(name, array, (input,), vjp, dtype=input.dtype, **attributes)
+    storage = input._memory()
+    result._storage = storage
+    storage.add(result)
+    storage.add_cell(result._expr.leaves[0])
+    if input._expr.program.shared:
+        _mark_shared(result)
+    return result
+
+
+def base_array(input: Tensor) -> Any:
+    """The array to take a view of."""
+    input._own_memory()
+    return input.array
+
+
+def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """Shape arguments given one by one or as a sequence."""
+    if len(shape) == 1 and not isinstance(shape[0], int) and hasattr(shape[0], "__iter__"):
+        shape = tuple(shape[0])
+    return tuple([int(n) for n in shape])
+
+
+def _infer(own: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
+    count = math.prod(own)
+    if shape.count(-1) > 1:
+        raise RuntimeError("only one dimension can be inferred")
+    known = math.prod(n for n in shape if n != -1)
+    if -1 in shape and (known == 0 or count % known):
+        if known == 0:
+            raise RuntimeError(
+                f"cannot reshape tensor of {count} elements into shape {list(shape)} because the "
+                "unspecified dimension size -1 can be any value and is ambiguous"
+            )
+        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
+    full = tuple([count // known if n == -1 else n for n in shape])
+    if math.prod(full) != count:
+        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
+    return full
+
+
+def _reshape_vjp(node: Any, g: Tensor) -> Any:
+    return (reshape(g, node.shape),)
+
+
+def reshape(input: Tensor, *shape: Any) -> Tensor:
+    """The same elements in another shape: a view where the layout allows it, else a copy.
+
+    Parameters
+    ----------
+    shape : ints or a sequence of ints
+        One may be -1 and is inferred.
+    """
+    own = input._expr.program.shape
+    wanted = _infer(own, _sizes(shape))
+    number = _constant_number(input)
+    if number is not None:
+        program = input._expr.program
+        return _tensor(
+            expression.of_constant(number, program.dtype, wanted, program.device)
+        )
+    array = base_array(input)
+    result = array.reshape(wanted)
+    if not xp_of(input).shares_memory(array, result) and array.size:
+        copied: Tensor = record("UnsafeViewBackward0", result, (input,), _reshape_vjp,
+                                dtype=input.dtype, shape=own)
+        return copied
+    return view_of(input, "ViewBackward0", result, _reshape_vjp, shape=own)
+
+
+def _constant_number(input: Tensor) -> Any:
+    """The number a pending constant is full of, or None."""
+    program = input._expr.program
+    if program.leaves or len(program.instructions) > 2:
+        return None
+    first = program.instructions[0]
+    if first.op != "constant" or program.root.op not in ("constant", "identity"):
+        return None
+    return first.value[1]
+
+
+def view(input: Tensor, *shape: Any) -> Tensor:
+    """As `reshape`, but never a copy; also ``view(dtype)`` of the same item size.
+
+    Raises
+    ------
+    RuntimeError
+        Where the layout does not allow the shape.
+    """
+    array = base_array(input)
+    if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)):
+        from lucid_gpu.dtypes import dtype
+
+        if isinstance(shape[0], dtype):
+            return view_of(input.detach(), "ViewBackward0", array.view(shape[0].numpy), None)
+    wanted = _infer(tuple(input.shape), _sizes(shape))
+    result = array.reshape(wanted)
+    if array.size and not xp_of(input).shares_memory(array, result):
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+        )
+    return view_of(input, "ViewBackward0", result, _reshape_vjp, shape=tuple(input.shape))
+
+
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Join dimensions ``start_dim`` to ``end_dim`` into one."""
+    rank = input.ndim
+    if not rank:
+        return reshape(input, 1)
+    a, b = normalise_dim(start_dim, rank), normalise_dim(end_dim, rank)
+    if a > b:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    shape = tuple(input.shape)
+    return reshape(input, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
+
+
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """Split one dimension into several."""
+    dim = normalise_dim(dim, input.ndim)
+    shape = tuple(input.shape)
+    inner = _infer((shape[dim],), tuple(sizes))
+    return reshape(input, (*shape[:dim], *inner, *shape[dim + 1 :]))
+
+
+def squeeze(input: Tensor, dim: Any = None) -> Tensor:
+    """Without the dimensions of extent 1, all or the given ones."""
+    shape = tuple(input.shape)
+    dims = normalise_dims(dim, len(shape))
+    gone = {d for d in dims if shape and shape[d] == 1}
+    return reshape(input, tuple([n for i, n in enumerate(shape) if i not in gone]))
+
+
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """With a new dimension of extent 1 at ``dim``."""
+    shape = tuple(input.shape)
+    dim = normalise_dim(dim, len(shape) + 1)
+    return reshape_strided(input, (*shape[:dim], 1, *shape[dim:]), dim)
+
+
+def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
+    """Insert an extent of 1, which any layout allows."""
+    array = base_array(input)
+    xp = xp_of(input)
+    return view_of(
+        input, "UnsqueezeBackward0", xp.expand_dims(array, dim), _reshape_vjp,
+        shape=tuple(input.shape),
+    )
+
+
+def permute(input: Tensor, *dims: Any) -> Tensor:
+    """Dimensions in another order."""
+    order = _sizes(dims)
+    rank = input.ndim
+    if len(order) != rank:
+        raise RuntimeError(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the "
+            f"length of the desired ordering of dimensions i.e. input.dim() = {rank} is not equal "
+            f"to len(dims) = {len(order)}".replace("(sparse_coo)", "")
+        )
+    order = tuple([normalise_dim(d, rank) for d in order])
+    if len(set(order)) != rank:
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    array = base_array(input).transpose(order)
+    inverse = tuple(sorted(range(rank), key=order.__getitem__))
+    return view_of(input, "PermuteBackward0", array, _permute_vjp, inverse=inverse)
+
+
+def _permute_vjp(node: Any, g: Tensor) -> Any:
+    return (permute(g, node.inverse),)
+
+
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Two dimensions exchanged."""
+    rank = input.ndim
+    a, b = normalise_dim(dim0, rank), normalise_dim(dim1, rank)
+    array = base_array(input)
+    if rank:
+        array = array.swapaxes(a, b)
+    return view_of(input, "TransposeBackward0", array, _transpose_vjp, dims=(a, b))
+
+
+def _transpose_vjp(node: Any, g: Tensor) -> Any:
+    return (transpose(g, *node.dims),)
+
+
+def t(input: Tensor) -> Tensor:
+    """A matrix transposed; vectors and numbers as they are."""
+    if input.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
+    return transpose(input, 0, 1) if input.ndim == 2 else view_as(input, input)
+
+
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+    """Dimensions moved to other places, the rest in order."""
+    rank = input.ndim
+    sources = (source,) if isinstance(source, int) else tuple(source)
+    targets = (destination,) if isinstance(destination, int) else tuple(destination)
+    sources = tuple([normalise_dim(d, rank) for d in sources])
+    targets = tuple([normalise_dim(d, rank) for d in targets])
+    order = [d for d in range(rank) if d not in sources]
+    for target, source_dim in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, source_dim)
+    return permute(input, order)
+
+
+def expand(input: Tensor, *shape: Any) -> Tensor:
+    """Broadcast to a larger shape without a copy; -1 keeps an extent."""
+    wanted = _sizes(shape)
+    own = tuple(input.shape)
+    extra = len(wanted) - len(own)
+    if extra < 0:
+        raise RuntimeError(
+            f"expand(tensor{list(own)}, size={list(wanted)}): the number of sizes provided "
+            f"({len(wanted)}) must be greater or equal to the number of dimensions in the tensor "
+            f"({len(own)})"
+        )
+    full = tuple(
+        [own[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted)]
+    )
+    for i, n in enumerate(own):
+        if n not in (1, full[i + extra]):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({full[i + extra]}) must match the existing size "
+                f"({n}) at non-singleton dimension {i + extra}. Target sizes: {list(full)}. Tensor "
+                f"sizes: {list(own)}"
+            )
+    array = xp_of(input).broadcast_to(base_array(input), full)
+    return view_of(input, "ExpandBackward0", array, _expand_vjp, shape=own)
+
+
+def _expand_vjp(node: Any, g: Tensor) -> Any:
+    return (sum_to_shape(g, node.shape),)
+
+
+def broadcast_to(input: Tensor, shape: Any) -> Tensor:
+    return expand(input, shape)
+
+
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """Broadcast to another tensor's shape."""
+    return expand(input, tuple(other.shape))
+
+
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """A view in another tensor's shape."""
+    return view(input, tuple(other.shape))
+
+
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    """`reshape` to another tensor's shape."""
+    return reshape(input, tuple(other.shape))
+
+
+def contiguous(input: Tensor) -> Tensor:
+    """The tensor itself where it is row-major, else a row-major copy."""
+    return input if is_contiguous(input) else clone(input)
+
+
+def is_contiguous(input: Tensor) -> bool:
+    """Whether the elements stand in memory in row-major order."""
+    expr = input._expr
+    return not expr.program.is_load or expr.program.root.value[1] is None
+
+
+def clone(input: Tensor) -> Tensor:
+    """A copy with its own memory, through which gradients flow."""
+    if not input._expr.program.is_load:  # its bytes do not exist yet: a copy costs nothing
+        return apply(TABLE["identity"], input, shape=tuple(input.shape))
+    array = input.array
+    room_copy = xp_of(input).empty(array.shape, array.dtype)
+    room_copy[...] = array
+    result: Tensor = record("CloneBackward0", room_copy, (input,), _same_vjp, dtype=input.dtype)
+    return result
+
+
+def _same_vjp(node: Any, g: Tensor) -> Any:
+    return (g,)
+
+
+# --- joining and splitting ------------------------------------------------------------------------
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors joined along a dimension they may differ in."""
+    tensors = list(tensors)
+    if not tensors:
+        raise RuntimeError("torch.cat(): expected a non-empty list of Tensors".replace("torch.", ""))
+    kept = [t for t in tensors if tuple(t.shape) != (0,)] or tensors[:1]
+    first = kept[0]
+    dim = normalise_dim(dim, first.ndim)
+    for i, other in enumerate(kept):
+        a, b = tuple(first.shape), tuple(other.shape)
+        if len(a) != len(b) or a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]:
+            raise RuntimeError(
+                f"Sizes of tensors must match except in dimension {dim}. Expected shape like "
+                f"{list(a)} but got {list(b)} for tensor number {i} in the list."
+            )
+    common = first.dtype
+    from lucid_gpu.dtypes import promote_types
+
+    for other in kept[1:]:
+        common = promote_types(common, other.dtype)
+    kept = [t.to(common) for t in kept]
+    array = xp_of(first).concatenate([t.array for t in kept], axis=dim)
+    result: Tensor = record("CatBackward0", array, kept, _cat_vjp, dtype=common,
+                            sizes=[t.shape[dim] for t in kept], dim=dim)
+    return result
+
+
+def _cat_vjp(node: Any, g: Tensor) -> Any:
+    parts, start = [], 0
+    for needed, n in zip(node.needs_input_grad, node.sizes, strict=True):
+        parts.append(narrow(g, node.dim, start, n) if needed else None)
+        start += n
+    return parts
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape joined along a new dimension."""
+    tensors = list(tensors)
+    for t in tensors[1:]:
+        if t.shape != tensors[0].shape:
+            raise RuntimeError(
+                "stack expects each tensor to be equal size, but got "
+                f"{list(tensors[0].shape)} at entry 0 and {list(t.shape)} at entry "
+                f"{tensors.index(t)}"
+            )
+    return cat([unsqueeze(t, dim) for t in tensors], dim)
+
+
+def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """``length`` positions of a dimension from ``start`` on, as a view."""
+    dim = normalise_dim(dim, input.ndim)
+    extent = input.shape[dim]
+    if start < 0:
+        start += extent
+    if start < 0 or length < 0 or start + length > extent:
+        raise RuntimeError(
+            f"start ({start}) + length ({length}) exceeds dimension size ({extent})."
+        )
+    from lucid_gpu.ops.indexing import slice_view
+
+    lead = (slice(None),) * dim
+    return slice_view(input, (*lead, slice(start, start + length)), "SliceBackward0")
+
+
+def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of consecutive parts, of one size or of given sizes."""
+    dim = normalise_dim(dim, input.ndim)
+    extent = input.shape[dim]
+    if isinstance(split_size_or_sections, int):
+        step = split_size_or_sections
+        if step <= 0 and extent:
+            raise RuntimeError(
+                f"split expects split_size be non-negative and non-zero, but got split_size={step}"
+            )
+        sizes = [min(step, extent - i) for i in range(0, extent, step or 1)] or [0]
+    else:
+        sizes = list(split_size_or_sections)
+        if sum(sizes) != extent:
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {extent} (input tensor's "
+                f"size at dimension {dim}), but got split_sizes={sizes}"
+            )
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return tuple([narrow(input, dim, a, n) for a, n in zip(starts, sizes, strict=True)])
+
+
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most ``chunks`` views of equal size, but for the last."""
+    extent = input.shape[normalise_dim(dim, input.ndim)]
+    return split(input, max(1, -(-extent // chunks)), dim)
+
+
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices along a dimension, which they lose."""
+    dim = normalise_dim(dim, input.ndim)
+    lead = (slice(None),) * dim
+    return tuple([input[(*lead, i)] for i in range(input.shape[dim])])
+
+
+def repeat(input: Tensor, *sizes: Any) -> Tensor:
+    """The tensor laid side by side ``sizes`` times along each dimension."""
+    times = _sizes(sizes)
+    own = tuple(input.shape)
+    if len(times) < len(own):
+        raise RuntimeError(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+            f"tensor: got {list(times)} for shape {list(own)}"
+        )
+    own = (1,) * (len(times) - len(own)) + own
+    wide = [n for pair in zip(times, own, strict=True) for n in pair]
+    thin = [n for extent in own for n in (1, extent)]
+    spread = expand(reshape(input, thin), wide)
+    return reshape(spread, [a * b for a, b in zip(times, own, strict=True)])
+
+
+def tile(input: Tensor, dims: Sequence[int]) -> Tensor:
+    """As `repeat`, with missing leading counts taken as 1."""
+    missing = max(input.ndim - len(dims), 0)
+    return repeat(input, (1,) * missing + tuple(dims))
+
+
+def flip(input: Tensor, *dims: Any) -> Tensor:
+    """Dimensions in reverse order, as a copy."""
+    axes = normalise_dims(_sizes(dims), input.ndim)
+    array = xp_of(input).ascontiguousarray(xp_of(input).flip(input.array, axes))
+    result: Tensor = record("FlipBackward0", array, (input,), _flip_vjp, dtype=input.dtype,
+                            dims=axes)
+    return result
+
+
+def _flip_vjp(node: Any, g: Tensor) -> Any:
+    return (flip(g, node.dims),)
+
+
+def _m_t(self: Tensor) -> Tensor:
+    if self.ndim < 2:
+        raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. "
+                           f"Got {self.ndim}-D tensor.")
+    return transpose(self, -2, -1)
+
+
+def _big_t(self: Tensor) -> Tensor:
+    return permute(self, tuple(range(self.ndim))[::-1])
+
+
+METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, transpose, t, movedim,
+           expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
+           narrow, split, chunk, unbind, repeat, tile, flip)
+for _function in METHODS:
+    setattr(Tensor, _function.__name__, _function)
+Tensor.mT = property(_m_t)  # type: ignore[assignment]
+Tensor.T = property(_big_t)  # type: ignore[assignment]
+FUNCTIONS = (*[f for f in METHODS if f.__name__ not in (
+    "view", "expand", "expand_as", "view_as", "reshape_as", "contiguous", "is_contiguous",
+    "repeat")], cat, stack)

@@ -1,0 +1,67 @@
+"""Moving tensors between devices, and sharing memory with NumPy and CuPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.device import CPU, device, resolve
+from lucid_gpu.devices import room
+from lucid_gpu.tensor import Tensor
+
+
+def to_device(input: Tensor, where: Any) -> Tensor:
+    """The tensor on a device; itself if it is there."""
+    target = resolve(where)
+    if target == input.device:
+        return input
+    array = _move(input.array, input.device, target)
+    result = _placed(array, input, target)
+    return result
+
+
+def _placed(array: Any, input: Tensor, target: device) -> Tensor:
+    from lucid_gpu.fusion import expression
+    from lucid_gpu.ops.record import OpNode
+    from lucid_gpu.tape.modes import state
+    from lucid_gpu.tensor import _tensor
+
+    result = _tensor(expression.of_array(array, input.dtype, target))
+    if state.grad and input.requires_grad:
+        node = OpNode((input,), _back, ())
+        node.__dict__["home"] = input.device
+        result._attach(node)
+    return result
+
+
+def _back(node: Any, g: Tensor) -> Any:
+    return (to_device(g, node.home),)
+
+
+def _move(array: Any, source: device, target: device) -> Any:
+    host = room(source).to_numpy(array)
+    return room(target).from_numpy(host, target)
+
+
+def cpu(self: Tensor) -> Tensor:
+    """The tensor in host memory."""
+    return to_device(self, CPU)
+
+
+def cuda(self: Tensor, index: Any = None) -> Tensor:
+    """The tensor on a GPU (the current one, or of a number)."""
+    return to_device(self, "cuda" if index is None else device(index))
+
+
+def cupy(self: Tensor) -> Any:
+    """The buffer as a CuPy array that shares memory with this (GPU) tensor."""
+    if self.device.type != "cuda":
+        raise TypeError(f"can't convert {self.device} device type tensor to cupy; use .cuda() first")
+    if self.requires_grad:
+        raise RuntimeError(
+            "Can't call cupy() on Tensor that requires grad. Use tensor.detach().cupy() instead."
+        )
+    return self._hand_out()
+
+
+for _function in (cpu, cuda, cupy):
+    setattr(Tensor, _function.__name__, _function)

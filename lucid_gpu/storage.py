@@ -1,0 +1,67 @@
+"""Who shares a tensor's memory, and how often it was written."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+
+class Storage:
+    """Made when a tensor is first viewed, detached, written in place or handed out.
+
+    Attributes
+    ----------
+    version : int
+        Counts in-place writes; shared by all views.
+    tensors, cells : lists of weak references
+        Tensors on this memory, and the leaves through which pending values read it.
+    owner : array or None
+        Set while others can write the memory (`from_numpy`, `Tensor.numpy`): they are gone when
+        its reference count is back at ``idle_references``.
+    """
+
+    __slots__ = ("__weakref__", "cells", "idle_references", "owner", "tensors", "version")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.tensors: list[Any] = []
+        self.cells: list[Any] = []
+        self.owner: Any = None
+        self.idle_references = 0
+
+    def add(self, tensor: Any) -> None:
+        """Note a tensor on this memory; the dead are forgotten now and then."""
+        if len(self.tensors) > 8 and len(self.tensors) & (len(self.tensors) - 1) == 0:
+            self.tensors = [r for r in self.tensors if r() is not None]
+        self.tensors.append(weakref.ref(tensor))
+
+    def add_cell(self, cell: Any) -> None:
+        if len(self.cells) > 8 and len(self.cells) & (len(self.cells) - 1) == 0:
+            self.cells = [r for r in self.cells if r() is not None]
+        self.cells.append(weakref.ref(cell))
+
+    def others(self, tensor: Any) -> list[Any]:
+        """The other living tensors on this memory."""
+        return [t for r in self.tensors if (t := r()) is not None and t is not tensor]
+
+    def lend(self, cell: Any) -> None:
+        """From now on somebody else can write the memory of a leaf."""
+        self.owner = owner_of(cell.array)
+        self.idle_references = sys.getrefcount(self.owner)
+
+    def is_lent(self) -> bool:
+        """Whether somebody outside can still write this memory."""
+        if self.owner is None:
+            return False
+        if sys.getrefcount(self.owner) > self.idle_references:
+            return True
+        self.owner = None
+        return False
+
+
+def owner_of(array: Any) -> Any:
+    """The array that owns a view's memory."""
+    while isinstance(getattr(array, "base", None), type(array)):
+        array = array.base
+    return array

@@ -1,0 +1,912 @@
+"""Tensor: a value, pending or realised, with PyTorch's methods.
+
+What is here is what only the class can do: building ops without delay, realising, in-place
+writes, and autograd's marks. Ops by family live in `lucid_gpu.ops`, which attaches them as methods.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import room
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion import expression, region
+from lucid_gpu.fusion.expression import Cell, Expr, TooLarge, merge
+from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.program import load_program
+from lucid_gpu.fusion.realise import realise
+from lucid_gpu.storage import Storage
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
+
+_new = object.__new__
+
+LEAF_IN_PLACE = "a leaf Variable that requires grad is being used in an in-place operation."
+
+
+class Tensor:
+    """An array that records what was done to it.
+
+    Make one with `lucid_gpu.tensor`, `lucid_gpu.zeros` and their kin.
+
+    Attributes
+    ----------
+    shape : Size
+    dtype : dtype
+    device : device
+    requires_grad : bool
+    grad : Tensor or None
+    grad_fn : Node or None
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_expr", "_siblings", "_storage")
+
+    _expr: Expr
+    _storage: Storage | None
+    _siblings: list[Any] | None
+
+    __array_ufunc__ = None  # NumPy's operators leave ours to us
+    __array_priority__ = 1000
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    # --- the value ---------------------------------------------------------------------------
+
+    @property
+    def array(self) -> Any:
+        """The realised buffer, a NumPy or CuPy array; it must not be written to."""
+        return self._cell().array
+
+    def _cell(self) -> Cell:
+        expr = self._expr
+        if not expr.program.is_load:
+            self._realise()
+            expr = self._expr
+        return expr.leaves[0]
+
+    def _realise(self) -> None:
+        """Compute a pending value, and the gradients that were made together with it."""
+        expr = self._expr
+        if expr.program.is_load:
+            return
+        members, values = [self], [expr]
+        for reference in getattr(self, "_siblings", None) or ():
+            other = reference()
+            if other is None or other is self:
+                continue
+            value = other._expr
+            program = value.program
+            if not program.is_load and program.shape == expr.program.shape:
+                members.append(other)
+                values.append(value)
+        arrays = realise(values)
+        for member, value, array in zip(members, values, arrays, strict=True):
+            member._siblings = None
+            member._settle(value, array)
+
+    def _settle(self, expr: Expr, array: Any) -> None:
+        """Take a computed array as the value, unless the tensor was changed meanwhile."""
+        program = expr.program
+        needs = program.needs_grad
+        node, output = None, 0
+        if needs:
+            if program.root.op == "boundary":
+                node, output = expr.leaves[-1].node, expr.leaves[-1].output
+            else:
+                node = region.region_node(expr)
+                node.keep_output(expr, array)
+        cell = Cell(array, node, output)
+        plain = load_program(program.dtype, program.shape, None, needs, program.device)
+        if self._expr is expr:
+            self._expr = Expr(plain, (cell,), None)
+        storage = getattr(self, "_storage", None)
+        if storage is not None:
+            storage.add_cell(cell)
+            self._settle_aliases(storage, array)
+
+    def _settle_aliases(self, storage: Storage, array: Any) -> None:
+        """Pending tensors that share this one's memory (`detach`) get the same array."""
+        for other in storage.others(self):
+            if not other._expr.program.is_load:
+                other._settle(other._expr, array)
+
+    # --- marks -------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Size:
+        return Size(self._expr.program.shape)
+
+    @property
+    def dtype(self) -> dtype:
+        return self._expr.program.dtype
+
+    @property
+    def device(self) -> device:
+        return self._expr.program.device
+
+    @property
+    def ndim(self) -> int:
+        return len(self._expr.program.shape)
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._expr.program.needs_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Mark a leaf as wanting a gradient, or not.
+
+        Raises
+        ------
+        RuntimeError
+            For types that have no gradients, and for unmarking a tensor that is no leaf.
+        """
+        if requires_grad == self.requires_grad:
+            return self
+        if not requires_grad:
+            if not self.is_leaf:
+                raise RuntimeError(
+                    "you can only change requires_grad flags of leaf variables. If you want to use "
+                    "a computed variable in a subgraph that doesn't require differentiation use "
+                    "var_no_grad = var.detach()."
+                )
+            self._expr = expression.without_grad(self._expr)
+            return self
+        if self.dtype.category < 2:
+            raise RuntimeError(
+                "only Tensors of floating point and complex dtype can require gradients, got "
+                f"{self.dtype}"
+            )
+        node = AccumulateGrad()
+        node.variable_reference = weakref.ref(self)
+        self._attach(node)
+        return self
+
+    def _attach(self, node: Node, output: int = 0) -> None:
+        """Send the gradient of this value to ``node``."""
+        expr = self._expr
+        program = expr.program
+        if not program.is_load:
+            self._expr = expression.boundary(expr, node, output)
+            return
+        root = program.root
+        cell = Cell(expr.leaves[0].array, node, output)
+        needs = load_program(
+            root.dtype, root.shape, root.value[1], True, program.device, program.shared
+        )
+        self._expr = Expr(needs, (cell,), None)
+        storage = getattr(self, "_storage", None)
+        if storage is not None:
+            storage.add_cell(cell)
+
+    @property
+    def is_leaf(self) -> bool:
+        if not self._expr.program.needs_grad:
+            return True
+        return type(self._edge()[0]) is AccumulateGrad
+
+    def _edge(self) -> tuple[Any, int]:
+        """The node and output this value's gradient goes to."""
+        return region.edge_of(self._expr)
+
+    @property
+    def grad_fn(self) -> Node | None:
+        node = self._edge()[0]
+        return None if type(node) is AccumulateGrad else node
+
+    @property
+    def output_nr(self) -> int:
+        return self._edge()[1]
+
+    @property
+    def grad(self) -> Tensor | None:
+        node = self._edge()[0]
+        if type(node) is AccumulateGrad:
+            found: Tensor | None = node.grad
+            return found
+        kept: Tensor | None = self.__dict__.get("_grad")
+        if node is not None and "_retains_grad" not in self.__dict__:
+            import warnings
+
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
+                ".grad attribute won't be populated during autograd.backward(). If you indeed want "
+                "the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the "
+                "non-leaf Tensor.",
+                stacklevel=2,
+            )
+        return kept
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            _check_grad(self, value)
+        node = self._edge()[0]
+        if type(node) is AccumulateGrad:
+            node.grad = value
+        else:
+            self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    @property
+    def _version(self) -> int:
+        storage = getattr(self, "_storage", None)
+        return 0 if storage is None else storage.version
+
+    def _memory(self) -> Storage:
+        """The storage record, made now if there was none."""
+        storage = getattr(self, "_storage", None)
+        if storage is None:
+            storage = self._storage = Storage()
+            storage.add(self)
+            expr = self._expr
+            if expr.program.is_load:
+                storage.add_cell(expr.leaves[0])
+        return storage
+
+    # --- autograd ----------------------------------------------------------------------------
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Compute the gradients of the leaves this tensor depends on; see `autograd.backward`."""
+        from lucid_gpu import autograd
+
+        autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+    def detach(self) -> Tensor:
+        """The same value and memory, apart from the graph."""
+        other = _tensor(expression.without_grad(self._expr))
+        if not self._expr.program.needs_grad:
+            expr = self._expr
+            other._expr = Expr(expr.program, expr.leaves, expr.made_by)
+        storage = self._memory()
+        other._storage = storage
+        storage.add(other)
+        if other._expr.program.is_load:
+            storage.add_cell(other._expr.leaves[0])
+        return other
+
+    def detach_(self) -> Tensor:
+        """Cut this tensor from its graph, in place."""
+        self._expr = expression.without_grad(self._expr)
+        return self
+
+    def alias(self) -> Tensor:
+        """A new tensor object with the same value and history, not sharing later writes."""
+        expr = self._expr
+        if expr.program.is_load:
+            cell = expr.leaves[0]
+            fresh = Cell(cell.array, cell.node, cell.output)
+            cell.borrowed = fresh.borrowed = True
+            return _tensor(Expr(expr.program, (fresh,), None))
+        other = _tensor(expr)
+        siblings = getattr(self, "_siblings", None)
+        if siblings is not None:
+            siblings[:] = [weakref.ref(other) if r() is self else r for r in siblings]
+            other._siblings = siblings
+        return other
+
+    @property
+    def data(self) -> Tensor:
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        node = self._edge()[0]
+        self._expr = expression.without_grad(value._expr)
+        self._storage = None
+        if node is not None:
+            self._attach(node)
+
+    def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+        """Call ``hook(grad)`` when this tensor's gradient is known; it may return another one."""
+        if not self.requires_grad:
+            raise RuntimeError(
+                "cannot register a hook on a tensor that doesn't require gradient"
+            )
+        node, output = self._edge()
+        region.observe(node)
+        hooks = node.all_hooks().tensor.setdefault(output, _ordered())
+        return add_hook(hooks, hook)
+
+    def register_post_accumulate_grad_hook(
+        self, hook: Callable[[Tensor], None]
+    ) -> RemovableHandle:
+        """Call ``hook(tensor)`` after a gradient was added to this leaf's ``.grad``."""
+        if not self.requires_grad:
+            raise RuntimeError(
+                "cannot register a hook on a tensor that doesn't require gradient"
+            )
+        node = self._edge()[0]
+        if type(node) is not AccumulateGrad:
+            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        if node.post_accumulate is None:
+            node.post_accumulate = _ordered()
+        return add_hook(node.post_accumulate, hook)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf in ``.grad`` too."""
+        if not self.requires_grad:
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        node, output = self._edge()
+        if type(node) is AccumulateGrad or "_retains_grad" in self.__dict__:
+            return
+        region.observe(node)
+        reference = weakref.ref(self)
+
+        def keep(gradient: Tensor) -> None:
+            tensor = reference()
+            if tensor is not None:
+                earlier = tensor.__dict__.get("_grad")
+                tensor._grad = gradient.alias() if earlier is None else earlier + gradient
+
+        self._retains_grad = True
+        node.all_hooks().retain[output] = keep
+
+    @property
+    def retains_grad(self) -> bool:
+        return "_retains_grad" in self.__dict__
+
+    # --- in-place writes ----------------------------------------------------------------------
+
+    def _write(self, value: Tensor, name: str) -> Tensor:
+        """Become ``value``, as an in-place op does.
+
+        A tensor alone on its memory simply takes the new value, and whoever reads the old one keeps
+        it. Memory that is shared is written, after its readers were given a copy.
+
+        Raises
+        ------
+        RuntimeError
+            For leaves that require grad, results that do not fit in shape or type.
+        """
+        expr, new = self._expr, value._expr
+        old, program = expr.program, new.program
+        if old.needs_grad and state.grad and self.is_leaf:
+            raise RuntimeError(
+                f"{LEAF_IN_PLACE} {name} changes a leaf of shape {list(old.shape)}; do it under "
+                "lucid_gpu.no_grad(), or out of place."
+            )
+        if program.shape != old.shape:
+            raise RuntimeError(
+                f"output with shape {list(old.shape)} doesn't match the broadcast shape "
+                f"{list(program.shape)} in {name}"
+            )
+        if program.dtype is not old.dtype:
+            if program.dtype.category > old.dtype.category:
+                raise RuntimeError(
+                    f"result type {program.dtype.name} can't be cast to the desired output type "
+                    f"{old.dtype.name} in {name}"
+                )
+            value = value.to(old.dtype)
+            new = value._expr
+        storage = getattr(self, "_storage", None)
+        if storage is None:
+            storage = self._storage = Storage()
+            storage.add(self)
+        if storage.is_lent() or storage.others(self):
+            self._write_through(value, storage, name)
+            return self
+        self._make_stale(expr, name, storage)
+        storage.version += 1
+        edge = self._edge() if old.needs_grad and not state.grad else None
+        self._expr = new
+        if edge is not None:  # under no_grad the history stays what it was
+            self._attach(*edge)
+        return self
+
+    def _make_stale(self, expr: Expr, name: str, storage: Storage) -> None:
+        """What was saved of the old value must not be used by backward."""
+        note = (
+            f"[{self.dtype.name} tensor of shape {list(expr.program.shape)}] is at version "
+            f"{storage.version + 1}; expected version {storage.version} instead; {name} wrote it"
+        )
+        if expr.program.is_load:
+            cell = expr.leaves[0]
+            cell.stale = note
+            if isinstance(cell.node, region.RegionNode):
+                cell.node.output_stale = note
+
+    def _write_through(self, value: Tensor, storage: Storage, name: str) -> None:
+        """Write shared memory; pending readers and saved values keep the old contents."""
+        from lucid_gpu.ops import views
+
+        if state.grad and (value.requires_grad or self.requires_grad):
+            views.write_with_history(self, value, name)
+            return
+        target = self.array
+        source = value.array
+        self._protect_readers(storage, name)
+        target[...] = source
+        storage.version += 1
+
+    def _protect_readers(self, storage: Storage, written_by: str | None = None) -> None:
+        """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
+        alive = {}
+        for reference in storage.tensors:
+            tensor = reference()
+            if tensor is not None:
+                if not tensor._expr.program.is_load:
+                    tensor._realise()
+                alive[id(tensor._expr.leaves[0])] = tensor
+        cells, storage.cells = storage.cells, []
+        for reference in cells:
+            cell = reference()
+            if cell is None:
+                continue
+            tensor = alive.get(id(cell))
+            if tensor is not None:
+                expr = tensor._expr
+                fresh = Cell(cell.array, cell.node, cell.output)
+                tensor._expr = Expr(expr.program, (fresh,), None)
+                storage.add_cell(fresh)
+                if written_by is not None:
+                    self._make_stale(expr, written_by, storage)
+                read = (
+                    sys.getrefcount(expr) > 2
+                    or sys.getrefcount(expr.leaves) > 2
+                    or sys.getrefcount(cell) > 3
+                )
+            else:
+                read = True
+            if read:
+                cell.array = cell.array.copy()
+
+    # --- Python's own protocols ---------------------------------------------------------------
+
+    def __len__(self) -> int:
+        shape = self._expr.program.shape
+        if not shape:
+            raise TypeError("len() of a 0-d tensor")
+        return shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        shape = self._expr.program.shape
+        if not shape:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter([self[i] for i in range(shape[0])])
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            if self.numel() == 0:
+                raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+            raise RuntimeError(
+                "Boolean value of Tensor with more than one value is ambiguous; got shape "
+                f"{list(self.shape)}; use .any() or .all()"
+            )
+        return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.category > 1 or self.numel() != 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __contains__(self, element: Any) -> bool:
+        return bool((self == element).any())
+
+    def __repr__(self) -> str:
+        from lucid_gpu.printing import tensor_repr
+
+        return tensor_repr(self)
+
+    def __format__(self, spec: str) -> str:
+        if self.ndim == 0 and spec:
+            return format(self.item(), spec)
+        return format(str(self), spec)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.detach().cpu().array
+        if dtype is not None:
+            array = array.astype(dtype, copy=False)
+        return array if copy is False else np.array(array)
+
+    def item(self) -> Any:
+        """The only element as a Python number.
+
+        Raises
+        ------
+        RuntimeError
+            For tensors of another number of elements.
+        """
+        array = self.array
+        if array.size != 1:
+            raise RuntimeError(
+                f"a Tensor with {array.size} elements cannot be converted to Scalar"
+            )
+        value = room(self.device).item(array)
+        return float(value) if self.dtype.category == 2 else value
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """The buffer as a NumPy array that shares memory with this (CPU) tensor.
+
+        Raises
+        ------
+        RuntimeError
+            For tensors that require grad, TypeError for those on a GPU; ``force=True`` detaches and
+            copies instead.
+        """
+        if force:
+            return self.detach().cpu().numpy()
+        if self.requires_grad:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
+                "instead."
+            )
+        if self.device.type != "cpu":
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to "
+                "copy the tensor to host memory first."
+            )
+        return self._hand_out()
+
+    def _hand_out(self) -> Any:
+        """Lend the buffer: from now on, others may write it."""
+        self._own_memory()
+        storage = self._memory()
+        if not storage.is_lent():
+            self._protect_readers(storage)
+            storage.lend(self._expr.leaves[0])
+        for tensor in [self, *storage.others(self)]:
+            _mark_shared(tensor)
+        return self._expr.leaves[0].array.view()
+
+    def _own_memory(self) -> None:
+        """Before a view of the buffer is given away: nobody else's value may lie in it."""
+        cell = self._cell()
+        if cell.borrowed:
+            if sys.getrefcount(cell.array) > 2:
+                cell.array = cell.array.copy()
+            cell.borrowed = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                "protocol at the moment. Use x.detach().clone() for others."
+            )
+        other = type(self)._like(self, self.detach().clone())
+        memo[id(self)] = other
+        return other
+
+    @classmethod
+    def _like(cls, original: Tensor, value: Tensor) -> Tensor:
+        other = _new(cls)
+        other._expr = value._expr
+        other.__dict__.update({k: v for k, v in original.__dict__.items() if k[0] != "_"})
+        if original.requires_grad:
+            other.requires_grad_()
+            if original.grad is not None:
+                other.grad = original.grad.detach().clone()
+        return other
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if not self.is_leaf:
+            raise RuntimeError("only leaf tensors can be pickled; detach() this one first")
+        array = room(self.device).to_numpy(self.detach().array)
+        return _rebuild, (
+            type(self),
+            np.ascontiguousarray(array).tobytes(),
+            self.dtype,
+            tuple(self.shape),
+            str(self.device),
+            self.requires_grad,
+        )
+
+
+class Size(tuple[int, ...]):
+    """A tensor's shape: a tuple that prints as PyTorch's."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        n = 1
+        for extent in self:
+            n *= extent
+        return n
+
+    def __repr__(self) -> str:
+        return f"lucid_gpu.Size({list(self)})"
+
+
+def _rebuild(
+    kind: type[Tensor], data: bytes, d: dtype, shape: Any, where: str, requires_grad: bool
+) -> Tensor:
+    array = np.frombuffer(bytearray(data), d.numpy).reshape(shape)
+    tensor = _tensor(expression.of_array(array, d, CPU))
+    if where != "cpu":
+        tensor = tensor.to(where)
+    other = _new(kind)
+    other._expr = tensor._expr
+    return other.requires_grad_(requires_grad)
+
+
+def _ordered() -> Any:
+    from collections import OrderedDict
+
+    return OrderedDict()
+
+
+def _check_grad(tensor: Tensor, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value)}")
+    if value is tensor:
+        raise RuntimeError("can't assign Variable as its own grad")
+    for what, mine, other in (
+        ("data of a different type", tensor.dtype, value.dtype),
+        ("data of a different size", tensor.shape, value.shape),
+        ("data located on a different device", tensor.device, value.device),
+    ):
+        if mine != other:
+            raise RuntimeError(f"assigned grad has {what}: expected {mine}, got {other}")
+
+
+def _mark_shared(tensor: Tensor) -> None:
+    """Ops on memory others can write are realised at once."""
+    expr = tensor._expr
+    root, program = expr.program.root, expr.program
+    if expr.program.is_load and not program.shared:
+        shared = load_program(
+            root.dtype, root.shape, root.value[1], root.needs_grad, program.device, True
+        )
+        tensor._expr = Expr(shared, expr.leaves, None)
+
+
+def _unmark_shared(tensor: Tensor) -> bool:
+    """Back to lazy reading, once nobody outside holds the memory."""
+    expr = tensor._expr
+    if not expr.program.shared or not expr.program.is_load:
+        return False
+    storage = getattr(tensor, "_storage", None)
+    if storage is not None and storage.is_lent():
+        return False
+    root = expr.program.root
+    plain = load_program(root.dtype, root.shape, root.value[1], root.needs_grad,
+                         expr.program.device)
+    tensor._expr = Expr(plain, expr.leaves, None)
+    return True
+
+
+# --- making tensors and ops ------------------------------------------------------------------
+
+
+def _tensor(expr: Expr) -> Tensor:
+    tensor = _new(Tensor)
+    tensor._expr = expr
+    return tensor
+
+
+def from_array(
+    array: Any, d: dtype | None = None, where: device | None = None
+) -> Tensor:
+    """Wrap a NumPy or CuPy array that nobody else will write."""
+    if d is None:
+        d = dt.from_numpy_dtype(array.dtype)
+    return _tensor(expression.of_array(array, d, CPU if where is None else where))
+
+
+_NUMBERS = (bool, int, float, complex)
+
+
+class _Eager:
+    """Realise every op at once (LUCID_EAGER=1, or `lucid_gpu.fusion.eager`)."""
+
+    on = False
+
+
+def apply(
+    op: Op,
+    *operands: Any,
+    to: dtype | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> Tensor:
+    """Apply a row of the op table to tensors and numbers; the way every op can be built."""
+    operands = tuple([_operand(op, o) for o in operands])
+    operands = _on_one_device(operands)
+    shared = False
+    for o in operands:
+        if isinstance(o, Tensor) and o._expr.program.shared and not _unmark_shared(o):
+            shared = True
+    while True:
+        values = [o._expr if isinstance(o, Tensor) else o for o in operands]
+        try:
+            result = _tensor(expression.build(op, values, state.grad, to, shape))
+            break
+        except TooLarge:
+            _realise_largest([o for o in operands if isinstance(o, Tensor)])
+    if shared or _Eager.on:
+        result._realise()
+    return result
+
+
+def _realise_largest(tensors: list[Tensor]) -> None:
+    pending = [t for t in tensors if not t._expr.program.is_load]
+    max(pending, key=lambda t: len(t._expr.program.instructions))._realise()
+
+
+def _operand(op: Op, value: Any) -> Any:
+    if isinstance(value, (Tensor, *_NUMBERS)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return from_array(value.copy())
+    raise TypeError(
+        f"{op.name}(): argument must be Tensor or a number, not {type(value).__name__}"
+    )
+
+
+def _on_one_device(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A 0-d CPU tensor may meet any device: it joins as a number."""
+    devices = {o.device for o in operands if isinstance(o, Tensor)}
+    if len(devices) < 2:
+        return operands
+    return tuple(
+        [
+            o.to(next(d for d in devices if d.type != "cpu"))
+            if isinstance(o, Tensor) and o.ndim == 0 and o.device.type == "cpu"
+            else o
+            for o in operands
+        ]
+    )
+
+
+def unary(op: Op) -> Callable[[Tensor], Tensor]:
+    """The method of a one-operand row, with the look-up on its straight path."""
+
+    def method(self: Tensor) -> Tensor:
+        a = self._expr
+        program = a.program.next.get((op, state.grad))
+        if program is None:
+            result = apply(op, self)
+            _remember(a, (op, state.grad), result)
+            return result
+        tensor = _new(Tensor)
+        tensor._expr = Expr(program, a.leaves, (op, a))
+        return tensor
+
+    return method
+
+
+def _remember(a: Expr, key: Any, result: Tensor) -> None:
+    """Let the straight path find a program, unless the op must be realised at once."""
+    expr = result._expr
+    if _Eager.on or expr.program.shared or expr.made_by is None:
+        return
+    if expr.leaves is a.leaves:
+        a.program.next[key] = expr.program
+
+
+def binary(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
+    """The method of a two-operand row; ``reflected`` is for ``2 - x``."""
+
+    def method(self: Tensor, other: Any) -> Any:
+        a = self._expr
+        kind = type(other)
+        if kind is float or kind is int:
+            key: Any = (op, kind, other or repr(other), reflected, state.grad)
+            program = a.program.next.get(key)
+            if program is not None:
+                tensor = _new(Tensor)
+                made_by = (op, other, a) if reflected else (op, a, other)
+                tensor._expr = Expr(program, a.leaves, made_by)
+                return tensor
+            operands = (other, self) if reflected else (self, other)
+            result = apply(op, *operands)
+            expr = result._expr
+            if expr.leaves is a.leaves and not (_Eager.on or expr.program.shared):
+                a.program.next[key] = expr.program
+            return result
+        if not isinstance(other, Tensor):
+            if not isinstance(other, (bool, complex, np.generic, np.ndarray)):
+                return NotImplemented
+            return apply(op, other, self) if reflected else apply(op, self, other)
+        if reflected:
+            return apply(op, other, self)
+        b = other._expr
+        leaves = a.leaves
+        pattern = None
+        if leaves is not b.leaves:
+            leaves, pattern = merge(leaves, b.leaves)
+        key = (op, b.program, pattern, state.grad)
+        program = a.program.next.get(key)
+        if program is not None:
+            tensor = _new(Tensor)
+            tensor._expr = Expr(program, leaves, (op, a, b))
+            return tensor
+        result = apply(op, self, other)
+        expr = result._expr
+        if (
+            self._expr is a
+            and other._expr is b
+            and expr.leaves == leaves
+            and expr.made_by is not None
+            and not (_Eager.on or expr.program.shared)
+        ):
+            a.program.next[key] = expr.program
+        return result
+
+    return method
+
+
+def _attach_operators() -> None:
+    for dunder, name in (
+        ("add", "add"),
+        ("sub", "sub"),
+        ("mul", "mul"),
+        ("truediv", "div"),
+        ("floordiv", "floor_divide"),
+        ("mod", "remainder"),
+        ("pow", "pow"),
+        ("and", "bitwise_and"),
+        ("or", "bitwise_or"),
+        ("xor", "bitwise_xor"),
+        ("lshift", "bitwise_left_shift"),
+        ("rshift", "bitwise_right_shift"),
+    ):
+        _set(f"__{dunder}__", binary(TABLE[name]))
+        _set(f"__r{dunder}__", binary(TABLE[name], reflected=True))
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        _set(f"__{name}__", binary(TABLE[name]))
+    for dunder, name in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
+        _set(f"__{dunder}__", unary(TABLE[name]))
+
+
+def _set(name: str, function: Any) -> None:
+    function.__name__ = name
+    function.__qualname__ = f"Tensor.{name}"
+    setattr(Tensor, name, function)
+
+
+def sum_expr_to(value: Expr, shape: tuple[int, ...]) -> Expr:
+    """The value summed to ``shape``, in one kernel with the ops that make it."""
+    from lucid_gpu.ops.reductions import sum_to_shape
+
+    return sum_to_shape(_tensor(value), shape)._load()
+
+
+def _load(self: Tensor) -> Expr:
+    self._cell()
+    return self._expr
+
+
+Tensor._load = _load  # type: ignore[method-assign]
+_attach_operators()
+region.RegionNode.wrap = staticmethod(_tensor)
+region.RegionNode.sum_to = staticmethod(sum_expr_to)
+region.RegionNode.realise = staticmethod(Tensor._realise)
+
+__all__ = ["Size", "Tensor", "apply", "binary", "from_array", "unary"]
+
+
