@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from bench import report
 from bench.cases import CASES
 from bench.peers import PEERS, SUBJECT, installed, named
 from bench.rounds import run_case
+
+GPU_BURST = 20  # steps between two waits for the GPU
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,6 +26,8 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--rounds", type=int, default=15, help="interleaved rounds (15)")
     flags.add_argument("--json", type=Path, metavar="PATH", help="also write the figures there")
     flags.add_argument("--name", help="name of the files in bench/results/")
+    flags.add_argument("--no-results", action="store_true", help="leave bench/results/ alone")
+    flags.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(cpu)")
     flags.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
     flags.add_argument("--list", action="store_true", help="list cases and peers")
     return flags
@@ -53,12 +58,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     for case in cases:
         print(case.title)
-        rows.append(report.row(case, run_case(case, peers, options.rounds)))
+        if options.device == "cpu":
+            figures = run_case(case, peers, options.rounds)
+        else:  # the targets are the CPU's
+            case = replace(case, at_most=None, compiled_at_most=None)
+            figures = run_case(case, peers, options.rounds, options.device, burst=GPU_BURST)
+        rows.append(report.row(case, figures))
         print_row(rows[-1])
-    whole = not options.case and {p.name for p in peers} >= set(usual)
+    whole = options.device == "cpu" and not options.case and {p.name for p in peers} >= set(usual)
     run = report.document(rows, options.rounds)
     name = options.name or (f"cpu-{datetime.now(timezone.utc):%Y-%m-%d}" if whole else "partial")
-    written = report.write(run, report.RESULTS / name)
+    written = [] if options.no_results else report.write(run, report.RESULTS / name)
     if options.json:
         options.json.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
         written.append(options.json)

@@ -20,30 +20,29 @@ PACKAGE = "lucid_gpu"
 BELOW: dict[str, tuple[str, ...]] = {
     "version": (),
     "kernel_sources": (),
-    "dtype": (),
-    "devices": ("dtype", "device", "kernel_sources"),
-    "device": ("dtype",),
+    "dtypes": (),
+    "device": ("dtypes",),
+    "devices": ("device", "kernel_sources"),
     "tape": (),
     "storage": (),
-    "fusion": ("devices", "device", "tape"),
+    "fusion": ("devices", "tape"),
     "profiler": ("fusion",),
-    "tensor": ("tape", "fusion", "storage"),
+    "tensor": ("fusion", "storage"),
     "printing": ("tensor",),
-    "autograd": ("tensor",),
-    "ops": ("autograd",),
-    "explain": ("ops", "profiler"),
+    "ops": ("tensor",),
     "random": ("ops",),
-    "serialization": ("ops",),
-    "linalg": ("ops",),
-    "special": ("ops",),
-    "sparse": ("ops",),
-    "nn": ("ops",),
-    "optim": ("ops", "nn"),
-    "utils": ("ops",),
-    "cuda": ("ops",),
+    "autograd": ("ops",),  # Function records as ops do
+    "serialization": ("autograd",),
+    "linalg": ("autograd",),
+    "special": ("autograd",),
+    "sparse": ("autograd",),
+    "nn": ("autograd", "random"),
+    "optim": ("nn",),
+    "utils": ("autograd", "random"),
+    "cuda": ("random",),
     "backends": ("ops",),
-    "testing": ("ops",),
-    "doctor": ("ops",),
+    "testing": ("autograd", "random"),
+    "doctor": ("devices",),
     "__init__": ("*",),
 }
 
@@ -55,18 +54,29 @@ LATE: set[tuple[str, str]] = {
     ("tensor.py", "printing"),
 }
 
-# Modules of array arithmetic, and the files and folders that may import them.
-ARRAYS = ("numpy", "cupy", "cupyx", "cupy_backends")
-ARRAYS_ALLOWED: tuple[str, ...] = (
-    "devices/",
-    "dtype.py",  # names types, computes nothing
-    "tensor.py",  # tells NumPy's arrays and scalars from others
-    "fusion/blocked.py",  # the executors
-    "fusion/special.py",
-    "fusion/threads.py",
-    "fusion/cuda_executor.py",
-    "fusion/host_executor.py",
-)
+# Who may import each array module: folders and files of the package.
+_EXECUTORS = ("fusion/blocked.py", "fusion/special.py", "fusion/threads.py")
+ARRAYS: dict[str, tuple[str, ...]] = {
+    "numpy": (
+        "devices/",
+        *_EXECUTORS,
+        "fusion/host_executor.py",
+        "fusion/cuda_executor.py",
+        # These compute nothing on tensors with it: they name types, tell arrays from scalars,
+        # take users' arrays in, and reckon shapes and indices on the host.
+        "dtypes.py",
+        "tensor.py",
+        "printing.py",
+        "serialization.py",
+        "ops/creation.py",
+        "ops/indexing.py",
+        "ops/record.py",
+        "ops/views.py",
+        "utils/data/",
+    ),
+    "cupy": ("devices/", "fusion/cuda_executor.py"),
+}
+ARRAYS["cupyx"] = ARRAYS["cupy_backends"] = ARRAYS["cupy"]
 
 # Files that may import cupy when they are imported; everywhere else that waits for a cuda device.
 CUPY_AT_IMPORT: tuple[str, ...] = ("devices/cupy_room.py",)
@@ -165,8 +175,8 @@ def _problem(name: str, room: str, one: Import) -> str | None:
 
 
 def _array_problem(name: str, one: Import, top: str) -> str | None:
-    if not name.startswith(ARRAYS_ALLOWED):
-        return f"imports {one.module}; only {', '.join(ARRAYS_ALLOWED)} may: ask the device's room"
+    if not name.startswith(ARRAYS[top]):
+        return f"imports {one.module}; ask the device's room (ARRAYS says who may)"
     if top != "numpy" and not one.late and name not in CUPY_AT_IMPORT:
         return f"imports {one.module} when it is imported; import it inside the function"
     return None
