@@ -1,0 +1,189 @@
+"""Neural network functions without state, under PyTorch's names.
+
+The functions themselves are in `lucid_gpu.ops`; here they get PyTorch's arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.ops import elementwise
+from lucid_gpu.ops.convolution import conv2d
+from lucid_gpu.ops.creation import arange
+from lucid_gpu.ops.dropout import dropout
+from lucid_gpu.ops.elementwise import gelu, logsigmoid, softplus, softsign, tanhshrink
+from lucid_gpu.ops.embedding import embedding
+from lucid_gpu.ops.normalization import batch_norm, layer_norm
+from lucid_gpu.ops.pooling import avg_pool2d, max_pool2d
+from lucid_gpu.ops.softmax import cross_entropy, log_softmax, nll_loss, reduce_loss, softmax
+from lucid_gpu.tensor import Tensor
+
+__all__ = [
+    "avg_pool2d",
+    "batch_norm",
+    "binary_cross_entropy_with_logits",
+    "celu",
+    "conv2d",
+    "cross_entropy",
+    "dropout",
+    "elu",
+    "embedding",
+    "gelu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "l1_loss",
+    "layer_norm",
+    "leaky_relu",
+    "linear",
+    "log_softmax",
+    "logsigmoid",
+    "max_pool2d",
+    "mish",
+    "mse_loss",
+    "nll_loss",
+    "one_hot",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "softsign",
+    "tanh",
+    "tanhshrink",
+]
+
+# -- activations -------------------------------------------------------------------------------
+
+
+def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function with PyTorch's last argument, ``inplace``."""
+    settings = len(inspect.signature(function).parameters) - 1
+
+    @functools.wraps(function)
+    def activation(input: Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Tensor:
+        if len(args) > settings:
+            *args, inplace = args  # type: ignore[assignment]
+        result = function(input, *args, **kwargs)
+        return input.copy_(result) if inplace else result
+
+    return activation
+
+
+def _relu(input: Tensor) -> Tensor:
+    """``max(x, 0)``."""
+    return input.relu()
+
+
+relu = _activation(_relu)
+relu6 = _activation(elementwise.relu6)
+leaky_relu = _activation(elementwise.leaky_relu)
+elu = _activation(elementwise.elu)
+selu = _activation(elementwise.selu)
+celu = _activation(elementwise.celu)
+silu = _activation(elementwise.silu)
+mish = _activation(elementwise.mish)
+hardtanh = _activation(elementwise.hardtanh)
+hardsigmoid = _activation(elementwise.hardsigmoid)
+hardswish = _activation(elementwise.hardswish)
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """``1 / (1 + exp(-x))``."""
+    return input.sigmoid()
+
+
+def tanh(input: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return input.tanh()
+
+
+# -- layers ------------------------------------------------------------------------------------
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input @ weight.T + bias``.
+
+    Parameters
+    ----------
+    input : Tensor, shape (*, in_features)
+    weight : Tensor, shape (out_features, in_features) or (in_features,)
+    bias : Tensor, shape (out_features,) or (), optional
+
+    Returns
+    -------
+    Tensor, shape (*, out_features) or (*)
+    """
+    product = input @ weight.t()
+    return product if bias is None else product + bias
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at each number's place along a new last dimension, 0 elsewhere; int64."""
+    if num_classes == -1:
+        num_classes = int(tensor.max()) + 1
+    classes = arange(num_classes, dtype=tensor.dtype, device=tensor.device)
+    return (tensor.unsqueeze(-1) == classes).long()
+
+
+# -- losses ------------------------------------------------------------------------------------
+
+
+def _same_size(input: Tensor, target: Tensor) -> None:
+    if tuple(input.shape) != tuple(target.shape):
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size "
+            f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
+            "Please ensure they have the same size.",
+            stacklevel=3,
+        )
+
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """``(input - target)^2``, reduced."""
+    _same_size(input, target)
+    return reduce_loss((input - target).square(), reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """``abs(input - target)``, reduced."""
+    _same_size(input, target)
+    return reduce_loss((input - target).abs(), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """``-(pos_weight * t * log(sigmoid(x)) + (1 - t) * log(1 - sigmoid(x)))``, reduced.
+
+    Parameters
+    ----------
+    input, target : Tensor, of one shape
+        Scores, and numbers from 0 to 1.
+    weight : Tensor, optional
+        Of each element; broadcasts.
+    reduction : {"mean", "sum", "none"}
+    pos_weight : Tensor, optional
+        Weight of the positive part; broadcasts.
+    """
+    if tuple(target.shape) != tuple(input.shape):
+        raise ValueError(
+            f"Target size ({target.shape}) must be the same as input size ({input.shape})"
+        )
+    negative = -logsigmoid(input)
+    if pos_weight is not None:
+        negative = negative * ((pos_weight - 1) * target + 1)
+    loss = input * (1 - target) + negative
+    if weight is not None:
+        loss = loss * weight
+    return reduce_loss(loss, reduction)

@@ -1,0 +1,176 @@
+"""Initial values: each function writes a tensor in place, outside autograd, and returns it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.ops.creation import eye
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor
+
+__all__ = [
+    "calculate_gain",
+    "constant_",
+    "eye_",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "normal_",
+    "ones_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
+]
+
+_GAINS: dict[str, float] = {
+    "linear": 1.0,
+    "conv1d": 1.0,
+    "conv2d": 1.0,
+    "conv3d": 1.0,
+    "conv_transpose1d": 1.0,
+    "conv_transpose2d": 1.0,
+    "conv_transpose3d": 1.0,
+    "sigmoid": 1.0,
+    "tanh": 5.0 / 3,
+    "relu": math.sqrt(2.0),
+    "selu": 3.0 / 4,
+}
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor that keeps a signal's variance through a nonlinearity.
+
+    Parameters
+    ----------
+    nonlinearity : str
+        A name such as ``"relu"``, ``"tanh"`` or ``"leaky_relu"``.
+    param : float, optional
+        The negative slope of ``"leaky_relu"``, 0.01 by default.
+    """
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        if isinstance(slope, bool) or not isinstance(slope, (int, float)):
+            raise ValueError(f"negative_slope {param} not a valid number")
+        return math.sqrt(2.0 / (1 + slope**2))
+    if nonlinearity not in _GAINS:
+        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
+    return _GAINS[nonlinearity]
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
+    """Uniform numbers from ``[a, b)``."""
+    with no_grad():
+        return tensor.uniform_(a, b, generator=generator)
+
+
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
+    """Normal numbers."""
+    with no_grad():
+        return tensor.normal_(mean, std, generator=generator)
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """One value everywhere."""
+    with no_grad():
+        return tensor.fill_(val)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """One everywhere."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """Zero everywhere."""
+    return constant_(tensor, 0.0)
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """The identity matrix; the tensor has 2 dimensions."""
+    if tensor.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    with no_grad():
+        return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+
+
+def _fans(tensor: Tensor) -> tuple[int, int]:
+    """Inputs and outputs one element of a weight ``(out, in, *window)`` connects."""
+    if tensor.ndim < 2:
+        raise ValueError(
+            "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions"
+        )
+    window = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * window, tensor.shape[0] * window
+
+
+def _spread_uniform(tensor: Tensor, std: float, generator: Any) -> Tensor:
+    bound = math.sqrt(3.0) * std
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def _spread_normal(tensor: Tensor, std: float, generator: Any) -> Tensor:
+    return normal_(tensor, 0.0, std, generator)
+
+
+def _xavier(tensor: Tensor, gain: float, spread: Callable[..., Tensor], generator: Any) -> Tensor:
+    fan_in, fan_out = _fans(tensor)
+    return spread(tensor, gain * math.sqrt(2.0 / (fan_in + fan_out)), generator)
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+    """Glorot's uniform numbers: variance ``gain^2 * 2 / (fan_in + fan_out)``."""
+    return _xavier(tensor, gain, _spread_uniform, generator)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+    """Glorot's normal numbers: variance ``gain^2 * 2 / (fan_in + fan_out)``."""
+    return _xavier(tensor, gain, _spread_normal, generator)
+
+
+def _kaiming(
+    tensor: Tensor,
+    a: float,
+    mode: str,
+    nonlinearity: str,
+    spread: Callable[..., Tensor],
+    generator: Any,
+) -> Tensor:
+    fans = dict(zip(("fan_in", "fan_out"), _fans(tensor), strict=True))
+    if mode.lower() not in fans:
+        raise ValueError(f"Mode {mode} not supported, please use one of {list(fans)}")
+    gain = calculate_gain(nonlinearity, a)
+    return spread(tensor, gain / math.sqrt(fans[mode.lower()] or 1), generator)
+
+
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Any = None,
+) -> Tensor:
+    """He's uniform numbers: variance ``gain^2 / fan``.
+
+    Parameters
+    ----------
+    a : float
+        The negative slope, for ``"leaky_relu"``.
+    mode : {"fan_in", "fan_out"}
+        Whether the forward or the backward signal keeps its variance.
+    nonlinearity : str
+        As for `calculate_gain`.
+    """
+    return _kaiming(tensor, a, mode, nonlinearity, _spread_uniform, generator)
+
+
+def kaiming_normal_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Any = None,
+) -> Tensor:
+    """He's normal numbers: variance ``gain^2 / fan``; arguments as for `kaiming_uniform_`."""
+    return _kaiming(tensor, a, mode, nonlinearity, _spread_normal, generator)

@@ -1,0 +1,42 @@
+"""Every module class."""
+
+from lucid_gpu.nn.modules import (
+    activation,
+    batchnorm,
+    container,
+    conv,
+    dropout,
+    flatten,
+    linear,
+    loss,
+    normalization,
+    pooling,
+    sparse,
+)
+from lucid_gpu.nn.modules.activation import *  # noqa: F403
+from lucid_gpu.nn.modules.batchnorm import *  # noqa: F403
+from lucid_gpu.nn.modules.container import *  # noqa: F403
+from lucid_gpu.nn.modules.conv import *  # noqa: F403
+from lucid_gpu.nn.modules.dropout import *  # noqa: F403
+from lucid_gpu.nn.modules.flatten import *  # noqa: F403
+from lucid_gpu.nn.modules.linear import *  # noqa: F403
+from lucid_gpu.nn.modules.loss import *  # noqa: F403
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.modules.normalization import *  # noqa: F403
+from lucid_gpu.nn.modules.pooling import *  # noqa: F403
+from lucid_gpu.nn.modules.sparse import *  # noqa: F403
+
+_FILES = (
+    activation,
+    batchnorm,
+    container,
+    conv,
+    dropout,
+    flatten,
+    linear,
+    loss,
+    normalization,
+    pooling,
+    sparse,
+)
+__all__ = ["Module", *(name for file in _FILES for name in file.__all__)]

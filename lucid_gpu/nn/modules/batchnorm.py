@@ -1,0 +1,115 @@
+"""Normalisation over the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.nn import functional as F
+from lucid_gpu.nn import init
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.parameter import Parameter
+from lucid_gpu.ops.creation import empty, ones, zeros
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["BatchNorm1d", "BatchNorm2d"]
+
+
+class _BatchNorm(Module):
+    r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias``, channel by channel.
+
+    In training, mean and variance are the batch's, and running figures follow them; otherwise they
+    are the running figures.
+
+    Parameters
+    ----------
+    num_features : int
+        Channels, the second dimension of the input.
+    eps : float
+    momentum : float or None
+        The share of a new batch in the running figures; None gives every batch the same share.
+    affine : bool
+        Whether there are a weight (ones at first) and a bias (zeros).
+    track_running_stats : bool
+    device, dtype : optional
+    """
+
+    ranks: tuple[int, ...]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        made = {"device": device, "dtype": dtype}
+        for name in ("weight", "bias"):
+            parameter = Parameter(empty(num_features, **made)) if affine else None
+            self.register_parameter(name, parameter)
+        tracked = track_running_stats
+        self.register_buffer("running_mean", zeros(num_features, **made) if tracked else None)
+        self.register_buffer("running_var", ones(num_features, **made) if tracked else None)
+        count = zeros((), dtype=int, device=device) if tracked else None
+        self.register_buffer("num_batches_tracked", count)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Forget the batches seen."""
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Ones and zeros, and no batches seen."""
+        self.reset_running_stats()
+        if self.affine:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in self.ranks:
+            expected = " or ".join(f"{rank}D" for rank in self.ranks)
+            raise ValueError(f"expected {expected} input (got {input.ndim}D input)")
+        update = self.training and self.track_running_stats
+        return F.batch_norm(
+            input,
+            self.running_mean if update or not self.training else None,
+            self.running_var if update or not self.training else None,
+            self.weight,
+            self.bias,
+            self.training or self.running_mean is None,
+            self._count_batch() if update else 0.0,
+            self.eps,
+        )
+
+    def _count_batch(self) -> float:
+        """Count one more batch; returns its share in the running figures."""
+        self.num_batches_tracked.add_(1)
+        if self.momentum is None:
+            return 1.0 / float(self.num_batches_tracked)
+        return self.momentum
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """`_BatchNorm` over inputs ``(n, c)`` or ``(n, c, l)``."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """`_BatchNorm` over inputs ``(n, c, h, w)``."""
+
+    ranks = (4,)

@@ -1,0 +1,211 @@
+"""Modules that hold modules or parameters."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, overload
+
+from lucid_gpu.nn.modules.module import Module
+
+__all__ = ["ModuleDict", "ModuleList", "Sequential"]
+
+
+class _Numbered(Module):
+    """Children named "0", "1", ... in order: what `Sequential` and `ModuleList` share."""
+
+    def _name_of(self, index: int) -> str:
+        size, index = len(self), operator.index(index)
+        if not -size <= index < size:
+            raise IndexError(f"index {index} is out of range")
+        return next(itertools.islice(self._modules, index % size, None))
+
+    def _renumber(self, children: Iterable[Module]) -> None:
+        self._modules.clear()
+        for i, child in enumerate(children):
+            self.add_module(str(i), child)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Any: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self._slice(list(self._modules.items())[index])
+        return self._modules[self._name_of(index)]
+
+    def _slice(self, items: list[tuple[str, Any]]) -> Module:
+        return type(self)(child for _, child in items)  # type: ignore[call-arg]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, self._name_of(index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        names = list(self._modules)[index] if isinstance(index, slice) else [self._name_of(index)]
+        for name in names:
+            del self._modules[name]
+        self._renumber(list(self))
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.isdigit()]
+
+    def append(self, module: Module) -> Any:
+        """Add a module at the end; returns self."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Any:
+        """Add modules at the end; returns self."""
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Any:
+        """Put a module before position ``index``; returns self."""
+        size = len(self)
+        if not -size <= index <= size:
+            raise IndexError(f"Index out of range: {index}")
+        children = list(self)
+        children.insert(index, module)
+        self._renumber(children)
+        return self
+
+    def pop(self, index: int | slice = -1) -> Any:
+        """Remove and return a module."""
+        found = self[index]
+        del self[index]
+        return found
+
+
+class Sequential(_Numbered):
+    r"""The composition of modules: ``(f_n o ... o f_1)(x)``.
+
+    Parameters
+    ----------
+    *args : Module
+        In the order they are applied, or one OrderedDict of names to modules.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], OrderedDict):
+            for name, module in args[0].items():
+                self.add_module(name, module)
+        else:
+            for i, module in enumerate(args):
+                self.add_module(str(i), module)
+
+    def _slice(self, items: list[tuple[str, Any]]) -> Module:
+        return type(self)(OrderedDict(items))
+
+    def __add__(self, other: Sequential) -> Sequential:
+        return Sequential(*self, *other)
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            input = module(input)  # type: ignore[misc]
+        return input
+
+
+class ModuleList(_Numbered):
+    """A list of modules that are registered.
+
+    Parameters
+    ----------
+    modules : iterable of Module, optional
+    """
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        self.extend(modules or ())
+
+    def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
+        self.extend(modules)
+        return self
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+    def _child_lines(self) -> list[str]:
+        """Equal neighbours share one line: ``(0-2): 3 x Linear(...)``."""
+        lines = []
+        numbered = [(repr(child), i) for i, child in enumerate(self)]
+        for text, group in itertools.groupby(numbered, key=operator.itemgetter(0)):
+            places = [i for _, i in group]
+            text = text.replace("\n", "\n  ")
+            if len(places) == 1:
+                lines.append(f"({places[0]}): {text}")
+            else:
+                lines.append(f"({places[0]}-{places[-1]}): {len(places)} x {text}")
+        return lines
+
+
+class ModuleDict(Module):
+    """A dict of modules that are registered.
+
+    Parameters
+    ----------
+    modules : mapping of str to Module, or iterable of pairs, optional
+    """
+
+    def __init__(self, modules: Any = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._modules
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> Iterable[Any]:
+        """The modules."""
+        return self._modules.values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Pairs of name and module."""
+        return self._modules.items()
+
+    def clear(self) -> None:
+        """Remove every module."""
+        self._modules.clear()
+
+    def pop(self, key: str) -> Any:
+        """Remove and return a module."""
+        return self._modules.pop(key)
+
+    def update(self, modules: Any) -> None:
+        """Add or replace modules from a mapping or an iterable of pairs."""
+        if not isinstance(modules, Iterable):
+            raise TypeError(
+                "ModuleDict.update should be called with an iterable of key/value pairs, but got "
+                + type(modules).__name__
+            )
+        pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
+        for key, module in pairs:
+            self[key] = module

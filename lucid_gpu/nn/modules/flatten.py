@@ -1,0 +1,48 @@
+"""Shapes as layers."""
+
+from __future__ import annotations
+
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["Flatten", "Unflatten"]
+
+
+class Flatten(Module):
+    """Dimensions ``start_dim`` to ``end_dim`` as one.
+
+    Parameters
+    ----------
+    start_dim, end_dim : int
+    """
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Dimension ``dim`` as several.
+
+    Parameters
+    ----------
+    dim : int
+    unflattened_size : tuple of int
+    """
+
+    def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
+        super().__init__()
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, input: Tensor) -> Tensor:
+        dim = self.dim % input.ndim
+        return input.reshape(*input.shape[:dim], *self.unflattened_size, *input.shape[dim + 1 :])
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

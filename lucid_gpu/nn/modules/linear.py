@@ -1,0 +1,74 @@
+"""Affine maps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lucid_gpu.nn import functional as F
+from lucid_gpu.nn import init
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.parameter import Parameter
+from lucid_gpu.ops.creation import empty
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["Identity", "Linear"]
+
+
+class Identity(Module):
+    """Gives its input back; takes any arguments and ignores them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input
+
+
+class Linear(Module):
+    r"""``y = x W^T + b``.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+    bias : bool
+    device, dtype : optional
+
+    Attributes
+    ----------
+    weight : Parameter, shape (out_features, in_features)
+        Uniform in ``+-1 / sqrt(in_features)`` at first, like the bias.
+    bias : Parameter, shape (out_features,), or None
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
+        self.register_parameter(
+            "bias", Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )

@@ -1,0 +1,600 @@
+"""The base class of everything that holds parameters."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from lucid_gpu.dtypes import dtype as DType
+from lucid_gpu.nn.parameter import Buffer, Parameter
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tape.node import RemovableHandle, add_hook
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["Module"]
+
+_M = TypeVar("_M", bound="Module")
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `Module.load_state_dict` did not find, and what it did not expect."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return (
+            f"IncompatibleKeys(missing_keys={self.missing_keys}, "
+            f"unexpected_keys={self.unexpected_keys})"
+        )
+
+
+class _Hook(NamedTuple):
+    function: Callable[..., Any]
+    with_kwargs: bool
+    always: bool = False
+
+
+class Module:
+    """A function with parameters.
+
+    Subclasses call ``super().__init__()``, assign `Parameter`, `Module` and buffer attributes, and
+    define ``forward``. Assigned attributes are registered under their names, so that `parameters`,
+    `state_dict`, `to` and the rest find them.
+
+    Attributes
+    ----------
+    training : bool
+        True after `train`, False after `eval`.
+    """
+
+    training: bool
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+    _non_persistent: set[str]
+    _forward_hooks: OrderedDict[int, _Hook]
+    _forward_pre_hooks: OrderedDict[int, _Hook]
+
+    def __init__(self) -> None:
+        put = object.__setattr__  # past our own __setattr__, which looks in these
+        put(self, "training", True)
+        put(self, "_parameters", {})
+        put(self, "_buffers", {})
+        put(self, "_modules", {})
+        put(self, "_non_persistent", set())
+        put(self, "_forward_hooks", OrderedDict())
+        put(self, "_forward_pre_hooks", OrderedDict())
+
+    # -- calling ----------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._forward_pre_hooks and not self._forward_hooks:
+            return self.forward(*args, **kwargs)
+        return self._call_with_hooks(args, kwargs)
+
+    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        late = dict(self._forward_hooks)
+        try:
+            for pre in tuple(self._forward_pre_hooks.values()):
+                args, kwargs = _run_pre_hook(self, pre, args, kwargs)
+            result = self.forward(*args, **kwargs)
+            for key, hook in tuple(late.items()):
+                del late[key]
+                extra = (kwargs,) if hook.with_kwargs else ()
+                changed = hook.function(self, args, *extra, result)
+                result = result if changed is None else changed
+            return result
+        except Exception:
+            for hook in late.values():
+                if hook.always:
+                    hook.function(self, args, *((kwargs,) if hook.with_kwargs else ()), None)
+            raise
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, args)`` before every forward; what it returns replaces ``args``.
+
+        With ``with_kwargs`` it is ``hook(module, args, kwargs)`` and returns both or None.
+        """
+        return _register(self._forward_pre_hooks, _Hook(hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> RemovableHandle:
+        """Call ``hook(module, args, output)`` after every forward; what it returns replaces output.
+
+        With ``with_kwargs`` it is ``hook(module, args, kwargs, output)``; with ``always_call`` it
+        also runs, with output None, when forward raises.
+        """
+        return _register(self._forward_hooks, _Hook(hook, with_kwargs, always_call), prepend)
+
+    # -- registering ------------------------------------------------------------------------
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter under ``name``; None reserves the name."""
+        self._check_name(name, self._parameters, "parameter")
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(
+                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                "(torch.nn.Parameter or None required)"
+            )
+        if param is not None and param.grad_fn is not None:
+            raise ValueError(
+                f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
+                "created explicitly. To express parameters as a function of another Tensor, "
+                "compute the value in the forward() method."
+            )
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that moves with the module and, if ``persistent``, is in `state_dict`."""
+        self._check_name(name, self._buffers, "buffer")
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                "(torch Tensor or None required)"
+            )
+        self._buffers[name] = tensor
+        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a child under ``name``."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._check_name(name, self._modules, "module")
+        self._modules[name] = module
+
+    register_module = add_module
+
+    def _check_name(self, name: str, table: Mapping[str, Any], kind: str) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
+        if "." in name:
+            raise KeyError(f'{kind} name can\'t contain ".", got: {name}')
+        if name == "":
+            raise KeyError(f'{kind} name can\'t be empty string ""')
+        if hasattr(self, name) and name not in table:
+            raise KeyError(f"attribute '{name}' already exists")
+
+    def _tables(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        own = self.__dict__
+        return own.get("_parameters", {}), own.get("_modules", {}), own.get("_buffers", {})
+
+    def __getattr__(self, name: str) -> Any:
+        for table in self._tables():
+            if name in table:
+                return table[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        parameters, modules, buffers = self._tables()
+        if isinstance(value, Parameter):
+            self._forget(name)
+            self.register_parameter(name, value)
+        elif name in parameters:
+            if value is not None:
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as parameter '{name}' "
+                    "(torch.nn.Parameter or None expected)"
+                )
+            parameters[name] = None
+        elif isinstance(value, Module):
+            self._forget(name)
+            self.add_module(name, value)
+        elif name in modules:
+            if value is not None:
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as child module '{name}' "
+                    "(torch.nn.Module or None expected)"
+                )
+            modules[name] = None
+        elif name in buffers:
+            self.register_buffer(name, value, persistent=name not in self._non_persistent)
+        elif isinstance(value, Buffer):
+            self.__dict__.pop(name, None)
+            self.register_buffer(name, value, value.persistent)
+        else:
+            object.__setattr__(self, name, value)
+
+    def _forget(self, name: str) -> None:
+        """Let a parameter or module take the name of whatever else has it."""
+        for table in (self.__dict__, *self._tables()):
+            table.pop(name, None)
+
+    def __delattr__(self, name: str) -> None:
+        for table in self._tables():
+            if name in table:
+                del table[name]
+                self._non_persistent.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        names = {*super().__dir__(), *itertools.chain(*self._tables())}
+        return sorted(name for name in names if name.isidentifier())
+
+    # -- looking through --------------------------------------------------------------------
+
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, each with its dotted name, parents first."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                below = f"{prefix}.{name}" if prefix else name
+                yield from child.named_modules(memo, below, remove_duplicate)
+
+    def _named_members(
+        self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        modules = (
+            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+            if recurse
+            else [(prefix, self)]
+        )
+        for path, module in modules:
+            for name, value in getattr(module, table).items():
+                if value is None or id(value) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(value))
+                yield (f"{path}.{name}" if path else name), value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """The parameters, each with its dotted name."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """The parameters, each once."""
+        return (value for _, value in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, each with its dotted name."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers, each once."""
+        return (value for _, value in self.named_buffers(recurse=recurse))
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The direct children with their names, each once."""
+        seen: set[Module] = set()
+        for name, child in self._modules.items():
+            if child is not None and child not in seen:
+                seen.add(child)
+                yield name, child
+
+    def children(self) -> Iterator[Module]:
+        """The direct children, each once."""
+        return (child for _, child in self.named_children())
+
+    def get_submodule(self, target: str) -> Module:
+        """The module with a dotted name; ``""`` is this module."""
+        module: Module = self
+        for name in target.split(".") if target else ():
+            child = getattr(module, name, None)
+            if child is None:
+                raise AttributeError(f"{type(module).__name__} has no attribute `{name}`")
+            if not isinstance(child, Module):
+                raise AttributeError(f"`{name}` is not an nn.Module")
+            module = child
+        return module
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with a dotted name."""
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        found = owner._parameters.get(name)
+        if found is None:
+            raise AttributeError(f"{type(owner).__name__} has no parameter `{name}`")
+        return found
+
+    # -- changing all at once ---------------------------------------------------------------
+
+    def apply(self: _M, fn: Callable[[Module], None]) -> _M:
+        """Call ``fn`` on every module below and on this one, children first."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def train(self: _M, mode: bool = True) -> _M:
+        """Set `training` here and below."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        for module in self.modules():
+            object.__setattr__(module, "training", mode)
+        return self
+
+    def eval(self: _M) -> _M:
+        """The same as ``train(False)``."""
+        return self.train(False)
+
+    def requires_grad_(self: _M, requires_grad: bool = True) -> _M:
+        """Set every parameter's ``requires_grad``."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget every parameter's gradient, or with ``set_to_none=False`` fill it with zeros."""
+        for parameter in self.parameters():
+            if parameter.grad is None:
+                continue
+            parameter.grad = None if set_to_none else parameter.grad.detach().zero_()
+
+    def _apply(self: _M, fn: Callable[[Tensor], Tensor]) -> _M:
+        with no_grad():
+            for module in self.modules():
+                for parameter in module._parameters.values():
+                    if parameter is not None:
+                        _convert(parameter, fn)
+                for name, buffer in module._buffers.items():
+                    if buffer is not None:
+                        module._buffers[name] = fn(buffer)
+        return self
+
+    def to(self: _M, *args: Any, **kwargs: Any) -> _M:
+        """Move and cast parameters and buffers in place: ``to(device, dtype)``, ``to(tensor)``.
+
+        A dtype, which must be floating point or complex, is given to those tensors alone that are
+        floating point or complex.
+        """
+        device, dtype = _read_to(args, kwargs)
+        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+            raise TypeError(
+                "nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                f"dtype={dtype}"
+            )
+
+        def convert(t: Tensor) -> Tensor:
+            own = dtype if t.is_floating_point() or t.is_complex() else None
+            return t.to(t.device if device is None else device, t.dtype if own is None else own)
+
+        return self._apply(convert)
+
+    def cpu(self: _M) -> _M:
+        """Move to the CPU."""
+        return self.to("cpu")
+
+    def cuda(self: _M, device: Any = None) -> _M:
+        """Move to a GPU."""
+        return self.to("cuda" if device is None else device)
+
+    def _to_float(self: _M, name: str) -> _M:
+        return self._apply(lambda t: getattr(t, name)() if t.is_floating_point() else t)
+
+    def float(self: _M) -> _M:
+        """Cast floating point parameters and buffers to float32."""
+        return self._to_float("float")
+
+    def double(self: _M) -> _M:
+        """Cast floating point parameters and buffers to float64."""
+        return self._to_float("double")
+
+    def half(self: _M) -> _M:
+        """Cast floating point parameters and buffers to float16."""
+        return self._to_float("half")
+
+    def bfloat16(self: _M) -> _M:
+        """Cast floating point parameters and buffers to bfloat16."""
+        return self._to_float("bfloat16")
+
+    # -- state ------------------------------------------------------------------------------
+
+    def state_dict(
+        self,
+        *,
+        destination: dict[str, Any] | None = None,
+        prefix: str = "",
+        keep_vars: bool = False,
+    ) -> dict[str, Any]:
+        """Parameters and persistent buffers by dotted name.
+
+        The tensors share memory with the module's; they are detached unless ``keep_vars``.
+        """
+        state: dict[str, Any] = OrderedDict() if destination is None else destination
+        for key, value in self._own_state():
+            state[prefix + key] = value if keep_vars else value.detach()
+        for name, child in self._modules.items():
+            if child is not None:
+                child.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        return state
+
+    def _own_state(self) -> list[tuple[str, Any]]:
+        kept = [(k, b) for k, b in self._buffers.items() if k not in self._non_persistent]
+        return [(k, v) for k, v in [*self._parameters.items(), *kept] if v is not None]
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """Copy parameters and buffers from a `state_dict`.
+
+        Parameters
+        ----------
+        state_dict : mapping of str to Tensor
+        strict : bool
+            Whether missing and unexpected keys are errors.
+        assign : bool
+            Take the tensors themselves in place of copying their values.
+
+        Returns
+        -------
+        named tuple
+            ``missing_keys`` and ``unexpected_keys``.
+
+        Raises
+        ------
+        RuntimeError
+            Naming every missing, unexpected or misshapen entry. Nothing has been loaded then.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"Expected state_dict to be dict-like, got {type(state_dict).__name__}."
+            )
+        slots = {
+            (f"{path}.{key}" if path else key): (module, key)
+            for path, module in self.named_modules(remove_duplicate=False)
+            for key, _ in module._own_state()
+        }
+        missing = [name for name in slots if name not in state_dict]
+        unexpected = [name for name in state_dict if name not in slots]
+        problems = _key_problems(missing, unexpected) if strict else []
+        for name, (module, key) in slots.items():
+            if name in state_dict:
+                problems += _value_problems(name, getattr(module, key), state_dict[name])
+        if problems:
+            raise RuntimeError(
+                f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
+                + "\n\t".join(problems)
+            )
+        with no_grad():
+            for name, (module, key) in slots.items():
+                if name in state_dict:
+                    _load(module, key, state_dict[name], assign)
+        return IncompatibleKeys(missing, unexpected)
+
+    # -- showing ----------------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """What stands between the parentheses of the repr; for subclasses."""
+        return ""
+
+    def _child_lines(self) -> list[str]:
+        return [f"({name}): {_indent(repr(child))}" for name, child in self._modules.items()]
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = [*(extra.split("\n") if extra else []), *self._child_lines()]
+        if not self._modules and len(lines) <= 1:
+            return f"{type(self).__name__}({extra})"
+        body = "".join(f"\n  {line}" for line in lines)
+        return f"{type(self).__name__}({body}\n)"
+
+
+def _indent(text: str) -> str:
+    return text.replace("\n", "\n  ")
+
+
+def _register(hooks: OrderedDict[int, Any], hook: _Hook, prepend: bool) -> RemovableHandle:
+    handle = add_hook(hooks, hook)  # type: ignore[arg-type]
+    if prepend:
+        hooks.move_to_end(handle.key, last=False)
+    return handle
+
+
+def _run_pre_hook(
+    module: Module, hook: _Hook, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if not hook.with_kwargs:
+        changed = hook.function(module, args)
+        if changed is None:
+            return args, kwargs
+        return (changed if isinstance(changed, tuple) else (changed,)), kwargs
+    changed = hook.function(module, args, kwargs)
+    if changed is None:
+        return args, kwargs
+    if not (isinstance(changed, tuple) and len(changed) == 2):
+        raise RuntimeError(
+            "forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got "
+            f"{changed}."
+        )
+    return changed[0], changed[1]
+
+
+def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    if "tensor" in kwargs:
+        args = (*args, kwargs.pop("tensor"))
+    unknown = set(kwargs) - {"non_blocking", "memory_format"}
+    if unknown:
+        raise TypeError(f"to() got an unexpected keyword argument '{unknown.pop()}'")
+    for value in args:
+        if isinstance(value, Tensor):
+            device, dtype = value.device, value.dtype
+        elif isinstance(value, DType):
+            dtype = value
+        elif value is not None and not isinstance(value, bool):
+            device = value
+    return device, dtype
+
+
+def _convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:
+    """Change a parameter's storage while it stays the object that optimizers hold."""
+    grad = parameter.grad
+    parameter.grad = None
+    parameter.data = fn(parameter.data)
+    if grad is not None:
+        parameter.grad = fn(grad.detach())
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _key_problems(missing: list[str], unexpected: list[str]) -> list[str]:
+    problems = []
+    if missing:
+        problems.append(f"Missing key(s) in state_dict: {_quoted(missing)}. ")
+    if unexpected:
+        problems.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
+    return problems
+
+
+def _value_problems(name: str, own: Tensor, value: Any) -> list[str]:
+    if not isinstance(value, Tensor):
+        return [
+            f'While copying the parameter named "{name}", expected torch.Tensor or Tensor-like '
+            f"object from checkpoint but received {type(value)}"
+        ]
+    if tuple(value.shape) != tuple(own.shape):
+        return [
+            f"size mismatch for {name}: copying a param with shape {value.shape} from checkpoint, "
+            f"the shape in current model is {own.shape}."
+        ]
+    return []
+
+
+def _load(module: Module, key: str, value: Tensor, assign: bool) -> None:
+    own = getattr(module, key)
+    if not assign:
+        own.copy_(value)
+    elif isinstance(own, Parameter):
+        module._parameters[key] = (
+            value if isinstance(value, Parameter) else Parameter(value, own.requires_grad)
+        )
+    else:
+        module._buffers[key] = value

@@ -1,0 +1,66 @@
+"""Normalisation over the features of each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.nn import functional as F
+from lucid_gpu.nn import init
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.parameter import Parameter
+from lucid_gpu.ops.creation import empty
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["LayerNorm"]
+
+
+class LayerNorm(Module):
+    r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimensions.
+
+    Parameters
+    ----------
+    normalized_shape : int or sequence of int
+        Sizes of the dimensions, the last ones, that mean and variance are taken over.
+    eps : float
+    elementwise_affine : bool
+        Whether there are a weight (ones at first) and a bias (zeros).
+    bias : bool
+    device, dtype : optional
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        self.normalized_shape = tuple(sizes)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+
+        def parameter() -> Parameter:
+            return Parameter(empty(*self.normalized_shape, device=device, dtype=dtype))
+
+        self.register_parameter("weight", parameter() if elementwise_affine else None)
+        self.register_parameter("bias", parameter() if elementwise_affine and bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Ones and zeros."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )

@@ -1,0 +1,169 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import sqrt
+from typing import Any
+
+from lucid_gpu.optim.checks import at_least_zero, betas_below_one
+from lucid_gpu.optim.optimizer import Group, Optimizer
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["Adam", "AdamW"]
+
+
+class Adam(Optimizer):
+    r"""Adam (Kingma and Ba, 2015).
+
+    ``m = b1 m + (1 - b1) g``, ``v = b2 v + (1 - b2) g^2``, and
+    ``p = p - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)``, where ``g`` is the gradient
+    (its negative to maximize) plus ``weight_decay * p``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor or of dict
+    lr : float
+    betas : pair of float
+    eps, weight_decay : float
+    amsgrad : bool
+        Divide by the largest ``v`` so far.
+    maximize : bool
+    decoupled_weight_decay : bool
+        Shrink parameters apart from the gradient, as `AdamW` does.
+    foreach, capturable, differentiable, fused
+        Taken for the sake of scripts; all updates are fused.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        at_least_zero("learning rate", lr)
+        at_least_zero("epsilon value", eps)
+        betas_below_one(betas)
+        at_least_zero("weight_decay value", weight_decay)
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "amsgrad": amsgrad,
+                "maximize": maximize,
+                "decoupled_weight_decay": decoupled_weight_decay,
+            },
+        )
+
+    def _update(self, group: Group, parameters: list[Tensor]) -> None:
+        states: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
+        if group["amsgrad"]:
+            states = (*states, "max_exp_avg_sq")
+        self._begin(parameters, states)
+        by_step: dict[float, list[Tensor]] = {}  # one correction for all that are equally old
+        for p in parameters:
+            state = self.state[p]
+            state["step"] = float(state.get("step", 0.0)) + 1.0
+            by_step.setdefault(state["step"], []).append(p)
+        b1, b2 = group["betas"]
+        for step, some in by_step.items():
+            self._apply(
+                _adam,
+                some,
+                states,
+                b1=b1,
+                b2=b2,
+                step_size=group["lr"] / (1 - b1**step),
+                root_correction=1 / sqrt(1 - b2**step),
+                eps=group["eps"],
+                shrink=group["lr"] * group["weight_decay"],
+                weight_decay=group["weight_decay"],
+                decoupled=group["decoupled_weight_decay"],
+                maximize=group["maximize"],
+            )
+
+
+class AdamW(Adam):
+    r"""Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+
+    As `Adam`, but the decay does not pass through the moments: ``p = p - lr * weight_decay * p``
+    first.
+
+    Parameters
+    ----------
+    params : iterable of Tensor or of dict
+    lr : float
+    betas : pair of float
+    eps, weight_decay : float
+    amsgrad, maximize : bool
+    foreach, capturable, differentiable, fused
+        Taken for the sake of scripts; all updates are fused.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            maximize=maximize,
+            decoupled_weight_decay=True,
+        )
+
+
+def _adam(
+    p: Tensor,
+    g: Tensor,
+    m: Tensor,
+    v: Tensor,
+    *largest: Tensor,
+    b1: float,
+    b2: float,
+    step_size: float,
+    root_correction: float,
+    eps: float,
+    shrink: float,
+    weight_decay: float,
+    decoupled: bool,
+    maximize: bool,
+) -> tuple[Tensor, ...]:
+    if maximize:
+        g = -g
+    if weight_decay:
+        p, g = (p * (1 - shrink), g) if decoupled else (p, g + p * weight_decay)
+    m = m + (g - m) * (1 - b1)
+    v = v * b2 + g * g * (1 - b2)
+    states = (m, v)
+    if largest:
+        v = largest[0].maximum(v)
+        states = (m, states[1], v)
+    return (p - m / (v.sqrt() * root_correction + eps) * step_size, *states)

@@ -1,0 +1,107 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lucid_gpu.optim.checks import at_least_zero
+from lucid_gpu.optim.optimizer import Group, Optimizer
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["SGD"]
+
+
+class SGD(Optimizer):
+    r"""Stochastic gradient descent with momentum.
+
+    ``b = momentum * b + (1 - dampening) * g`` (the first time ``b = g``), then
+    ``p = p - lr * b``, or with Nesterov ``p = p - lr * (g + momentum * b)``, where ``g`` is the
+    gradient (its negative to maximize) plus ``weight_decay * p``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor or of dict
+    lr : float
+    momentum, dampening, weight_decay : float
+    nesterov, maximize : bool
+    foreach, fused, differentiable
+        Taken for the sake of scripts; all updates are fused.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        at_least_zero("learning rate", lr)
+        at_least_zero("momentum value", momentum)
+        at_least_zero("weight_decay value", weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+                "maximize": maximize,
+            },
+        )
+
+    def _update(self, group: Group, parameters: list[Tensor]) -> None:
+        settings = {name: group[name] for name in ("lr", "weight_decay", "maximize")}
+        if not group["momentum"]:
+            self._apply(_plain, parameters, **settings)
+            return
+        settings |= {"momentum": group["momentum"], "nesterov": group["nesterov"]}
+        name = "momentum_buffer"
+        fresh = [p for p in parameters if self.state[p].get(name) is None]
+        for p in fresh:
+            self.state[p][name] = p.detach().new_zeros(p.shape)
+        started = {id(p) for p in fresh}
+        later = [p for p in parameters if id(p) not in started]
+        # At first b = g: the buffer is zero, so leaving out the dampening says the same.
+        for some, dampening in ((fresh, 0.0), (later, group["dampening"])):
+            if some:
+                self._apply(_with_momentum, some, (name,), dampening=dampening, **settings)
+
+
+def _gradient(p: Tensor, g: Tensor, weight_decay: float, maximize: bool) -> Tensor:
+    if maximize:
+        g = -g
+    return g + p * weight_decay if weight_decay else g
+
+
+def _plain(
+    p: Tensor, g: Tensor, *, lr: float, weight_decay: float, maximize: bool
+) -> tuple[Tensor, ...]:
+    return (p - _gradient(p, g, weight_decay, maximize) * lr,)
+
+
+def _with_momentum(
+    p: Tensor,
+    g: Tensor,
+    b: Tensor,
+    *,
+    lr: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    maximize: bool,
+) -> tuple[Tensor, ...]:
+    g = _gradient(p, g, weight_decay, maximize)
+    b = b * momentum + g * (1 - dampening)
+    return p - ((g + b * momentum) if nesterov else b) * lr, b

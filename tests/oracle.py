@@ -1,0 +1,97 @@
+"""PyTorch as the judge: one function runs on both modules, and everything must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+
+NEEDED = "PyTorch is the oracle here and is not installed: make test ORACLE=1"
+
+
+def torch_module() -> Any:
+    """PyTorch, or a skip that says how to get it."""
+    return pytest.importorskip("torch", reason=NEEDED)
+
+
+def tensor_of(module: Any, array: Any, requires_grad: bool = False) -> Any:
+    """A tensor of either module with an array's elements, strides included."""
+    if not isinstance(array, np.ndarray):
+        return array
+    shared = module.from_numpy(array) if min(array.strides, default=0) >= 0 else None
+    made = module.tensor(np.ascontiguousarray(array)) if shared is None else shared
+    return made.requires_grad_() if requires_grad else made
+
+
+def array_of(value: Any) -> Any:
+    """A tensor of either module as an array."""
+    return np.asarray(value.detach().numpy(force=True)).copy()
+
+
+def _outcome(module: Any, function: Callable[..., Any], arrays: Sequence[Any], order: int) -> Any:
+    """Results, then gradients for a fixed random cotangent, then second gradients."""
+    inputs = [
+        tensor_of(module, a, isinstance(a, np.ndarray) and a.dtype.kind == "f") for a in arrays
+    ]
+    leaves = [t for t in inputs if hasattr(t, "requires_grad") and t.requires_grad]
+    out = function(module, *inputs)
+    outs = list(out) if isinstance(out, (tuple, list)) else [out]
+    found = [("result", array_of(o), str(o.dtype).rpartition(".")[2]) for o in outs]
+    targets = [o for o in outs if o.requires_grad]
+    rng = np.random.default_rng(7)
+    for level in range(1, order + 1):
+        total = None
+        for o in targets:
+            weights = rng.standard_normal(tuple(o.shape)).astype(array_of(o).dtype)
+            part = (o * module.from_numpy(np.asarray(weights))).sum()
+            total = part if total is None else total + part
+        if total is None:
+            break
+        gradients = module.autograd.grad(
+            total, leaves, create_graph=level < order, allow_unused=True
+        )
+        for i, g in enumerate(gradients):
+            value = None if g is None else array_of(g)
+            found.append((f"gradient {level} of input {i}", value, ""))
+        targets = [g for g in gradients if g is not None and g.requires_grad]
+    return found
+
+
+def agree(
+    function: Callable[..., Any],
+    *arrays: Any,
+    order: int = 2,
+    rtol: float = 1e-6,
+    atol: float = 1e-6,
+) -> None:
+    """Check that ``function(module, *tensors)`` gives the same with both modules.
+
+    Values, dtypes, shapes, gradients and, with ``order=2``, second gradients are compared, for
+    random cotangents. Arrays of floats require grad.
+    """
+    expected = _outcome(torch_module(), function, arrays, order)
+    got = _outcome(lucid_gpu, function, arrays, order)
+    for rest in (got[len(expected) :], expected[len(got) :]):  # gradients that are zero everywhere
+        assert all(value is None or not np.any(value) for _, value, _ in rest)
+    for (what, mine, my_type), (also, theirs, their_type) in zip(got, expected):
+        assert (what, my_type) == (also, their_type)
+        if mine is None or theirs is None:  # unused, or zero everywhere
+            assert not np.any(mine if mine is not None else 0), what
+            assert not np.any(theirs if theirs is not None else 0), what
+            continue
+        assert mine.shape == theirs.shape, what
+        np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=atol, err_msg=what)
+
+
+def same_error(function: Callable[[Any], Any], *words: str) -> None:
+    """Check that both modules raise the same type of error, and that ours says ``words``."""
+    with pytest.raises(Exception) as expected:
+        function(torch_module())
+    with pytest.raises(expected.type) as got:
+        function(lucid_gpu)
+    for word in words:
+        assert word in str(got.value)
