@@ -216,12 +216,26 @@ def compare(case: Case, figures: dict[str, Any], folder: Path) -> None:
             if name == BASELINE or not path.exists():
                 continue
             with np.load(path) as found:
-                entry["error"] = max(difference(found[k], wanted[k]) for k in wanted.files)
-            if not entry["error"] <= case.tolerance:
-                entry["failed"] = (
-                    f"wrong result: off by {entry['error']:.2g} of torch's largest value, "
-                    f"{case.tolerance:.0e} allowed"
-                )
+                errors = {k: difference(found[k], wanted[k]) for k in wanted.files}
+                worst = max(errors, key=lambda k: np.nan_to_num(errors[k], nan=np.inf))
+                entry["error"] = errors[worst]
+                if not entry["error"] <= case.tolerance:
+                    entry["failed"] = (
+                        f"wrong result: {where(worst, found[worst], wanted[worst])}, off by "
+                        f"{entry['error']:.2g} of the largest; {case.tolerance:.0e} is allowed"
+                    )
+
+
+def where(name: str, found: np.ndarray, wanted: np.ndarray) -> str:
+    """The place of the largest difference, and both values there."""
+    if found.shape != wanted.shape:
+        return f"{name} has shape {found.shape} where torch's has {wanted.shape}"
+    apart = np.nan_to_num(np.abs(found - wanted), nan=np.inf)
+    place = tuple(int(i) for i in np.unravel_index(apart.argmax(), apart.shape))
+    count = int((apart > apart.max() / 2).sum())
+    return f"{name}{list(place)} is {found[place]:.9g} where torch's is {wanted[place]:.9g}" + (
+        f" (and {count - 1} others about as far)" if count > 1 else ""
+    )
 
 
 def difference(found: np.ndarray, wanted: np.ndarray) -> float:

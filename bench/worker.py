@@ -49,10 +49,11 @@ class Subject:
     def force(self, results: tuple[Any, ...]) -> None:
         """Have every result computed: read on the CPU, handed out as an array on a GPU."""
         for result in results:
+            value = result.detach() if result.requires_grad else result
             if self.device == "cpu":
-                result.detach().numpy()
+                value.numpy()
             elif self.peer.module == "lucid_gpu":
-                result.detach().cupy()
+                value.cupy()
 
     def synchronize(self) -> None:
         """Wait for the GPU."""
