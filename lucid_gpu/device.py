@@ -10,7 +10,7 @@ _interned: dict[tuple[str, int | None], device] = {}
 
 
 class device:
-    """Where a tensor's bytes live.
+    """Where a tensor's bytes live. There is one object for each device.
 
     Parameters
     ----------
@@ -56,12 +56,6 @@ class device:
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.index))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return device, (self.type, self.index)

@@ -79,25 +79,28 @@ class Tensor:
         if expr.program.is_load:
             return
         members, values = [self], [expr]
-        for reference in getattr(self, "_siblings", None) or ():
-            other = reference()
-            if other is None or other is self:
-                continue
-            value = other._expr
-            program = value.program
-            if not program.is_load and program.shape == expr.program.shape:
-                members.append(other)
-                values.append(value)
+        siblings = getattr(self, "_siblings", None)
+        if siblings is not None:
+            for reference in siblings:
+                other = reference()
+                if other is None or other is self:
+                    continue
+                value = other._expr
+                program = value.program
+                if not program.is_load and program.shape == expr.program.shape:
+                    members.append(other)
+                    values.append(value)
+            siblings.clear()
         arrays = realise(values)
         for member, value, array in zip(members, values, arrays, strict=True):
-            member._siblings = None
             member._settle(value, array)
 
     def _settle(self, expr: Expr, array: Any) -> None:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
         program = expr.program
         needs = program.needs_grad
-        node, output = None, 0
+        node: Any = None
+        output = 0
         if needs:
             if program.root.op == "boundary":
                 node, output = expr.leaves[-1].node, expr.leaves[-1].output
@@ -302,7 +305,7 @@ class Tensor:
         other = _tensor(expr)
         siblings = getattr(self, "_siblings", None)
         if siblings is not None:
-            siblings[:] = [weakref.ref(other) if r() is self else r for r in siblings]
+            siblings.append(weakref.ref(other))
             other._siblings = siblings
         return other
 

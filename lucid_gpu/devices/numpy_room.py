@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices.pool import pool
+from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype
 
 
@@ -28,7 +28,13 @@ class NumpyRoom:
         return pool.empty(shape, d.numpy)
 
     def asarray(self, data: Any, d: dtype, where: device) -> Any:
-        return np.array(data, dtype=d.numpy, order="C")
+        source = np.asarray(data)
+        count = source.size
+        memory = pool.empty(source.shape, d.numpy)
+        if memory.base is None and count > 16:
+            memory = aligned(count * d.itemsize).view(d.numpy).reshape(source.shape)
+        np.copyto(memory, source, casting="unsafe")
+        return memory
 
     def to_numpy(self, array: Any) -> Any:
         return array

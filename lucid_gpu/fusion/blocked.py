@@ -8,20 +8,22 @@ counter. Values smaller than the iteration space (a bias, a scale) are computed 
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices.pool import pool
+from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import special, threads
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.plan import Plan, Shape
 from lucid_gpu.fusion.program import Instruction
 
-BLOCK_BYTES = 512 * 1024  # of the widest value of a plan: a block's scratch stays in the L2 cache
+BLOCK_BYTES = 128 * 1024  # of the widest value of a plan: a block's scratch stays in the L2 cache
+SHARED_BLOCK_BYTES = 512 * 1024  # with several threads: the GIL changes hands less often
 SINGLE = 64 * 1024  # elements up to which a plan runs in one call on the calling thread
 
 
@@ -219,14 +221,9 @@ def _dtype_name(d: dtype) -> str:
 def _call(ins: Instruction, operands: list[str], out: str) -> str:
     if ins.op == "narrow":
         return f"special.round_through({operands[0]}, {_dtype_name(ins.value)}, {out})"
-    return TABLE[ins.op].numpy.format(*operands, out=out)
-
-
-class _Numbers:
-    """0-d arrays of each type's one and zero, which templates name."""
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[int, Any], Any] = {}
+    one, zero = f"one_{ins.dtype.name}", f"zero_{ins.dtype.name}"
+    text = TABLE[ins.op].numpy.format(*operands, out=out, one=one, zero=zero)
+    return text.replace("np.", "")  # a global is found faster than an attribute
 
 
 _namespace: dict[str, Any] = {"np": np, "special": special}
@@ -236,8 +233,12 @@ def _fill_namespace() -> None:
     from lucid_gpu import dtypes as dt
 
     _namespace["dtypes"] = {d.name: d.numpy for d in dt.ALL}
-    _namespace["one"] = np.array(1, np.int8)
-    _namespace["zero"] = np.array(0, np.int8)
+    for d in dt.ALL:
+        _namespace[f"one_{d.name}"] = np.array(1, d.numpy)
+        _namespace[f"zero_{d.name}"] = np.array(0, d.numpy)
+    for op in TABLE.values():
+        for name in re.findall(r"np\.(\w+)", op.numpy):
+            _namespace[name] = getattr(np, name)
 
 
 _fill_namespace()
@@ -388,9 +389,9 @@ class _Arena(threading.local):
         for i, d in enumerate(types):
             nbytes = count * d.itemsize
             if i == len(self.memory):
-                self.memory.append(np.empty(0, np.uint8))
+                self.memory.append(aligned(0))
             if self.memory[i].nbytes < nbytes:
-                self.memory[i] = np.empty(nbytes, np.uint8)
+                self.memory[i] = aligned(nbytes)
             result.append(self.memory[i][:nbytes].view(d.numpy).reshape(shape))
         return result
 
@@ -403,7 +404,8 @@ def _arena() -> _Arena:
 
 
 def _scratch(types: Sequence[dtype], shape: Shape) -> list[Any]:
-    return [np.empty(shape, d.numpy) for d in types]
+    count = _count(shape)
+    return [aligned(count * d.itemsize).view(d.numpy).reshape(shape) for d in types]
 
 
 class _Code(NamedTuple):
@@ -480,7 +482,8 @@ def _lay_out(plan: Plan, writer: _Writer) -> Any:
     for i, store in enumerate(plan.stores):
         operands.append((f"o{i}", _padded(store.shape, rank), None))
     widest = max([ins.dtype.itemsize for ins in plan.instructions] or [1])
-    layout = layout_of(plan.shape, [(s, t) for _, s, t in operands], BLOCK_BYTES // widest)
+    block = BLOCK_BYTES if threads.team.count == 1 else SHARED_BLOCK_BYTES
+    layout = layout_of(plan.shape, [(s, t) for _, s, t in operands], block // widest)
     cut: list[tuple[str, Shape, tuple[bool, ...] | None]] = []
     for name, shape, _ in operands:
         if name[0] == "o" and plan.reduction is not None:

@@ -6,7 +6,7 @@ and the tests that compare them with an independent implementation are all made 
 
 Templates
 ---------
-``numpy`` writes into ``{out}`` and may use it as scratch from its first statement on, unless
+``numpy`` writes into ``{out}`` (``{one}`` and ``{zero}`` are numbers of the op's type) and may use it as scratch from its first statement on, unless
 ``reads_late`` says that operands are still read after that first write. ``cuda`` is an expression
 of the compute type ``T``. Gradients are one lambda an operand, ``(g, y, *operands) -> cotangent``,
 written with operators and methods of `lucid_gpu.fusion.gradient.Symbol`; the formula that needs
@@ -140,7 +140,7 @@ _row("acosh", "float", "np.arccosh({0}, {out})", "acosh({0})",
 _row("atanh", "float", "np.arctanh({0}, {out})", "atanh({0})",
      (lambda g, y, x: g / (1 - x * x),), domain="unit")
 _row("sigmoid", "float",
-     "np.negative({0}, {out}); np.exp({out}, {out}); np.add({out}, one, {out}); "
+     "np.negative({0}, {out}); np.exp({out}, {out}); np.add({out}, {one}, {out}); "
      "np.reciprocal({out}, {out})",
      "(T)1 / ((T)1 + exp(-{0}))", (lambda g, y, x: g * (y * (1 - y)),))
 _row("erf", "float", "special.erf({0}, {out})", "erf({0})",
@@ -151,7 +151,7 @@ _row("floor", "same", "np.floor({0}, {out})", "lucid_floor({0})", (ZERO,))
 _row("ceil", "same", "np.ceil({0}, {out})", "lucid_ceil({0})", (ZERO,))
 _row("round", "same", "np.rint({0}, {out})", "lucid_rint({0})", (ZERO,))
 _row("trunc", "same", "np.trunc({0}, {out})", "lucid_trunc({0})", (ZERO,))
-_row("relu", "same", "np.maximum({0}, zero, out={out})", "lucid_maximum({0}, (T)0)",
+_row("relu", "same", "np.maximum({0}, {zero}, out={out})", "lucid_maximum({0}, (T)0)",
      (lambda g, y, x: (y > 0).pick(g, 0.0),))
 _row("isnan", "test", "np.isnan({0}, {out})", "lucid_isnan({0})", (NONE,))
 _row("isinf", "test", "np.isinf({0}, {out})", "lucid_isinf({0})", (NONE,))
@@ -205,9 +205,10 @@ _row("logical_xor", "logical", "np.logical_xor({0}, {1}, {out})", "{0} != {1}", 
 _row("bitwise_and", "bitwise", "np.bitwise_and({0}, {1}, {out})", "{0} & {1}", (NONE, NONE))
 _row("bitwise_or", "bitwise", "np.bitwise_or({0}, {1}, {out})", "{0} | {1}", (NONE, NONE))
 _row("bitwise_xor", "bitwise", "np.bitwise_xor({0}, {1}, {out})", "{0} ^ {1}", (NONE, NONE))
-_row("bitwise_left_shift", "bitwise", "np.left_shift({0}, {1}, {out})", "{0} << {1}", (NONE, NONE))
-_row("bitwise_right_shift", "bitwise", "np.right_shift({0}, {1}, {out})", "{0} >> {1}",
-     (NONE, NONE))
+_row("bitwise_left_shift", "bitwise", "np.left_shift({0}, {1}, {out})",
+     "lucid_left_shift({0}, {1})", (NONE, NONE))
+_row("bitwise_right_shift", "bitwise", "np.right_shift({0}, {1}, {out})",
+     "lucid_right_shift({0}, {1})", (NONE, NONE))
 # --- three operands, and the ones with a type of their own --------------------------------------
 _row("where", "select", "special.where({0}, {1}, {2}, {out})", "{0} ? {1} : {2}",
      (NONE, lambda g, y, c, a, b: c.pick(g, 0.0), lambda g, y, c, a, b: c.pick(0.0, g)),

@@ -59,6 +59,7 @@ class Program:
         "dtype",
         "gradients",
         "instructions",
+        "is_load",
         "leaves",
         "needs_grad",
         "next",
@@ -80,6 +81,7 @@ class Program:
         self.leaves = leaves
         self.device = where
         self.shared = shared
+        self.is_load = root.op == "load"  # the value of a realised tensor
         self.dtype = root.dtype
         self.shape = root.shape
         self.needs_grad = root.needs_grad
@@ -91,11 +93,6 @@ class Program:
     @property
     def root(self) -> Instruction:
         return self.instructions[-1]
-
-    @property
-    def is_load(self) -> bool:
-        """True for the value of a realised tensor."""
-        return self.instructions[-1].op == "load"
 
     def __repr__(self) -> str:
         return f"Program({listing(self.instructions)})"

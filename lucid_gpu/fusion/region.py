@@ -132,8 +132,9 @@ class RegionNode(Node):
         return results
 
     def _check_versions(self, gradient: Gradient) -> None:
+        leaves = self.leaves
         for i in gradient.reads:
-            stale = self.leaves[i].stale if i < len(self.leaves) else self.output_stale
+            stale = leaves[i].stale if i < len(leaves) else self.output_stale
             if stale is not None:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an "

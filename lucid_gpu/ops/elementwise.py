@@ -22,14 +22,24 @@ _INTERNAL = ("cast", "identity", "where", "add", "sub")
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _function(op: Op) -> Callable[..., Tensor]:
-    def function(*operands: Any, out: Tensor | None = None) -> Tensor:
-        if len(operands) != op.arity:
-            raise TypeError(
-                f"{op.name}() takes {op.arity} positional argument{'s' * (op.arity > 1)} but "
-                f"{len(operands)} were given"
-            )
-        return into(apply(op, *operands), out, op.name)
+def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
+    if op.arity == 1:
+
+        def function(input: Any, *, out: Tensor | None = None) -> Tensor:
+            if out is None and isinstance(input, Tensor):
+                result: Tensor = method(input)
+                return result
+            return into(apply(op, input), out, op.name)
+
+    else:
+
+        def function(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+            if out is None and isinstance(input, Tensor):
+                result: Any = method(input, other)
+                if result is not NotImplemented:
+                    kept: Tensor = result
+                    return kept
+            return into(apply(op, input, other), out, op.name)
 
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = f"Elementwise ``{op.name}``; see the op table for its gradient."
@@ -52,12 +62,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _name, _op in TABLE.items():
     if _name in _INTERNAL:
         continue
-    FUNCTIONS[_name] = _function(_op)
-    if _op.arity == 1:
-        _set(_name, unary(_op))
-    else:
-        _method = binary(_op)
-        _set(_name, _method)
+    _method: Callable[..., Any] = unary(_op) if _op.arity == 1 else binary(_op)
+    _set(_name, _method)
+    FUNCTIONS[_name] = _function(_op, _method)
 
 
 def _in_place(op: Op) -> Callable[..., Tensor]:
