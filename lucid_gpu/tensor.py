@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import room
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr, TooLarge, merge
 from lucid_gpu.fusion.optable import TABLE, Op
@@ -720,12 +721,6 @@ def from_array(
 
 
 _NUMBERS = (bool, int, float, complex)
-
-
-class _Eager:
-    """Realise every op at once (LUCID_EAGER=1, or `lucid_gpu.fusion.eager`)."""
-
-    on = False
 
 
 def apply(

@@ -1,0 +1,33 @@
+"""Elementwise expressions, from the op table to kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lucid_gpu.fusion.program import forget
+
+__all__ = ["eager"]
+
+
+class Eager:
+    """Whether every op is realised on its own line: LUCID_EAGER=1, or `eager`."""
+
+    on = os.environ.get("LUCID_EAGER", "") not in ("", "0")
+
+
+@contextmanager
+def eager(mode: bool = True) -> Iterator[None]:
+    """Realise every op at once inside a ``with`` block, on all threads; or not, with False."""
+    before = Eager.on
+    _switch(mode)
+    try:
+        yield
+    finally:
+        _switch(before)
+
+
+def _switch(on: bool) -> None:
+    Eager.on = on
+    forget()  # what is remembered of ops skips the question

@@ -9,6 +9,7 @@ dtypes and devices are checked once a program, and building an op afterwards is 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -99,6 +100,7 @@ class Program:
 
 
 _programs: dict[Any, Program] = {}
+_alive: weakref.WeakSet[Program] = weakref.WeakSet()  # also those that a tensor alone holds
 _lock = threading.RLock()
 
 
@@ -113,15 +115,16 @@ def intern(
             if len(_programs) >= MAX_PROGRAMS:
                 forget()
             found = _programs.setdefault(key, Program(key[0], leaves, where, shared))
+            _alive.add(found)
     return found
 
 
 def forget() -> None:
     """Empty the tables. Programs in use stay valid; equal ones made later are new objects."""
     with _lock:
-        known = list(_programs.values())
         _programs.clear()
-        for program in known:
+        _loads.clear()
+        for program in tuple(_alive):
             program.next.clear()
             program.gradients.clear()
             program.scalars_seen.clear()

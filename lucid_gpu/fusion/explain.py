@@ -1,0 +1,199 @@
+"""What realising some tensors would run, without running it.
+
+A kernel's boundary is where a value has to exist in memory: arrays it was given, results of ops
+that are not elementwise, values already realised. `explain` says which it is for each array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.fusion.plan import Load, Plan, Store
+from lucid_gpu.fusion.realise import plan_for, source_of
+
+__all__ = ["Explanation", "Kernel", "explain"]
+
+
+class Kernel:
+    """One kernel: what it computes and what it moves.
+
+    Attributes
+    ----------
+    name : str
+        The name profilers show.
+    ops : tuple of str
+        Rows of the op table it computes, in order.
+    bytes_read, bytes_written : int
+        Bytes of the arrays it loads and stores, each counted once.
+    shape : tuple of int
+        The iteration space.
+    device : device
+    inputs, outputs : tuple of str
+        A line about each array read and written.
+    """
+
+    def __init__(
+        self, plan: Plan, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None
+    ) -> None:
+        self.plan = plan
+        self.name = plan.name
+        self.ops = plan.ops
+        self.bytes_read = plan.bytes_read
+        self.bytes_written = plan.bytes_written
+        self.shape = plan.shape
+        self.device = plan.device
+        self.inputs = tuple(inputs or [_array(load) for load in plan.loads])
+        self.outputs = tuple(outputs or [_array(store) for store in plan.stores])
+
+    @property
+    def source(self) -> str:
+        """The generated code: CUDA C for a GPU, a Python function for the CPU."""
+        return source_of(self.plan)
+
+    def __repr__(self) -> str:
+        return (
+            f"<kernel {self.name} on {self.device}: shape {list(self.shape)}, "
+            f"reads {self.bytes_read} bytes, writes {self.bytes_written} bytes>"
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{self.name} on {self.device}, shape {list(self.shape)}"]
+        lines.append("  ops: " + (", ".join(self.ops) or "none, a copy"))
+        lines += _listed(f"reads {self.bytes_read} bytes", self.inputs)
+        lines += _listed(f"writes {self.bytes_written} bytes", self.outputs)
+        if self.plan.reduction is not None:
+            axes = list(self.plan.reduction.axes)
+            lines.append(f"  sums over dimensions {axes}: the summed values are not stored")
+        return "\n".join(lines)
+
+
+def _listed(head: str, lines: Sequence[str]) -> list[str]:
+    return [f"  {head}" + (":" if lines else ""), *[f"    {line}" for line in lines]]
+
+
+def _array(array: Load | Store) -> str:
+    return f"{array.dtype.name}{list(array.shape)}"
+
+
+class Explanation:
+    """The kernels that realising some tensors would run.
+
+    Attributes
+    ----------
+    kernels : list of Kernel
+        In the order in which they would run; none for realised tensors.
+    realised : list of int
+        Positions of the tensors that need no kernel.
+    """
+
+    def __init__(self, kernels: list[Kernel], realised: list[int]) -> None:
+        self.kernels = kernels
+        self.realised = realised
+
+    @property
+    def bytes_read(self) -> int:
+        return sum(k.bytes_read for k in self.kernels)
+
+    @property
+    def bytes_written(self) -> int:
+        return sum(k.bytes_written for k in self.kernels)
+
+    @property
+    def source(self) -> str:
+        """The code of all kernels."""
+        return "\n".join(k.source for k in self.kernels)
+
+    def __str__(self) -> str:
+        count = len(self.kernels)
+        lines = [
+            f"{count} kernel{'s' * (count != 1)}, reading {self.bytes_read} bytes and writing "
+            f"{self.bytes_written} bytes"
+        ]
+        lines += [f"tensor {i} is already realised: no kernel" for i in self.realised]
+        lines += [f"kernel {i}: {kernel}" for i, kernel in enumerate(self.kernels, 1)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def explain(*tensors: Any) -> Explanation:
+    """Say which kernels would compute tensors, and why they begin and end where they do.
+
+    Nothing is computed.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Pending or realised.
+
+    Returns
+    -------
+    Explanation
+        Its ``kernels`` have ``name``, ``ops``, ``bytes_read``, ``bytes_written`` and ``source``.
+    """
+    for i, t in enumerate(tensors):
+        if not hasattr(t, "_expr"):
+            raise TypeError(f"explain() takes tensors; argument {i} is a {type(t).__name__}")
+    names = {id(t): f"tensor {i}" for i, t in reversed(list(enumerate(tensors)))}
+    kernels: list[Kernel] = []
+    done: set[int] = set()
+    realised = []
+    for i, tensor in enumerate(tensors):
+        if tensor._expr.program.is_load:
+            realised.append(i)
+        elif id(tensor) not in done:
+            members = realised_together(tensor)
+            done.update(id(other) for m in members for other in (m, *_aliases(m)))
+            kernels.append(_kernel(members, names))
+    return Explanation(kernels, realised)
+
+
+def realised_together(tensor: Any) -> list[Any]:
+    """The pending tensors that one kernel computes when ``tensor`` is realised."""
+    program = tensor._expr.program
+    members = [tensor]
+    for reference in getattr(tensor, "_siblings", None) or ():
+        other = reference()
+        if other is None or other is tensor:
+            continue
+        theirs = other._expr.program
+        if not theirs.is_load and theirs.shape == program.shape:
+            members.append(other)
+    return members
+
+
+def _aliases(tensor: Any) -> Iterator[Any]:
+    """Pending tensors on the same memory, which get the same array (`detach`)."""
+    storage = getattr(tensor, "_storage", None)
+    if storage is not None:
+        yield from (t for t in storage.others(tensor) if not t._expr.program.is_load)
+
+
+def _kernel(members: Sequence[Any], names: dict[int, str]) -> Kernel:
+    values: list[Expr] = [m._expr for m in members]
+    plan, leaves = plan_for(values, None)
+    inputs = [
+        f"{_array(load)}{_layout(load, plan)}: {origin(leaves[load.leaf])}" for load in plan.loads
+    ]
+    outputs = [
+        f"{_array(store)}: {names.get(id(m), 'realised together with it')}"
+        for store, m in zip(plan.stores, members, strict=True)
+    ]
+    return Kernel(plan, inputs, outputs)
+
+
+def _layout(load: Load, plan: Plan) -> str:
+    found = "" if load.strides is None else " strided"
+    return found + ("" if load.shape == plan.shape else " broadcast")
+
+
+def origin(cell: Cell) -> str:
+    """Why a kernel reads an array: where it comes from."""
+    node = cell.node
+    if node is None:
+        return "given, or realised before"
+    if not node.edges:
+        return "given: a leaf that requires grad"
+    return f"already realised: the result of {node.name()}"
