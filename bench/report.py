@@ -15,6 +15,7 @@ from typing import Any
 
 from bench.cases import Case
 from bench.peers import BASELINE, COMPILED, PEERS, SUBJECT, THREADS, TREE
+from bench.rounds import NOISY
 
 RESULTS = TREE / "bench" / "results"
 TITLES = {p.name: p.title for p in PEERS}
@@ -35,6 +36,7 @@ def row(case: Case, figures: dict[str, Any]) -> dict[str, Any]:
         "to_compile": ratio(figures, COMPILED),
     }
     entry["verdict"] = verdict(entry)
+    entry["noisy"] = any(f.get("spread", 0) > NOISY for f in figures.values())
     return entry
 
 
@@ -178,7 +180,8 @@ def markdown(run: dict[str, Any]) -> str:
     for entry in run["cases"]:
         cells = [cell(entry["peers"].get(n), entry["unit"]) for n in names]
         ratios = [_number(entry["to_eager"]), _number(entry["to_compile"])]
-        lines.append(_line([entry["title"], *cells, *ratios, target(entry), entry["verdict"]]))
+        word = entry["verdict"] + (" (noisy)" if entry["noisy"] else "")
+        lines.append(_line([entry["title"], *cells, *ratios, target(entry), word]))
         for name, figures in entry["peers"].items():
             if "failed" in figures:
                 notes.append(f"- {entry['title']}, {TITLES[name]}: {figures['failed']}")

@@ -48,6 +48,12 @@ def test_amounts_have_a_readable_unit(value, unit, wanted):
     assert report.amount(value, unit) == wanted
 
 
+def test_a_noisy_peer_is_marked():
+    peers = {"lucid_gpu": figures(0.05), "torch-eager": figures(1.0, spread=0.5)}
+    row = report.row(MEMORY, peers)
+    assert "(noisy)" in report.markdown(report.document([row], rounds=3))
+
+
 def document():
     peers = {
         "lucid_gpu": figures(0.05, error=1e-7),
