@@ -421,15 +421,20 @@ class Tensor:
 
     def _make_stale(self, expr: Expr, name: str, storage: Storage) -> None:
         """What was saved of the old value must not be used by backward."""
-        note = (
-            f"[{self.dtype.name} tensor of shape {list(expr.program.shape)}] is at version "
-            f"{storage.version + 1}; expected version {storage.version} instead; {name} wrote it"
-        )
         if expr.program.is_load:
             cell = expr.leaves[0]
-            cell.stale = note
+            cell.stale = (name, storage.version)
             if isinstance(cell.node, region.RegionNode):
-                cell.node.output_stale = note
+                cell.node.output_stale = cell.stale
+
+    def _writable(self, name: str) -> Any:
+        """The buffer, to be written by the caller at once; readers of the old contents keep them.
+        """
+        self._own_memory()
+        storage = self._memory()
+        self._protect_readers(storage, name)
+        storage.version += 1
+        return self._expr.leaves[0].array
 
     def _write_through(self, value: Tensor, storage: Storage, name: str) -> None:
         """Write shared memory; pending readers and saved values keep the old contents."""
@@ -438,11 +443,8 @@ class Tensor:
         if state.grad and (value.requires_grad or self.requires_grad):
             views.write_with_history(self, value, name)
             return
-        target = self.array
         source = value.array
-        self._protect_readers(storage, name)
-        target[...] = source
-        storage.version += 1
+        self._writable(name)[...] = source
 
     def _protect_readers(self, storage: Storage, written_by: str | None = None) -> None:
         """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""

@@ -145,9 +145,20 @@ class _Writer:
         for number, store in enumerate(self.plan.stores):
             ins = self.plan.instructions[store.index]
             computed = ins.op not in ("load", "constant", "scalar") and not self.is_small(ins)
-            if computed and ins.dtype is store.dtype and store.index not in direct:
+            early = self._overwrites_early(number, store.index)
+            if computed and not early and ins.dtype is store.dtype and store.index not in direct:
                 direct[store.index] = number
         return direct
+
+    def _overwrites_early(self, number: int, index: int) -> bool:
+        """Would storing at once destroy an input that is read later?"""
+        over = self.plan.over[number] if self.plan.over else None
+        if over is None:
+            return False
+        for i, ins in enumerate(self.plan.instructions):
+            if ins.op == "load" and ins.value == over:
+                return self.last_use.get(i, -1) > index
+        return False
 
     def write(self) -> None:
         for i, ins in enumerate(self.plan.instructions):

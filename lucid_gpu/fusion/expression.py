@@ -38,9 +38,9 @@ class Cell:
         Where the gradient of this leaf goes.
     borrowed : bool
         Another tensor's value may lie in the same array.
-    stale : str or None
-        Set when the tensor that held this array was changed in place: what was saved for backward
-        is then refused, with this explanation.
+    stale : (str, int) or None
+        The op that changed, in place, the tensor that held this array, and its version before: what
+        was saved for backward is then refused.
     """
 
     __slots__ = ("__weakref__", "array", "borrowed", "node", "output", "stale")
@@ -50,7 +50,7 @@ class Cell:
         self.node = node
         self.output = output  # which output of the node the leaf is
         self.borrowed = False
-        self.stale: str | None = None
+        self.stale: tuple[str, int] | None = None
 
 
 class Expr:

@@ -59,12 +59,18 @@ class Plan:
         Python numbers passed at each launch.
     constants : tuple of (number, dtype)
         Python numbers of this plan; not part of ``key``.
+    over : tuple of int or None
+        For each store, the load whose array it overwrites (`lucid_gpu.fusion.foreach`).
     key : hashable
         The structure, by which generated code is shared: everything but the constants.
     """
 
     def __init__(
-        self, programs: Sequence[Program], patterns: Sequence[Any], axes: tuple[int, ...] | None
+        self,
+        programs: Sequence[Program],
+        patterns: Sequence[Any],
+        axes: tuple[int, ...] | None,
+        over: tuple[int | None, ...] = (),
     ) -> None:
         self.device: device = programs[0].device
         self.shape: Shape = programs[0].shape
@@ -94,8 +100,13 @@ class Plan:
             tuple([d for _, d in self.constants]),
             self.stores,
             self.reduction,
+            over,
         )
+        self.over = tuple([self._load_of(leaf) for leaf in over])
         self.executable: Any = None
+
+    def _load_of(self, leaf: int | None) -> int | None:
+        return next((i for i, load in enumerate(self.loads) if load.leaf == leaf), None)
 
     @property
     def ops(self) -> tuple[str, ...]:

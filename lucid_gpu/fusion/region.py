@@ -44,7 +44,7 @@ class RegionNode(Node):
         super().__init__()
         self.made_by = expr.made_by
         self.output: Any = None
-        self.output_stale: str | None = None
+        self.output_stale: tuple[str, int] | None = None
         self.root: Any = None
         self._take(expr)
 
@@ -136,11 +136,13 @@ class RegionNode(Node):
         for i in gradient.reads:
             stale = leaves[i].stale if i < len(leaves) else self.output_stale
             if stale is not None:
+                name, version = stale
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an "
-                    f"inplace operation: {stale}. It was read by {self.name()}, of shape "
-                    f"{list(self.program.shape)}; write the change out of place (x = x + 1), or "
-                    "change a clone."
+                    f"inplace operation: a tensor read by {self.name()}, of shape "
+                    f"{list(self.program.shape)}, is at version {version + 1}; expected version "
+                    f"{version} instead. {name} wrote it: write the change out of place "
+                    "(x = x + 1), or change a clone."
                 )
 
     def _group(self, results: list[Any]) -> None:

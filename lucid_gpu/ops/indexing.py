@@ -177,12 +177,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         input._write(with_values(input, parsed, value), "index_put_")
         return
     source = value.array
-    input._cell()
-    input._own_memory()
-    storage = input._memory()
-    input._protect_readers(storage, "index_put_")
-    input._expr.leaves[0].array[parsed] = source
-    storage.version += 1
+    input._writable("index_put_")[parsed] = source
 
 
 def _as_value(input: Tensor, value: Any) -> Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.fusion import foreach
 from lucid_gpu.fusion.realise import realise
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor, _tensor, from_array
 
 __all__ = ["Rule", "update_in_place"]
 
@@ -15,6 +16,8 @@ Rule = Callable[..., tuple[Tensor, ...]]
 
 def update_in_place(rule: Rule, columns: list[list[Tensor]], settings: dict[str, Any]) -> None:
     """Replace tensors by what a rule makes of them.
+
+    On the CPU all tensors of the same types are one kernel; on a GPU each row is one.
 
     Parameters
     ----------
@@ -26,8 +29,49 @@ def update_in_place(rule: Rule, columns: list[list[Tensor]], settings: dict[str,
     settings : dict
         Numbers, the same for all.
     """
-    for parameter, gradient, *states in zip(*columns):
+    rows: dict[Any, list[tuple[Tensor, ...]]] = {}
+    for row in zip(*columns, strict=True):
+        kind = (row[0].device, *[t.dtype for t in row])
+        rows.setdefault(kind, []).append(row)
+    for (where, *types), some in rows.items():
+        if where.type == "cpu":
+            _on_cpu(rule, types, some, settings)
+        else:
+            _one_by_one(rule, some, settings)
+
+
+def _on_cpu(
+    rule: Rule, types: list[Any], rows: list[tuple[Tensor, ...]], settings: dict[str, Any]
+) -> None:
+    stand_ins = foreach.stand_ins(types)
+    values = rule(*[_tensor(e) for e in stand_ins], **settings)
+    gradients = [_row_major(row[1].array) for row in rows]
+    written = [
+        [_row_major(row[i]._writable(rule.__name__)) for row in rows]
+        for i in range(len(types))
+        if i != 1
+    ]
+    order = [stand_ins[0], *stand_ins[2:], stand_ins[1]]
+    results = [v.to(d)._expr for v, d in zip(values, types[:1] + types[2:], strict=True)]
+    foreach.run(order, results, [*written, gradients])
+    _put_back(rows, written)
+
+
+def _row_major(array: Any) -> Any:
+    return array if array.flags.c_contiguous else array.copy()
+
+
+def _put_back(rows: list[tuple[Tensor, ...]], written: list[list[Any]]) -> None:
+    """Tensors of another layout were updated in a copy."""
+    for row, arrays in zip(rows, zip(*written, strict=True), strict=True):
+        for tensor, array in zip((row[0], *row[2:]), arrays, strict=True):
+            if tensor.array is not array:
+                tensor.array[...] = array
+
+
+def _one_by_one(rule: Rule, rows: list[tuple[Tensor, ...]], settings: dict[str, Any]) -> None:
+    for parameter, gradient, *states in rows:
         values = rule(parameter.detach(), gradient, *states, **settings)
         arrays = realise([value._expr for value in values])
-        for old, value, array in zip((parameter, *states), values, arrays):
+        for old, value, array in zip((parameter, *states), values, arrays, strict=True):
             old.copy_(from_array(array, value.dtype, old.device))

@@ -1,0 +1,107 @@
+"""One expression applied to many tensors of any shapes, in place: the optimizers' update.
+
+The rule is traced once on stand-ins; the kernel's blocks then run over all tensors, so that a
+hundred small parameters cost one launch and the threads share their sum, not each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion import blocked, threads
+from lucid_gpu.fusion.expression import Cell, Expr, merge
+from lucid_gpu.fusion.plan import Plan
+from lucid_gpu.fusion.program import load_program
+from lucid_gpu.fusion.realise import observers
+from lucid_gpu.device import CPU
+
+_STAND_IN = (blocked.SINGLE + 1,)  # a shape that is always run in blocks
+_plans: dict[Any, Plan] = {}
+
+
+def stand_ins(types: Sequence[dtype]) -> list[Expr]:
+    """Values without arrays, to trace a rule on; one for each column of tensors."""
+    return [Expr(load_program(d, _STAND_IN, None, False, CPU), (Cell(None),), None) for d in types]
+
+
+def run(inputs: Sequence[Expr], values: Sequence[Expr], columns: Sequence[Sequence[Any]]) -> None:
+    """Compute ``values`` for every row of arrays and write them over the columns.
+
+    Parameters
+    ----------
+    inputs : sequence of Expr
+        The stand-ins, one a column.
+    values : sequence of Expr
+        What the rule made of them; ``values[i]`` overwrites the i-th written column.
+    columns : sequence of sequences of numpy.ndarray
+        Row-major arrays; the columns of ``values`` come first, then those only read.
+    """
+    leaves = values[0].leaves
+    patterns: list[Any] = [None]
+    for value in values[1:]:
+        leaves, pattern = merge(leaves, value.leaves)
+        patterns.append(pattern)
+    column_of = {e.leaves[0]: i for i, e in enumerate(inputs)}
+    place = {column_of[cell]: i for i, cell in enumerate(leaves) if cell in column_of}
+    over = tuple([place.get(i) for i in range(len(values))])
+    key = (over, *itertools.chain(*zip([v.program for v in values], patterns, strict=True)))
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) > 1000:
+            _plans.clear()
+        plan = _plans[key] = Plan([v.program for v in values], patterns, None, over)
+        plan.executable = blocked.Executable(plan)
+    loads = [columns[column_of[leaves[load.leaf]]] for load in plan.loads]
+    scalars = [leaves[leaf].array for leaf, _ in plan.scalars]
+    _execute(plan, loads, scalars, columns[: len(values)])
+    for observe in tuple(observers):
+        observe(plan)
+
+
+def _execute(
+    plan: Plan, loads: list[Any], scalars: list[Any], stores: Sequence[Sequence[Any]]
+) -> None:
+    run: blocked.Executable = plan.executable
+    code = run.code
+    numbers = [blocked._number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
+    small = threads.run_quietly(run.once, *[None for _ in loads], *numbers) if run.once else ()
+    fixed = {f"x{i}": v for i, v in enumerate(numbers)}
+    fixed.update(zip(code.small_names, small, strict=True))
+    rest = [fixed[name] for name in code.uncut]
+    table = {"a": loads, "o": stores}
+    cut = [table[name[0]][int(name[1:])] for name, _, _ in code.cut]
+    flat = [[array.reshape(-1) for array in column] for column in cut]
+    widest = max(ins.dtype.itemsize for ins in plan.instructions)
+    sizes = [array.size for array in flat[0]]
+    few = sum(sizes) <= blocked.SINGLE or threads.team.count == 1
+    step = (blocked.BLOCK_BYTES if few else blocked.SHARED_BLOCK_BYTES) // widest
+    work_list = [
+        (row, low, min(low + step, n))
+        for row, n in enumerate(sizes)
+        for low in range(0, n, step)
+    ]
+    counter = itertools.count()
+    block = run.block
+
+    def work() -> None:
+        arena = blocked._arena()
+        scratch: list[Any] = []
+        count = -1
+        for number in counter:
+            if number >= len(work_list):
+                return
+            row, low, high = work_list[number]
+            if high - low != count:
+                count = high - low
+                scratch = arena.views(code.scratch, (count,))
+            block(*[column[row][low:high] for column in flat], *rest, *scratch)
+
+    if few:
+        threads.run_quietly(work)
+    else:
+        threads.team.run(work)
+
+
