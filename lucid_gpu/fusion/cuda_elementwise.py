@@ -1,0 +1,177 @@
+"""Kernels without a reduction: ``flat`` where all operands lie alike, ``indexed`` where not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lucid_gpu.fusion.cuda_index import (
+    ACCESS,
+    BODY,
+    SHORT,
+    Indices,
+    Reads,
+    alignments,
+    needs_long,
+    pack_width,
+    repeated,
+)
+from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, call_element, write
+from lucid_gpu.fusion.layout import Shape, collapse, count, row_major
+
+IN_FLIGHT = 64  # bytes a thread of a flat kernel asks for before it computes
+BLOCKS = 32  # of a grid, for each multiprocessor: four times the eight it runs at once
+
+
+def elementwise(
+    work: Work, processors: int, packed: bool = True, long_index: bool | None = None
+) -> Kernel:
+    """The kernel of a plan without a reduction.
+
+    Parameters
+    ----------
+    processors : int
+        Multiprocessors of the GPU.
+    packed : bool
+        Move several elements by one access where the layout allows; False where an address is
+        not aligned for that.
+    long_index : bool, optional
+        Use 64-bit indices; by default, where 32 bits do not suffice.
+    """
+    shape, walks = collapse(work.shape, [walk for _, walk in work.loads])
+    linear = row_major(shape)
+    if all(walk == linear or not any(walk) for walk in walks):
+        return _flat(work, shape, walks, processors, packed, long_index)
+    return _indexed(work, shape, walks, processors, packed, long_index)
+
+
+def _flat(
+    work: Work,
+    shape: Shape,
+    walks: Sequence[Shape],
+    processors: int,
+    packed: bool,
+    long_index: bool | None,
+) -> Kernel:
+    """All operands in the order of the result: whole tiles without a bounds test, then the rest."""
+    stores = [d for _, d in work.stores]
+    once = [not any(walk) for walk in walks] if shape else [True] * len(walks)
+    moved = [d.itemsize for (d, _), single in zip(work.loads, once, strict=True) if not single]
+    moved += [d.itemsize for d in stores]
+    width = ACCESS // max(moved) if packed else 1
+    while width > 4 and width * work.operations > BODY:
+        width //= 2
+    read = sum(moved[: len(moved) - len(stores)]) or max(moved)
+    repeat = max(1, min(8 if width == 1 else 4, IN_FLIGHT // (read * width)))
+    while repeat > 1 and repeat * width * work.operations > BODY:
+        repeat //= 2
+    total = count(shape)
+    tile = THREADS * repeat * width
+    index = Indices(total > SHORT if long_index is None else long_index)
+    index.size("n", total)
+    lines = [f"const {c_type(d)} s{i} = *a{i};  // the same for all"
+             for i, (d, _) in enumerate(work.loads) if once[i]]
+    lines += _flat_body(work, once, index.type, width, repeat)
+    source = write(
+        work,
+        f"Contiguous: a thread moves {repeat} x {width} elements of every operand at a time.",
+        lines, index.sizes, stores, ["pack.cuh"],
+    )  # fmt: skip
+    blocks = max(-(-total // tile), 1)
+    grid = (min(blocks, processors * BLOCKS), 1)
+    flat_walks = [(0,) if single else (1,) for single in once]
+    aligned = alignments(work, flat_walks, stores, 0, width)
+    return Kernel(work.name, source, grid, (THREADS, 1), tuple(index.sizes), aligned)
+
+
+def _flat_body(work: Work, once: list[bool], kind: str, width: int, repeat: int) -> list[str]:
+    loads, stores = range(len(work.loads)), range(len(work.stores))
+    step = THREADS * width
+    arrays = [i for i in loads if not once[i]]
+    packs = [f"lucid_pack<{c_type(work.loads[i][0])}, {width}> p{i}[{repeat}];" for i in arrays]
+    moves = [f"    p{i}[u] = lucid_load<{width}>(a{i} + first + u * {step});" for i in arrays]
+    values = [f"s{i}" if once[i] else f"p{i}[u][k]" for i in loads]
+    results = [f"lucid_pack<{c_type(d)}, {width}> q{i};" for i, (_, d) in enumerate(work.stores)]
+    inner = [
+        *[f"    {line}" for line in results],
+        "    #pragma unroll",
+        f"    for (int k = 0; k < {width}; ++k)",
+        "        " + call_element(work, values, [f"q{i}[k]" for i in stores]),
+        *[f"    lucid_store<{width}>(o{i} + first + u * {step}, q{i});" for i in stores],
+    ]
+    loop = ["#pragma unroll", f"for (int u = 0; u < {repeat}; ++u) {{"]
+    single = [f"s{i}" if once[i] else f"a{i}[i]" for i in loads]
+    return [
+        f"const {kind} tiles = n / {step * repeat};",
+        f"for ({kind} tile = blockIdx.x; tile < tiles; tile += gridDim.x) {{",
+        f"    const {kind} first = tile * {step * repeat} + threadIdx.x * {width};",
+        *[f"    {line}" for line in packs],
+        *([f"    {line}" for line in [*loop, *moves, "}"]] if arrays else []),
+        *[f"    {line}" for line in [*loop, *inner, "}"]],
+        "}",
+        "// What is left, one element a thread.",
+        f"{kind} i = tiles * {step * repeat} + blockIdx.x * {THREADS} + threadIdx.x;",
+        "#pragma unroll 1",
+        f"for (; i < n; i += gridDim.x * {THREADS})",
+        "    " + call_element(work, single, [f"o{i}[i]" for i in stores]),
+    ]
+
+
+def _indexed(
+    work: Work,
+    shape: Shape,
+    walks: Sequence[Shape],
+    processors: int,
+    packed: bool,
+    long_index: bool | None,
+) -> Kernel:
+    """Broadcast and strided operands: a thread finds where its pack lies in each."""
+    stores = [d for _, d in work.stores]
+    inner = len(shape) - 1
+    types = [d for (d, _), walk in zip(work.loads, walks, strict=True) if any(walk)] + stores
+    width = pack_width(work, types, shape, walks, inner) if packed else 1
+    index = Indices(needs_long(shape, walks) if long_index is None else long_index)
+    packs = count(shape) // width
+    index.size("packs", packs)
+    cut = (*shape[:-1], shape[-1] // width)
+    linear = row_major(shape)
+    distinct = [w for w in dict.fromkeys(walks) if any(w) and w != linear]
+    needed = {g for w in distinct for g, step in enumerate(w) if step}
+    lines, names = index.split("p", ("i", "n", "up"), cut, needed)
+    offsets = {linear: "p" if width == 1 else f"p * {width}"}
+    for number, walk in enumerate(distinct):
+        terms = index.offset(f"w{number}", walk, dict(enumerate(names)), inner, width)
+        lines.append(f"const {index.type} j{number} = {' + '.join(terms)};")
+        offsets[walk] = f"j{number}"
+    reads = Reads(work, walks, offsets, inner, width)
+    lines += reads.lines + _write_results(work, reads.values, width)
+    read = sum([d.itemsize for d in types[: len(types) - len(stores)]]) * width
+    repeat = max(1, min(4, IN_FLIGHT // read, BODY // (width * max(work.operations, 1))))
+    body = [
+        *reads.once,
+        f"const auto step = [&](const {index.type} p) {{",
+        *[f"    {line}" for line in lines],
+        "};",
+        f"const {index.type} threads = gridDim.x * {THREADS};",
+        *repeated(
+            index.type, "p", "packs", "threads", repeat, f"blockIdx.x * {THREADS} + threadIdx.x"
+        ),
+    ]
+    amount = "one element" if width == 1 else f"{width} neighbours along the last dimension"
+    comment = f"Operands lie differently: a thread takes {amount} at a time."
+    source = write(work, comment, body, index.sizes, stores, ["pack.cuh", "index.cuh"])
+    grid = (min(-(-packs // (THREADS * repeat)), processors * BLOCKS), 1)
+    aligned = alignments(work, walks, stores, inner, width)
+    return Kernel(work.name, source, grid, (THREADS, 1), tuple(index.sizes), aligned)
+
+
+def _write_results(work: Work, values: Sequence[str], width: int) -> list[str]:
+    numbers = range(len(work.stores))
+    if width == 1:
+        return [call_element(work, values, [f"o{i}[p]" for i in numbers])]
+    return [
+        *[f"lucid_pack<{c_type(d)}, {width}> q{i};" for i, (_, d) in enumerate(work.stores)],
+        "#pragma unroll",
+        f"for (int k = 0; k < {width}; ++k)",
+        "    " + call_element(work, values, [f"q{i}[k]" for i in numbers]),
+        *[f"lucid_store<{width}>(o{i} + p * {width}, q{i});" for i in numbers],
+    ]

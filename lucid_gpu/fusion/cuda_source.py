@@ -1,0 +1,235 @@
+"""From a plan to CUDA C.
+
+What one element costs is written once, as the device function ``element``; a kernel around it says
+how threads walk the elements: `lucid_gpu.fusion.cuda_elementwise` and
+`lucid_gpu.fusion.cuda_reduction`. Sizes, strides and numbers are arguments, so plans that differ in
+nothing else share one compiled kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.layout import Shape, walk_of
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.fusion.plan import Plan
+from lucid_gpu.fusion.program import Instruction
+from lucid_gpu.kernel_sources import kernel_path
+
+THREADS = 256  # of a block
+
+C_TYPES = {
+    "bool": "bool",
+    "uint8": "unsigned char",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "float16": "lucid_float16",
+    "bfloat16": "lucid_bfloat16",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "lucid_complex<float>",
+    "complex128": "lucid_complex<double>",
+}
+
+
+class Work(NamedTuple):
+    """What a kernel computes: a plan with its loads' strides spread over the whole shape.
+
+    ``loads`` holds each load's type and walk (strides in elements, 0 where it broadcasts),
+    ``stores`` the number of the instruction stored and the type it is stored as.
+    """
+
+    name: str
+    shape: Shape
+    instructions: tuple[Instruction, ...]
+    loads: tuple[tuple[dtype, Shape], ...]
+    stores: tuple[tuple[int, dtype], ...]
+    scalars: tuple[dtype, ...]
+    constants: tuple[dtype, ...]
+    axes: tuple[int, ...] | None
+
+    @property
+    def operations(self) -> int:
+        """How many instructions compute something."""
+        return sum([i.op not in ("load", "scalar", "constant") for i in self.instructions])
+
+
+class Size(NamedTuple):
+    """A parameter whose value follows from the plan's shape; ``form`` is in `struct`'s letters."""
+
+    declaration: str
+    form: str
+    values: tuple[int, ...]
+
+
+class Kernel(NamedTuple):
+    """A source and how to launch it.
+
+    ``aligned`` says, for each load and then each store, of how many bytes its address must be a
+    multiple. Arguments are loads, stores, scalars, constants, sizes, in this order.
+    """
+
+    name: str
+    source: str
+    grid: tuple[int, int]
+    block: tuple[int, int]
+    sizes: tuple[Size, ...]
+    aligned: tuple[int, ...]
+    cooperative: bool = False
+
+
+def work_of(plan: Plan) -> Work:
+    """Read a plan. Byte strides that are no whole elements count as row-major (see `ragged`)."""
+    loads = []
+    for load in plan.loads:
+        strides = None
+        if load.strides is not None and not ragged(load):
+            strides = tuple([s // load.dtype.itemsize for s in load.strides])
+        loads.append((load.dtype, walk_of(plan.shape, load.shape, strides)))
+    return Work(
+        plan.name,
+        plan.shape,
+        plan.instructions,
+        tuple(loads),
+        tuple([(s.index, s.dtype) for s in plan.stores]),
+        tuple([d for _, d in plan.scalars]),
+        tuple([d for _, d in plan.constants]),
+        None if plan.reduction is None else plan.reduction.axes,
+    )
+
+
+def ragged(load: object) -> bool:
+    """Has a load strides that are not whole elements? Such an array is copied before it is read."""
+    strides, size = load.strides, load.dtype.itemsize  # type: ignore[attr-defined]
+    return strides is not None and any(s % size for s in strides)
+
+
+# --- one element --------------------------------------------------------------------------------
+
+
+def c_type(d: dtype) -> str:
+    return C_TYPES[d.name]
+
+
+def _formula(ins: Instruction, operands: Sequence[str]) -> str:
+    kind = c_type(ins.dtype)
+    if ins.op == "narrow":
+        return f"lucid_cast<{kind}>(lucid_cast<{c_type(ins.value)}>({operands[0]}))"
+    return re.sub(r"\bT\b", kind, TABLE[ins.op].cuda.format(*operands))
+
+
+def result_types(work: Work) -> list[dtype]:
+    """The type ``element`` gives each store: the stored one, or the one summed in."""
+    if work.axes is None:
+        return [d for _, d in work.stores]
+    return [work.instructions[index].dtype for index, _ in work.stores]
+
+
+def element_function(work: Work) -> str:
+    """The device function that computes one element."""
+    names: list[str] = []
+    lines: list[str] = []
+    parameters = [""] * len(work.loads)
+    for i, ins in enumerate(work.instructions):
+        if ins.op == "load":
+            parameters[ins.value] = f"const {c_type(ins.dtype)} v{i}"
+            names.append(f"v{i}")
+        elif ins.op in ("scalar", "constant"):
+            names.append(f"{ins.op[0].replace('s', 'x')}{ins.value}")
+        else:
+            formula = _formula(ins, [names[a] for a in ins.args])
+            lines.append(f"    const {c_type(ins.dtype)} v{i} = {formula};  // {ins.op}")
+            names.append(f"v{i}")
+    parameters += _number_parameters(work)
+    for number, d in enumerate(result_types(work)):
+        index = work.stores[number][0]
+        parameters.append(f"{c_type(d)}& r{number}")
+        same = work.instructions[index].dtype is d
+        value = names[index] if same else f"lucid_cast<{c_type(d)}>({names[index]})"
+        lines.append(f"    r{number} = {value};")
+    head = _signature("LUCID_FN void element(", parameters)
+    return "\n".join([head, "{", *lines, "}"])
+
+
+def _number_parameters(work: Work) -> list[str]:
+    numbers = [f"const {c_type(d)} x{i}" for i, d in enumerate(work.scalars)]
+    return numbers + [f"const {c_type(d)} c{i}" for i, d in enumerate(work.constants)]
+
+
+def call_element(work: Work, loads: Sequence[str], results: Sequence[str]) -> str:
+    """A call of ``element``: ``loads`` and ``results`` are expressions, numbers go by name."""
+    numbers = [f"x{i}" for i in range(len(work.scalars))]
+    numbers += [f"c{i}" for i in range(len(work.constants))]
+    return f"element({', '.join([*loads, *numbers, *results])});"
+
+
+# --- a kernel's text ----------------------------------------------------------------------------
+
+
+def _signature(start: str, parameters: Sequence[str]) -> str:
+    """A declaration, broken into lines of at most 100 columns."""
+    whole = start + ", ".join(parameters) + ")"
+    if len(whole.splitlines()[-1]) <= 100:
+        return whole
+    lines, line = [start], "   "
+    for i, parameter in enumerate(parameters):
+        end = ")" if i == len(parameters) - 1 else ","
+        if len(line) + len(parameter) + 2 > 100:
+            lines.append(line)
+            line = "   "
+        line += f" {parameter}{end}"
+    return "\n".join([*lines, line])
+
+
+def write(
+    work: Work,
+    comment: str,
+    lines: Sequence[str],
+    sizes: Sequence[Size],
+    stores: Sequence[dtype],
+    includes: Sequence[str] = (),
+) -> str:
+    """The source of a kernel: what it includes, ``element``, and the walk around it."""
+    kinds = {ins.dtype for ins in work.instructions} | {d for d, _ in work.loads}
+    headers = ["complex.cuh" if any(d.is_complex for d in kinds) else "elementwise.cuh"]
+    parameters = [f"const {c_type(d)}* __restrict__ a{i}" for i, (d, _) in enumerate(work.loads)]
+    parameters += [f"{c_type(d)}* __restrict__ o{i}" for i, d in enumerate(stores)]
+    parameters += _number_parameters(work)
+    parameters += [f"const {size.declaration}" for size in sizes]
+    head = f'extern "C" __global__ void __launch_bounds__({THREADS})\n{work.name}('
+    return "\n".join(
+        [
+            *[f'#include "{name}"' for name in [*headers, *includes]],
+            "",
+            element_function(work),
+            "",
+            f"// {comment}",
+            _signature(head, parameters),
+            "{",
+            *[f"    {line}" for line in lines],
+            "}",
+            "",
+        ]
+    )
+
+
+_INCLUDE = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
+
+
+def complete(source: str) -> str:
+    """A source with its includes written out, so that a compiler's cache sees their changes."""
+    seen: set[str] = set()
+
+    def text_of(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in seen:
+            return ""
+        seen.add(name)
+        return _INCLUDE.sub(text_of, kernel_path(name).read_text("utf-8"))
+
+    return _INCLUDE.sub(text_of, source)
