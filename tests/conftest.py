@@ -1,0 +1,101 @@
+"""Every test that takes the `device` fixture runs once on each device there is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Any
+
+import pytest
+
+import lucid_gpu
+
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:  # the property tests say so themselves
+    pass
+else:
+    settings.register_profile(
+        "suite",
+        deadline=None,
+        max_examples=60,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
+    settings.load_profile("suite")
+
+
+def cuda_problem() -> str | None:
+    """Why tensors cannot be put on a GPU here, or None."""
+    try:
+        lucid_gpu.zeros(1, device="cuda").cpu()
+    except Exception as error:  # whatever is missing, this is what a user would read
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("lucid_gpu")
+    group.addoption(
+        "--device",
+        choices=("cpu", "cuda"),
+        help="run tests of tensors on this device only (default: on all there are)",
+    )
+    group.addoption(
+        "--require-gpu",
+        action="store_true",
+        help="fail where there is no GPU instead of leaving its tests out",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[PROBLEM] = problem = cuda_problem()
+    config.stash[LEFT_OUT] = []
+    wanted = config.getoption("--require-gpu") or config.getoption("--device") == "cuda"
+    if problem and wanted:
+        raise pytest.UsageError(f"tests on a GPU were asked for, but there is none: {problem}")
+
+
+PROBLEM = pytest.StashKey[Any]()
+LEFT_OUT = pytest.StashKey[list[str]]()
+
+
+def devices(config: pytest.Config) -> list[str]:
+    only = config.getoption("--device")
+    if only:
+        return [only]
+    return ["cpu"] if config.stash[PROBLEM] else ["cpu", "cuda"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", devices(metafunc.config), scope="session")
+
+
+def version_of(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    packages = ("numpy", "ml_dtypes", "cupy-cuda12x", "cupy-cuda13x", "torch", "hypothesis")
+    found = [f"{name} {v}" for name in packages if (v := version_of(name))]
+    return (
+        f"lucid_gpu {lucid_gpu.__version__} on {', '.join(devices(config))}; "
+        f"Python {platform.python_version()}, {', '.join(found)}"
+    )
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str:
+    count = sum("device" in getattr(item, "fixturenames", ()) for item in items)
+    if "cuda" in devices(config):
+        return f"no GPU test is left out: {count} tests name their device"
+    why = config.stash[PROBLEM] or "--device cpu"
+    return f"GPU tests left out: {count} ({why})"
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """Each test starts at the same place of the random stream."""
+    lucid_gpu.manual_seed(0)
