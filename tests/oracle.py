@@ -18,13 +18,19 @@ def torch_module() -> Any:
     return pytest.importorskip("torch", reason=NEEDED)
 
 
-def tensor_of(module: Any, array: Any, requires_grad: bool = False) -> Any:
+def devices() -> list[str]:
+    """Where lucid_gpu's side runs."""
+    return ["cpu", "cuda"] if getattr(lucid_gpu.cuda, "is_available", bool)() else ["cpu"]
+
+
+def tensor_of(module: Any, array: Any, device: str = "cpu") -> Any:
     """A tensor of either module with an array's elements, strides included."""
     if not isinstance(array, np.ndarray):
         return array
-    shared = module.from_numpy(array) if min(array.strides, default=0) >= 0 else None
-    made = module.tensor(np.ascontiguousarray(array)) if shared is None else shared
-    return made.requires_grad_() if requires_grad else made
+    if min(array.strides, default=0) < 0:
+        array = array.copy()
+    made = module.from_numpy(array).to(device)
+    return made.requires_grad_() if array.dtype.kind == "f" else made
 
 
 def array_of(value: Any) -> Any:
@@ -32,11 +38,11 @@ def array_of(value: Any) -> Any:
     return np.asarray(value.detach().numpy(force=True)).copy()
 
 
-def _outcome(module: Any, function: Callable[..., Any], arrays: Sequence[Any], order: int) -> Any:
+def _outcome(
+    module: Any, function: Callable[..., Any], arrays: Sequence[Any], order: int, device: str
+) -> Any:
     """Results, then gradients for a fixed random cotangent, then second gradients."""
-    inputs = [
-        tensor_of(module, a, isinstance(a, np.ndarray) and a.dtype.kind == "f") for a in arrays
-    ]
+    inputs = [tensor_of(module, a, device) for a in arrays]
     leaves = [t for t in inputs if hasattr(t, "requires_grad") and t.requires_grad]
     out = function(module, *inputs)
     outs = list(out) if isinstance(out, (tuple, list)) else [out]
@@ -47,7 +53,7 @@ def _outcome(module: Any, function: Callable[..., Any], arrays: Sequence[Any], o
         total = None
         for o in targets:
             weights = rng.standard_normal(tuple(o.shape)).astype(array_of(o).dtype)
-            part = (o * module.from_numpy(np.asarray(weights))).sum()
+            part = (o * module.from_numpy(np.asarray(weights)).to(device)).sum()
             total = part if total is None else total + part
         if total is None:
             break
@@ -73,15 +79,18 @@ def agree(
     Values, dtypes, shapes, gradients and, with ``order=2``, second gradients are compared, for
     random cotangents. Arrays of floats require grad.
     """
-    expected = _outcome(torch_module(), function, arrays, order)
-    got = _outcome(lucid_gpu, function, arrays, order)
+    expected = _outcome(torch_module(), function, arrays, order, "cpu")
+    for device in devices():
+        _compare(_outcome(lucid_gpu, function, arrays, order, device), expected, rtol, atol)
+
+
+def _compare(got: Any, expected: Any, rtol: float, atol: float) -> None:
     for rest in (got[len(expected) :], expected[len(got) :]):  # gradients that are zero everywhere
         assert all(value is None or not np.any(value) for _, value, _ in rest)
     for (what, mine, my_type), (also, theirs, their_type) in zip(got, expected):
         assert (what, my_type) == (also, their_type)
         if mine is None or theirs is None:  # unused, or zero everywhere
-            assert not np.any(mine if mine is not None else 0), what
-            assert not np.any(theirs if theirs is not None else 0), what
+            assert all(v is None or not np.any(v) for v in (mine, theirs)), what
             continue
         assert mine.shape == theirs.shape, what
         np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=atol, err_msg=what)

@@ -16,7 +16,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["cross_entropy", "log_softmax", "logsumexp", "nll_loss", "reduce_loss", "softmax"]
+__all__ = ["cross_entropy", "log_softmax", "nll_loss", "reduce_loss", "softmax"]
 
 _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda loss: loss,
@@ -32,27 +32,11 @@ def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
     return _REDUCTIONS[reduction](loss)
 
 
-def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
-    """``log(sum(exp(input)))`` over one or several dimensions, without overflow.
-
-    Parameters
-    ----------
-    input : Tensor
-    dim : int or tuple of int
-    keepdim : bool
-
-    Returns
-    -------
-    Tensor
-    """
-    value = _logsumexp(input if input.is_floating_point() else input.float(), dim)
-    return value if keepdim else value.squeeze(dim)
-
-
-def _logsumexp(input: Tensor, dim: Any) -> Tensor:
+def _logsumexp(input: Tensor, dim: int) -> Tensor:
+    """As `reductions.logsumexp`, with the dimension kept, but one node: its value is saved."""
     with no_grad():
-        largest = xp_of(input).finfo(input.dtype.compute.numpy).max.item()
-        top = input.amax(dim, keepdim=True).clamp(-largest, largest)  # inf - inf would be NaN
+        lowest = xp_of(input).finfo(input.dtype.compute.numpy).min.item()
+        top = input.amax(dim, keepdim=True).clamp(min=lowest)  # -inf - -inf would be NaN
         value = (input - top).exp().sum(dim, keepdim=True).log() + top
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
@@ -91,7 +75,7 @@ def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Te
     if dtype is not None:
         input = input.to(dtype)
     if not input.is_floating_point():
-        raise RuntimeError(
+        raise NotImplementedError(
             f'"{name}" not implemented for {input.dtype}; cast the input, or pass dtype='
         )
     return input, _old_default(input) if dim is None else dim

@@ -1,0 +1,118 @@
+"""Convolution against PyTorch and against its own definition."""
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.autograd import gradcheck, gradgradcheck
+from lucid_gpu.nn import functional as F
+from lucid_gpu.ops.convolution import fold, unfold
+from lucid_gpu.ops.windows import Window
+from tests.oracle import agree, same_error
+
+normal = np.random.default_rng(0).standard_normal
+
+# images, weight, settings; batches smaller and larger than a row take the two memory orders
+CASES = {
+    "plain": ((2, 3, 7, 8), (4, 3, 3, 3), {}),
+    "batch innermost": ((9, 3, 6, 5), (4, 3, 3, 3), {}),
+    "stride and padding": ((9, 4, 7, 6), (4, 2, 3, 3), {"stride": 2, "padding": 1, "groups": 2}),
+    "all pairs": (
+        (2, 4, 9, 9),
+        (8, 1, 3, 2),
+        {"stride": (2, 1), "padding": (0, 1), "dilation": (2, 1), "groups": 4},
+    ),
+    "stride leaves pixels over": ((6, 2, 8, 9), (3, 2, 3, 3), {"stride": 3}),
+    "one by one": ((5, 2, 5, 5), (3, 2, 1, 1), {}),
+    "one image": ((1, 2, 5, 5), (3, 2, 2, 2), {}),
+    "same": ((3, 2, 6, 6), (4, 2, 3, 3), {"padding": "same"}),
+    "same, dilated": ((3, 2, 6, 6), (4, 2, 3, 3), {"padding": "same", "dilation": 2}),
+    "valid": ((3, 2, 6, 6), (4, 2, 3, 3), {"padding": "valid"}),
+    "no batch": ((3, 7, 6), (4, 3, 3, 3), {"padding": 1}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("bias", [True, False])
+def test_agrees_with_torch(case, bias):
+    images, weight, settings = CASES[case]
+    more = [normal(weight[0])] if bias else []
+    agree(
+        lambda m, *t: m.nn.functional.conv2d(*t, **settings), normal(images), normal(weight), *more
+    )
+
+
+def test_non_contiguous_operands_agree_with_torch():
+    images = normal((8, 9, 4, 6)).transpose(2, 3, 1, 0)[:, ::2]
+    weight = normal((3, 3, 3, 5)).transpose(3, 0, 1, 2)
+    agree(lambda m, x, w: m.nn.functional.conv2d(x, w), images, weight)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_types_agree_with_torch(dtype):
+    def convolved(m, x, w):
+        return m.nn.functional.conv2d(x.to(getattr(m, dtype)), w.to(getattr(m, dtype))).float()
+
+    agree(convolved, normal((2, 3, 6, 6)), normal((4, 3, 3, 3)), order=1, rtol=0.05, atol=0.05)
+
+
+def test_is_the_sum_it_says():
+    x, w, b = normal((2, 2, 5, 4)), normal((3, 2, 2, 3)), normal(3)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    expected = np.empty((2, 3, 3, 2))
+    for y, i in enumerate(range(0, 6, 2)):
+        for z, j in enumerate(range(0, 4, 2)):
+            window = padded[:, :, i : i + 2, j : j + 3]
+            expected[:, :, y, z] = np.einsum("ncij,ocij->no", window, w) + b
+    got = F.conv2d(*(lucid_gpu.tensor(t) for t in (x, w, b)), stride=2, padding=1)
+    np.testing.assert_allclose(got.numpy(), expected)
+
+
+@pytest.mark.parametrize("n", [2, 7])
+def test_first_and_second_gradients(n):
+    x = lucid_gpu.tensor(normal((n, 2, 4, 5)), requires_grad=True)
+    w = lucid_gpu.tensor(normal((2, 1, 2, 2)), requires_grad=True)
+
+    def convolved(x, w):
+        return F.conv2d(x, w, stride=(1, 2), padding=1, groups=2)
+
+    assert gradcheck(convolved, (x, w))
+    assert gradgradcheck(convolved, (x, w))
+
+
+@pytest.mark.parametrize("n", [2, 7])
+def test_fold_is_the_adjoint_of_unfold(n):
+    window = Window((2, 3), (2, 1), (1, 0), (1, 2))
+    x = lucid_gpu.tensor(normal((n, 2, 5, 6)))
+    columns = unfold(x, window)
+    y = lucid_gpu.tensor(normal(columns.shape))
+    left, right = (columns * y).sum(), (x * fold(y, tuple(x.shape), window)).sum()
+    np.testing.assert_allclose(left.item(), right.item())
+
+
+def test_input_is_not_changed():
+    x = lucid_gpu.tensor(normal((9, 2, 5, 5)), requires_grad=True)
+    before = x.detach().clone()
+    F.conv2d(x, lucid_gpu.ones(1, 2, 3, 3, dtype=lucid_gpu.float64), padding=1).sum().backward()
+    assert lucid_gpu.equal(x.detach(), before)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "settings", "words"),
+    [
+        (((2, 3, 5, 5), (4, 2, 3, 3)), {}, "expected input[2, 3, 5, 5] to have 2 channels"),
+        (((2, 3, 2, 2), (4, 3, 3, 3)), {}, "Kernel size can't be greater than actual input size"),
+        (((3, 5), (4, 3, 3, 3)), {}, "Expected 3D (unbatched) or 4D (batched) input to conv2d"),
+        (((2, 4, 5, 5), (3, 2, 3, 3)), {"groups": 2}, "divisible by groups=2"),
+        (((2, 3, 5, 5), (4, 3, 3, 3)), {"padding": "same", "stride": 2}, "strided convolutions"),
+        (((2, 3, 5, 5), (4, 3, 3, 3), (3,)), {}, "expected bias to be 1-dimensional with 4 elem"),
+    ],
+)
+def test_errors_are_torchs(shapes, settings, words):
+    same_error(lambda m: m.nn.functional.conv2d(*(m.zeros(*s) for s in shapes), **settings), words)
+
+
+def test_mixed_types_are_an_error():
+    x, w = lucid_gpu.zeros(1, 1, 3, 3), lucid_gpu.zeros(1, 1, 3, 3, dtype=lucid_gpu.float64)
+    with pytest.raises(RuntimeError, match="Input type .*float32.* and weight type .*float64"):
+        F.conv2d(x, w)

@@ -1,0 +1,64 @@
+"""Row look-up against PyTorch."""
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.autograd import gradcheck, gradgradcheck
+from lucid_gpu.nn import functional as F
+from tests.oracle import agree, same_error
+
+normal = np.random.default_rng(0).standard_normal
+ROWS = np.array([[1, 2, 1], [0, 4, 1]])
+
+
+@pytest.mark.parametrize("padding", [None, 1, -1])
+@pytest.mark.parametrize("rows", [ROWS, ROWS.T, ROWS.astype(np.int32), np.array(3)])
+def test_agrees_with_torch(padding, rows):
+    def looked_up(m, weight, index):
+        return m.nn.functional.embedding(index, weight, padding_idx=padding) * weight[0]
+
+    agree(looked_up, normal((5, 3)), rows)
+
+
+def test_no_rows():
+    weight = lucid_gpu.ones(5, 2, requires_grad=True)
+    rows = F.embedding(lucid_gpu.zeros(0, 3, dtype=lucid_gpu.int64), weight)
+    assert tuple(rows.shape) == (0, 3, 2)
+    rows.sum().backward()
+    assert not weight.grad.any().item()
+
+
+@pytest.mark.parametrize("padding", [None, 1])
+def test_first_and_second_gradients(padding):
+    weight = lucid_gpu.tensor(normal((5, 2)), requires_grad=True)
+    index = lucid_gpu.tensor(ROWS)
+
+    def looked_up(weight):
+        return F.embedding(index, weight, padding)
+
+    if padding is None:  # with padding the gradient is, on purpose, not that of the function
+        assert gradcheck(looked_up, (weight,))
+    assert gradgradcheck(looked_up, (weight,))
+
+
+def test_narrow_sums_are_accumulated_in_float32():
+    weight = lucid_gpu.zeros(2, 1, dtype=lucid_gpu.bfloat16, requires_grad=True)
+    F.embedding(lucid_gpu.ones(1000, dtype=lucid_gpu.int64), weight).sum().backward()
+    assert weight.grad.float().tolist() == [[0], [1000]]
+
+
+@pytest.mark.parametrize("row", [5, -1])
+def test_an_unknown_row_is_torchs_error(row):
+    same_error(
+        lambda m: m.nn.functional.embedding(m.tensor([0, row]), m.zeros(5, 2)),
+        "index out of range in self",
+        str(row),
+        "5 rows",
+    )
+
+
+def test_float_indices_are_torchs_error():
+    same_error(
+        lambda m: m.nn.functional.embedding(m.zeros(2), m.zeros(5, 2)), "scalar types: Long, Int"
+    )

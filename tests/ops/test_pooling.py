@@ -1,0 +1,88 @@
+"""Pooling against PyTorch."""
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.autograd import gradcheck, gradgradcheck
+from lucid_gpu.nn import functional as F
+from tests.oracle import agree, same_error
+
+normal = np.random.default_rng(0).standard_normal
+
+SETTINGS = {
+    "halves": {"kernel_size": 2},
+    "overlapping": {"kernel_size": 3, "stride": 2, "padding": 1},
+    "ceil": {"kernel_size": 2, "stride": 2, "ceil_mode": True},
+    "ceil, padded": {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+    "pairs": {"kernel_size": (3, 2), "stride": (2, 3), "padding": (1, 0), "ceil_mode": True},
+    "apart": {"kernel_size": 2, "stride": 3},
+}
+IMAGES = {
+    "numbers": normal((2, 3, 7, 9)),
+    "ties": np.round(normal((2, 3, 7, 9))),
+    "strided": normal((9, 7, 6, 2)).transpose(3, 2, 1, 0)[:, ::2],
+    "no batch": normal((3, 7, 9)),
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("images", IMAGES)
+def test_max_agrees_with_torch(settings, images):
+    agree(lambda m, x: m.nn.functional.max_pool2d(x, **SETTINGS[settings]), IMAGES[images])
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS.values(), {"kernel_size": 2, "dilation": 2}])
+def test_indices_agree_with_torch(settings):
+    def pooled(m, x):
+        return m.nn.functional.max_pool2d(x, **settings, return_indices=True)
+
+    agree(pooled, IMAGES["ties"])
+
+
+@pytest.mark.parametrize("more", [{}, {"count_include_pad": False}, {"divisor_override": 3}])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_mean_agrees_with_torch(settings, more):
+    for images in ("numbers", "strided", "no batch"):
+        agree(
+            lambda m, x: m.nn.functional.avg_pool2d(x, **SETTINGS[settings], **more),
+            IMAGES[images],
+        )
+
+
+def test_nan_wins():
+    images = np.array([[[[1.0, np.nan], [3.0, 2.0]]]])
+    agree(lambda m, x: m.nn.functional.max_pool2d(x, 2, return_indices=True), images)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int64"])
+def test_other_types(dtype):
+    x = lucid_gpu.arange(16).reshape(1, 1, 4, 4).to(getattr(lucid_gpu, dtype))
+    y = F.max_pool2d(x, 2)
+    assert y.dtype is x.dtype
+    assert y.float().reshape(-1).tolist() == [5, 7, 13, 15]
+
+
+@pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
+def test_first_and_second_gradients(pool):
+    x = lucid_gpu.tensor(normal((2, 2, 5, 4)), requires_grad=True)
+    assert gradcheck(lambda x: pool(x, 3, 2, 1), (x,))
+    assert gradgradcheck(lambda x: pool(x, 3, 2, 1), (x,))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: m.nn.functional.max_pool2d(m.zeros(2, 2), 2), "3D or 4D (batch mode) tensor"),
+        (
+            lambda m: m.nn.functional.max_pool2d(m.zeros(1, 1, 4, 4), 2, padding=2),
+            "pad should be at most half of effective kernel size",
+        ),
+        (
+            lambda m: m.nn.functional.avg_pool2d(m.zeros(1, 1, 4, 4), 2, divisor_override=0),
+            "divisor must be not zero",
+        ),
+    ],
+)
+def test_errors_are_torchs(call, words):
+    same_error(call, words)

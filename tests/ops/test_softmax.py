@@ -1,0 +1,145 @@
+"""Softmax and classification losses against PyTorch."""
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.autograd import gradcheck, gradgradcheck
+from lucid_gpu.nn import functional as F
+from tests.oracle import agree, same_error
+
+normal = np.random.default_rng(0).standard_normal
+CLASSES = np.array([0, 3, 2, 3, 1])
+PIXELS = np.array([[0, 3], [2, -100], [1, 1]])
+REDUCTIONS = ["mean", "sum", "none"]
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_softmax_agrees_with_torch(name, dim):
+    for x in (normal((3, 4, 5)), normal((5, 4, 3)).T[:, ::2], normal((3, 4, 5)) * 1000):
+        agree(lambda m, x: getattr(m.nn.functional, name)(x, dim), x)
+
+
+def test_infinite_scores():
+    inf = float("inf")
+    x = np.array([[0.0, -inf], [-inf, -inf], [inf, 0.0], [np.nan, 0.0]])
+    agree(lambda m, x: m.nn.functional.softmax(x, 1), x, order=0)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("x", "target", "ignored"),
+    [
+        (normal((5, 4)), CLASSES, -100),
+        (normal((5, 4)), CLASSES, 3),
+        (normal((3, 4, 2)), PIXELS, -100),
+        (normal((4, 10))[:, ::2].T, CLASSES, -100),
+        (normal(4), np.array(2), -100),
+    ],
+)
+def test_cross_entropy_agrees_with_torch(x, target, ignored, weighted, smoothing, reduction):
+    settings = {"reduction": reduction, "label_smoothing": smoothing, "ignore_index": ignored}
+
+    def loss(m, x, target, weight):
+        weight = weight.detach() if weighted else None
+        return m.nn.functional.cross_entropy(x, target, weight, **settings)
+
+    agree(loss, x, target, np.abs(normal(4)))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_with_probabilities_agrees_with_torch(reduction, smoothing):
+    def loss(m, x, target, weight):
+        return m.nn.functional.cross_entropy(
+            x,
+            m.nn.functional.softmax(target, 1),
+            weight.detach(),
+            reduction=reduction,
+            label_smoothing=smoothing,
+        )
+
+    agree(loss, normal((5, 4)), normal((5, 4)), np.abs(normal(4)))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_nll_agrees_with_torch(reduction):
+    def loss(m, x, target):
+        return m.nn.functional.nll_loss(x, target, reduction=reduction)
+
+    agree(loss, normal((5, 4)), CLASSES)
+    agree(loss, normal((3, 4, 2)), PIXELS)
+
+
+def test_everything_ignored_is_nan():
+    agree(
+        lambda m, x, t: m.nn.functional.cross_entropy(x, t, ignore_index=0),
+        normal((2, 3)),
+        np.zeros(2, np.int64),
+        order=0,
+    )
+
+
+def test_ignored_scores_may_be_infinite():
+    x = lucid_gpu.tensor([[float("inf"), 0.0], [1.0, 2.0]], requires_grad=True)
+    loss = F.nll_loss(x, lucid_gpu.tensor([-100, 1]))
+    loss.backward()
+    assert loss.item() == -2.0
+    assert x.grad.tolist() == [[0, 0], [0, -1]]
+
+
+def test_gradient_is_softmax_minus_onehot():
+    x = lucid_gpu.tensor(normal((5, 4)), requires_grad=True)
+    F.cross_entropy(x, lucid_gpu.tensor(CLASSES), reduction="sum").backward()
+    expected = F.softmax(x.detach(), 1).numpy() - np.eye(4)[CLASSES]
+    np.testing.assert_allclose(x.grad.numpy(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.softmax(x, 1),
+        lambda x: F.log_softmax(x, 0),
+        lambda x: F.cross_entropy(x, lucid_gpu.tensor([1, 0]), label_smoothing=0.2),
+    ],
+)
+def test_first_and_second_gradients(function):
+    x = lucid_gpu.tensor(normal((2, 3)), requires_grad=True)
+    assert gradcheck(function, (x,))
+    assert gradgradcheck(function, (x,))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda m: m.nn.functional.cross_entropy(m.zeros(2, 3), m.tensor([0, 3])),
+            "Target 3 is out of bounds",
+        ),
+        (
+            lambda m: m.nn.functional.cross_entropy(m.zeros(2, 3), m.tensor([0, 1]), reduction="x"),
+            "x is not a valid value for reduction",
+        ),
+        (
+            lambda m: m.nn.functional.cross_entropy(
+                m.zeros(2, 3), m.tensor([0, 1]), label_smoothing=1.5
+            ),
+            "label_smoothing must be between 0.0 and 1.0. Got: 1.5",
+        ),
+        (
+            lambda m: m.nn.functional.nll_loss(m.zeros(2, 3), m.zeros(2)),
+            "expected scalar type Long but found",
+        ),
+        (lambda m: m.nn.functional.softmax(m.tensor([1, 2]), 0), "not implemented for"),
+    ],
+)
+def test_errors_are_torchs(call, words):
+    same_error(call, words)
+
+
+def test_wrong_batch_size_names_both():
+    with pytest.raises(ValueError, match=r"Expected target size \[2\], got \[3\]"):
+        F.cross_entropy(lucid_gpu.zeros(2, 3), lucid_gpu.tensor([0, 1, 2]))
