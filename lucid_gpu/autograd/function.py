@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.fusion import expression
+from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.ops.record import SavedTensor
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Node
@@ -148,11 +149,11 @@ class FunctionCtx(Node):
         return self._checked(results)
 
     def _zeros(self, i: int) -> Any:
-        meta = self._metas[i]
-        if meta is None:
+        program = self._metas[i]
+        if program is None:
             return None
-        d, shape, where = meta
-        return _tensor(expression.of_constant(0.0, d, shape, where))
+        zeros = expression.of_constant(0.0, program.dtype, program.shape, program.device)
+        return _tensor(zeros)
 
     def _checked(self, results: tuple[Any, ...]) -> Sequence[Any]:
         """One gradient an input of forward, each fit for it."""
@@ -162,7 +163,7 @@ class FunctionCtx(Node):
                 self._wrong_count(len(results), count)
             results = results[:count]
         chosen = []
-        for place, (_, shape, d, where) in zip(self._places, self._parameters, strict=True):
+        for place, parameter in zip(self._places, self._parameters, strict=True):
             result = results[place]
             if result is not None:
                 if not isinstance(result, Tensor):
@@ -171,8 +172,14 @@ class FunctionCtx(Node):
                         f"{type(result).__name__}"
                     )
                 program = result._expr.program
-                if program.shape != shape or program.dtype is not d or program.device != where:
-                    result = self._fitted(result, place, shape, d, where)
+                if (
+                    program.shape != parameter.shape
+                    or program.dtype is not parameter.dtype
+                    or program.device is not parameter.device
+                ):
+                    result = self._fitted(
+                        result, place, parameter.shape, parameter.dtype, parameter.device
+                    )
             chosen.append(result)
         if len(chosen) != count:
             for place, result in enumerate(results):
@@ -375,7 +382,11 @@ class Function(metaclass=_FunctionMeta):
                 output = cls.forward(ctx, *args)
         finally:
             state.grad = recording
-        return _finish(ctx, args, output, recording and True in needs)
+        recording = recording and True in needs
+        plain = type(output) is Tensor and not ctx._dirty and not ctx._constant_outputs
+        if recording and plain and output._expr.program.dtype.category >= 2:
+            return _finish_one(ctx, args, output)
+        return _finish(ctx, args, output, recording)
 
 
 class _Plan:
@@ -420,6 +431,39 @@ class _Plan:
         return bound.args[len(lead) :]
 
 
+def _connect(ctx: FunctionCtx, args: tuple[Any, ...]) -> None:
+    """Note where each argument's gradient goes, and what it must look like."""
+    places, edges, parameters = [], [], []
+    for place, a in enumerate(args):
+        if isinstance(a, Tensor):
+            expr = a._expr
+            places.append(place)
+            edges.append(edge_of(expr))
+            parameters.append(expr.program)
+    ctx._places = places
+    ctx.edges = tuple(edges)
+    ctx._parameters = parameters
+
+
+def _finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tensor:
+    """`_finish` for what nearly every Function returns: one tensor with a gradient."""
+    for a in args:
+        if output is a:
+            output = output.detach()
+    _connect(ctx, args)
+    ctx._metas = [output._expr.program]
+    if output._expr.program.needs_grad:
+        output.detach_()
+    output._attach(ctx)
+    to_save = ctx._to_save
+    ctx._to_save = None
+    if to_save:
+        given = {id(output): 0}
+        ctx._saved = tuple([_save(t, given, {id(output): output}) for t in to_save])
+        _store_together(to_save, (output,))
+    return output
+
+
 def _finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: bool) -> Any:
     """Check what forward returned and tie it to the node."""
     single = not isinstance(output, tuple)
@@ -433,19 +477,9 @@ def _finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: boo
         _check_dirty(ctx, args, outputs)
     constant_outputs = ctx._constant_outputs
     if recording:
-        tensors = [a for a in args if isinstance(a, Tensor)]
-        ctx._places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
-        ctx.edges = tuple([a._edge() for a in tensors])
-        ctx._parameters = [
-            (None, p.shape, p.dtype, p.device) for p in [a._expr.program for a in tensors]
-        ]
+        _connect(ctx, args)
         ctx.outputs = len(outputs)
-        ctx._metas = [
-            (o._expr.program.dtype, o._expr.program.shape, o._expr.program.device)
-            if isinstance(o, Tensor)
-            else None
-            for o in outputs
-        ]
+        ctx._metas = [o._expr.program if isinstance(o, Tensor) else None for o in outputs]
     to_save, ctx._to_save = ctx._to_save, None
     done: dict[int, Any] = {}
     given = {id(o): i for i, o in enumerate(outputs) if isinstance(o, Tensor)}
@@ -470,6 +504,7 @@ def _finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: boo
         ctx._constant_outputs = {given[m] for m in marked if m in given}
         if to_save:
             ctx._saved = tuple([_save(t, given, done) for t in to_save])
+            _store_together(to_save, results)
     return results[0] if single else tuple(results)
 
 
@@ -478,6 +513,23 @@ def _fresh(output: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(output, Tensor) and any(output is a for a in args):
         return output.detach()
     return output
+
+
+def _store_together(saved: Sequence[Any], results: Sequence[Any]) -> None:
+    """A chain of functions long enough to be cut into kernels stores what it saved on the way.
+
+    Otherwise backward would compute the chain again from its start for each function in it.
+    """
+    for tensor in saved:
+        if tensor is None or tensor._expr.program.is_load:
+            continue
+        group = getattr(tensor, "_siblings", None)
+        if group is None:
+            group = tensor._siblings = []
+        group.append(weakref.ref(tensor))
+        for result in results:
+            if isinstance(result, Tensor):
+                result._siblings = group
 
 
 def _save(tensor: Any, given: dict[int, int], done: dict[int, Any]) -> Any:

@@ -68,8 +68,11 @@ def _flat(
     tile = THREADS * repeat * width
     index = Indices(total > SHORT if long_index is None else long_index)
     index.size("n", total)
-    lines = [f"const {c_type(d)} s{i} = *a{i};  // the same for all"
-             for i, (d, _) in enumerate(work.loads) if once[i]]
+    lines = [
+        f"const {c_type(d)} s{i} = *a{i};  // the same for all"
+        for i, (d, _) in enumerate(work.loads)
+        if once[i]
+    ]
     lines += _flat_body(work, once, index.type, width, repeat)
     source = write(
         work,

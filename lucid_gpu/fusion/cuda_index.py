@@ -1,4 +1,4 @@
-"""Index arithmetic of generated kernels: where an operand lies, and how many elements one access moves."""
+"""Index arithmetic of generated kernels: where operands lie, how many elements one access moves."""
 
 from __future__ import annotations
 
@@ -163,9 +163,7 @@ def alignments(
     return tuple(loads + [d.itemsize * width for d in stores])
 
 
-def repeated(
-    kind: str, name: str, end: str, stride: str, repeat: int, start: str
-) -> list[str]:
+def repeated(kind: str, name: str, end: str, stride: str, repeat: int, start: str) -> list[str]:
     """Loops that call ``step`` for every ``stride``-th number from ``start`` to ``end``.
 
     ``repeat`` steps follow each other without a test between, so that their reads are under way

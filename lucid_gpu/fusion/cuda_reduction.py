@@ -171,6 +171,7 @@ def _sum(
     lane, slot = ("x", "y") if space.rows else ("y", "x")
     types = result_types(work)
     repeat = max(1, min(UNROLL, BODY // (space.width * max(work.operations, 1))))
+    first, stride = f"begin + threadIdx.{lane}", f"blockDim.{lane}"
     lines = [
         *reads.once,
         f"const {kind} o = ({kind})blockIdx.x * blockDim.{slot} + threadIdx.{slot};",
@@ -182,12 +183,14 @@ def _sum(
         f"    const auto step = [&](const {kind} r) {{",
         *[f"        {line}" for line in [*steps, *reads.lines, *_add(work, reads, space.width)]],
         "    };",
-        *[f"    {line}" for line in repeated(kind, "r", "end", f"blockDim.{lane}", repeat,
-                                            f"begin + threadIdx.{lane}")],
+        *[f"    {line}" for line in repeated(kind, "r", "end", stride, repeat, first)],
         "}",
         *_results(work, space, stores, types, kind),
     ]
-    comment = f"Sum of {'rows' if space.rows else 'columns'}: see lucid_gpu/fusion/cuda_reduction.py."
+    comment = (
+        f"Sums of {'rows' if space.rows else 'columns'}, {repeat} x {space.width} elements of a"
+    )
+    comment += " lane under way at a time."
     source = write(work, comment, lines, index.sizes, stores, ["pack.cuh", "index.cuh", "sum.cuh"])
     block = (shares.lanes, shares.slots) if space.rows else (shares.slots, shares.lanes)
     grid = (-(-shares.outputs // shares.slots), shares.chunks)

@@ -113,6 +113,7 @@ def ragged(load: object) -> bool:
 
 
 def c_type(d: dtype) -> str:
+    """The C name of an element type."""
     return C_TYPES[d.name]
 
 

@@ -22,7 +22,9 @@ from lucid_gpu.fusion.program import (
     Program,
     constant_value,
     intern,
+    leaf_of,
     load_program,
+    relocate,
 )
 from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
 
@@ -74,6 +76,9 @@ class Expr:
 
 class TooLarge(Exception):
     """An operand must be realised before the op can join its program."""
+
+
+TOO_LARGE: Any = object()  # remembered in place of a program
 
 
 def merge(
@@ -269,7 +274,7 @@ def build(
     first = next(o for o in operands if type(o) is Expr)
     program: Program = first.program
     leaves: tuple[Cell, ...] = first.leaves
-    key: list[Any] = [op, grad, to, shape]
+    key: list[Any] = [op, grad, to, shape, limit]
     marks: list[Any] = []
     for place, operand in enumerate(operands):
         if operand is first:
@@ -286,8 +291,10 @@ def build(
     found = program.next.get(tuple(key))
     if found is None:
         found = _derive(op, marks, len(leaves), grad, to, shape, limit)
-        if not found.shared:
-            program.next[tuple(key)] = found
+        if found is None or not found.shared:
+            program.next[tuple(key)] = TOO_LARGE if found is None else found
+    if found is None or found is TOO_LARGE:
+        raise TooLarge
     return Expr(found, leaves, (op, *operands))
 
 
@@ -317,7 +324,8 @@ def _derive(
     to: dtype | None,
     shape: tuple[int, ...] | None,
     limit: int,
-) -> Program:
+) -> Program | None:
+    """The program of an op on programs; None where it would be too large."""
     programs = [m[0] for m in marks if isinstance(m[0], Program)]
     where = one_device(op.name, programs)
     assembly = Assembly()
@@ -334,7 +342,7 @@ def _derive(
     instructions = assembly.extract(root)
     pending = any(not p.is_load for p in programs)
     if pending and (len(instructions) > limit or leaf_count > MAX_LEAVES):
-        raise TooLarge
+        return None
     return intern(instructions, leaf_count, where, any(p.shared for p in programs))
 
 
@@ -357,21 +365,35 @@ def boundary(inner: Expr, node: Any, output: int = 0) -> Expr:
     program = inner.program
     found = program.next.get("boundary")
     if found is None:
-        assembly = Assembly(program.instructions)
-        root = Instruction(
-            "boundary",
-            (len(program.instructions) - 1,),
-            program.dtype,
-            program.shape,
-            True,
-            program.leaves,
-        )
-        assembly.append(root)
-        found = intern(
-            assembly.instructions, program.leaves + 1, program.device, program.shared
-        )
-        program.next["boundary"] = found
-    return Expr(found, (*inner.leaves, Cell(None, node, output)), None)
+        found = program.next["boundary"] = _boundary(program)
+    wrapped, kept = found
+    cell = Cell(None, node, output)
+    return Expr(wrapped, (*[inner.leaves[i] for i in kept], cell), None)
+
+
+def _boundary(program: Program) -> tuple[Program, tuple[int, ...]]:
+    """A program's value without its marks for grad, under a new mark; and the leaves that stay."""
+    assembly = Assembly()
+    index: list[int] = []
+    kept: list[int] = []
+    for ins in program.instructions:
+        args = tuple([index[a] for a in ins.args])
+        if ins.op == "boundary":
+            index.append(args[0])
+            continue
+        ins = ins._replace(args=args, needs_grad=False)
+        leaf = leaf_of(ins)
+        if leaf is not None:
+            if leaf not in kept:
+                kept.append(leaf)
+            ins = relocate(ins, range(len(index)), {leaf: kept.index(leaf)})
+        index.append(assembly.append(ins))
+    root = Instruction(
+        "boundary", (index[-1],), program.dtype, program.shape, True, len(kept)
+    )
+    assembly.append(root)
+    wrapped = intern(assembly.instructions, len(kept) + 1, program.device, program.shared)
+    return wrapped, tuple(kept)
 
 
 def without_grad(value: Expr) -> Expr:

@@ -21,6 +21,7 @@ from lucid_gpu.fusion.program import (
     Program,
     constant_value,
     intern,
+    leaf_of,
     relocate,
 )
 
@@ -230,7 +231,7 @@ class _Derivation:
 
     def extract(self, symbol: Symbol) -> Part:
         instructions = self.work.extract(symbol.index)
-        used = sorted({leaf for ins in instructions if (leaf := any_leaf(ins)) is not None})
+        used = sorted({leaf for ins in instructions if (leaf := leaf_of(ins)) is not None})
         place = {leaf: i for i, leaf in enumerate(used)}
         index = range(len(instructions))
         compact = [relocate(ins, index, place) for ins in instructions]
@@ -318,25 +319,14 @@ def _conjugated(formula: Any, is_complex: bool, g: Symbol, y: Symbol, operands: 
     return turned.apply("conj_physical", turned)
 
 
-def any_leaf(ins: Instruction) -> int | None:
-    """The leaf an instruction names, if any."""
-    if ins.op == "load":
-        number: int = ins.value[0]
-        return number
-    if ins.op in ("scalar", "boundary"):
-        leaf: int = ins.value
-        return leaf
-    return None
-
-
 def _gradient_leaf(ins: Instruction) -> int | None:
-    return None if ins.op == "scalar" else any_leaf(ins)
+    return None if ins.op == "scalar" else leaf_of(ins)
 
 
 def _loads(program: Program) -> frozenset[int]:
     """Leaves whose values are read (a boundary's leaf only receives a gradient)."""
     return frozenset(
-        any_leaf(ins) for ins in program.instructions if ins.op in ("load", "scalar")
+        leaf_of(ins) for ins in program.instructions if ins.op in ("load", "scalar")
     )  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""The CUDA C of a plan, unchanged, compiled as C++ and run on the host (``LUCID_EXECUTOR=host-cuda``).
+"""A plan's CUDA C, unchanged, compiled as C++ and run on the host (``LUCID_EXECUTOR=host-cuda``).
 
 It puts the code generator under test where there is no GPU: a loop over blocks and threads, and
 fibers for the threads of a block that cooperate (`kernels/host`). It is not meant to be fast.

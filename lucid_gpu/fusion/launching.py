@@ -31,8 +31,7 @@ _LETTERS = {
 
 
 def number_fields(value: Any, d: dtype) -> tuple[Any, ...]:
-    """A Python number as `struct` packs it: integers wrap, floats round and overflow to infinity.
-    """
+    """A Python number as `struct` packs it: integers wrap, floats overflow to infinity."""
     if d.category == 0:
         return (bool(value),)
     if d.category == 1:

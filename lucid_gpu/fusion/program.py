@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
@@ -86,7 +86,7 @@ class Program:
         self.dtype = root.dtype
         self.shape = root.shape
         self.needs_grad = root.needs_grad
-        self.next: dict[Any, Program] = {}
+        self.next: dict[Any, Any] = {}
         self.gradients: dict[Any, Any] = {}
         self.scalars_seen: dict[Any, int] = {}
         self.plan: Any = None
@@ -157,7 +157,20 @@ def constant_value(number: Any) -> tuple[str, Any]:
     return (repr(number), number)
 
 
-def relocate(instruction: Instruction, index: Sequence[int], leaf: Sequence[int]) -> Instruction:
+def leaf_of(ins: Instruction) -> int | None:
+    """The leaf an instruction names, if any."""
+    if ins.op == "load":
+        number: int = ins.value[0]
+        return number
+    if ins.op in ("scalar", "boundary"):
+        leaf: int = ins.value
+        return leaf
+    return None
+
+
+def relocate(
+    instruction: Instruction, index: Sequence[int], leaf: Sequence[int] | Mapping[int, int]
+) -> Instruction:
     """The instruction with its operands and leaves renumbered."""
     op = instruction.op
     if op == "load":

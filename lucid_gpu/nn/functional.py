@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.ops import elementwise
+from lucid_gpu.ops import elementwise, matmul
 from lucid_gpu.ops.convolution import conv2d
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.dropout import dropout
@@ -120,7 +120,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     -------
     Tensor, shape (*, out_features) or (*)
     """
-    product = input @ weight.t()
+    if weight.ndim == 2:
+        return matmul.linear(input, weight, bias)
+    product = input @ weight
     return product if bias is None else product + bias
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from lucid_gpu.devices import room
@@ -52,11 +53,7 @@ def _check(a: Tensor, b: Tensor) -> None:
             f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D"
         )
     one_device("matmul", (a._expr.program, b._expr.program))
-    if a.dtype is not b.dtype:
-        raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != {b.dtype.name}; "
-            f"convert one with .to(...)"
-        )
+    _same_type(a, b)
     if left[-1] != right[-2 if len(right) > 1 else -1]:
         rows = f"{left[-2] if len(left) > 1 else 1}x{left[-1]}"
         columns = f"{right[-2]}x{right[-1]}" if len(right) > 1 else f"{right[0]}x1"
@@ -65,6 +62,14 @@ def _check(a: Tensor, b: Tensor) -> None:
             f"{left} and {right}"
         )
     broadcast_shapes([tuple(left[:-2]), tuple(right[:-2])], "matmul")
+
+
+def _same_type(a: Tensor, b: Tensor) -> None:
+    if a.dtype is not b.dtype:
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != "
+            f"{b.dtype.name}; convert one with .to(...)"
+        )
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -102,6 +107,49 @@ def _product_vjp(node: Any, g: Tensor) -> Any:
             a, g = a.reshape(-1, left[-1]), g.reshape(-1, right[-1])
         g_b = sum_to_shape(_product(_conj(a).mT, g), right)
     return g_a, g_b
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input @ weight.T + bias``, whose weight gradient comes out in the weight's own layout.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., k)
+    weight : Tensor, shape (m, k)
+    bias : Tensor, shape (m,), optional
+    """
+    if weight.ndim != 2 or not input.ndim or input.shape[-1] != weight.shape[1]:
+        rows = math.prod(input.shape[:-1])
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1] if input.ndim else 1} and "
+            f"{weight.shape[-1]}x{weight.shape[0]}); linear got input of shape "
+            f"{list(input.shape)} and weight of shape {list(weight.shape)}"
+        )
+    one_device("linear", (input._expr.program, weight._expr.program))
+    _same_type(input, weight)
+    x, w = input.array, weight.array
+    flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    array = room(input.device).matmul(flat, w.T, input.dtype)
+    result: Tensor = record(
+        "LinearBackward0",
+        array if x.ndim == 2 else array.reshape(*x.shape[:-1], w.shape[0]),
+        (input, weight),
+        _linear_vjp,
+        (input if weight.requires_grad else None, weight if input.requires_grad else None),
+        input.dtype,
+    )
+    return result if bias is None else result + bias
+
+
+def _linear_vjp(node: Any, g: Tensor) -> Any:
+    x, w = node.saved_tensors
+    g_x = g_w = None
+    if node.needs_input_grad[0]:
+        g_x = _product(g, _conj(w))
+    if node.needs_input_grad[1]:
+        flat = g if g.ndim == 2 else g.reshape(-1, g.shape[-1])
+        g_w = _product(flat.mT, _conj(x if x.ndim == 2 else x.reshape(-1, x.shape[-1])))
+    return g_x, g_w
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:

@@ -1,0 +1,176 @@
+"""The GPU's room: CuPy, imported when a cuda device is first asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib.util
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype
+
+INSTALL = "python -m pip install 'lucid-gpu[cuda12]'"
+_HERE = contextlib.nullcontext()  # entering a device's own context costs more
+_SCATTERED = frozenset(("int32", "uint32", "uint64", "float32", "float64"))  # by atomic additions
+
+
+def problem() -> str | None:
+    """Why there is no GPU to compute on, with the mend; None where there is one.
+
+    Where CuPy or the driver is missing it answers without importing CuPy.
+    """
+    if importlib.util.find_spec("cupy") is None:
+        return f"CuPy is not installed; on a machine with an NVIDIA GPU: {INSTALL}"
+    if not _has_driver():
+        return (
+            "there is no NVIDIA driver (libcuda.so.1 cannot be loaded); `nvidia-smi` should print "
+            "a table with your GPU: install the driver, or start the container with `--gpus all`"
+        )
+    try:
+        count = import_cupy().cuda.runtime.getDeviceCount()
+    except (ImportError, RuntimeError) as error:
+        first = str(error).strip().splitlines()[0]
+        return (
+            f"CuPy cannot use the GPU ({first}); `nvidia-smi` should print a table with your GPU "
+            "and a CUDA version of 12 or newer, and one cupy package, not two, should be "
+            f"installed: {INSTALL}"
+        )
+    if count == 0:
+        return (
+            "the driver lists no GPU; `nvidia-smi -L` should print one line a GPU, and "
+            "CUDA_VISIBLE_DEVICES should not hide it"
+        )
+    return None
+
+
+@functools.cache
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def import_cupy() -> Any:
+    """CuPy, its cache of compiled kernels in a folder that can be written.
+
+    CuPy makes that folder while it is imported and fails where HOME cannot be written.
+    """
+    if "CUPY_CACHE_DIR" not in os.environ:
+        usual = os.path.join(os.path.expanduser("~"), ".cupy", "kernel_cache")
+        try:
+            os.makedirs(usual, exist_ok=True)
+            with tempfile.TemporaryFile(dir=usual):
+                pass
+        except OSError:
+            user = os.getuid() if hasattr(os, "getuid") else "user"
+            folder = os.path.join(tempfile.gettempdir(), f"lucid_gpu-cupy-{user}")
+            os.environ["CUPY_CACHE_DIR"] = folder
+    import cupy
+
+    return cupy
+
+
+class CupyRoom:
+    """CuPy arrays, in the memory pool CuPy keeps for each device and stream.
+
+    Raises
+    ------
+    RuntimeError
+        Where CuPy, the driver or a GPU is missing; the message says which and what mends it.
+    """
+
+    type = "cuda"
+
+    def __init__(self) -> None:
+        missing = problem()
+        if missing is not None:
+            raise RuntimeError(f"no cuda device can be used: {missing}")
+        self.xp: Any = import_cupy()
+
+    def _on(self, where: device) -> Any:
+        """The context in which new arrays land on a device."""
+        if where.index is None or where.index == self.current_index():
+            return _HERE
+        return self.xp.cuda.Device(where.index)
+
+    def current_index(self) -> int:
+        index: int = self.xp.cuda.runtime.getDevice()
+        return index
+
+    def device_of(self, array: Any) -> device:
+        return device("cuda", array.device.id)
+
+    def empty(self, shape: Sequence[int], d: dtype, where: device) -> Any:
+        with self._on(where):
+            try:
+                return self.xp.empty(shape, d.numpy)
+            except self.xp.cuda.memory.OutOfMemoryError as error:
+                raise MemoryError(
+                    f"{where} is out of memory: cannot allocate a tensor of shape {tuple(shape)} "
+                    f"and type {d.name}; {error}. Free tensors, or call "
+                    "lucid_gpu.cuda.empty_cache()"
+                ) from None
+
+    def asarray(self, data: Any, d: dtype, where: device) -> Any:
+        with self._on(where):
+            if isinstance(data, self.xp.ndarray):
+                return self.xp.array(data, dtype=d.numpy, order="C")
+            return self.xp.asarray(np.asarray(data).astype(d.numpy, order="C"))
+
+    def to_numpy(self, array: Any) -> Any:
+        return self.xp.asnumpy(array)
+
+    def from_numpy(self, array: Any, where: device) -> Any:
+        with self._on(where):
+            return self.xp.asarray(np.ascontiguousarray(array).reshape(array.shape))
+
+    def item(self, array: Any) -> Any:
+        return self.xp.asnumpy(array).item()
+
+    def add_at(self, target: Any, index: Any, values: Any) -> None:
+        import cupyx
+
+        kind = target.dtype.name
+        if target.dtype.kind == "c":
+            values = self.xp.asarray(values)
+            cupyx.scatter_add(target.real, index, values.real)
+            cupyx.scatter_add(target.imag, index, values.imag)
+        elif kind == "int64":  # two's complement: the same additions
+            cupyx.scatter_add(target.view(np.uint64), index, _as(values, target).view(np.uint64))
+        elif kind in _SCATTERED:
+            cupyx.scatter_add(target, index, values)
+        else:  # accumulated wide and rounded once
+            wide = target.astype(np.int32 if target.dtype.kind in "biu" else np.float32)
+            cupyx.scatter_add(wide, index, values.astype(wide.dtype))
+            target[...] = wide.astype(target.dtype)
+
+    def matmul(self, a: Any, b: Any, d: dtype) -> Any:
+        if d.compute is not d and min(a.ndim, b.ndim) >= 2 and max(a.ndim, b.ndim) > 2:
+            from lucid_gpu.devices.batched_matmul import matmul
+
+            return matmul(self.xp, a, b)
+        return self.xp.matmul(a, b)
+
+    def check_index(self, index: Any, size: int, dim: int) -> None:
+        outside = (index < -size) | (index >= size)
+        if index.size and bool(outside.any()):
+            bad = int(index[outside][0])
+            raise IndexError(f"index {bad} is out of bounds for dimension {dim} with size {size}")
+
+    def synchronize(self) -> None:
+        self.xp.cuda.runtime.deviceSynchronize()
+
+
+def _as(values: Any, target: Any) -> Any:
+    """Values as a row-major array of the target's type, so that they can be viewed as another."""
+    return values.astype(target.dtype, order="C", copy=False)
