@@ -266,7 +266,8 @@ class _Derivation:
             if formula is ZERO or formula is NONE:
                 continue
             part = _conjugated(formula, ins.dtype.is_complex, g, y, operands)
-            self._accumulate(argument, part)
+            if part is not None:
+                self._accumulate(argument, part)
 
     def _accumulate(self, argument: int, part: Symbol) -> None:
         target = self.program.instructions[argument]
@@ -310,12 +311,11 @@ class _Derivation:
             self.results[leaf] = symbol
 
 
-def _conjugated(formula: Any, is_complex: bool, g: Symbol, y: Symbol, operands: Any) -> Symbol:
+def _conjugated(formula: Any, is_complex: bool, g: Symbol, y: Symbol, operands: Any) -> Any:
     """For a holomorphic op the cotangent is ``conj(f'(x)) * g``; formulas give ``f'(x) * g``."""
     if not is_complex:
-        result: Symbol = formula(g, y, *operands)
-        return result
-    turned: Symbol = formula(g.apply("conj_physical", g), y, *operands)
+        return formula(g, y, *operands)
+    turned = formula(g.apply("conj_physical", g), y, *operands)
     return turned.apply("conj_physical", turned)
 
 

@@ -11,8 +11,8 @@ Templates
 of the compute type ``T``. Gradients are one lambda an operand, ``(g, y, *operands) -> cotangent``,
 written with operators and methods of `lucid_gpu.fusion.gradient.Symbol`; the formula that needs
 only the output ``y`` is preferred. Complex operands need no formula of their own: the derivation
-conjugates around the formula (all rows but ``abs`` are holomorphic or real). ``ZERO`` is a gradient that is zero everywhere, ``NONE`` means that the
-op has no derivative, as in PyTorch.
+conjugates around the formula (all rows but ``abs`` and ``sgn`` are holomorphic or real). ``ZERO`` is a gradient that is zero everywhere (a formula that returns None says the same of some
+types), ``NONE`` means that the op has no derivative, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -86,12 +86,31 @@ def _pow_base(g: Any, y: Any, a: Any, b: Any) -> Any:
 
 
 def _pow_exponent(g: Any, y: Any, a: Any, b: Any) -> Any:
-    return ((a == 0) & (b >= 0)).pick(0.0, g * (y * a.log()))
+    zero = a == 0 if b.dtype.is_complex else (a == 0) & (b >= 0)
+    return zero.pick(0.0, g * (y * a.log()))
+
+
+def _sgn(g: Any, y: Any, x: Any) -> Any:
+    """Zero for real numbers; the direction of a complex one turns with its angle."""
+    if not x.dtype.is_complex:
+        return None
+    along = g * y
+    along = (along + along.conj_physical()) * 0.5  # real: the part that only changes the size
+    return (x == 0).pick(0.0, (g - y.conj_physical() * along) / x.abs())
+
+
+def _turned(g: Any, a: Any, b: Any) -> Any:
+    """``g * a / (a**2 + b**2)``, and nothing at the origin, which has no angle."""
+    square = a * a + b * b
+    return (square == 0).pick(0.0, g * (a / square))
 
 
 def _larger_share(g: Any, a: Any, b: Any) -> Any:
-    """The part of ``g`` that goes to ``a`` where ``a`` wins; ties are halved, as in PyTorch."""
-    return (a == b).pick(g * 0.5, (a > b).pick(g, 0.0))
+    """The part of ``g`` that goes to ``a``: none where ``b`` wins, half of it in a tie.
+
+    Both get all of it where one is NaN, as in PyTorch.
+    """
+    return (a == b).pick(g * 0.5, (a < b).pick(0.0, g))
 
 
 # fmt: off
@@ -100,7 +119,7 @@ def _larger_share(g: Any, a: Any, b: Any) -> Any:
 _row("neg", "same", "np.negative({0}, {out})", "-{0}", (lambda g, y, x: -g,))
 _row("abs", "abs", "np.absolute({0}, {out})", "lucid_abs({0})", (lambda g, y, x: g * x.sgn(),))
 _row("sign", "same", "np.sign({0}, {out})", "lucid_sign({0})", (ZERO,))
-_row("sgn", "same", "np.sign({0}, {out})", "lucid_sign({0})", (ZERO,))
+_row("sgn", "same", "np.sign({0}, {out})", "lucid_sign({0})", (_sgn,))
 _row("conj_physical", "same", "np.conjugate({0}, {out})", "lucid_conj({0})",
      (lambda g, y, x: g.conj_physical(),))
 _row("exp", "float", "np.exp({0}, {out})", "exp({0})", (lambda g, y, x: g * y,))
@@ -185,12 +204,11 @@ _row("clamp_min", "same", "np.maximum({0}, {1}, out={out})", "lucid_maximum({0},
 _row("clamp_max", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1})",
      (lambda g, y, x, top: (x <= top).pick(g, 0.0), lambda g, y, x, top: (x > top).pick(g, 0.0)))
 _row("atan2", "float", "np.arctan2({0}, {1}, {out})", "atan2({0}, {1})",
-     (lambda g, y, a, b: g * (b / (a * a + b * b)), lambda g, y, a, b: -g * (a / (a * a + b * b))),
-     domain="positive")
+     (lambda g, y, a, b: _turned(g, b, a), lambda g, y, a, b: _turned(-g, a, b)), domain="positive")
 _row("hypot", "same", "np.hypot({0}, {1}, {out})", "hypot({0}, {1})",
      (lambda g, y, a, b: g * (a / y), lambda g, y, a, b: g * (b / y)), domain="positive")
 _row("logaddexp", "same", "np.logaddexp({0}, {1}, {out})", "lucid_logaddexp({0}, {1})",
-     (lambda g, y, a, b: g * (a - y).exp(), lambda g, y, a, b: g * (b - y).exp()))
+     (lambda g, y, a, b: g * (a - b).sigmoid(), lambda g, y, a, b: g * (b - a).sigmoid()))
 _row("copysign", "float", "np.copysign({0}, {1}, {out})", "copysign({0}, {1})",
      (lambda g, y, a, b: (a == 0).pick(0.0, g * (y / a)), ZERO), domain="positive")
 _row("eq", "compare", "np.equal({0}, {1}, {out})", "{0} == {1}", (NONE, NONE))

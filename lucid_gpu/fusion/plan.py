@@ -19,6 +19,12 @@ from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_va
 Shape = tuple[int, ...]
 
 
+# Ops that change nothing in types below a category (1 integers, 2 floats, 3 complex numbers).
+_IDENTITY_BELOW = {"sign": 1, "sgn": 1, "conj_physical": 3} | dict.fromkeys(
+    ("floor", "ceil", "round", "trunc"), 2
+)
+
+
 class Load(NamedTuple):
     """An array the kernel reads. ``strides`` are in bytes, None for row-major."""
 
@@ -224,6 +230,8 @@ class _Builder:
             if self.work.instructions[i].dtype is not wide:
                 i = self.put("cast", (i,), wide, shape)
             return i if wide is d else self.put("narrow", (i,), wide, shape, d)
+        if d.category < _IDENTITY_BELOW.get(op, 0):
+            return args[0]
         if op == "pow":
             lowered = self._lower_pow(args, wide, shape)
             if lowered is not None:

@@ -67,6 +67,8 @@ def types_of(op: Op, operands: Sequence[Operand]) -> tuple[list[dtype], dtype]:
     _refuse(op, common)
     if rule == "float" and common.category < 2:
         common = dt.get_default_dtype()
+    if op.name == "square" and common is dt.bool:  # x ** 2, where 2 is an integer
+        common = dt.int64
     if rule == "compare":
         return [common] * len(operands), dt.bool
     if rule == "abs":
@@ -87,7 +89,18 @@ _NO_COMPLEX = frozenset(
 )
 
 
+# PyTorch has no kernels of these for bools; of the last two none for integers either.
+_NOT_FOR_BOOL = frozenset(
+    "abs relu floor ceil round trunc pow remainder fmod floor_divide bitwise_left_shift "
+    "bitwise_right_shift hypot logaddexp".split()
+)
+_FLOATS_ONLY = ("hypot", "logaddexp")
+
+
 def _refuse(op: Op, common: dtype) -> None:
+    unknown = common is dt.bool and op.name in _NOT_FOR_BOOL
+    if unknown or (op.name in _FLOATS_ONLY and common.category < 2):
+        raise NotImplementedError(f'"{op.name}" not implemented for {common.name}')
     if op.rule == "bitwise" and common.category > 1:
         raise RuntimeError(f'"{op.name}_cpu" not implemented for {common.name}; give integers')
     if op.name in _NO_BOOL and common is dt.bool:
