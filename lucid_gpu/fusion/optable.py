@@ -6,13 +6,15 @@ and the tests that compare them with an independent implementation are all made 
 
 Templates
 ---------
-``numpy`` writes into ``{out}`` (``{one}`` and ``{zero}`` are numbers of the op's type) and may use it as scratch from its first statement on, unless
-``reads_late`` says that operands are still read after that first write. ``cuda`` is an expression
-of the compute type ``T``. Gradients are one lambda an operand, ``(g, y, *operands) -> cotangent``,
-written with operators and methods of `lucid_gpu.fusion.gradient.Symbol`; the formula that needs
-only the output ``y`` is preferred. Complex operands need no formula of their own: the derivation
-conjugates around the formula (all rows but ``abs`` and ``sgn`` are holomorphic or real). ``ZERO`` is a gradient that is zero everywhere (a formula that returns None says the same of some
-types), ``NONE`` means that the op has no derivative, as in PyTorch.
+``numpy`` writes into ``{out}`` (``{one}`` and ``{zero}`` are numbers of the op's type) and may use
+it as scratch from its first statement on, unless ``reads_late`` says that operands are still read
+after that first write. ``cuda`` is an expression of the compute type ``T``. Gradients are one
+lambda an operand, ``(g, y, *operands) -> cotangent``, written with operators and methods of
+`lucid_gpu.fusion.gradient.Symbol`; the formula that needs only the output ``y`` is preferred.
+Complex operands need no formula of their own: the derivation conjugates around the formula (all
+rows but ``abs`` and ``sgn`` are holomorphic or real). ``ZERO`` is a gradient that is zero
+everywhere (a formula that returns None says the same of some types), ``NONE`` means that the op has
+no derivative, as in PyTorch.
 """
 
 from __future__ import annotations

@@ -84,15 +84,52 @@ _NO_BOOL = {
     "`logical_xor()` operator instead.",
 }
 _NO_COMPLEX = frozenset(
-    "lt le gt ge maximum minimum clamp_min clamp_max floor ceil trunc round floor_divide remainder "
-    "fmod atan2 hypot logaddexp copysign relu erf erfc sign".split()
+    [
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "maximum",
+        "minimum",
+        "clamp_min",
+        "clamp_max",
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "floor_divide",
+        "remainder",
+        "fmod",
+        "atan2",
+        "hypot",
+        "logaddexp",
+        "copysign",
+        "relu",
+        "erf",
+        "erfc",
+        "sign",
+    ]
 )
 
 
 # PyTorch has no kernels of these for bools; of the last two none for integers either.
 _NOT_FOR_BOOL = frozenset(
-    "abs relu floor ceil round trunc pow remainder fmod floor_divide bitwise_left_shift "
-    "bitwise_right_shift hypot logaddexp".split()
+    [
+        "abs",
+        "relu",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "pow",
+        "remainder",
+        "fmod",
+        "floor_divide",
+        "bitwise_left_shift",
+        "bitwise_right_shift",
+        "hypot",
+        "logaddexp",
+    ]
 )
 _FLOATS_ONLY = ("hypot", "logaddexp")
 
