@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.fusion import expression
+from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.ops.record import SavedTensor
 from lucid_gpu.tape.modes import no_grad, state
@@ -43,7 +44,7 @@ class _SavedOutput:
     def unpack(self, node: FunctionCtx) -> Tensor:
         alive = self.reference()
         if alive is not None and alive._version != self.version:
-            SavedTensor.unpack(_as_saved(alive, self.version), node.name())
+            SavedTensor.unpack(_as_saved(alive, self.version), node)
         result = _tensor(self.expr)
         if self.output not in node._constant_outputs:
             result._attach(node, self.output)
@@ -67,27 +68,16 @@ class FunctionCtx(Node):
         What `save_for_backward` was given, in order.
     """
 
-    __slots__ = (
-        "_constant_outputs",
-        "_dirty",
-        "_materialize",
-        "_metas",
-        "_parameters",
-        "_places",
-        "_saved",
-        "_to_save",
-        "needs_input_grad",
-    )
     _function: type[Function]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._to_save: tuple[Any, ...] | None = None
-        self._saved: tuple[Any, ...] = ()
-        self._dirty: tuple[Tensor, ...] = ()
-        self._constant_outputs: Any = ()
-        self._materialize = True
-        self.needs_input_grad: tuple[bool, ...] = ()
+    _to_save: tuple[Any, ...] | None = None
+    _saved: tuple[Any, ...] = ()
+    _dirty: tuple[Tensor, ...] = ()
+    _constant_outputs: Any = ()
+    _materialize = True
+    _places: Sequence[int] = ()
+    _parameters: Sequence[Program] = ()
+    _metas: Sequence[Program | None] = ()
+    needs_input_grad: tuple[bool, ...] = ()
 
     # --- for forward --------------------------------------------------------------------------
 
@@ -125,15 +115,7 @@ class FunctionCtx(Node):
             raise RuntimeError(SECOND_TIME)
         if self._to_save is not None:  # still inside forward
             return self._to_save
-        name = self.name
-        return tuple(
-            [
-                None if s is None
-                else s.unpack(name()) if type(s) is SavedTensor
-                else s.unpack(self)
-                for s in self._saved
-            ]
-        )
+        return tuple([None if s is None else s.unpack(self) for s in self._saved])
 
     # --- for the engine -----------------------------------------------------------------------
 
@@ -256,8 +238,6 @@ def _saved(ctx: FunctionCtx) -> Sequence[Any]:
 
 class _Refusing(Node):
     """Raises when a gradient arrives."""
-
-    __slots__ = ()
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         raise RuntimeError(

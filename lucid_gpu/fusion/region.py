@@ -34,7 +34,10 @@ class RegionNode(Node):
         of leaves are then computed by one kernel.
     """
 
-    __slots__ = ("leaves", "made_by", "output", "output_stale", "program", "root")
+    output: Any = None
+    output_stale: tuple[str, int] | None = None
+    root: Any = None
+    observed = 0
 
     wrap: Callable[[Expr], Any]  # set by tensor.py: this module knows no Tensor class
     sum_to: Callable[[Expr, tuple[int, ...]], Expr]
@@ -43,9 +46,6 @@ class RegionNode(Node):
     def __init__(self, expr: Expr) -> None:
         super().__init__()
         self.made_by = expr.made_by
-        self.output: Any = None
-        self.output_stale: tuple[str, int] | None = None
-        self.root: Any = None
         self._take(expr)
 
     def _take(self, expr: Expr) -> None:
@@ -173,7 +173,7 @@ def region_node(expr: Expr) -> RegionNode:
         if kind is None:
             title = _NAMES.get(op) or "".join(word.capitalize() for word in op.split("_"))
             kind = _types[op] = type(
-                f"{title}Backward0", (RegionNode,), {"__slots__": (), "name": Node.name}
+                f"{title}Backward0", (RegionNode,), {"name": Node.name}
             )
         node = expr.node = kind(expr)
     return node

@@ -37,7 +37,7 @@ def where(condition: Any, a: Any, b: Any, out: Any) -> None:
 
 def cast(x: Any, out: Any) -> None:
     """Convert as C does: truncation to integers, real part of complex numbers."""
-    if x.dtype.kind == "c" and out.dtype.kind != "c":
+    if x.dtype.kind == "c" and out.dtype.kind not in "cb":
         x = x.real
     np.copyto(out, x, casting="unsafe")
 

@@ -19,7 +19,7 @@ from lucid_gpu.ops.elementwise import gelu, logsigmoid, softplus, softsign, tanh
 from lucid_gpu.ops.embedding import embedding
 from lucid_gpu.ops.normalization import batch_norm, layer_norm
 from lucid_gpu.ops.pooling import avg_pool2d, max_pool2d
-from lucid_gpu.ops.softmax import cross_entropy, log_softmax, nll_loss, reduce_loss, softmax
+from lucid_gpu.ops.softmax import log_softmax, reduce_loss, softmax
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -137,6 +137,18 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 # -- losses ------------------------------------------------------------------------------------
 
 
+def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """What PyTorch's two older flags say, where one is given; else ``reduction`` itself."""
+    if size_average is None and reduce is None:
+        return reduction
+    old = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce args will be deprecated, please use reduction='{old}' instead.",
+        stacklevel=3,
+    )
+    return old
+
+
 def _same_size(input: Tensor, target: Tensor) -> None:
     if tuple(input.shape) != tuple(target.shape):
         warnings.warn(
@@ -147,22 +159,65 @@ def _same_size(input: Tensor, target: Tensor) -> None:
         )
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """``(input - target)^2``, reduced."""
     _same_size(input, target)
-    return reduce_loss((input - target).square(), reduction)
+    return reduce_loss((input - target).square(), reduction_of(size_average, reduce, reduction))
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """``abs(input - target)``, reduced."""
     _same_size(input, target)
-    return reduce_loss((input - target).abs(), reduction)
+    return reduce_loss((input - target).abs(), reduction_of(size_average, reduce, reduction))
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """``-weight[t] * input[n, t]``, reduced; see `lucid_gpu.ops.softmax.nll_loss`."""
+    reduction = reduction_of(size_average, reduce, reduction)
+    return ops.nll_loss(input, target, weight, ignore_index, reduction)
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Of unnormalised scores, reduced; see `lucid_gpu.ops.softmax.cross_entropy`."""
+    reduction = reduction_of(size_average, reduce, reduction)
+    return ops.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
@@ -174,6 +229,8 @@ def binary_cross_entropy_with_logits(
         Scores, and numbers from 0 to 1.
     weight : Tensor, optional
         Of each element; broadcasts.
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
     reduction : {"mean", "sum", "none"}
     pos_weight : Tensor, optional
         Weight of the positive part; broadcasts.
@@ -188,4 +245,4 @@ def binary_cross_entropy_with_logits(
     loss = input * (1 - target) + negative
     if weight is not None:
         loss = loss * weight
-    return reduce_loss(loss, reduction)
+    return reduce_loss(loss, reduction_of(size_average, reduce, reduction))

@@ -8,6 +8,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
+from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, Node
 from lucid_gpu.tensor import Tensor, _tensor
@@ -22,24 +23,27 @@ class SavedTensor:
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
-        self.version = tensor._version
+        storage = getattr(tensor, "_storage", None)
+        self.version = 0 if storage is None else storage.version
 
-    def unpack(self, reader: str) -> Tensor:
-        if self.tensor._version != self.version:
+    def unpack(self, reader: Node) -> Tensor:
+        tensor = self.tensor
+        storage = getattr(tensor, "_storage", None)
+        if storage is not None and storage.version != self.version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an "
                 f"inplace operation: [{self.tensor.dtype.name} tensor of shape "
-                f"{list(self.tensor.shape)}], saved by {reader}, is at version "
+                f"{list(self.tensor.shape)}], saved by {reader.name()}, is at version "
                 f"{self.tensor._version}; expected version {self.version} instead. Write the "
                 "change out of place (x = x + 1), or change a clone."
             )
-        return self.tensor
+        return tensor
 
 
 class OpNode(Node):
     """A recorded op: its gradient function, what it saved, and its attributes."""
 
-    __slots__ = ("function", "metas", "needs_input_grad", "saved")
+    metas: tuple[Any, ...] = ()
 
     def __init__(
         self,
@@ -47,17 +51,16 @@ class OpNode(Node):
         function: Vjp,
         saved: Sequence[Tensor | None],
     ) -> None:
-        super().__init__([t._edge() for t in inputs])
+        super().__init__(tuple([edge_of(t._expr) for t in inputs]))
         self.function = function
         self.needs_input_grad = tuple([t.requires_grad for t in inputs])
         self.saved: tuple[SavedTensor | None, ...] = tuple(
             [None if t is None else SavedTensor(t) for t in saved]
         )
-        self.metas: tuple[Any, ...] = ()
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        return tuple([None if s is None else s.unpack(self.name()) for s in self.saved])
+        return tuple([None if s is None else s.unpack(self) for s in self.saved])
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         if self.released and self.saved:
@@ -124,7 +127,7 @@ def record(
     if state.grad and any(t.requires_grad for t in inputs):
         kind = _classes.get(name)
         if kind is None:
-            kind = _classes[name] = type(name, (OpNode,), {"__slots__": ()})
+            kind = _classes[name] = type(name, (OpNode,), {})
         node = kind(inputs, vjp, saved)
         node.__dict__.update(attributes)
         if many:

@@ -48,32 +48,31 @@ def backward(
         Gradients of ``inputs`` that the pass reached.
     """
     captured: dict[Key, Any] = {}
-    targets = None if inputs is None else {(id(n), i): (n, i) for n, i in inputs}
-    needed = None if targets is None else _leading_to([n for n, _, _ in roots], targets)
-    waiting = _count_uses([n for n, _, _ in roots], needed)
-    buffers: dict[int, list[Any]] = {}
+    targets = None if inputs is None else set(inputs)
+    starts = [node for node, _, _ in roots]
+    needed = None if targets is None else _leading_to(starts, targets)
+    waiting = _count_uses(starts, needed)
+    buffers: dict[Node, list[Any]] = {}
     ready: list[tuple[int, int, Node]] = []
     for node, output, cotangent in roots:
-        _add(buffers, node, output, cotangent)
-    queued = set()
-    for node, _, _ in roots:
-        if waiting.get(id(node), 0) == 0 and id(node) not in queued:
-            queued.add(id(node))
-            heappush(ready, (-node.sequence, id(node), node))
+        if node not in buffers:
+            buffers[node] = [None] * node.outputs
+            if node not in waiting:
+                heappush(ready, (-node.sequence, id(node), node))
+        _add(buffers[node], output, cotangent)
     before = state.grad
     state.grad = create_graph
     try:
         while ready:
             node = heappop(ready)[2]
-            cotangents = buffers.pop(id(node))
+            cotangents = buffers.pop(node)
             if node.hooks is not None:
                 cotangents = _before(node, cotangents)
-            if targets is not None:
+            if targets is not None and needed is not None:
                 for i, cotangent in enumerate(cotangents):
-                    key = (id(node), i)
-                    if key in targets and cotangent is not None:
-                        captured[targets[key]] = cotangent
-                if needed is not None and id(node) not in needed:
+                    if cotangent is not None and (node, i) in targets:
+                        captured[node, i] = cotangent
+                if node not in needed:
                     continue
             if type(node) is AccumulateGrad:
                 if accumulate:
@@ -85,11 +84,16 @@ def backward(
             if not retain_graph:
                 node.release()
             for (target, output), result in zip(node.edges, results, strict=False):
-                if target is None or (needed is not None and id(target) not in waiting):
+                if target is None or (needed is not None and target not in waiting):
                     continue
-                _add(buffers, target, output, result)
-                left = waiting[id(target)] - 1
-                waiting[id(target)] = left
+                have = buffers.get(target)
+                if have is None:
+                    have = buffers[target] = [None] * target.outputs
+                if result is not None:
+                    earlier = have[output]
+                    have[output] = result if earlier is None else earlier + result
+                left = waiting[target] - 1
+                waiting[target] = left
                 if left == 0:
                     heappush(ready, (-target.sequence, id(target), target))
     finally:
@@ -97,60 +101,57 @@ def backward(
     return captured
 
 
-def _add(buffers: dict[int, list[Any]], node: Node, output: int, cotangent: Any) -> None:
-    have = buffers.get(id(node))
-    if have is None:
-        have = buffers[id(node)] = [None] * node.outputs
+def _add(have: list[Any], output: int, cotangent: Any) -> None:
     earlier = have[output]
-    if cotangent is not None:
-        have[output] = cotangent if earlier is None else earlier + cotangent
+    have[output] = cotangent if earlier is None else earlier + cotangent
 
 
-def _count_uses(roots: Sequence[Node], needed: set[int] | None) -> dict[int, int]:
+def _count_uses(roots: Sequence[Node], needed: set[Node] | None) -> dict[Node, int]:
     """How many edges lead into each node that the pass will visit."""
-    uses: dict[int, int] = {}
-    stack = list(roots)
-    seen = {id(n) for n in roots}
+    uses: dict[Node, int] = {}
+    stack = list(dict.fromkeys(roots))
+    seen = set(stack)
     look_inside = observing.count
     while stack:
         node = stack.pop()
         if look_inside and needed is None:
             node.prepare()
-        if needed is not None and id(node) not in needed:
+        if needed is not None and node not in needed:
             continue
         for target, _ in node.edges:
             if target is None:
                 continue
-            key = id(target)
-            uses[key] = uses.get(key, 0) + 1
-            if key not in seen:
-                seen.add(key)
-                stack.append(target)
+            if target in uses:
+                uses[target] += 1
+            else:
+                uses[target] = 1
+                if target not in seen:
+                    seen.add(target)
+                    stack.append(target)
     return uses
 
 
-def _leading_to(roots: Sequence[Node], targets: dict[tuple[int, int], Key]) -> set[int]:
+def _leading_to(roots: Sequence[Node], targets: set[Key]) -> set[Node]:
     """Nodes that must run for the targets' gradients to be known (the targets themselves not)."""
-    goal = {key[0] for key in targets}
     order: list[Node] = []
-    seen: set[int] = set()
+    seen: set[Node] = set()
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if id(node) in seen:
+        if node in seen:
             continue
-        seen.add(id(node))
+        seen.add(node)
         order.append(node)
         if observing.count:
             node.prepare()
         stack.extend(t for t, _ in node.edges if t is not None)
-    users: dict[int, list[int]] = {}
+    users: dict[Node, list[Node]] = {}
     for node in order:
         for target, _ in node.edges:
             if target is not None:
-                users.setdefault(id(target), []).append(id(node))
-    needed: set[int] = set()
-    frontier = [key for key in goal if key in seen]
+                users.setdefault(target, []).append(node)
+    needed: set[Node] = set()
+    frontier = [node for node, _ in targets if node in seen]
     while frontier:
         for user in users.get(frontier.pop(), ()):
             if user not in needed:

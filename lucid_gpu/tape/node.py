@@ -72,13 +72,13 @@ class Node:
     one an edge.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "edges", "hooks", "outputs", "released", "sequence")
+    # What most nodes never change stays on the class: making a node is part of every op.
+    hooks: Hooks | None = None
+    outputs = 1
+    released = False
 
-    def __init__(self, edges: Sequence[Edge] = ()) -> None:
-        self.edges: tuple[Edge, ...] = tuple(edges)
-        self.hooks: Hooks | None = None
-        self.outputs = 1
-        self.released = False
+    def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
+        self.edges = edges
         self.sequence = next(_sequence)
 
     def name(self) -> str:
@@ -126,8 +126,6 @@ class AccumulateGrad(Node):
 
     It does not hold the leaf, which holds it.
     """
-
-    __slots__ = ("grad", "post_accumulate", "variable_reference")
 
     def __init__(self) -> None:
         super().__init__()

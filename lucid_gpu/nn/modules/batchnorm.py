@@ -31,6 +31,7 @@ class _BatchNorm(Module):
         Whether there are a weight (ones at first) and a bias (zeros).
     track_running_stats : bool
     device, dtype : optional
+    bias : bool
     """
 
     ranks: tuple[int, ...]
@@ -44,13 +45,15 @@ class _BatchNorm(Module):
         track_running_stats: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         made = {"device": device, "dtype": dtype}
-        for name in ("weight", "bias"):
-            parameter = Parameter(empty(num_features, **made)) if affine else None
+        for name, wanted in (("weight", affine), ("bias", affine and bias)):
+            parameter = Parameter(empty(num_features, **made)) if wanted else None
             self.register_parameter(name, parameter)
         tracked = track_running_stats
         self.register_buffer("running_mean", zeros(num_features, **made) if tracked else None)
@@ -69,8 +72,9 @@ class _BatchNorm(Module):
     def reset_parameters(self) -> None:
         """Ones and zeros, and no batches seen."""
         self.reset_running_stats()
-        if self.affine:
+        if self.weight is not None:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -99,7 +103,8 @@ class _BatchNorm(Module):
     def extra_repr(self) -> str:
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
-            f"affine={self.affine}, track_running_stats={self.track_running_stats}"
+            f"affine={self.affine}, bias={self.bias is not None}, "
+            f"track_running_stats={self.track_running_stats}"
         )
 
 

@@ -14,8 +14,9 @@ __all__ = ["BCEWithLogitsLoss", "CrossEntropyLoss", "L1Loss", "MSELoss", "NLLLos
 class _Loss(Module):
     """``function(input, target, **settings)``, where tensors among the settings are buffers."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, size_average: Any, reduce: Any, reduction: str, **settings: Any) -> None:
         super().__init__()
+        settings["reduction"] = F.reduction_of(size_average, reduce, reduction)
         self._settings = tuple(settings)
         for name, value in settings.items():
             if name.endswith("weight"):
@@ -37,8 +38,10 @@ class MSELoss(_Loss):
     reduction : {"mean", "sum", "none"}
     """
 
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(
+        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return self._call(F.mse_loss, input, target)
@@ -52,8 +55,10 @@ class L1Loss(_Loss):
     reduction : {"mean", "sum", "none"}
     """
 
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
+    def __init__(
+        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return self._call(F.l1_loss, input, target)
@@ -70,9 +75,14 @@ class NLLLoss(_Loss):
     """
 
     def __init__(
-        self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        weight: Tensor | None = None,
+        size_average: Any = None,
+        ignore_index: int = -100,
+        reduce: Any = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(size_average, reduce, reduction, weight=weight, ignore_index=ignore_index)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return self._call(F.nll_loss, input, target)
@@ -93,14 +103,18 @@ class CrossEntropyLoss(_Loss):
     def __init__(
         self,
         weight: Tensor | None = None,
+        size_average: Any = None,
         ignore_index: int = -100,
+        reduce: Any = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(
+            size_average,
+            reduce,
+            reduction,
             weight=weight,
             ignore_index=ignore_index,
-            reduction=reduction,
             label_smoothing=label_smoothing,
         )
 
@@ -122,10 +136,12 @@ class BCEWithLogitsLoss(_Loss):
     def __init__(
         self,
         weight: Tensor | None = None,
+        size_average: Any = None,
+        reduce: Any = None,
         reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ) -> None:
-        super().__init__(weight=weight, reduction=reduction, pos_weight=pos_weight)
+        super().__init__(size_average, reduce, reduction, weight=weight, pos_weight=pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return self._call(F.binary_cross_entropy_with_logits, input, target)
