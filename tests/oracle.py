@@ -18,11 +18,6 @@ def torch_module() -> Any:
     return pytest.importorskip("torch", reason=NEEDED)
 
 
-def devices() -> list[str]:
-    """Where lucid_gpu's side runs."""
-    return ["cpu", "cuda"] if getattr(lucid_gpu.cuda, "is_available", bool)() else ["cpu"]
-
-
 def tensor_of(module: Any, array: Any, device: str = "cpu") -> Any:
     """A tensor of either module with an array's elements, strides included."""
     if not isinstance(array, np.ndarray):
@@ -55,7 +50,7 @@ def _outcome(
             weights = rng.standard_normal(tuple(o.shape)).astype(array_of(o).dtype)
             part = (o * module.from_numpy(np.asarray(weights)).to(device)).sum()
             total = part if total is None else total + part
-        if total is None:
+        if total is None or not leaves:
             break
         gradients = module.autograd.grad(
             total, leaves, create_graph=level < order, allow_unused=True
@@ -70,18 +65,19 @@ def _outcome(
 def agree(
     function: Callable[..., Any],
     *arrays: Any,
+    device: str,
     order: int = 2,
     rtol: float = 1e-6,
     atol: float = 1e-6,
 ) -> None:
     """Check that ``function(module, *tensors)`` gives the same with both modules.
 
-    Values, dtypes, shapes, gradients and, with ``order=2``, second gradients are compared, for
-    random cotangents. Arrays of floats require grad.
+    Ours runs on ``device``, PyTorch on the CPU. Values, dtypes, shapes, gradients and, with
+    ``order=2``, second gradients are compared, for random cotangents. Arrays of floats require
+    grad.
     """
     expected = _outcome(torch_module(), function, arrays, order, "cpu")
-    for device in devices():
-        _compare(_outcome(lucid_gpu, function, arrays, order, device), expected, rtol, atol)
+    _compare(_outcome(lucid_gpu, function, arrays, order, device), expected, rtol, atol)
 
 
 def _compare(got: Any, expected: Any, rtol: float, atol: float) -> None:
@@ -103,4 +99,4 @@ def same_error(function: Callable[[Any], Any], *words: str) -> None:
     with pytest.raises(expected.type) as got:
         function(lucid_gpu)
     for word in words:
-        assert word in str(got.value)
+        assert word in " ".join(map(str, got.value.args))

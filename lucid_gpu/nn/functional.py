@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.ops import elementwise, matmul
+from lucid_gpu.ops import softmax as ops
 from lucid_gpu.ops.convolution import conv2d
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.dropout import dropout

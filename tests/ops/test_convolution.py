@@ -34,26 +34,38 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("bias", [True, False])
-def test_agrees_with_torch(case, bias):
+def test_agrees_with_torch(case, bias, device):
     images, weight, settings = CASES[case]
     more = [normal(weight[0])] if bias else []
     agree(
-        lambda m, *t: m.nn.functional.conv2d(*t, **settings), normal(images), normal(weight), *more
+        lambda m, *t: m.nn.functional.conv2d(*t, **settings),
+        normal(images),
+        normal(weight),
+        *more,
+        device=device,
     )
 
 
-def test_non_contiguous_operands_agree_with_torch():
+def test_non_contiguous_operands_agree_with_torch(device):
     images = normal((8, 9, 4, 6)).transpose(2, 3, 1, 0)[:, ::2]
     weight = normal((3, 3, 3, 5)).transpose(3, 0, 1, 2)
-    agree(lambda m, x, w: m.nn.functional.conv2d(x, w), images, weight)
+    agree(lambda m, x, w: m.nn.functional.conv2d(x, w), images, weight, device=device)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_narrow_types_agree_with_torch(dtype):
+def test_narrow_types_agree_with_torch(dtype, device):
     def convolved(m, x, w):
         return m.nn.functional.conv2d(x.to(getattr(m, dtype)), w.to(getattr(m, dtype))).float()
 
-    agree(convolved, normal((2, 3, 6, 6)), normal((4, 3, 3, 3)), order=1, rtol=0.05, atol=0.05)
+    agree(
+        convolved,
+        normal((2, 3, 6, 6)),
+        normal((4, 3, 3, 3)),
+        order=1,
+        rtol=0.05,
+        atol=0.05,
+        device=device,
+    )
 
 
 def test_is_the_sum_it_says():

@@ -14,11 +14,11 @@ ROWS = np.array([[1, 2, 1], [0, 4, 1]])
 
 @pytest.mark.parametrize("padding", [None, 1, -1])
 @pytest.mark.parametrize("rows", [ROWS, ROWS.T, ROWS.astype(np.int32), np.array(3)])
-def test_agrees_with_torch(padding, rows):
+def test_agrees_with_torch(padding, rows, device):
     def looked_up(m, weight, index):
         return m.nn.functional.embedding(index, weight, padding_idx=padding) * weight[0]
 
-    agree(looked_up, normal((5, 3)), rows)
+    agree(looked_up, normal((5, 3)), rows, device=device)
 
 
 def test_no_rows():

@@ -22,16 +22,16 @@ normal = np.random.default_rng(0).standard_normal
         (normal((2, 3, 8))[..., ::2], (4,)),
     ],
 )
-def test_layer_norm_agrees_with_torch(x, shape, affine):
+def test_layer_norm_agrees_with_torch(x, shape, affine, device):
     more = [normal(shape), normal(shape)] if affine else []
-    agree(lambda m, x, *p: m.nn.functional.layer_norm(x, shape, *p), x, *more)
+    agree(lambda m, x, *p: m.nn.functional.layer_norm(x, shape, *p), x, *more, device=device)
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(
     "x", [normal((6, 3)), normal((4, 3, 5)), normal((4, 3, 2, 2)), normal((2, 4, 3, 5)).T]
 )
-def test_batch_norm_agrees_with_torch(x, training):
+def test_batch_norm_agrees_with_torch(x, training, device):
     c = x.shape[1]
 
     def normalised(m, x, weight, bias, mean, variance):
@@ -41,7 +41,7 @@ def test_batch_norm_agrees_with_torch(x, training):
         )
         return y, mean, variance
 
-    agree(normalised, x, normal(c), normal(c), normal(c), normal(c) ** 2 + 0.1)
+    agree(normalised, x, normal(c), normal(c), normal(c), normal(c) ** 2 + 0.1, device=device)
 
 
 def test_moments_are_stable_for_a_large_mean():

@@ -28,31 +28,36 @@ IMAGES = {
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("images", IMAGES)
-def test_max_agrees_with_torch(settings, images):
-    agree(lambda m, x: m.nn.functional.max_pool2d(x, **SETTINGS[settings]), IMAGES[images])
+def test_max_agrees_with_torch(settings, images, device):
+    agree(
+        lambda m, x: m.nn.functional.max_pool2d(x, **SETTINGS[settings]),
+        IMAGES[images],
+        device=device,
+    )
 
 
 @pytest.mark.parametrize("settings", [*SETTINGS.values(), {"kernel_size": 2, "dilation": 2}])
-def test_indices_agree_with_torch(settings):
+def test_indices_agree_with_torch(settings, device):
     def pooled(m, x):
         return m.nn.functional.max_pool2d(x, **settings, return_indices=True)
 
-    agree(pooled, IMAGES["ties"])
+    agree(pooled, IMAGES["ties"], device=device)
 
 
 @pytest.mark.parametrize("more", [{}, {"count_include_pad": False}, {"divisor_override": 3}])
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_mean_agrees_with_torch(settings, more):
+def test_mean_agrees_with_torch(settings, more, device):
     for images in ("numbers", "strided", "no batch"):
         agree(
             lambda m, x: m.nn.functional.avg_pool2d(x, **SETTINGS[settings], **more),
             IMAGES[images],
+            device=device,
         )
 
 
-def test_nan_wins():
+def test_nan_wins(device):
     images = np.array([[[[1.0, np.nan], [3.0, 2.0]]]])
-    agree(lambda m, x: m.nn.functional.max_pool2d(x, 2, return_indices=True), images)
+    agree(lambda m, x: m.nn.functional.max_pool2d(x, 2, return_indices=True), images, device=device)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int64"])

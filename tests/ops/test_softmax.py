@@ -16,15 +16,15 @@ REDUCTIONS = ["mean", "sum", "none"]
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 @pytest.mark.parametrize("dim", [0, 1, -1])
-def test_softmax_agrees_with_torch(name, dim):
+def test_softmax_agrees_with_torch(name, dim, device):
     for x in (normal((3, 4, 5)), normal((5, 4, 3)).T[:, ::2], normal((3, 4, 5)) * 1000):
-        agree(lambda m, x: getattr(m.nn.functional, name)(x, dim), x)
+        agree(lambda m, x: getattr(m.nn.functional, name)(x, dim), x, device=device)
 
 
-def test_infinite_scores():
+def test_infinite_scores(device):
     inf = float("inf")
     x = np.array([[0.0, -inf], [-inf, -inf], [inf, 0.0], [np.nan, 0.0]])
-    agree(lambda m, x: m.nn.functional.softmax(x, 1), x, order=0)
+    agree(lambda m, x: m.nn.functional.softmax(x, 1), x, order=0, device=device)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -40,19 +40,21 @@ def test_infinite_scores():
         (normal(4), np.array(2), -100),
     ],
 )
-def test_cross_entropy_agrees_with_torch(x, target, ignored, weighted, smoothing, reduction):
+def test_cross_entropy_agrees_with_torch(
+    x, target, ignored, weighted, smoothing, reduction, device
+):
     settings = {"reduction": reduction, "label_smoothing": smoothing, "ignore_index": ignored}
 
     def loss(m, x, target, weight):
         weight = weight.detach() if weighted else None
         return m.nn.functional.cross_entropy(x, target, weight, **settings)
 
-    agree(loss, x, target, np.abs(normal(4)))
+    agree(loss, x, target, np.abs(normal(4)), device=device)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_cross_entropy_with_probabilities_agrees_with_torch(reduction, smoothing):
+def test_cross_entropy_with_probabilities_agrees_with_torch(reduction, smoothing, device):
     def loss(m, x, target, weight):
         return m.nn.functional.cross_entropy(
             x,
@@ -62,24 +64,25 @@ def test_cross_entropy_with_probabilities_agrees_with_torch(reduction, smoothing
             label_smoothing=smoothing,
         )
 
-    agree(loss, normal((5, 4)), normal((5, 4)), np.abs(normal(4)))
+    agree(loss, normal((5, 4)), normal((5, 4)), np.abs(normal(4)), device=device)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_nll_agrees_with_torch(reduction):
+def test_nll_agrees_with_torch(reduction, device):
     def loss(m, x, target):
         return m.nn.functional.nll_loss(x, target, reduction=reduction)
 
-    agree(loss, normal((5, 4)), CLASSES)
-    agree(loss, normal((3, 4, 2)), PIXELS)
+    agree(loss, normal((5, 4)), CLASSES, device=device)
+    agree(loss, normal((3, 4, 2)), PIXELS, device=device)
 
 
-def test_everything_ignored_is_nan():
+def test_everything_ignored_is_nan(device):
     agree(
         lambda m, x, t: m.nn.functional.cross_entropy(x, t, ignore_index=0),
         normal((2, 3)),
         np.zeros(2, np.int64),
         order=0,
+        device=device,
     )
 
 

@@ -128,7 +128,7 @@ class Module:
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter under ``name``; None reserves the name."""
-        self._check_name(name, self._parameters, "parameter")
+        self._check_name(name, "parameter")
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
                 f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
@@ -144,7 +144,7 @@ class Module:
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that moves with the module and, if ``persistent``, is in `state_dict`."""
-        self._check_name(name, self._buffers, "buffer")
+        self._check_name(name, "buffer")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
                 f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
@@ -157,13 +157,14 @@ class Module:
         """Add a child under ``name``."""
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
-        self._check_name(name, self._modules, "module")
+        self._check_name(name, "module")
         self._modules[name] = module
 
     register_module = add_module
 
-    def _check_name(self, name: str, table: Mapping[str, Any], kind: str) -> None:
-        if "_parameters" not in self.__dict__:
+    def _check_name(self, name: str, kind: str) -> None:
+        table = self.__dict__.get(f"_{kind}s")
+        if table is None:
             raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
         if not isinstance(name, str):
             raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
@@ -187,7 +188,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         parameters, modules, buffers = self._tables()
         if isinstance(value, Parameter):
-            self._forget(name)
+            self._forget(name, parameters)
             self.register_parameter(name, value)
         elif name in parameters:
             if value is not None:
@@ -197,7 +198,7 @@ class Module:
                 )
             parameters[name] = None
         elif isinstance(value, Module):
-            self._forget(name)
+            self._forget(name, modules)
             self.add_module(name, value)
         elif name in modules:
             if value is not None:
@@ -214,10 +215,11 @@ class Module:
         else:
             object.__setattr__(self, name, value)
 
-    def _forget(self, name: str) -> None:
-        """Let a parameter or module take the name of whatever else has it."""
+    def _forget(self, name: str, kept: dict[str, Any]) -> None:
+        """Let a parameter or module take the name of what is in another table."""
         for table in (self.__dict__, *self._tables()):
-            table.pop(name, None)
+            if table is not kept:
+                table.pop(name, None)
 
     def __delattr__(self, name: str) -> None:
         for table in self._tables():

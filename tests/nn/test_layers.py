@@ -1,0 +1,126 @@
+"""Each layer: the same weights give PyTorch's values, gradients, repr and first values' spread."""
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu import nn
+from tests.oracle import agree, same_error, torch_module
+
+normal = np.random.default_rng(0).standard_normal
+
+LAYERS = {
+    "Linear": (lambda m: m.nn.Linear(4, 3), normal((2, 5, 4))),
+    "Linear without bias": (lambda m: m.nn.Linear(4, 3, bias=False), normal((5, 4))),
+    "Conv2d": (lambda m: m.nn.Conv2d(3, 4, 3), normal((2, 3, 6, 5))),
+    "Conv2d with all": (
+        lambda m: m.nn.Conv2d(4, 6, (3, 2), 2, (1, 0), dilation=2, groups=2, bias=False),
+        normal((3, 4, 8, 9)),
+    ),
+    "Conv2d same": (lambda m: m.nn.Conv2d(2, 2, 3, padding="same"), normal((3, 2, 4, 4))),
+    "MaxPool2d": (lambda m: m.nn.MaxPool2d(2), normal((2, 3, 6, 5))),
+    "MaxPool2d with all": (lambda m: m.nn.MaxPool2d(3, 2, 1, ceil_mode=True), normal((2, 3, 6, 5))),
+    "AvgPool2d": (lambda m: m.nn.AvgPool2d(2, padding=1), normal((2, 3, 6, 5))),
+    "LayerNorm": (lambda m: m.nn.LayerNorm(5), normal((3, 5))),
+    "LayerNorm over two": (lambda m: m.nn.LayerNorm((3, 5), bias=False), normal((2, 3, 5))),
+    "LayerNorm plain": (
+        lambda m: m.nn.LayerNorm(5, eps=1e-3, elementwise_affine=False),
+        normal((3, 5)),
+    ),
+    "BatchNorm1d": (lambda m: m.nn.BatchNorm1d(4), normal((6, 4))),
+    "BatchNorm1d of sequences": (lambda m: m.nn.BatchNorm1d(4, momentum=None), normal((3, 4, 5))),
+    "BatchNorm2d": (lambda m: m.nn.BatchNorm2d(3, affine=False), normal((2, 3, 4, 4))),
+    "BatchNorm2d untracked": (
+        lambda m: m.nn.BatchNorm2d(3, track_running_stats=False),
+        normal((2, 3, 4, 4)),
+    ),
+    "BatchNorm2d evaluating": (lambda m: m.nn.BatchNorm2d(3).eval(), normal((2, 3, 4, 4))),
+    "Dropout evaluating": (lambda m: m.nn.Dropout(0.3).eval(), normal((3, 4))),
+    "Embedding": (lambda m: m.nn.Embedding(5, 3), np.array([[0, 4], [2, 2]])),
+    "Embedding with padding": (lambda m: m.nn.Embedding(5, 3, padding_idx=-1), np.array([4, 1])),
+    "Flatten": (lambda m: m.nn.Flatten(), normal((2, 3, 4))),
+    "Unflatten": (lambda m: m.nn.Unflatten(1, (2, 3)), normal((4, 6))),
+    "Identity": (lambda m: m.nn.Identity(54, unused=1), normal((2,))),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_agrees_with_torch(name, device):
+    make, x = LAYERS[name]
+    torch = torch_module()
+    theirs, ours = make(torch).double(), make(lucid_gpu).double().to(device)
+    ours.load_state_dict({k: lucid_gpu.tensor(v.numpy()) for k, v in theirs.state_dict().items()})
+
+    def run(m, x):
+        return (theirs if m is torch else ours)(x)
+
+    agree(run, x, device=device)
+    mine, other = ours(lucid_gpu.tensor(x).to(device)), theirs(torch.tensor(x))
+    if list(ours.parameters()):
+        mine.square().sum().backward()
+        other.square().sum().backward()
+        for p, q in zip(ours.parameters(), theirs.parameters()):
+            np.testing.assert_allclose(p.grad.cpu().numpy(), q.grad.numpy(), rtol=1e-6, atol=1e-6)
+    for key, value in theirs.state_dict().items():  # running figures
+        np.testing.assert_allclose(ours.state_dict()[key].cpu().numpy(), value.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_repr_and_state_are_torchs(name):
+    make, _ = LAYERS[name]
+    ours, theirs = make(lucid_gpu), make(torch_module())
+    assert repr(ours) == repr(theirs)
+    shapes = [{k: tuple(v.shape) for k, v in m.state_dict().items()} for m in (ours, theirs)]
+    assert shapes[0] == shapes[1]
+    assert list(shapes[0]) == list(shapes[1])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m: m.nn.Linear(300, 200),
+        lambda m: m.nn.Conv2d(8, 64, 5),
+        lambda m: m.nn.Embedding(200, 100),
+    ],
+)
+def test_first_values_are_spread_as_torchs(make):
+    for ours, theirs in zip(make(lucid_gpu).parameters(), make(torch_module()).parameters()):
+        mine, other = (p.detach().numpy() for p in (ours, theirs))
+        assert abs(mine.mean()) < 4 * other.std() / mine.size**0.5 + 1e-12
+        assert mine.std() == pytest.approx(other.std(), rel=0.15 if mine.size < 1000 else 0.03)
+        assert abs(mine).max() == pytest.approx(abs(other).max(), rel=0.2)
+
+
+def test_padding_row_is_zero():
+    assert nn.Embedding(4, 2, padding_idx=1).weight[1].tolist() == [0, 0]
+
+
+def test_pretrained_embedding():
+    table = lucid_gpu.ones(3, 2)
+    layer = nn.Embedding.from_pretrained(table)
+    assert not layer.weight.requires_grad
+    assert layer(lucid_gpu.tensor([2])).tolist() == [[1, 1]]
+    assert nn.Embedding.from_pretrained(table, freeze=False).weight.requires_grad
+
+
+def test_dropout_only_in_training():
+    layer, x = nn.Dropout(0.5), lucid_gpu.ones(1000)
+    assert (layer(x) == 0).any().item()
+    assert not (layer.eval()(x) == 0).any().item()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: m.nn.Linear(4, 3)(m.zeros(2, 5)), "mat1 and mat2 shapes cannot be multiplied"),
+        (lambda m: m.nn.Conv2d(3, 4, 3, groups=2), "in_channels must be divisible by groups"),
+        (lambda m: m.nn.Conv2d(4, 3, 3, groups=2), "out_channels must be divisible by groups"),
+        (lambda m: m.nn.Conv2d(4, 3, 3, groups=0), "groups must be a positive integer"),
+        (lambda m: m.nn.Conv2d(4, 3, 3, padding="wide"), "Invalid padding string 'wide'"),
+        (lambda m: m.nn.BatchNorm1d(3)(m.zeros(2, 3, 4, 4)), "expected 2D or 3D input (got 4D in"),
+        (lambda m: m.nn.BatchNorm2d(3)(m.zeros(2, 3)), "expected 4D input (got 2D input)"),
+        (lambda m: m.nn.Embedding(3, 2, padding_idx=3), "Padding_idx must be within num_embeddin"),
+    ],
+)
+def test_errors_are_torchs(call, words):
+    same_error(call, words)

@@ -1,0 +1,361 @@
+"""Module: registering, calling, hooks, moving, state."""
+
+import copy
+from collections import OrderedDict
+
+import pytest
+
+import lucid_gpu
+from lucid_gpu import nn
+from tests.oracle import same_error, torch_module
+
+
+def network(m):
+    class Block(m.nn.Module):
+        def __init__(self, features):
+            super().__init__()
+            self.linear = m.nn.Linear(features, 2)
+            self.norm = m.nn.BatchNorm1d(2)
+            self.register_buffer("scale", m.ones(2))
+            self.register_buffer("scratch", m.zeros(1), persistent=False)
+            self.register_parameter("absent", None)
+
+        def forward(self, x):
+            return self.norm(self.linear(x)) * self.scale
+
+    class Network(m.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = m.nn.ModuleList([Block(3), Block(2)])
+            self.shift = m.nn.Parameter(m.zeros(2))
+            self.act = m.nn.ReLU()
+            self.same = self.act
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = self.act(block(x))
+            return x + self.shift
+
+    return Network()
+
+
+LISTS = {
+    "parameters": lambda n: [tuple(p.shape) for p in n.parameters()],
+    "named_parameters": lambda n: [k for k, _ in n.named_parameters()],
+    "own parameters": lambda n: [k for k, _ in n.named_parameters("top", recurse=False)],
+    "named_buffers": lambda n: [k for k, _ in n.named_buffers()],
+    "named_modules": lambda n: [(k, type(m).__name__) for k, m in n.named_modules()],
+    "named_children": lambda n: [k for k, _ in n.named_children()],
+    "modules": lambda n: [type(m).__name__ for m in n.modules()],
+    "state_dict": lambda n: list(n.state_dict()),
+    "state_dict with prefix": lambda n: list(n.state_dict(prefix="a.")),
+    "repr": repr,
+    "get_submodule": lambda n: type(n.get_submodule("blocks.1.linear")).__name__,
+    "get_parameter": lambda n: tuple(n.get_parameter("blocks.0.linear.weight").shape),
+    "training": lambda n: [m.training for m in n.eval().modules()],
+    "zero_grad": lambda n: [p.grad for p in n.parameters()],
+    "requires_grad_": lambda n: [p.requires_grad for p in n.requires_grad_(False).parameters()],
+    "double": lambda n: [str(t.dtype).split(".")[1] for t in n.double().state_dict().values()],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_what_it_holds_is_torchs(name):
+    look = LISTS[name]
+    assert look(network(lucid_gpu)) == look(network(torch_module()))
+
+
+def test_moves_and_casts_in_place(device):
+    net = network(lucid_gpu)
+    weight = net.blocks[0].linear.weight
+    weight.grad = lucid_gpu.ones_like(weight)
+    assert net.to(device, lucid_gpu.float64) is net
+    assert net.blocks[0].linear.weight is weight
+    assert weight.requires_grad and weight.is_leaf
+    assert {t.device.type for t in net.state_dict().values()} == {device}
+    assert weight.dtype is weight.grad.dtype is lucid_gpu.float64
+    assert net.blocks[0].norm.num_batches_tracked.dtype is lucid_gpu.int64
+    assert net.half().to(lucid_gpu.ones(1, dtype=lucid_gpu.float32)).cpu().shift.dtype is (
+        lucid_gpu.float32
+    )
+
+
+def test_apply_sees_children_first():
+    seen = []
+    network(lucid_gpu).apply(lambda m: seen.append(type(m).__name__))
+    assert seen[-1] == "Network"
+    assert seen[:3] == ["Linear", "BatchNorm1d", "Block"]
+
+
+def test_zero_grad():
+    layer = nn.Linear(2, 1)
+    layer(lucid_gpu.ones(1, 2)).sum().backward()
+    grad = layer.weight.grad
+    layer.zero_grad(set_to_none=False)
+    assert layer.weight.grad.tolist() == [[0, 0]]
+    layer.zero_grad()
+    assert layer.weight.grad is None
+    del grad
+
+
+def test_assigning():
+    module = nn.Module()
+    module.x = 1
+    module.x = nn.Parameter(lucid_gpu.ones(1))
+    assert list(module._parameters) == ["x"] and "x" not in module.__dict__
+    module.x = None
+    assert module.x is None
+    module.y = nn.Buffer(lucid_gpu.ones(1), persistent=False)
+    module.y = lucid_gpu.zeros(1)
+    assert [k for k, _ in module.named_buffers()] == ["y"] and not module.state_dict()
+    module.z = nn.ReLU()
+    assert "z" in dir(module)
+    del module.z, module.y
+    assert not hasattr(module, "z") and not hasattr(module, "y")
+
+
+def assign_before_init(m):
+    class Broken(m.nn.Module):
+        def __init__(self):
+            self.weight = m.nn.Parameter(m.ones(1))
+
+    Broken()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: m.nn.Linear(1, 1).nothing, "'Linear' object has no attribute 'nothing'"),
+        (lambda m: m.nn.Module()(1), 'is missing the required "forward" function'),
+        (assign_before_init, "before Module.__init__() call"),
+        (
+            lambda m: setattr(m.nn.Linear(1, 1), "weight", m.ones(1)),
+            "as parameter 'weight' (torch.nn.Parameter or None expected)",
+        ),
+        (
+            lambda m: setattr(m.nn.Sequential(m.nn.ReLU()), "0", 3),
+            "as child module '0' (torch.nn.Module or None expected)",
+        ),
+        (lambda m: m.nn.Module().register_buffer("a.b", None), 'buffer name can\'t contain "."'),
+        (lambda m: m.nn.Module().register_buffer("", None), "buffer name can't be empty string"),
+        (lambda m: m.nn.Module().register_buffer("train", None), "attribute 'train' already exist"),
+        (lambda m: m.nn.Module().register_parameter("p", m.ones(1)), "torch.nn.Parameter or None"),
+        (
+            lambda m: m.nn.Module().register_parameter("p", m.nn.Parameter(m.ones(1)) * 2),
+            "'p' (torch.nn.Parameter or None required)",
+        ),
+        (lambda m: m.nn.Module().add_module("a", 3), "is not a Module subclass"),
+        (lambda m: m.nn.Module().train("yes"), "training mode is expected to be boolean"),
+        (lambda m: m.nn.Linear(1, 1).to(m.int64), "only accepts floating point or complex dtypes"),
+        (lambda m: m.nn.Linear(1, 1).get_submodule("a"), "has no attribute `a`"),
+    ],
+)
+def test_errors_are_torchs(call, words):
+    same_error(call, words)
+
+
+# -- hooks -------------------------------------------------------------------------------------
+
+
+def test_forward_hooks_in_order():
+    layer, calls = nn.Identity(), []
+
+    def note(name, change=None):
+        def hook(module, *rest):
+            calls.append(name)
+            return None if change is None else change(rest[-1])
+
+        return hook
+
+    layer.register_forward_pre_hook(note("pre", lambda args: (args[0] + 1,)))
+    layer.register_forward_hook(note("second", lambda out: out * 2))
+    layer.register_forward_hook(note("first"), prepend=True)
+    handle = layer.register_forward_hook(note("removed"))
+    handle.remove()
+    assert layer(3) == 8
+    assert calls == ["pre", "first", "second"]
+
+
+def test_hooks_with_keywords():
+    class Scaled(nn.Module):
+        def forward(self, x, scale=1):
+            return x * scale
+
+    layer, seen = Scaled(), {}
+    layer.register_forward_pre_hook(lambda m, a, k: (a, {"scale": 5}), with_kwargs=True)
+    layer.register_forward_hook(lambda m, a, k, out: seen.update(k), with_kwargs=True)
+    assert layer(2, scale=3) == 10
+    assert seen == {"scale": 5}
+
+
+def test_a_hook_that_is_always_called():
+    class Failing(nn.Module):
+        def forward(self):
+            raise ValueError("no")
+
+    layer, calls = Failing(), []
+    layer.register_forward_hook(lambda *a: calls.append("usual"))
+    layer.register_forward_hook(lambda *a: calls.append(a[-1]), always_call=True)
+    with pytest.raises(ValueError, match="no"):
+        layer()
+    assert calls == [None]
+
+
+def test_handle_is_a_context_manager():
+    layer, calls = nn.Identity(), []
+    with layer.register_forward_hook(lambda *a: calls.append(1)):
+        layer(1)
+    layer(1)
+    assert calls == [1]
+
+
+# -- state -------------------------------------------------------------------------------------
+
+
+def test_state_goes_round(device):
+    source, target = network(lucid_gpu), network(lucid_gpu)
+    source(lucid_gpu.randn(5, 3))
+    target.to(device)
+    result = target.load_state_dict(source.state_dict())
+    assert str(result) == "<All keys matched successfully>"
+    for name, value in source.state_dict().items():
+        assert lucid_gpu.equal(value, target.state_dict()[name].cpu()), name
+
+
+def test_state_shares_memory_and_has_no_history():
+    layer = nn.Linear(1, 1, bias=False)
+    state = layer.state_dict()["weight"]
+    assert not state.requires_grad
+    with lucid_gpu.no_grad():
+        layer.weight.fill_(7)
+    assert state.item() == 7
+    assert layer.state_dict(keep_vars=True)["weight"] is layer.weight
+
+
+def test_loading_keeps_parameters_that_optimizers_hold():
+    layer = nn.Linear(1, 1)
+    weight = layer.weight
+    layer.load_state_dict({k: v.clone() + 1 for k, v in layer.state_dict().items()})
+    assert layer.weight is weight and weight.requires_grad
+    layer.load_state_dict({k: v.clone() for k, v in layer.state_dict().items()}, assign=True)
+    assert layer.weight is not weight and isinstance(layer.weight, nn.Parameter)
+
+
+def test_every_problem_is_in_one_message():
+    def load(m):
+        m.nn.Linear(2, 3).load_state_dict({"weight": m.ones(3, 3), "extra": m.ones(1)})
+
+    same_error(
+        load,
+        "Error(s) in loading state_dict for Linear:\n\t",
+        'Missing key(s) in state_dict: "bias". ',
+        'Unexpected key(s) in state_dict: "extra". ',
+        "size mismatch for weight: copying a param with shape",
+        "[3, 3]) from checkpoint, the shape in current model is",
+    )
+    same_error(lambda m: m.nn.Linear(1, 1).load_state_dict([1]), "Expected state_dict to be dict")
+    same_error(
+        lambda m: m.nn.Linear(1, 1, bias=False).load_state_dict({"weight": 3}),
+        'While copying the parameter named "weight"',
+    )
+
+
+def test_nothing_is_loaded_after_an_error():
+    layer = nn.Linear(2, 1)
+    before = layer.weight.detach().clone()
+    with pytest.raises(RuntimeError, match="Missing key"):
+        layer.load_state_dict({"weight": before + 1})
+    assert lucid_gpu.equal(layer.weight.detach(), before)
+
+
+def test_not_strict():
+    layer = nn.Linear(2, 1)
+    result = layer.load_state_dict({"weight": lucid_gpu.ones(1, 2), "x": 1}, strict=False)
+    assert result.missing_keys == ["bias"] and result.unexpected_keys == ["x"]
+    assert layer.weight.tolist() == [[1, 1]]
+
+
+def test_torchs_weights_load_and_give_torchs_result(device):
+    torch = torch_module()
+    theirs, ours = network(torch), network(lucid_gpu).to(device)
+    state = {k: lucid_gpu.tensor(v.numpy()) for k, v in theirs.state_dict().items()}
+    ours.load_state_dict(state)
+    x = torch.randn(4, 3)
+    expected, got = theirs(x), ours(lucid_gpu.tensor(x.numpy()).to(device))
+    assert lucid_gpu.allclose(
+        got.detach().cpu(), lucid_gpu.tensor(expected.detach().numpy()), 1e-4, 1e-5
+    )
+    for name, value in theirs.state_dict().items():
+        mine = ours.state_dict()[name].cpu()
+        assert lucid_gpu.allclose(mine, lucid_gpu.tensor(value.numpy()), 1e-4, 1e-5), name
+
+
+def test_deepcopy_is_independent():
+    net = network(lucid_gpu)
+    twin = copy.deepcopy(net)
+    with lucid_gpu.no_grad():
+        twin.shift.fill_(5)
+    assert net.shift.tolist() == [0, 0]
+    assert list(twin.state_dict()) == list(net.state_dict())
+    assert isinstance(twin.shift, nn.Parameter) and twin.shift.requires_grad
+    assert twin.act is twin.same
+
+
+# -- containers --------------------------------------------------------------------------------
+
+
+def sequential(m):
+    return m.nn.Sequential(m.nn.Linear(2, 3), m.nn.ReLU(), m.nn.Linear(3, 1))
+
+
+USES = {
+    "index": lambda s, m: repr(s[1]),
+    "negative index": lambda s, m: repr(s[-1]),
+    "slice": lambda s, m: repr(s[1:]),
+    "length": lambda s, m: len(s),
+    "append": lambda s, m: repr(s.append(m.nn.Tanh())),
+    "insert": lambda s, m: repr(s.insert(1, m.nn.Tanh())),
+    "extend": lambda s, m: repr(s.extend([m.nn.Tanh(), m.nn.Tanh()])),
+    "pop": lambda s, m: (repr(s.pop(0)), len(s)),
+    "delete": lambda s, m: (s.__delitem__(1), repr(s)),
+    "delete a slice": lambda s, m: (s.__delitem__(slice(0, 2)), repr(s)),
+    "replace": lambda s, m: (s.__setitem__(1, m.nn.Tanh()), repr(s)),
+    "join": lambda s, m: repr(s + s),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_sequential_behaves_as_torchs(use):
+    assert USES[use](sequential(lucid_gpu), lucid_gpu) == USES[use](
+        sequential(torch_module()), torch_module()
+    )
+
+
+def test_sequential_with_names():
+    model = nn.Sequential(OrderedDict(first=nn.Linear(2, 3), second=nn.ReLU()))
+    assert list(model.state_dict()) == ["first.weight", "first.bias"]
+    assert model(lucid_gpu.ones(1, 2)).shape == (1, 3)
+    assert list(model[:1].state_dict()) == ["first.weight", "first.bias"]
+
+
+def test_module_list():
+    def use(m):
+        layers = m.nn.ModuleList(m.nn.Linear(2, 2) for _ in range(3))
+        layers += [m.nn.ReLU()]
+        layers.insert(0, m.nn.ReLU())
+        return repr(layers), repr(layers + [m.nn.ReLU()]), len(list(layers)), repr(layers[1:3])
+
+    assert use(lucid_gpu) == use(torch_module())
+
+
+def test_module_dict():
+    def use(m):
+        layers = m.nn.ModuleDict({"a": m.nn.ReLU(), "b": m.nn.Linear(1, 1)})
+        layers.update([("c", m.nn.Tanh())])
+        del layers["a"]
+        popped = repr(layers.pop("c"))
+        return repr(layers), popped, "b" in layers, list(layers.keys()), len(layers)
+
+    assert use(lucid_gpu) == use(torch_module())
+    same_error(lambda m: m.nn.ModuleDict(3), "should be called with an iterable of key/value pairs")
+    same_error(lambda m: m.nn.ModuleList()[0], "index 0 is out of range")
