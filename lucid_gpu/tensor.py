@@ -47,11 +47,9 @@ class Tensor:
     grad_fn : Node or None
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_expr", "_siblings", "_storage")
-
     _expr: Expr
-    _storage: Storage | None
-    _siblings: list[Any] | None
+    _storage: Storage | None = None  # set once somebody views, detaches, writes or takes the memory
+    _siblings: list[Any] | None = None  # weak references to what is realised together with this
 
     __array_ufunc__ = None  # NumPy's operators leave ours to us
     __array_priority__ = 1000
@@ -80,7 +78,7 @@ class Tensor:
         if expr.program.is_load:
             return
         members, values = [self], [expr]
-        siblings = getattr(self, "_siblings", None)
+        siblings = self._siblings
         if siblings is not None:
             for reference in siblings:
                 other = reference()
@@ -109,10 +107,14 @@ class Tensor:
                 node = region.region_node(expr)
                 node.keep_output(expr, array)
         cell = Cell(array, node, output)
-        plain = load_program(program.dtype, program.shape, None, needs, program.device)
+        plain = program.stored
+        if plain is None:
+            plain = program.stored = load_program(
+                program.dtype, program.shape, None, needs, program.device
+            )
         if self._expr is expr:
             self._expr = Expr(plain, (cell,), None)
-        storage = getattr(self, "_storage", None)
+        storage = self._storage
         if storage is not None:
             storage.add_cell(cell)
             self._settle_aliases(storage, array)
@@ -191,7 +193,7 @@ class Tensor:
             root.dtype, root.shape, root.value[1], True, program.device, program.shared
         )
         self._expr = Expr(needs, (cell,), None)
-        storage = getattr(self, "_storage", None)
+        storage = self._storage
         if storage is not None:
             storage.add_cell(cell)
 
@@ -249,12 +251,12 @@ class Tensor:
 
     @property
     def _version(self) -> int:
-        storage = getattr(self, "_storage", None)
+        storage = self._storage
         return 0 if storage is None else storage.version
 
     def _memory(self) -> Storage:
         """The storage record, made now if there was none."""
-        storage = getattr(self, "_storage", None)
+        storage = self._storage
         if storage is None:
             storage = self._storage = Storage()
             storage.add(self)
@@ -304,7 +306,7 @@ class Tensor:
             cell.borrowed = fresh.borrowed = True
             return _tensor(Expr(expr.program, (fresh,), None))
         other = _tensor(expr)
-        siblings = getattr(self, "_siblings", None)
+        siblings = self._siblings
         if siblings is not None:
             siblings.append(weakref.ref(other))
             other._siblings = siblings
@@ -404,7 +406,7 @@ class Tensor:
                 )
             value = value.to(old.dtype)
             new = value._expr
-        storage = getattr(self, "_storage", None)
+        storage = self._storage
         if storage is None:
             storage = self._storage = Storage()
             storage.add(self)
@@ -694,7 +696,7 @@ def _unmark_shared(tensor: Tensor) -> bool:
     expr = tensor._expr
     if not expr.program.shared or not expr.program.is_load:
         return False
-    storage = getattr(tensor, "_storage", None)
+    storage = tensor._storage
     if storage is not None and storage.is_lent():
         return False
     root = expr.program.root

@@ -69,6 +69,7 @@ class FunctionCtx(Node):
     """
 
     _function: type[Function]
+    _run_backward: Callable[..., Any]  # the Function's backward, as a method of the node
     _to_save: tuple[Any, ...] | None = None
     _saved: tuple[Any, ...] = ()
     _dirty: tuple[Tensor, ...] = ()
@@ -121,11 +122,12 @@ class FunctionCtx(Node):
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         if self._materialize:
-            for i, cotangent in enumerate(cotangents):
-                if cotangent is None:
-                    cotangents = list(cotangents)
-                    cotangents[i] = self._zeros(i)
-        results = self._function._backward()(self, *cotangents)
+            for c in cotangents:
+                if c is None:
+                    zeros = self._zeros
+                    cotangents = [zeros(i) if c is None else c for i, c in enumerate(cotangents)]
+                    break
+        results = self._run_backward(*cotangents)
         if not isinstance(results, tuple):
             results = (results,)
         return self._checked(results)
@@ -318,15 +320,11 @@ class Function(metaclass=_FunctionMeta):
     vjp = backward
 
     @classmethod
-    def _backward(cls) -> Callable[..., Any]:
-        plan: _Plan = cls._plan_of()
-        return plan.backward
-
-    @classmethod
     def _plan_of(cls) -> _Plan:
         plan: _Plan | None = cls.__dict__.get("_plan")
         if plan is None:
             plan = cls._plan = _Plan(cls)
+            cls._node._run_backward = plan.backward
         return plan
 
     @classmethod
@@ -503,7 +501,7 @@ def _store_together(saved: Sequence[Any], results: Sequence[Any]) -> None:
     for tensor in saved:
         if tensor is None or tensor._expr.program.is_load:
             continue
-        group = getattr(tensor, "_siblings", None)
+        group = tensor._siblings
         if group is None:
             group = tensor._siblings = []
         group.append(weakref.ref(tensor))

@@ -45,14 +45,13 @@ class Cell:
         was saved for backward is then refused.
     """
 
-    __slots__ = ("__weakref__", "array", "borrowed", "node", "output", "stale")
+    borrowed = False
+    stale: tuple[str, int] | None = None
 
     def __init__(self, array: Any, node: Any = None, output: int = 0) -> None:
         self.array = array
         self.node = node
         self.output = output  # which output of the node the leaf is
-        self.borrowed = False
-        self.stale: tuple[str, int] | None = None
 
 
 class Expr:
@@ -367,12 +366,16 @@ def boundary(inner: Expr, node: Any, output: int = 0) -> Expr:
     if found is None:
         found = program.next["boundary"] = _boundary(program)
     wrapped, kept = found
-    cell = Cell(None, node, output)
-    return Expr(wrapped, (*[inner.leaves[i] for i in kept], cell), None)
+    leaves = inner.leaves
+    if kept is not None:
+        leaves = tuple([leaves[i] for i in kept])
+    return Expr(wrapped, (*leaves, Cell(None, node, output)), None)
 
 
-def _boundary(program: Program) -> tuple[Program, tuple[int, ...]]:
-    """A program's value without its marks for grad, under a new mark; and the leaves that stay."""
+def _boundary(program: Program) -> tuple[Program, tuple[int, ...] | None]:
+    """A program's value without its marks for grad, under a new mark; and the leaves that stay
+    (None for all, in order).
+    """
     assembly = Assembly()
     index: list[int] = []
     kept: list[int] = []
@@ -393,7 +396,7 @@ def _boundary(program: Program) -> tuple[Program, tuple[int, ...]]:
     )
     assembly.append(root)
     wrapped = intern(assembly.instructions, len(kept) + 1, program.device, program.shared)
-    return wrapped, tuple(kept)
+    return wrapped, None if kept == [*range(program.leaves)] else tuple(kept)
 
 
 def without_grad(value: Expr) -> Expr:

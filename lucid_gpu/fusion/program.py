@@ -68,6 +68,7 @@ class Program:
         "scalars_seen",
         "shape",
         "shared",
+        "stored",
     )
 
     def __init__(
@@ -90,6 +91,7 @@ class Program:
         self.gradients: dict[Any, Any] = {}
         self.scalars_seen: dict[Any, int] = {}
         self.plan: Any = None
+        self.stored: Program | None = None  # the program of this value once it is an array
 
     @property
     def root(self) -> Instruction:

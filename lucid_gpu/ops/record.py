@@ -23,12 +23,12 @@ class SavedTensor:
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
-        storage = getattr(tensor, "_storage", None)
+        storage = tensor._storage
         self.version = 0 if storage is None else storage.version
 
     def unpack(self, reader: Node) -> Tensor:
         tensor = self.tensor
-        storage = getattr(tensor, "_storage", None)
+        storage = tensor._storage
         if storage is not None and storage.version != self.version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an "
