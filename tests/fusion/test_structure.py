@@ -1,0 +1,156 @@
+"""How much runs: kernels, and the bytes they move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lucid_gpu
+from lucid_gpu import explain, profiler
+
+SIZE = 64 * 64 * 4  # bytes of one array of the chain
+
+
+def chain(x: Any, r: Any) -> Any:
+    """The gelu of the benchmarks with a gate: two inputs, fifteen ops."""
+    inner = 0.79788456 * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1 + inner.tanh()) * r + r.sigmoid() * x
+
+
+@pytest.fixture
+def inputs(device: str) -> tuple[lucid_gpu.Tensor, ...]:
+    x, r = (lucid_gpu.rand(64, 64, device=device, requires_grad=True) for _ in range(2))
+    return x, r, lucid_gpu.rand(64, 64, device=device)
+
+
+def moved(kernels: Any) -> list[tuple[int, int]]:
+    """Arrays read and written by each kernel."""
+    return [(k.bytes_read / SIZE, k.bytes_written / SIZE) for k in kernels]
+
+
+def test_the_chain_is_one_kernel_forward(inputs: Any) -> None:
+    x, r, _ = inputs
+    y = chain(x, r)
+    assert moved(explain(y).kernels) == [(2, 1)]
+    with profiler.record() as log:
+        y.array
+    assert moved(log.kernels) == [(2, 1)]
+
+
+def test_the_chain_is_one_kernel_backward(inputs: Any) -> None:
+    x, r, g = inputs
+    y = chain(x, r)
+    y.array
+    with profiler.record() as log:
+        y.backward(g)
+        assert log.kernels == []  # nobody has looked yet
+        assert moved(explain(x.grad, r.grad).kernels) == [(3, 2)]
+        x.grad.array, r.grad.array
+    assert moved(log.kernels) == [(3, 2)]
+
+
+def test_forward_and_backward_are_one_kernel_where_the_value_is_read_last(inputs: Any) -> None:
+    x, r, g = inputs
+    y = chain(x, r)
+    with profiler.record() as log:
+        y.backward(g)
+        assert moved(explain(y, x.grad, r.grad).kernels) == [(3, 3)]
+        y.array, x.grad.array, r.grad.array
+    assert moved(log.kernels) == [(3, 3)]
+
+
+def test_reading_a_gradient_first_computes_the_value_too(inputs: Any) -> None:
+    x, r, g = inputs
+    y = chain(x, r)
+    y.backward(g)
+    with profiler.record() as log:
+        r.grad.array, x.grad.array, y.array
+    assert len(log.kernels) == 1
+
+
+def test_a_loss_read_after_backward_costs_no_kernel_of_its_own(inputs: Any) -> None:
+    x, r, _ = inputs
+    with profiler.record() as log:
+        loss = chain(x, r).sum()
+        loss.backward()
+        loss.item(), x.grad.array, r.grad.array
+    assert len(log.kernels) == 2  # the sum, and both gradients
+
+
+def test_a_sum_takes_in_what_feeds_it(device: str) -> None:
+    x = lucid_gpu.rand(100, 50, device=device)
+    with profiler.record() as log:
+        (x * 2 + 1).exp().sum(0).array
+    (kernel,) = log.kernels
+    assert kernel.ops == ("mul", "add", "exp")
+    assert (kernel.bytes_read, kernel.bytes_written) == (100 * 50 * 4, 50 * 4)
+
+
+def test_the_gradient_of_a_bias_does_not_store_the_product_it_sums(device: str) -> None:
+    x = lucid_gpu.rand(100, 50, device=device)
+    bias = lucid_gpu.rand(50, device=device, requires_grad=True)
+    y = (x + bias).tanh()
+    y.array
+    g = lucid_gpu.rand(100, 50, device=device)
+    with profiler.record() as log:
+        y.backward(g)
+        bias.grad.array
+    (kernel,) = log.kernels
+    assert (kernel.bytes_read, kernel.bytes_written) == (2 * 100 * 50 * 4, 50 * 4)
+
+
+def test_broadcast_operands_are_read_once(device: str) -> None:
+    row, column = lucid_gpu.rand(1, 500, device=device), lucid_gpu.rand(300, 1, device=device)
+    (kernel,) = explain(row * column + 1).kernels
+    assert (kernel.bytes_read, kernel.bytes_written) == (800 * 4, 300 * 500 * 4)
+
+
+def test_equal_values_are_computed_once(device: str) -> None:
+    x = lucid_gpu.rand(10, device=device)
+    (kernel,) = explain(x.exp() * x.exp() + x.exp()).kernels
+    assert kernel.ops.count("exp") == 1
+
+
+def test_functions_of_a_user_fuse_with_what_is_around_them(device: str) -> None:
+    class Cube(lucid_gpu.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x * x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return g * 3 * x * x
+
+    x = lucid_gpu.rand(10, device=device, requires_grad=True)
+    with profiler.record() as log:
+        y = Cube.apply(x * 2) + 1
+        y.array
+    assert len(log.kernels) == 1
+    with profiler.record() as log:
+        y.backward(lucid_gpu.rand(10, device=device))
+        x.grad.array
+    assert len(log.kernels) == 1
+
+
+def test_a_long_chain_is_cut_at_the_limit(device: str) -> None:
+    y = x = lucid_gpu.rand(10, device=device)
+    with profiler.record() as log:
+        for _ in range(1000):
+            y = y * 1.001 + x
+        y.array
+    assert 1000 * 2 / 96 <= len(log.kernels) <= 60
+
+
+def test_many_arrays_are_cut_at_the_limit(device: str) -> None:
+    arrays = [lucid_gpu.rand(10, device=device) for _ in range(100)]
+    total = arrays[0]
+    for a in arrays[1:]:
+        total = total + a
+    with profiler.record() as log:
+        total.array
+    assert all(len(k.plan.loads) <= 25 for k in log.kernels)
+    expected = sum(float(a[3].item()) for a in arrays)
+    assert total[3].item() == pytest.approx(expected, rel=1e-5)
