@@ -134,11 +134,13 @@ LUCID_FN T lucid_fmod(T a, T b)
 template <typename T>
 LUCID_FN T lucid_remainder(T a, T b)
 {
-    T rest = lucid_fmod(a, b);
-    if constexpr (lucid_is_float<T>) {
-        if (rest == 0) return copysign((T)0, b);
+    const T rest = lucid_fmod(a, b);
+    if constexpr (lucid_is_float<T> || lucid_is_signed_integer<T>) {
+        if constexpr (lucid_is_float<T>) {
+            if (rest == 0) return copysign((T)0, b);
+        }
+        if (rest != 0 && (rest < 0) != (b < 0)) return (T)(rest + b);
     }
-    if (rest != 0 && (rest < 0) != (b < 0)) rest = (T)(rest + b);
     return rest;
 }
 
@@ -196,21 +198,25 @@ LUCID_FN T lucid_logaddexp(T a, T b)
     return apart;  // NaN
 }
 
+// Is a shift less than the type's width? (Negative counts are huge when read as unsigned.)
+template <typename T>
+LUCID_FN bool lucid_is_inside(T count)
+{
+    return (unsigned long long)count < 8 * sizeof(T);
+}
+
 template <typename T>
 LUCID_FN T lucid_left_shift(T x, T count)
 {
-    const bool inside = count >= (T)0 && count < (T)(8 * sizeof(T));
-    return inside ? (T)(x << count) : (T)0;
+    return lucid_is_inside<T>(count) ? (T)(x << count) : (T)0;
 }
 
 template <typename T>
 LUCID_FN T lucid_right_shift(T x, T count)
 {
-    const bool inside = count >= (T)0 && count < (T)(8 * sizeof(T));
-    if constexpr (lucid_is_signed_integer<T>)
-        return inside ? (T)(x >> count) : (T)(x < 0 ? -1 : 0);
-    else
-        return inside ? (T)(x >> count) : (T)0;
+    if (lucid_is_inside<T>(count)) return (T)(x >> count);
+    if constexpr (lucid_is_signed_integer<T>) return (T)(x < 0 ? -1 : 0);
+    else return (T)0;
 }
 
 #endif

@@ -1,0 +1,141 @@
+"""The GPU's room where there is no GPU: what it says, and what it prepares."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.devices import batched_matmul, cupy_room
+
+without_gpu = pytest.mark.skipif(lucid_gpu.cuda.is_available(), reason="there is a GPU")
+
+
+@without_gpu
+def test_a_cuda_tensor_without_a_gpu_says_what_is_missing():
+    with pytest.raises(
+        RuntimeError, match=r"no cuda device can be used: .*(nvidia-smi|pip install)"
+    ):
+        lucid_gpu.zeros(2, device="cuda")
+
+
+def test_without_cupy_the_install_command_is_named(monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "cupy" else real(name)
+    )
+    assert "python -m pip install 'lucid-gpu[cuda12]'" in cupy_room.problem()
+    assert not lucid_gpu.cuda.is_available()
+
+
+def test_without_a_driver_nvidia_smi_is_named(monkeypatch):
+    pytest.importorskip("cupy")
+    monkeypatch.setattr(cupy_room, "_has_driver", lambda: False)
+    assert "no NVIDIA driver" in cupy_room.problem() and "nvidia-smi" in cupy_room.problem()
+
+
+@without_gpu
+def test_a_driver_without_a_gpu_says_what_cupy_said(monkeypatch):
+    pytest.importorskip("cupy")
+    monkeypatch.setattr(cupy_room, "_has_driver", lambda: True)
+    assert "CuPy cannot use the GPU (cuda" in cupy_room.problem()
+
+
+@without_gpu
+def test_lucid_gpu_cuda_is_harmless():
+    assert lucid_gpu.cuda.device_count() == 0
+    assert lucid_gpu.cuda.memory_allocated() == 0 == lucid_gpu.cuda.memory_reserved()
+    lucid_gpu.cuda.empty_cache()
+    for function in (lucid_gpu.cuda.synchronize, lucid_gpu.cuda.get_device_name):
+        with pytest.raises(RuntimeError, match="no cuda device can be used"):
+            function()
+
+
+def _python(code, **environment):
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.split()
+
+
+def test_asking_for_a_gpu_imports_no_cupy_where_there_is_no_driver():
+    code = "import sys, lucid_gpu; print(lucid_gpu.cuda.is_available(), 'cupy' in sys.modules)"
+    available, imported = _python(code)
+    assert available == imported
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="of POSIX systems")
+def test_cupy_is_imported_where_home_cannot_be_written(tmp_path):
+    pytest.importorskip("cupy")
+    (tmp_path / "file").write_text("")  # root could write a folder whatever its mode
+    code = (
+        "import os; from lucid_gpu.devices.cupy_room import import_cupy; import_cupy(); "
+        "print(os.environ['CUPY_CACHE_DIR'])"
+    )
+    environment = {"HOME": str(tmp_path / "file")}
+    if "CUPY_CACHE_DIR" in os.environ:
+        pytest.skip("CUPY_CACHE_DIR is set")
+    (folder,) = _python(code, **environment)
+    assert "lucid_gpu-cupy" in folder
+
+
+# --- batched products -------------------------------------------------------------------------
+
+
+def _gemm(a, b, out, sizes):
+    """cublasGemmStridedBatchedEx in NumPy: column-major, by base, leading dimension and step."""
+    m, n, k = sizes
+    batch = out.size // (m * n)
+
+    def matrices(operand, rows, columns):
+        """Matrices of ``rows`` x ``columns`` after the operand's mode is applied."""
+        size = operand.array.itemsize
+        steps = (operand.step * size, size, operand.leading * size)
+        shape = (batch, rows, columns)
+        if operand.mode:
+            shape = (batch, columns, rows)
+        laid = np.lib.stride_tricks.as_strided(operand.array, shape, steps)
+        return laid.swapaxes(1, 2) if operand.mode else laid
+
+    product = matrices(b, n, k) @ matrices(a, k, m)
+    out.reshape(batch, m, n)[...] = product.swapaxes(1, 2)
+
+
+SHAPES = {
+    "same batch": ((3, 4, 5), (3, 5, 6)),
+    "one matrix for all": ((3, 4, 5), (5, 6)),
+    "two leading dimensions": ((2, 3, 4, 5), (2, 3, 5, 6)),
+    "broadcast batch": ((2, 1, 4, 5), (3, 5, 6)),
+    "row and column": ((3, 1, 5), (3, 5, 1)),
+    "no sum": ((3, 4, 0), (3, 0, 6)),
+    "no rows": ((3, 0, 5), (3, 5, 6)),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+def test_batched_products_describe_their_operands(case, turned, monkeypatch):
+    monkeypatch.setattr(batched_matmul, "multiply", _gemm)
+    rng = np.random.default_rng(0)
+    arrays = []
+    for name, shape in zip("ab", SHAPES[case]):
+        if name in turned:
+            arrays.append(rng.integers(-4, 5, (*shape[:-2], shape[-1], shape[-2])).swapaxes(-1, -2))
+        else:
+            arrays.append(rng.integers(-4, 5, shape))
+    a, b = arrays
+    np.testing.assert_array_equal(batched_matmul.matmul(np, a, b), a @ b)
+
+
+def test_strides_that_fit_no_mode_are_copied():
+    a = np.arange(2 * 6 * 8).reshape(2, 6, 8)
+    assert batched_matmul.operand(np, a[:, ::2, :4]).array is not None
+    assert batched_matmul.operand(np, a[:, :, :4]).leading == 8
+    assert batched_matmul.operand(np, a[:, :, ::2]).array.flags.c_contiguous
+    assert batched_matmul.operand(np, a.swapaxes(1, 2)).mode == 1

@@ -1,0 +1,145 @@
+"""The CuPy executor on a stand-in for CuPy: arrays in host memory, kernels compiled for the host.
+
+It shows that pointers, numbers and sizes reach a kernel as cuLaunchKernel takes them, and nothing
+about a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import types
+
+import numpy as np
+import pytest
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.fusion import blocked, cuda_executor, host_executor
+from lucid_gpu.fusion.cuda_source import Kernel
+
+from .plans import agree, leaf, needs_compiler, op, planned, random
+
+
+class Array(np.ndarray):
+    """An array with CuPy's ``data.ptr``."""
+
+    @property
+    def data(self):
+        return types.SimpleNamespace(ptr=self.__array_interface__["data"][0])
+
+
+class StandIn:
+    """What the executor uses of cupy."""
+
+    def __init__(self):
+        self.functions, self.compiled, self.launches, self.entered = {}, [], [], []
+        driver = types.SimpleNamespace(launchKernel=self.launch)
+        runtime = types.SimpleNamespace(getDevice=lambda: self.current)
+        self.cuda = types.SimpleNamespace(
+            driver=driver,
+            runtime=runtime,
+            Device=self.on,
+            get_current_stream=lambda: types.SimpleNamespace(ptr=77),
+        )
+        self.current = 0
+
+    def on(self, index):
+        stand_in = self
+
+        class On:
+            attributes = {"MultiProcessorCount": 4}
+
+            def __enter__(self):
+                stand_in.entered.append(index)
+                self.before, stand_in.current = stand_in.current, index
+
+            def __exit__(self, *_):
+                stand_in.current = self.before
+
+        return On()
+
+    def RawKernel(self, text, name, options):
+        assert "#include" not in text and options == ("-std=c++17",)
+        cooperative = "LUCID_SUM_CUH" in text
+        self.compiled.append(name)
+        path = host_executor.build(Kernel(name, text, (1, 1), (1, 1), (), (), cooperative))
+        function = ctypes.CDLL(str(path)).lucid_host_launch
+        function.argtypes = [ctypes.c_void_p] + [ctypes.c_uint] * 4
+        number = len(self.functions) + 1
+        self.functions[number] = function
+        return types.SimpleNamespace(kernel=types.SimpleNamespace(ptr=number))
+
+    def launch(self, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
+        assert (gz, bz, shared, stream, extra) == (1, 1, 0, 77, 0)
+        self.launches.append((gx, gy, bx, by))
+        assert self.functions[f](params, gx, gy, bx, by) == 0
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """The executor believes that the CPU's device is a GPU."""
+    stand_in = StandIn()
+    room = types.SimpleNamespace(
+        xp=stand_in,
+        current_index=lambda: stand_in.current,
+        empty=lambda shape, d, where: np.empty(shape, d.numpy).view(Array),
+    )
+    monkeypatch.setattr(cuda_executor, "room", lambda where: room)
+    monkeypatch.setattr(cuda_executor, "_raw", {})
+    cuda_executor.multiprocessors.cache_clear()
+    yield stand_in
+    cuda_executor.multiprocessors.cache_clear()
+
+
+def run(values, axes=None, index=None):
+    plan, arrays, scalars = planned(values, axes)
+    plan.device = device("cuda", index)
+    executable = cuda_executor.Executable(plan)
+    found = executable([a.view(Array) for a in arrays], scalars)
+    wanted = blocked.Executable(plan)(arrays, scalars)
+    for one, other in zip(found, wanted, strict=True):
+        agree(one.view(np.ndarray), other)
+    return executable
+
+
+@needs_compiler
+def test_plans_of_every_kind(cupy):
+    x, y = random((64, 48), dt.float32), random((48,), dt.float16)
+    run([op("mul", leaf(x), op("tanh", leaf(y))), op("add", leaf(x), 1.5)])
+    run([op("mul", leaf(x.T), leaf(x.T))])
+    run([op("add", leaf(x.astype(np.complex128)), 1 + 2j)])
+    run([op("sub", leaf(x[:0]), leaf(y))])
+    run([op("square", leaf(np.abs(x)))], (0,))
+    run([op("exp", leaf(random((300_000,), dt.float32)))], (0,))
+    assert cupy.launches[0] == (3, 1, 256, 1)  # 64 * 48 elements in packs of 4, a pack a thread
+    assert cupy.launches[-1][:2] == (1, 1) and len(cupy.launches) == 6
+
+
+@needs_compiler
+def test_a_source_is_compiled_once_and_misaligned_arrays_have_their_own(cupy):
+    memory = random((4097,), dt.float32)
+    aligned = run([op("mul", leaf(memory[:4096].copy()), 2.0)])
+    run([op("mul", leaf(memory[:128].copy()), 3.0)])
+    assert cupy.compiled == ["lucid_mul"]
+    aligned([memory[1:].view(Array)], [])
+    assert cupy.compiled == ["lucid_mul", "lucid_mul"]
+
+
+@needs_compiler
+def test_a_plan_runs_on_its_own_device(cupy):
+    x = random((64,), dt.float32)
+    run([op("neg", leaf(x))], index=0)
+    assert cupy.entered == []
+    run([op("neg", leaf(random((65,), dt.float32)))], index=1)
+    assert cupy.entered == [1] and cupy.current == 0
+
+
+def test_the_stand_in_is_like_the_real_one():
+    """Names and parameters of what the stand-in stands in for."""
+    real = pytest.importorskip("cupy")
+    assert real.cuda.driver.launchKernel.__doc__.count(",") == 10
+    assert real.RawKernel("", "f", options=("-std=c++17",)).name == "f"
+    for name in ("get_current_stream", "Device", "runtime", "driver"):
+        assert hasattr(real.cuda, name)
+    assert hasattr(real.RawKernel, "kernel") and hasattr(real.cuda.Function, "ptr")
+    assert hasattr(real.cuda.runtime, "getDevice") and hasattr(real.cuda.Device, "attributes")
