@@ -56,6 +56,7 @@ _CODES = {
     "C64": dt.complex64,
 }
 _CODE_OF = {d: code for code, d in _CODES.items()}
+_PICKLES = {b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"}
 _CRC = "lucid_gpu.crc32"
 _STRUCTURE = "lucid_gpu.structure"
 
@@ -277,7 +278,7 @@ class _Damage(Exception):
 
 
 def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
-    if data[:2] == b"PK" or data[:2] == b"\x80\x02":
+    if data[:2] in _PICKLES and data[8:9] != b"{":
         raise _Damage(
             "it is a pickle, such as torch.save writes, and loading one runs code from it; convert "
             "it with safetensors.torch.save_file"

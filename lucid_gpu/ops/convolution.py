@@ -67,8 +67,8 @@ def fold(columns: Tensor, shape: tuple[int, ...], window: Window) -> Tensor:
     order = _Order(frame)
     image = frame.filled(columns, 0, order.images)
     parts = order.windows(columns.array)
-    for (i, j), (rows, across) in window.slices(frame.steps):
-        image[:, :, rows, across] += parts[:, :, i, j]
+    for (i, j), pixels in window.slices(frame.steps):
+        image[pixels] += parts[:, :, i, j]
     return record(
         "FoldBackward0", image[frame.inside], (columns,), lambda node, g: (unfold(g, window),)
     )

@@ -138,10 +138,10 @@ def _largest(xp: Any, frame: Frame, image: Any) -> tuple[Any, Any]:
     """Each window's maximum and its position; NaN counts as larger than any number."""
     spots = frame.window.slices(frame.steps)
     narrow = xp.uint8 if len(spots) <= 256 else xp.int32
-    best = image[(..., *spots[0][1])].copy("K")
+    best = image[spots[0][1]].copy("K")
     place = xp.zeros_like(best, dtype=narrow)
     for k, (_, pixels) in enumerate(spots[1:], 1):
-        here = image[(..., *pixels)]
+        here = image[pixels]
         better = (here > best) | (here != here)
         xp.maximum(place, better * narrow(k), out=place)
         xp.maximum(best, here, out=best)
@@ -152,8 +152,12 @@ def _put(g: Tensor, place: Any, frame: Frame) -> Tensor:
     """Gradients of maxima, put onto the pixels they were; the adjoint of `_take`."""
     xp, array = xp_of(g), g.array
     image = frame.filled(g, 0, memory_order(array))
+    overlaps = frame.window.overlaps()
     for k, (_, pixels) in enumerate(frame.window.slices(frame.steps)):
-        image[(..., *pixels)] += xp.where(place == k, array, array.dtype.type(0))
+        if overlaps:
+            image[pixels] += xp.where(place == k, array, array.dtype.type(0))
+        else:
+            xp.copyto(image[pixels], array, where=place == k)
     return record(
         "MaxPool2DPutBackward0",
         image[frame.inside],
@@ -166,9 +170,9 @@ def _take(input: Tensor, place: Any, frame: Frame) -> Tensor:
     """The pixel at a known position of each window; the adjoint of `_put`."""
     xp, image = xp_of(input), frame.bordered(input, 0)
     spots = frame.window.slices(frame.steps)
-    taken = image[(..., *spots[0][1])].copy("K")
+    taken = image[spots[0][1]].copy("K")
     for k, (_, pixels) in enumerate(spots[1:], 1):
-        taken = xp.where(place == k, image[(..., *pixels)], taken)
+        taken = xp.where(place == k, image[pixels], taken)
     return record(
         "MaxPool2DTakeBackward0", taken, (input,), lambda node, g: (_put(g, place, frame),)
     )
@@ -188,9 +192,9 @@ def _flat_indices(xp: Any, frame: Frame, place: Any) -> Any:
 def _sum(input: Tensor, frame: Frame) -> Tensor:
     image = frame.bordered(input, 0)
     spots = frame.window.slices(frame.steps)
-    total = image[(..., *spots[0][1])].copy("K")
+    total = image[spots[0][1]].copy("K")
     for _, pixels in spots[1:]:
-        total += image[(..., *pixels)]
+        total += image[pixels]
     return record("AvgPool2DBackward0", total, (input,), lambda node, g: (_spread(g, frame),))
 
 
@@ -198,7 +202,7 @@ def _spread(g: Tensor, frame: Frame) -> Tensor:
     array = g.array
     image = frame.filled(g, 0, memory_order(array))
     for _, pixels in frame.window.slices(frame.steps):
-        image[(..., *pixels)] += array
+        image[pixels] += array
     return record(
         "AvgPool2DSpreadBackward0",
         image[frame.inside],

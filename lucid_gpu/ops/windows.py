@@ -68,18 +68,22 @@ class Window(NamedTuple):
             counts.append(count + bool(over))
         return counts[0], counts[1]
 
+    def overlaps(self) -> bool:
+        """Whether a pixel may be in several windows."""
+        return any(r > s for r, s in zip(self.reach(), self.stride))
+
     def reach(self) -> Pair:
         """How many pixels a window spans, down and across."""
         down, across = (d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
         return down, across
 
-    def slices(self, steps: Pair) -> list[tuple[Pair, tuple[slice, slice]]]:
-        """For each position inside the window, in order, the pixels that fall on it."""
+    def slices(self, steps: Pair) -> list[tuple[Pair, Any]]:
+        """For each position inside the window, in order, an index of the pixels that fall on it."""
         rows, columns = (
             [slice(d * i, d * i + s * (n - 1) + 1, s) for i in range(k)]
             for k, s, d, n in zip(self.kernel, self.stride, self.dilation, steps, strict=True)
         )
-        return [((i, j), (r, c)) for i, r in enumerate(rows) for j, c in enumerate(columns)]
+        return [((i, j), (..., r, c)) for i, r in enumerate(rows) for j, c in enumerate(columns)]
 
 
 class Frame:

@@ -162,8 +162,6 @@ def _adam(
         p, g = (p * (1 - shrink), g) if decoupled else (p, g + p * weight_decay)
     m = m + (g - m) * (1 - b1)
     v = v * b2 + g * g * (1 - b2)
-    states = (m, v)
-    if largest:
-        v = largest[0].maximum(v)
-        states = (m, states[1], v)
-    return (p - m / (v.sqrt() * root_correction + eps) * step_size, *states)
+    top = [largest[0].maximum(v)] if largest else []
+    scale = [v, *top][-1].sqrt() * root_correction + eps
+    return (p - m / scale * step_size, m, v, *top)

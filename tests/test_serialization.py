@@ -1,0 +1,215 @@
+"""Saving and loading: everything comes back, damage is told, nothing is lost."""
+
+import errno
+import io
+import os
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu import nn
+from lucid_gpu.serialization import CheckpointError, load, save
+
+TENSORS = {
+    "bool": [True, False],
+    "uint8": [0, 255],
+    "int8": [-128, 127],
+    "int16": [-300, 300],
+    "int32": [1 << 30],
+    "int64": [1 << 60],
+    "float16": [1.5, -2.0],
+    "bfloat16": [1.5, 3e38],
+    "float32": [1e-40, float("inf")],
+    "float64": [1e300],
+    "complex64": [1 + 2j],
+    "complex128": [1 + 2j, 3j],
+}
+OBJECT = {
+    "epoch": 3,
+    "best": 0.1 + 0.2,
+    "odd": [float("inf"), -float("inf"), None, True, "text \N{SNOWMAN}", b"\x00\xff", 2 - 1j],
+    "tuple": (1, (2,), []),
+    5: {"inner": {1.5: "key"}},
+    ("a", 1): "a key that is a tuple",
+    "ordered": OrderedDict(z=1, a=2),
+    "dtype": lucid_gpu.bfloat16,
+    "device": lucid_gpu.device("cpu"),
+    "large": 1 << 80,
+}
+
+
+def round_trip(obj, tmp_path, **settings):
+    save(obj, tmp_path / "file")
+    return load(tmp_path / "file", **settings)
+
+
+@pytest.mark.parametrize("name", TENSORS)
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1, 1)])
+def test_every_type(name, shape, tmp_path, device):
+    dtype = getattr(lucid_gpu, name)
+    tensor = lucid_gpu.tensor(TENSORS[name], dtype=dtype).reshape(shape)
+    back = round_trip({"t": tensor.to(device)}, tmp_path, map_location=device)["t"]
+    assert back.dtype is dtype and back.shape == tensor.shape and back.device.type == device
+    assert back.cpu().tolist() == tensor.tolist()
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        lucid_gpu.tensor(3.5),
+        lucid_gpu.zeros(0, 3),
+        lucid_gpu.arange(12).reshape(3, 4).t(),
+        lucid_gpu.arange(12)[::3],
+        lucid_gpu.ones(3, requires_grad=True) * 2,
+    ],
+)
+def test_every_layout(tensor, tmp_path):
+    back = round_trip(tensor, tmp_path)
+    assert back.tolist() == tensor.tolist() and back.shape == tensor.shape
+    assert not back.requires_grad
+
+
+def test_nested_objects(tmp_path):
+    back = round_trip(OBJECT, tmp_path)
+    assert back == OBJECT
+    assert type(back["ordered"]) is OrderedDict and type(back["tuple"][1]) is tuple
+    assert np.isnan(round_trip(float("nan"), tmp_path))
+
+
+def test_arrays_stay_arrays(tmp_path):
+    arrays = [np.arange(3), np.ones((2, 2))[:, ::-1], np.array(2 + 1j), np.arange(3, dtype=">i4")]
+    for array, back in zip(arrays, round_trip(arrays, tmp_path)):
+        assert isinstance(back, np.ndarray)
+        np.testing.assert_array_equal(back, array)
+
+
+def test_a_tensor_that_occurs_twice_is_one(tmp_path):
+    tensor = lucid_gpu.ones(1000)
+    first, second = round_trip([tensor, tensor], tmp_path)
+    assert first is second
+    assert (tmp_path / "file").stat().st_size < 5000
+
+
+def test_names_that_clash(tmp_path):
+    back = round_trip({"a.b": lucid_gpu.zeros(1), "a": {"b": lucid_gpu.ones(1)}}, tmp_path)
+    assert back["a.b"].item() == 0 and back["a"]["b"].item() == 1
+
+
+def test_the_order_of_a_state_dict_is_kept(tmp_path):
+    state = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)).state_dict()
+    back = round_trip(state, tmp_path)
+    assert list(back) == list(state) and type(back) is type(state)
+
+
+def test_loaded_tensors_can_be_written(tmp_path):
+    back = round_trip(lucid_gpu.ones(2), tmp_path)
+    back += 1
+    assert back.tolist() == [2, 2]
+
+
+def test_file_objects():
+    buffer = io.BytesIO()
+    save({"x": lucid_gpu.ones(2)}, buffer)
+    buffer.seek(0)
+    assert load(buffer)["x"].tolist() == [1, 1]
+
+
+def test_safetensors_reads_ours_and_we_read_theirs(tmp_path):
+    safetensors = pytest.importorskip("safetensors", reason="pip install 'lucid-gpu[train]'")
+    from safetensors.numpy import load_file, save_file
+
+    save({"b": lucid_gpu.ones(2, 3), "a": lucid_gpu.arange(3)}, tmp_path / "ours")
+    theirs = load_file(tmp_path / "ours")
+    assert theirs["b"].tolist() == [[1] * 3] * 2 and theirs["a"].tolist() == [0, 1, 2]
+    with safetensors.safe_open(tmp_path / "ours", "np") as file:
+        assert file.metadata()["lucid_gpu.version"] == "1"
+    save_file({"x": np.arange(4.0), "y": np.array([True])}, tmp_path / "theirs")
+    back = load(tmp_path / "theirs")
+    assert back["x"].tolist() == [0, 1, 2, 3] and back["y"].tolist() == [True]
+
+
+@pytest.mark.parametrize("thing", [object(), {"a": [nn.Linear(1, 1)]}, np.array(["x"]), {1, 2}])
+def test_what_cannot_be_saved_is_named(thing, tmp_path):
+    with pytest.raises(TypeError, match="save cannot store the"):
+        save({"deep": thing}, tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_code_is_never_run(tmp_path):
+    import pickle
+
+    (tmp_path / "file").write_bytes(pickle.dumps({"x": 1}))
+    with pytest.raises(CheckpointError, match="it is a pickle"):
+        load(tmp_path / "file")
+    with pytest.raises(NotImplementedError, match="would run code"):
+        load(tmp_path / "file", weights_only=False)
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def good(tmp_path):
+    save({"w": lucid_gpu.arange(20.0), "n": [1, 2.5], "b": lucid_gpu.ones(3)}, tmp_path / "file")
+    return (tmp_path / "file").read_bytes()
+
+
+def test_every_cut_is_noticed(good):
+    for end in range(len(good)):
+        with pytest.raises(CheckpointError, match="cannot load"):
+            load(io.BytesIO(good[:end]))
+    with pytest.raises(CheckpointError, match="too long"):
+        load(io.BytesIO(good + b"\0"))
+
+
+def test_every_flipped_bit_is_noticed(good):
+    expected = repr(load(io.BytesIO(good)))
+    for place in range(len(good)):
+        broken = bytearray(good)
+        broken[place] ^= 1 << (place % 8)
+        try:
+            assert repr(load(io.BytesIO(bytes(broken)))) == expected  # a space of the padding
+        except CheckpointError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"not a checkpoint at all", os.urandom(200), b"\xff" * 8 + b"{}"]
+)
+def test_other_files_are_told(content, tmp_path):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(CheckpointError, match="cannot load .*file: "):
+        load(tmp_path / "file")
+
+
+def test_missing_files_are_os_errors(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nothing")
+
+
+class FullDisk(io.BytesIO):
+    """A file that takes 100 bytes."""
+
+    def write(self, data):
+        if self.tell() + len(data) > 100:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+def test_an_older_file_survives(error, good, tmp_path, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(type(error)):
+        save({"w": lucid_gpu.zeros(1000)}, tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == good
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_an_os_error():
+    with pytest.raises(OSError, match="No space left"):
+        save({"w": lucid_gpu.zeros(1000)}, FullDisk())

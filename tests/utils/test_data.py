@@ -1,0 +1,238 @@
+"""Datasets, samplers, collating and loading."""
+
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    default_collate,
+    random_split,
+)
+from tests.oracle import same_error, torch_module
+
+
+class Squares(Dataset):
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, i):
+        return i * i
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(5))
+
+
+def numbers(size=10):
+    return TensorDataset(lucid_gpu.arange(size), lucid_gpu.arange(size) * 2)
+
+
+def flat(batches):
+    return [batch.tolist() for batch in batches]
+
+
+def test_batches():
+    assert flat(DataLoader(Squares(5), 2)) == [[0, 1], [4, 9], [16]]
+    assert flat(DataLoader(Squares(5), 2, drop_last=True)) == [[0, 1], [4, 9]]
+    assert list(DataLoader(Squares(3), None)) == [0, 1, 4]
+    assert [len(DataLoader(Squares(5), 2, drop_last=d)) for d in (False, True)] == [3, 2]
+
+
+def test_streams():
+    assert flat(DataLoader(Stream(), 2)) == [[0, 1], [2, 3], [4]]
+    assert flat(DataLoader(Stream(), 2, drop_last=True)) == [[0, 1], [2, 3]]
+    assert list(DataLoader(Stream(), None)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [numbers(), Subset(numbers(20), range(5, 15)), Subset(Subset(numbers(), range(9)), [3])],
+)
+def test_tensors_by_one_look_up_are_the_samples_collated(dataset):
+    quick = list(DataLoader(dataset, 4))
+    slow = list(DataLoader(dataset, 4, collate_fn=lambda samples: default_collate(samples)))
+    assert [[t.tolist() for t in batch] for batch in quick] == [
+        [t.tolist() for t in batch] for batch in slow
+    ]
+    assert type(quick[0]) is type(slow[0]) is list
+
+
+def test_datasets_on_a_device(device):
+    dataset = TensorDataset(lucid_gpu.arange(4).to(device))
+    (batch,) = DataLoader(dataset, 4, shuffle=True)
+    assert batch[0].device.type == device
+    assert sorted(batch[0].tolist()) == [0, 1, 2, 3]
+
+
+def test_shuffling_is_a_new_order_that_the_seed_decides():
+    loader = DataLoader(numbers(50), 50, shuffle=True)
+
+    def orders(seed):
+        lucid_gpu.manual_seed(seed)
+        return [next(iter(loader))[0].tolist() for _ in range(2)]
+
+    first, second = orders(1)
+    assert first != second and sorted(first) == sorted(second) == list(range(50))
+    assert orders(1) == [first, second] != orders(2)
+
+
+def test_a_generator_of_its_own():
+    def order():
+        generator = lucid_gpu.Generator().manual_seed(3)
+        loader = DataLoader(numbers(30), 30, shuffle=True, generator=generator)
+        return next(iter(loader))[0].tolist()
+
+    lucid_gpu.manual_seed(1)
+    first = order()
+    lucid_gpu.manual_seed(2)
+    assert order() == first
+
+
+def test_custom_samplers_and_collating():
+    loader = DataLoader(Squares(5), 2, sampler=[4, 3, 0], collate_fn=tuple)
+    assert list(loader) == [(16, 9), (0,)]
+    assert list(DataLoader(Squares(5), batch_sampler=[[1], [2, 3]], collate_fn=tuple)) == [
+        (1,),
+        (4, 9),
+    ]
+
+
+def test_samples_fetched_together():
+    class Together(Squares):
+        def __getitems__(self, indices):
+            return [-i for i in indices]
+
+    assert flat(DataLoader(Together(3), 2)) == [[0, -1], [-2]]
+
+
+def test_samplers():
+    assert list(SequentialSampler(range(3))) == [0, 1, 2]
+    assert sorted(RandomSampler(range(5))) == [0, 1, 2, 3, 4]
+    assert sorted(SubsetRandomSampler([7, 8])) == [7, 8]
+    assert len(list(RandomSampler(range(3), replacement=True, num_samples=2000))) == 2000
+    assert set(RandomSampler(range(3), replacement=True, num_samples=2000)) == {0, 1, 2}
+    assert len(list(RandomSampler(range(3), num_samples=7))) == 7
+    assert list(BatchSampler(range(5), 2, False)) == [[0, 1], [2, 3], [4]]
+    assert len(BatchSampler(range(5), 2, True)) == 2
+
+
+def test_a_huge_sampler_costs_nothing():
+    sampler = RandomSampler(range(3), replacement=True, num_samples=10**10)
+    assert len(sampler) == 10**10
+    assert next(iter(sampler)) in (0, 1, 2)
+
+
+@pytest.mark.parametrize("lengths", [[6, 3, 1], [0.5, 0.3, 0.2], [0.25, 0.75]])
+def test_random_split(lengths):
+    parts = random_split(numbers(), lengths, lucid_gpu.Generator().manual_seed(0))
+    again = random_split(numbers(), lengths, lucid_gpu.Generator().manual_seed(0))
+    torch_parts = torch_module().utils.data.random_split(range(10), lengths)
+    assert [len(p) for p in parts] == [len(p) for p in torch_parts]
+    assert sorted(i for p in parts for i in p.indices) == list(range(10))
+    assert [p.indices for p in parts] == [p.indices for p in again]
+
+
+def test_concatenation():
+    both = Squares(3) + Squares(2)
+    assert isinstance(both, ConcatDataset)
+    assert [both[i] for i in range(5)] == [0, 1, 4, 0, 1] and both[-1] == 1
+
+
+Point = namedtuple("Point", "x y")
+SAMPLES = {
+    "numbers": [1, 2],
+    "floats": [1.0, 2.0],
+    "booleans": [True, False],
+    "strings": ["a", "b"],
+    "arrays": [np.ones(2, np.float32), np.zeros(2, np.float32)],
+    "scalars": [np.float32(1), np.float32(2)],
+    "pairs": [(1, 2.0), (3, 4.0)],
+    "lists": [[1, "a"], [3, "b"]],
+    "dicts": [{"x": 1, "y": (2, 3)}, {"x": 4, "y": (5, 6)}],
+    "ordered": [OrderedDict(x=1), OrderedDict(x=2)],
+    "named tuples": [Point(1, 2), Point(3, 4)],
+}
+
+
+def plain(value):
+    """Types, dtypes and values of a batch."""
+    if hasattr(value, "tolist"):
+        return str(value.dtype).rpartition(".")[2], value.tolist()
+    if isinstance(value, dict):
+        return type(value).__name__, {k: plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [plain(v) for v in value]
+    return value
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_collating_is_torchs(kind):
+    expected = torch_module().utils.data.default_collate(SAMPLES[kind])
+    assert plain(default_collate(SAMPLES[kind])) == plain(expected)
+
+
+def test_collating_tensors():
+    assert default_collate([lucid_gpu.ones(2), lucid_gpu.zeros(2)]).tolist() == [[1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda d, m: d.DataLoader(range(3), 0), "batch_size should be a positive integer value"),
+        (
+            lambda d, m: d.DataLoader(range(3), shuffle=True, sampler=[1]),
+            "sampler option is mutually exclusive with shuffle",
+        ),
+        (
+            lambda d, m: d.DataLoader(range(3), 2, batch_sampler=[[1]]),
+            "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler",
+        ),
+        (
+            lambda d, m: d.DataLoader(range(3), None, drop_last=True),
+            "batch_size=None option disables auto-batching",
+        ),
+        (lambda d, m: d.DataLoader(range(3), num_workers=-1), "num_workers option should be non-n"),
+        (lambda d, m: d.DataLoader(range(3), timeout=-1), "timeout option should be non-negative"),
+        (lambda d, m: d.RandomSampler([1], num_samples=0), "num_samples should be a positive int"),
+        (lambda d, m: d.TensorDataset(m.ones(2), m.ones(3)), "Size mismatch between tensors"),
+        (lambda d, m: d.random_split(range(3), [1, 1]), "Sum of input lengths does not equal"),
+        (lambda d, m: d.ConcatDataset([]), "datasets should not be an empty iterable"),
+        (lambda d, m: d.default_collate([object()]), "default_collate: batch must contain tensors"),
+        (
+            lambda d, m: d.default_collate([(1, 2), (1,)]),
+            "each element in list of batch should be of equal size",
+        ),
+        (
+            lambda d, m: d.default_collate([m.ones(2), m.ones(3)]),
+            "stack expects each tensor to be equal size",
+        ),
+        (lambda d, m: d.Dataset()[0], "Subclasses of Dataset should implement __getitem__."),
+    ],
+)
+def test_errors_are_torchs(call, words):
+    def run(m):
+        __import__(f"{m.__name__}.utils.data")
+        return call(m.utils.data, m)
+
+    same_error(run, words)
+
+
+def test_workers_say_what_to_use_instead():
+    with pytest.raises(NotImplementedError, match="Use num_workers=0"):
+        DataLoader(range(3), num_workers=2)
