@@ -17,7 +17,7 @@ import numpy as np
 
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import special, threads
+from lucid_gpu.fusion import native_loops, special, threads
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.plan import Plan, Shape
 from lucid_gpu.fusion.program import Instruction
@@ -121,6 +121,7 @@ class _Writer:
         self.scratch: list[dtype] = []
         self.free: dict[dtype, list[int]] = {}
         self.owner: dict[int, int] = {}  # instruction -> scratch number
+        self.small: dict[str, tuple[dtype, int]] = {}
         self.sliced: dict[str, Shape] = {}  # arrays that are cut into blocks
         self.last_use = self._last_uses()
         self.direct = self._direct_stores()
@@ -193,6 +194,7 @@ class _Writer:
 
     def _compute_once(self, i: int, ins: Instruction, operands: list[str]) -> str:
         name = f"h{i}"
+        self.small[name] = (ins.dtype, _count(ins.shape))
         self.once.append(f"{name} = empty({ins.shape!r}, {_dtype_name(ins.dtype)})")
         self.once.append(_call(ins, operands, name))
         if ins.shape and _count(ins.shape) > 1:
@@ -280,6 +282,44 @@ class Executable:
         numbers = [_number(v, d) for v, d in plan.constants]
         self.once = code.make_once(*numbers) if code.make_once else None
         self.block = code.make_block(*numbers)
+        self.native = self._native(numbers)
+
+    def _native(self, numbers: Sequence[Any]) -> native_loops.Kernel | None:
+        """The same block as a table of NumPy's loops, where it is flat and all ufuncs."""
+        plan, code = self.plan, self.code
+        if plan.reduction is not None or not self.total:
+            return None
+        sizes = {f"a{i}": load for i, load in enumerate(plan.loads)}
+        wide: dict[str, int] = {}
+        types: dict[str, np.dtype[Any]] = {}
+        for name, load in sizes.items():
+            types[name] = load.dtype.numpy
+            if _count(load.shape) == self.total:
+                if load.strides is not None:
+                    return None
+                wide[name] = load.dtype.itemsize
+            elif _count(load.shape) > 1:
+                return None
+        if any(n > 1 for _, n in code.small.values()):
+            return None
+        types.update({name: d.numpy for name, (d, _) in code.small.items()})
+        for i, store in enumerate(plan.stores):
+            types[f"o{i}"] = store.dtype.numpy
+            wide[f"o{i}"] = store.dtype.itemsize
+        types.update({f"x{i}": d.numpy for i, (_, d) in enumerate(plan.scalars)})
+        types.update({f"s{i}": d.numpy for i, d in enumerate(code.scratch)})
+        fixed = {f"k{i}": number for i, number in enumerate(numbers)}
+        fixed.update({k: v for k, v in _namespace.items() if k.startswith(("one_", "zero_"))})
+        types.update({name: number.dtype for name, number in fixed.items()})
+        given = [
+            *sizes,
+            *[f"x{i}" for i in range(len(plan.scalars))],
+            *code.small,
+            *[f"o{i}" for i in range(len(plan.stores))],
+        ]
+        scratch = [f"s{i}" for i in range(len(code.scratch))]
+        rows = native_loops.flat_rows(self.total, wide)
+        return native_loops.build(code.lines, types, fixed, given, scratch, rows)
 
     @property
     def source(self) -> str:
@@ -296,7 +336,10 @@ class Executable:
             return outs
         if scalars:
             scalars = [_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
-        if self.code.layout is None:
+        if self.native is not None:
+            small = threads.run_quietly(self.once, *arrays, *scalars) if self.once else ()
+            self.native(([*arrays, *scalars, *small, *outs], self.total))
+        elif self.code.layout is None:
             threads.run_quietly(self._run_whole, arrays, scalars, outs)
         else:
             self._run_blocks(arrays, scalars, outs)
@@ -431,6 +474,8 @@ class _Code(NamedTuple):
     uncut: list[str]
     small_names: list[str]
     axes: tuple[int, ...]
+    lines: list[str]
+    small: dict[str, tuple[dtype, int]]  # values computed once: type and number of elements
 
 
 def _generate(plan: Plan) -> _Code:
@@ -471,6 +516,8 @@ def _generate(plan: Plan) -> _Code:
         uncut,
         small,
         axes,
+        writer.lines,
+        {name: writer.small[name] for name in small},
     )
 
 

@@ -10,13 +10,13 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu.device import CPU
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocked, threads
 from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.fusion.realise import observers
-from lucid_gpu.device import CPU
 
 _STAND_IN = (blocked.SINGLE + 1,)  # a shape that is always run in blocks
 _plans: dict[Any, Plan] = {}
@@ -68,6 +68,12 @@ def _execute(
     code = run.code
     numbers = [blocked._number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
     small = threads.run_quietly(run.once, *[None for _ in loads], *numbers) if run.once else ()
+    if run.native is not None:
+        given = [*numbers, *small]
+        rows = zip(*loads, *stores, strict=True)
+        n = len(loads)
+        run.native(*[([*row[:n], *given, *row[n:]], row[0].size) for row in rows])
+        return
     fixed = {f"x{i}": v for i, v in enumerate(numbers)}
     fixed.update(zip(code.small_names, small, strict=True))
     rest = [fixed[name] for name in code.uncut]
@@ -79,9 +85,7 @@ def _execute(
     few = sum(sizes) <= blocked.SINGLE or threads.team.count == 1
     step = (blocked.BLOCK_BYTES if few else blocked.SHARED_BLOCK_BYTES) // widest
     work_list = [
-        (row, low, min(low + step, n))
-        for row, n in enumerate(sizes)
-        for low in range(0, n, step)
+        (row, low, min(low + step, n)) for row, n in enumerate(sizes) for low in range(0, n, step)
     ]
     counter = itertools.count()
     block = run.block
@@ -103,5 +107,3 @@ def _execute(
         threads.run_quietly(work)
     else:
         threads.team.run(work)
-
-

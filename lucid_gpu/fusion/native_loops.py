@@ -1,0 +1,357 @@
+"""A block's ufunc calls without the interpreter between them.
+
+A ufunc holds compiled SIMD loops, one a combination of types, all of one C signature:
+``loop(char **arguments, intp *count, intp *steps, void *data)``. This module finds the loops of a
+generated block, lists them with their argument pointers in a table, and lets forty bytes of machine
+code call one after another. Nothing is compiled, the arithmetic is NumPy's to the last bit; what
+goes away is the interpreter (a third of a microsecond a call) and, with it, the lock that made two
+threads wait for each other. So blocks can be as small as the L1 cache.
+
+A row of the iteration space is one pass over the table. The last entry adds to every argument
+pointer its increment, by NumPy's own integer addition; a table of tables walks many rows.
+
+Where this cannot work (another processor or system, no executable memory, an op that is not a
+ufunc, a type without such loops) `build` says None, and the plan runs as ordinary Python.
+``LUCID_NATIVE_LOOPS=0`` says so too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import mmap
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lucid_gpu.devices.pool import aligned
+from lucid_gpu.fusion import threads
+
+WIDTH = 2048  # elements of a row where the iteration space is flat
+CHUNK_ELEMENTS = 128 * 1024  # taken at once from the shared counter
+ALONE = 64 * 1024  # elements up to which the calling thread does all
+
+_HEAD = object.__basicsize__
+_POINTER = np.dtype(np.intp)
+
+# System V AMD64: walk(entries, count) calls entry.loop(entry.arguments, .count, .steps, .data).
+_WALK_X86_64 = bytes.fromhex(
+    "53"  # push rbx
+    "55"  # push rbp
+    "4883ec08"  # sub rsp, 8         keep the stack aligned for calls
+    "4889fb"  # mov rbx, rdi         entries
+    "4889f5"  # mov rbp, rsi         how many
+    "4885ed"  # test rbp, rbp        next:
+    "741b"  # jz done
+    "488b7b08"  # mov rdi, [rbx+8]
+    "488b7310"  # mov rsi, [rbx+16]
+    "488b5318"  # mov rdx, [rbx+24]
+    "488b4b20"  # mov rcx, [rbx+32]
+    "ff13"  # call [rbx]
+    "4883c328"  # add rbx, 40
+    "48ffcd"  # dec rbp
+    "ebe0"  # jmp next
+    "4883c408"  # add rsp, 8         done:
+    "5d5bc3"  # pop rbp; pop rbx; ret
+)
+_ENTRY = 5  # words an entry
+
+
+class _UfuncStruct(ctypes.Structure):
+    """The head of NumPy's public PyUFuncObject (numpy/ufuncobject.h)."""
+
+    _fields_ = (
+        ("head", ctypes.c_byte * _HEAD),
+        ("nin", ctypes.c_int),
+        ("nout", ctypes.c_int),
+        ("nargs", ctypes.c_int),
+        ("identity", ctypes.c_int),
+        ("functions", ctypes.POINTER(ctypes.c_void_p)),
+        ("data", ctypes.POINTER(ctypes.c_void_p)),
+        ("ntypes", ctypes.c_int),
+        ("reserved", ctypes.c_int),
+        ("name", ctypes.c_char_p),
+    )
+
+
+def loop_of(ufunc: Any, signature: str) -> tuple[int, int] | None:
+    """Address and data of a ufunc's loop for types such as ``"ff->f"``, or None."""
+    if signature not in ufunc.types:
+        return None
+    inside = _UfuncStruct.from_address(id(ufunc))
+    known = (inside.nin, inside.nout, inside.nargs, inside.ntypes, inside.name)
+    if known != (ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes, ufunc.__name__.encode()):
+        return None
+    number = ufunc.types.index(signature)
+    return inside.functions[number] or 0, inside.data[number] or 0
+
+
+def address(array: Any) -> int:
+    """Where an array's first element lies (the ``data`` of PyArrayObject, after its head)."""
+    return ctypes.c_size_t.from_address(id(array) + _HEAD).value
+
+
+_walk: Any = None  # the walker and its address; False where there is none
+
+
+def walker() -> Any:
+    """The machine code as a callable that lets go of the GIL, with its address; or False."""
+    global _walk
+    if _walk is None:
+        _walk = _make_walker()
+    return _walk
+
+
+def _make_walker() -> Any:
+    posix = sys.platform.startswith(("linux", "darwin"))
+    if os.environ.get("LUCID_NATIVE_LOOPS") == "0" or not posix:
+        return False
+    if platform.machine() not in ("x86_64", "AMD64") or sys.maxsize < 2**32:
+        return False
+    if sys.implementation.name != "cpython":
+        return False
+    try:
+        memory = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.write(_WALK_X86_64)
+        where = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+        protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        if protect(where, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC):
+            return False  # a system that forbids it
+    except (OSError, ValueError, AttributeError):
+        return False
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t)(where)
+    call.memory = memory  # type: ignore[attr-defined]  # lives as long as the function
+    return (call, where) if _works(call) else False
+
+
+def _works(call: Any) -> bool:
+    """Does one loop, walked, give what the ufunc gives?"""
+    found = loop_of(np.multiply, "dd->d")
+    if found is None:
+        return False
+    a, b, out = np.arange(5.0), np.arange(5.0) + 0.5, np.zeros(5)
+    arguments = np.array([address(a), address(b), address(out)], _POINTER)
+    count, steps = np.array([5], _POINTER), np.array([8, 8, 8], _POINTER)
+    words = [found[0], address(arguments), address(count), address(steps), found[1]]
+    table = np.array(words, _POINTER)
+    call(address(table), 1)
+    return bool((out == a * b).all())
+
+
+class Statement(NamedTuple):
+    """One ufunc call of a block: names of operands, and of what it writes."""
+
+    ufunc: str
+    operands: tuple[str, ...]
+    out: str
+
+
+def parse(lines: Sequence[str]) -> list[Statement] | None:
+    """The generated lines as statements; None where one is not a plain ufunc call."""
+    result = []
+    for line in "; ".join(lines).split("; "):
+        found = re.fullmatch(r"(\w+)\((.*)\)", line)
+        if found is None or not isinstance(getattr(np, found[1], None), np.ufunc):
+            return None
+        *operands, out = [a.strip().removeprefix("out=") for a in found[2].split(",")]
+        result.append(Statement(found[1], tuple(operands), out))
+    return result
+
+
+class Rows(NamedTuple):
+    """How names move over the iteration space, cut into about ``count`` rows of ``width`` elements.
+
+    ``moves`` gives for a name its increment from row to row and its step inside a row, in bytes;
+    names that are not in it are single elements.
+    """
+
+    count: int
+    width: int
+    moves: Mapping[str, tuple[int, int]]
+
+
+def flat_rows(total: int, names: Mapping[str, int]) -> Rows:
+    """Rows of a flat space; ``names`` gives the item size of the arrays that run over it."""
+    width = min(WIDTH, total)
+    moves = {name: (width * item, item) for name, item in names.items()}
+    return Rows(total // width, width, moves)
+
+
+class Kernel:
+    """A block as a table of loops; made by `build`.
+
+    Parameters
+    ----------
+    statements : list of Statement
+    types : mapping of str to numpy.dtype
+        Of every name.
+    fixed : mapping of str to 0-d array
+        Names with a value of their own.
+    given : list of str
+        Names whose arrays come with each run, in order.
+    scratch : list of str
+    rows : Rows
+    """
+
+    def __init__(
+        self,
+        statements: Sequence[Statement],
+        loops: Sequence[tuple[int, int]],
+        types: Mapping[str, np.dtype[Any]],
+        fixed: Mapping[str, Any],
+        given: Sequence[str],
+        scratch: Sequence[str],
+        rows: Rows,
+    ) -> None:
+        self.statements = statements
+        self.loops = loops
+        self.types = types
+        self.fixed = dict(fixed)
+        self.given = list(given)
+        self.scratch = list(scratch)
+        self.rows = rows
+        self.chunk = max(1, min(CHUNK_ELEMENTS // rows.width, rows.count))
+        self.spare: list[_Table] = []
+
+    def __call__(self, *jobs: tuple[Sequence[Any], int]) -> None:
+        """Run over flat arrays; a job is the arrays of ``given`` and their number of elements."""
+        width = self.rows.width
+        tasks: list[tuple[list[int], int, int]] = []  # pointers, first row, elements
+        total = 0
+        step = self.chunk * width
+        for arrays, count in jobs:
+            pointers = [address(array) for array in arrays]
+            total += count
+            tasks += [(pointers, at // width, min(step, count - at)) for at in range(0, count, step)]
+        if total <= ALONE or threads.team.count == 1:
+            self._work(iter(tasks))
+            return
+        counter = itertools.count()
+
+        def shared() -> Any:
+            for number in counter:  # threads share it: each number is drawn once
+                if number >= len(tasks):
+                    return
+                yield tasks[number]
+
+        threads.team.run(lambda: self._work(shared()))
+
+    def _work(self, tasks: Any) -> None:
+        table = self.spare.pop() if self.spare else _Table(self)
+        width = self.rows.width
+        for pointers, row, count in tasks:
+            table.point(pointers, row)
+            rows, tail = divmod(count, width)
+            if rows:
+                table.run(rows)
+            if tail:
+                if rows:
+                    table.point(pointers, row + rows)
+                table.run_tail(tail)
+        self.spare.append(table)
+
+
+class _Table:
+    """One thread's table: argument pointers, their increments, scratch memory."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        rows, types = kernel.rows, kernel.types
+        self.call, walk = walker()
+        self.kept = [kernel]  # constants whose addresses stand in the table
+        names = [*kernel.given, *kernel.scratch, *kernel.fixed]
+        place = {name: i for i, name in enumerate(names)}
+        self.bases = np.zeros(len(names), _POINTER)
+        self.given = len(kernel.given)
+        self.memory = [aligned(rows.width * types[name].itemsize) for name in kernel.scratch]
+        for name, block in zip(kernel.scratch, self.memory, strict=True):
+            self.bases[place[name]] = address(block)
+        for name, number in kernel.fixed.items():
+            self.bases[place[name]] = address(number)
+        slots = [n for s in kernel.statements for n in (*s.operands, s.out)]
+        moves = {**{s: (0, types[s].itemsize) for s in kernel.scratch}, **rows.moves}
+        self.slots = np.array([place[n] for n in slots], _POINTER)
+        self.increments = np.array([moves.get(n, (0, 0))[0] for n in slots], _POINTER)
+        self.steps = np.array([moves.get(n, (0, 0))[1] for n in slots], _POINTER)
+        self.arguments = np.zeros(len(slots), _POINTER)
+        self.count = np.array([rows.width], _POINTER)
+        self._fill(kernel, walk)
+
+    def _fill(self, kernel: Kernel, walk: int) -> None:
+        size = _POINTER.itemsize
+        words: list[int] = []
+        slot = 0
+        for statement, (loop, data) in zip(kernel.statements, kernel.loops, strict=True):
+            at = slot * size
+            words += [loop, address(self.arguments) + at, address(self.count),
+                      address(self.steps) + at, data]
+            slot += len(statement.operands) + 1
+        add = loop_of(np.add, "{0}{0}->{0}".format(_POINTER.char))
+        assert add is not None
+        pointer = address(self.arguments)
+        self.bump = np.array([pointer, address(self.increments), pointer], _POINTER)
+        self.bump_count = np.array([slot], _POINTER)
+        self.bump_steps = np.array([size] * 3, _POINTER)
+        words += [add[0], address(self.bump), address(self.bump_count), address(self.bump_steps),
+                  add[1]]
+        self.row = np.array(words, _POINTER)
+        self.entries = len(kernel.statements) + 1
+        chunk = min(kernel.chunk, kernel.rows.count)
+        again = [walk, address(self.row), self.entries, 0, 0]
+        self.many = np.array(again * chunk, _POINTER)
+        self.row_address, self.many_address = address(self.row), address(self.many)
+
+    def point(self, pointers: Sequence[int], row: int = 0) -> None:
+        """Let the arguments start at a row of the arrays at ``pointers``."""
+        self.bases[: self.given] = pointers
+        self.bases.take(self.slots, out=self.arguments, mode="wrap")
+        if row:
+            self.arguments += self.increments * row
+
+    def run(self, rows: int) -> None:
+        if rows == 1:
+            self.call(self.row_address, self.entries)
+        else:
+            self.call(self.many_address, rows)
+
+    def run_tail(self, width: int) -> None:
+        before = int(self.count[0])
+        self.count[0] = width
+        self.call(self.row_address, self.entries)
+        self.count[0] = before
+
+
+_TYPES = frozenset("fd?")
+
+
+def build(
+    lines: Sequence[str],
+    types: Mapping[str, np.dtype[Any]],
+    fixed: Mapping[str, Any],
+    given: Sequence[str],
+    scratch: Sequence[str],
+    rows: Rows,
+) -> Kernel | None:
+    """A kernel of generated lines, or None where they cannot be walked; see `Kernel`."""
+    if not walker() or not lines or not rows.count:
+        return None
+    statements = parse(lines)
+    if statements is None:
+        return None
+    loops = []
+    for s in statements:
+        kinds = [types[name].char for name in (*s.operands, s.out)]
+        if not _TYPES.issuperset(kinds):
+            return None
+        found = loop_of(getattr(np, s.ufunc), f"{''.join(kinds[:-1])}->{kinds[-1]}")
+        if found is None:
+            return None
+        loops.append(found)
+    return Kernel(statements, loops, types, fixed, given, scratch, rows)
+
+
