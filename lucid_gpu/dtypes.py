@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from builtins import bool as _Bool  # this module gives the name to a dtype
 from typing import Any
 
 import ml_dtypes
@@ -35,15 +36,15 @@ class dtype:
         self.compute = self
 
     @property
-    def is_floating_point(self) -> bool:
+    def is_floating_point(self) -> _Bool:
         return self.category == 2
 
     @property
-    def is_complex(self) -> bool:
+    def is_complex(self) -> _Bool:
         return self.category == 3
 
     @property
-    def is_signed(self) -> bool:
+    def is_signed(self) -> _Bool:
         return self.category >= 2 or self.name.startswith("int")
 
     def __repr__(self) -> str:
@@ -53,7 +54,6 @@ class dtype:
         return _by_name, (self.name,)
 
 
-_Bool = type(True)  # the builtin, which this module shadows
 bool = dtype("bool", np.bool_, 0)
 uint8 = dtype("uint8", np.uint8, 1)
 int8 = dtype("int8", np.int8, 1)

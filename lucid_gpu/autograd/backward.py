@@ -88,8 +88,9 @@ def grad(
         raise ValueError("grad requires non-empty inputs.")
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
-        return _batched(results, targets, grad_outputs, keep, create_graph, allow_unused,
-                        materialize_grads)
+        return _batched(
+            results, targets, grad_outputs, keep, create_graph, allow_unused, materialize_grads
+        )
     roots = _roots(results, _grads(results, grad_outputs))
     found = _captured(roots, targets, keep, create_graph)
     for i, (gradient, tensor) in enumerate(zip(found, targets, strict=True)):
@@ -124,8 +125,17 @@ def _batched(
     for i in range(count):
         part = [None if c is None else c[i] for c in cotangents]
         retain = keep or i + 1 < count
-        rows.append(grad(results, targets, part, retain, create_graph, allow_unused,
-                         materialize_grads=materialize))
+        rows.append(
+            grad(
+                results,
+                targets,
+                part,
+                retain,
+                create_graph,
+                allow_unused,
+                materialize_grads=materialize,
+            )
+        )
     return tuple(
         [None if column[0] is None else stack(column) for column in zip(*rows, strict=True)]
     )
@@ -164,9 +174,7 @@ def _grads(outputs: Sequence[Tensor], given: Any) -> list[Tensor]:
     else:
         cotangents = (given,) if isinstance(given, Tensor) else tuple(given)
     if len(cotangents) != len(outputs):
-        raise RuntimeError(
-            f"got {len(outputs)} tensors and {len(cotangents)} gradients"
-        )
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(cotangents)} gradients")
     return [_cotangent(o, c) for o, c in zip(outputs, cotangents, strict=True)]
 
 
@@ -181,13 +189,12 @@ def _cotangent(output: Tensor, given: Any) -> Tensor:
             )
         if output.dtype.is_complex:
             raise RuntimeError(
-                f"grad can be implicitly created only for real scalar outputs but got {output.dtype}"
+                "grad can be implicitly created only for real scalar outputs but got "
+                f"{output.dtype}"
             )
         return constant(1.0, output)
     if not isinstance(given, Tensor):
-        raise TypeError(
-            "gradients can be either Tensors, or None; got " + type(given).__name__
-        )
+        raise TypeError("gradients can be either Tensors, or None; got " + type(given).__name__)
     if given.shape != output.shape:
         raise RuntimeError(
             f"Mismatch in shape: grad_output[0] has a shape of {given.shape} and output[0] has a "

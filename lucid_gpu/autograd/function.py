@@ -403,8 +403,7 @@ class _Plan:
         bound.apply_defaults()
         if bound.kwargs:
             raise TypeError(
-                "apply() cannot pass keyword-only arguments to forward: "
-                + ", ".join(bound.kwargs)
+                "apply() cannot pass keyword-only arguments to forward: " + ", ".join(bound.kwargs)
             )
         return bound.args[len(lead) :]
 
@@ -525,8 +524,8 @@ def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any]) ->
     for tensor in ctx._dirty:
         if not any(tensor is a for a in args):
             raise RuntimeError(
-                f"{ctx.name()}: mark_dirty was given a tensor that is not an input of forward; mark "
-                "the inputs that forward changed in place"
+                f"{ctx.name()}: mark_dirty was given a tensor that is not an input of forward; "
+                "mark the inputs that forward changed in place"
             )
         node = tensor._edge()[0] if tensor.requires_grad else None
         if state.grad and isinstance(node, AccumulateGrad):
@@ -539,5 +538,3 @@ def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any]) ->
                 "Some elements marked as dirty during the forward method were not returned as "
                 "output. The inputs that are modified inplace must all be outputs of the Function."
             )
-
-

@@ -16,7 +16,7 @@ class NumpyRoom:
     """NumPy arrays, with large buffers recycled by a pool."""
 
     type = "cpu"
-    xp = np
+    xp: Any = np
 
     def current_index(self) -> int:
         return 0
@@ -58,9 +58,7 @@ class NumpyRoom:
     def check_index(self, index: Any, size: int, dim: int) -> None:
         if index.size and (index.min() < -size or index.max() >= size):
             bad = int(index[(index < -size) | (index >= size)].flat[0])
-            raise IndexError(
-                f"index {bad} is out of bounds for dimension {dim} with size {size}"
-            )
+            raise IndexError(f"index {bad} is out of bounds for dimension {dim} with size {size}")
 
     def synchronize(self) -> None:
         pass

@@ -26,8 +26,7 @@ def _size_class(nbytes: int) -> int:
 
 
 def aligned(nbytes: int) -> Any:
-    """Fresh bytes that start at a cache line: vector loads then never straddle two (twice as fast).
-    """
+    """Fresh bytes that start at a cache line: vector loads that straddle two take twice as long."""
     raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
     offset = -raw.__array_interface__["data"][0] % _ALIGNMENT
     return raw[offset : offset + nbytes]
@@ -96,9 +95,7 @@ class Pool:
                     f"{self.used_bytes / 2**30:.2f} GiB are in use by tensors"
                 ) from None
 
-    def _hand_out(
-        self, raw: Any, size: int, shape: Sequence[int], storage: np.dtype[Any]
-    ) -> Any:
+    def _hand_out(self, raw: Any, size: int, shape: Sequence[int], storage: np.dtype[Any]) -> Any:
         array: Any = np.ndarray(shape, storage, buffer=raw)
         reference = weakref.ref(array, self._release)
         self.held[id(reference)] = (reference, raw, size)

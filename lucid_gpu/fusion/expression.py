@@ -80,9 +80,7 @@ class TooLarge(Exception):
 TOO_LARGE: Any = object()  # remembered in place of a program
 
 
-def merge(
-    a: tuple[Cell, ...], b: tuple[Cell, ...]
-) -> tuple[tuple[Cell, ...], Any]:
+def merge(a: tuple[Cell, ...], b: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], Any]:
     """Join two operands' leaves.
 
     Returns
@@ -184,9 +182,7 @@ def emit(
     if to is not None:
         result = to
     if shape is None:
-        shape = broadcast_shapes(
-            [known[o].shape for o in operands if type(o) is int], op.name
-        )
+        shape = broadcast_shapes([known[o].shape for o in operands if type(o) is int], op.name)
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
     needs = (
         grad
@@ -391,9 +387,7 @@ def _boundary(program: Program) -> tuple[Program, tuple[int, ...] | None]:
                 kept.append(leaf)
             ins = relocate(ins, range(len(index)), {leaf: kept.index(leaf)})
         index.append(assembly.append(ins))
-    root = Instruction(
-        "boundary", (index[-1],), program.dtype, program.shape, True, len(kept)
-    )
+    root = Instruction("boundary", (index[-1],), program.dtype, program.shape, True, len(kept))
     assembly.append(root)
     wrapped = intern(assembly.instructions, len(kept) + 1, program.device, program.shared)
     return wrapped, None if kept == [*range(program.leaves)] else tuple(kept)

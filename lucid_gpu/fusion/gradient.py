@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from lucid_gpu.dtypes import dtype
+from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.expression import Number, emit, expand_pattern
 from lucid_gpu.fusion.optable import NONE, TABLE, ZERO
 from lucid_gpu.fusion.program import (
@@ -73,10 +73,10 @@ class Symbol:
         return self.work.instructions[self.index]
 
     @property
-    def dtype(self) -> dtype:
+    def dtype(self) -> dt.dtype:
         return self.instruction.dtype
 
-    def apply(self, name: str, *operands: Any, to: dtype | None = None) -> Symbol:
+    def apply(self, name: str, *operands: Any, to: dt.dtype | None = None) -> Symbol:
         indices = [o.index if isinstance(o, Symbol) else Number(o) for o in operands]
         index = emit(self.work, TABLE[name], indices, self.grad, to)
         return Symbol(self.work, index, self.grad)
@@ -138,7 +138,7 @@ class Symbol:
         """``a`` where this condition holds, else ``b``."""
         return self.apply("where", self, a, b)
 
-    def cast(self, to: dtype) -> Symbol:
+    def cast(self, to: dt.dtype) -> Symbol:
         return self if self.dtype is to else self.apply("cast", self, to=to)
 
     def number(self) -> Any:
@@ -281,8 +281,8 @@ class _Derivation:
     def _sum_to(self, part: Symbol, shape: tuple[int, ...]) -> Symbol:
         """Broadcast the other way: a sum, whose result is a new leaf."""
         if len(part.instruction.shape) <= len(shape) and part.instruction.shape != shape:
-            ones = [m for m, n in zip(part.instruction.shape[::-1], shape[::-1], strict=False)
-                    if m != n]
+            facing = zip(part.instruction.shape[::-1], shape[::-1], strict=False)
+            ones = [m for m, n in facing if m != n]
             if all(m == 1 for m in ones):  # smaller than its operand: a constant spread out
                 return self.spread(part, shape)
         step = Step(self.extract(part), shape)
@@ -326,8 +326,10 @@ def _gradient_leaf(ins: Instruction) -> int | None:
 def _loads(program: Program) -> frozenset[int]:
     """Leaves whose values are read (a boundary's leaf only receives a gradient)."""
     return frozenset(
-        leaf_of(ins) for ins in program.instructions if ins.op in ("load", "scalar")
-    )  # type: ignore[return-value]
+        leaf
+        for ins in program.instructions
+        if ins.op in ("load", "scalar") and (leaf := leaf_of(ins)) is not None
+    )
 
 
 def gradient_leaves(program: Program) -> list[int]:

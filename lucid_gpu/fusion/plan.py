@@ -37,7 +37,7 @@ class Load(NamedTuple):
 class Store(NamedTuple):
     """An array the kernel writes: the value of instruction ``index``, converted to ``dtype``."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     dtype: dtype
     shape: Shape
 

@@ -73,13 +73,11 @@ def executor(plan: Plan) -> Callable[..., Any]:
     if plan.device.type == "cuda":
         from lucid_gpu.fusion import cuda_executor
 
-        run: Callable[..., Any] = cuda_executor.Executable(plan)
-        return run
+        return cuda_executor.Executable(plan)
     if os.environ.get("LUCID_EXECUTOR") == "host-cuda":
         from lucid_gpu.fusion import host_executor
 
-        run = host_executor.Executable(plan)
-        return run
+        return host_executor.Executable(plan)
     from lucid_gpu.fusion import blocked
 
     return blocked.Executable(plan)

@@ -172,9 +172,7 @@ def region_node(expr: Expr) -> RegionNode:
         kind = _types.get(op)
         if kind is None:
             title = _NAMES.get(op) or "".join(word.capitalize() for word in op.split("_"))
-            kind = _types[op] = type(
-                f"{title}Backward0", (RegionNode,), {"name": Node.name}
-            )
+            kind = _types[op] = type(f"{title}Backward0", (RegionNode,), {"name": Node.name})
         node = expr.node = kind(expr)
     return node
 
@@ -221,7 +219,7 @@ def _gradient(
     return found
 
 
-# --- tensors inside a region -----------------------------------------------------------------------
+# --- tensors inside a region ----------------------------------------------------------------------
 
 
 def _inner(expr: Expr) -> list[Expr]:
@@ -243,7 +241,7 @@ def _observed_within(expr: Expr) -> bool:
         if id(e) in seen or not e.program.needs_grad or e.program.is_load:
             continue
         seen.add(id(e))
-        if e.node is not None and getattr(e.node, "observed", 0):
+        if e.node is not None and e.node.observed:
             return True
         stack.extend(_inner(e))
     return False
@@ -255,7 +253,7 @@ def _replay(expr: Expr, done: dict[int, Expr], top: bool = False) -> Expr:
     if found is not None:
         return found
     made_by = expr.made_by
-    if not top and expr.node is not None and getattr(expr.node, "observed", 0):
+    if not top and expr.node is not None and expr.node.observed:
         result = boundary(expr, expr.node)
     elif made_by is None or not expr.program.needs_grad or expr.program.is_load:
         result = expr
@@ -291,7 +289,7 @@ def _someone_inside(expr: Expr) -> bool:
 def observe(node: Node) -> None:
     """Somebody wants to see gradients at this node; regions that contain it will be opened."""
     if isinstance(node, RegionNode):
-        node.observed = getattr(node, "observed", 0) + 1
+        node.observed += 1
         observing.count += 1
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-
 _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
@@ -48,6 +47,7 @@ def round_through(x: Any, narrow: np.dtype[Any], out: Any) -> None:
 
 
 # W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969).
+# fmt: off
 _P1 = (3.16112374387056560e00, 1.13864154151050156e02, 3.77485237685302021e02,
        3.20937758913846947e03, 1.85777706184603153e-1)
 _Q1 = (2.36012909523441209e01, 2.44024637934444173e02, 1.28261652607737228e03,
@@ -62,6 +62,7 @@ _P3 = (3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1,
        1.60837851487422766e-2, 6.58749161529837803e-4, 1.63153871373020978e-2)
 _Q3 = (2.56852019228982242e00, 1.87295284992346725e00, 5.27905102951428412e-1,
        6.05183413124413191e-2, 2.33520497626869185e-3)
+# fmt: on
 _ONE_OVER_SQRT_PI = 5.6418958354775628695e-1
 
 
@@ -105,6 +106,7 @@ def _erfc_of_magnitude(magnitude: Any) -> Any:
 
 
 def erf(x: Any, out: Any) -> None:
+    """The error function, right to a few units in the last place of float64."""
     magnitude = np.abs(x)
     near = _erf_near_zero(np.minimum(magnitude, x.dtype.type(0.46875)))
     value = np.where(magnitude <= 0.46875, near, 1 - _erfc_of_magnitude(magnitude))
@@ -112,6 +114,7 @@ def erf(x: Any, out: Any) -> None:
 
 
 def erfc(x: Any, out: Any) -> None:
+    """``1 - erf(x)``, without the cancellation where that is small."""
     magnitude = np.abs(x)
     near = 1 - _erf_near_zero(np.clip(x, -0.46875, 0.46875))
     tail = _erfc_of_magnitude(magnitude)

@@ -15,8 +15,7 @@ def to_device(input: Tensor, where: Any) -> Tensor:
     if target == input.device:
         return input
     array = _move(input.array, input.device, target)
-    result = _placed(array, input, target)
-    return result
+    return _placed(array, input, target)
 
 
 def _placed(array: Any, input: Tensor, target: device) -> Tensor:
@@ -55,7 +54,9 @@ def cuda(self: Tensor, index: Any = None) -> Tensor:
 def cupy(self: Tensor) -> Any:
     """The buffer as a CuPy array that shares memory with this (GPU) tensor."""
     if self.device.type != "cuda":
-        raise TypeError(f"can't convert {self.device} device type tensor to cupy; use .cuda() first")
+        raise TypeError(
+            f"can't convert {self.device} device type tensor to cupy; use .cuda() first"
+        )
     if self.requires_grad:
         raise RuntimeError(
             "Can't call cupy() on Tensor that requires grad. Use tensor.detach().cupy() instead."

@@ -59,6 +59,7 @@ class Hooks:
 
 
 def add_hook(hooks: OrderedDict[int, Any], hook: Callable[..., Any]) -> RemovableHandle:
+    """Register a hook among others; it runs after them."""
     handle = RemovableHandle(hooks)
     hooks[handle.key] = hook
     return handle
