@@ -91,8 +91,9 @@ def work_of(plan: Plan) -> Work:
         if load.strides is not None and not ragged(load):
             strides = tuple([s // load.dtype.itemsize for s in load.strides])
         loads.append((load.dtype, walk_of(plan.shape, load.shape, strides)))
+    alone = len(set(plan.ops) - {"cast"}) == 1 and plan.reduction is None
     return Work(
-        plan.name,
+        f"{plan.name}_kernel" if alone else plan.name,  # lucid_abs is a device function
         plan.shape,
         plan.instructions,
         tuple(loads),

@@ -329,3 +329,7 @@ def test_a_source_the_compiler_refuses_is_shown():
     executable._kernels[True] = [kernel._replace(source=kernel.source.replace("v0 *", "v0 times"))]
     with pytest.raises(RuntimeError, match=r"refused the kernel lucid_mul(.|\n)*v0 times"):
         executable(arrays, scalars)
+
+
+def test_a_kernel_of_one_op_is_not_mistaken_for_the_device_function():
+    check([op("abs", leaf(random((4,), dt.float32)))])
