@@ -257,7 +257,7 @@ def build(
     grad: bool,
     to: dtype | None = None,
     shape: tuple[int, ...] | None = None,
-    limit: int = LIMIT,
+    limit: int | None = LIMIT,
 ) -> Expr:
     """Apply an op to expressions and Python numbers.
 
@@ -318,7 +318,7 @@ def _derive(
     grad: bool,
     to: dtype | None,
     shape: tuple[int, ...] | None,
-    limit: int,
+    limit: int | None,
 ) -> Program | None:
     """The program of an op on programs; None where it would be too large."""
     programs = [m[0] for m in marks if isinstance(m[0], Program)]
@@ -336,8 +336,9 @@ def _derive(
     root = emit(assembly, op, operands, grad, to, shape)
     instructions = assembly.extract(root)
     pending = any(not p.is_load for p in programs)
-    if pending and (len(instructions) > limit or leaf_count > MAX_LEAVES):
-        return None
+    if limit is not None and pending:
+        if len(instructions) > limit or leaf_count > MAX_LEAVES:
+            return None
     return intern(instructions, leaf_count, where, any(p.shared for p in programs))
 
 
@@ -404,4 +405,4 @@ def without_grad(value: Expr) -> Expr:
             root.dtype, root.shape, root.value[1], False, program.device, program.shared
         )
         return Expr(plain, (Cell(value.leaves[0].array),), None)
-    return build(TABLE["identity"], [value], False, shape=program.shape)
+    return build(TABLE["identity"], [value], False, shape=program.shape, limit=None)

@@ -262,7 +262,7 @@ def _replay(expr: Expr, done: dict[int, Expr], top: bool = False) -> Expr:
         operands = [_replay(e, done) if type(e) is Expr else e for e in made_by[1:]]
         to = expr.program.dtype if op.rule == "cast" else None
         shape = expr.program.shape if op.rule == "identity" else None
-        result = build(op, operands, True, to, shape, limit=sys.maxsize)
+        result = build(op, operands, True, to, shape, limit=None)
     done[id(expr)] = result
     return result
 
