@@ -28,11 +28,11 @@ from lucid_gpu.utils.data import DataLoader, TensorDataset
 
 TEST_IMAGES = 360
 BATCH = 64
-LEARNING_RATE = 2e-3
+LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 0.05
 SMOOTHING = 0.1  # of the labels
 SHIFTED = 0.1  # of the training images, by up to one pixel each way
-EPOCHS = {"mlp": 60, "cnn": 20}
+EPOCHS = {"mlp": 30, "cnn": 10}
 
 
 def stop(sentence: str, status: int = 1) -> NoReturn:

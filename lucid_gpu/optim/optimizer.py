@@ -192,10 +192,7 @@ class Optimizer:
             state[p] = {name: _loaded(value, p) for name, value in values.items()}
         self.state = state
         self.param_groups = [
-            {
-                **copy.deepcopy({k: v for k, v in saved.items() if k != "params"}),
-                "params": own["params"],
-            }
+            {k: own["params"] if k == "params" else copy.deepcopy(v) for k, v in saved.items()}
             for saved, own in zip(groups, self.param_groups)
         ]
 
