@@ -450,34 +450,29 @@ class Tensor:
 
     def _protect_readers(self, storage: Storage, written_by: str | None = None) -> None:
         """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
-        alive = {}
+        holders: dict[int, list[Tensor]] = {}  # several after `detach`
         for reference in storage.tensors:
             tensor = reference()
             if tensor is not None:
                 if not tensor._expr.program.is_load:
                     tensor._realise()
-                alive[id(tensor._expr.leaves[0])] = tensor
+                holders.setdefault(id(tensor._expr.leaves[0]), []).append(tensor)
         cells, storage.cells = storage.cells, []
+        done = set()
         for reference in cells:
             cell = reference()
-            if cell is None:
+            if cell is None or id(cell) in done:
                 continue
-            tensor = alive.get(id(cell))
-            if tensor is not None:
-                expr = tensor._expr
+            done.add(id(cell))
+            tensors = holders.get(id(cell))
+            if tensors:
                 fresh = Cell(cell.array, cell.node, cell.output)
-                tensor._expr = Expr(expr.program, (fresh,), None)
                 storage.add_cell(fresh)
-                if written_by is not None:
-                    self._make_stale(expr, written_by, storage)
-                read = (
-                    sys.getrefcount(expr) > 2
-                    or sys.getrefcount(expr.leaves) > 2
-                    or sys.getrefcount(cell) > 3
-                )
-            else:
-                read = True
-            if read:
+                for tensor in tensors:
+                    if written_by is not None:
+                        self._make_stale(tensor._expr, written_by, storage)
+                    tensor._expr = Expr(tensor._expr.program, (fresh,), None)
+            if sys.getrefcount(cell) > 2:  # besides the name and the call: somebody reads it
                 cell.array = cell.array.copy()
 
     # --- Python's own protocols ---------------------------------------------------------------

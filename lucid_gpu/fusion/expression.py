@@ -164,6 +164,7 @@ def emit(
     grad: bool,
     to: dtype | None = None,
     shape: tuple[int, ...] | None = None,
+    plainly: bool = False,
 ) -> int:
     """Append an op to a program, with the conversions its operands need.
 
@@ -175,6 +176,8 @@ def emit(
         Whether the result may require grad.
     to, shape
         The type of a cast; the shape of an identity that broadcasts.
+    plainly : bool
+        Append the op even where it changes nothing.
     """
     known = assembly.instructions
     described = [_describe(known, o) for o in operands]
@@ -190,7 +193,7 @@ def emit(
         and result.category >= 2
         and any(assembly.instructions[a].needs_grad for a in args)
     )
-    same = _simpler(assembly, op, args, result, shape, needs)
+    same = None if plainly else _simpler(assembly, op, args, result, shape, needs)
     if same is not None:
         return same
     return assembly.append(Instruction(op.name, args, result, shape, needs))
@@ -334,6 +337,9 @@ def _derive(
             part, pattern = mark
             operands.append(assembly.include(part, expand_pattern(pattern, part.leaves)))
     root = emit(assembly, op, operands, grad, to, shape)
+    if assembly.instructions[root].op in ("load", "boundary"):
+        # ``x * 1`` is a tensor of its own: x may be written, and has a gradient of its own.
+        root = emit(assembly, op, operands, grad, to, shape, plainly=True)
     instructions = assembly.extract(root)
     pending = any(not p.is_load for p in programs)
     if limit is not None and pending:
