@@ -285,9 +285,10 @@ def draw_curves(run: Run) -> None:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     epochs = range(1, run.epoch + 1)
     for axes, name in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
-        axes.plot(epochs, run.history[name], label="training", color="#8aa4c8")
-        axes.plot(epochs, run.history[f"test {name}"], label="test", color="#c8553d")
+        axes.plot(epochs, run.history[name], ".-", label="training", color="#8aa4c8")
+        axes.plot(epochs, run.history[f"test {name}"], ".-", label="test", color="#c8553d")
         axes.set(xlabel="epoch", ylabel=name)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
     figure.suptitle(f"UCI digits, {run.args.model}")
