@@ -10,14 +10,14 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.ops.record import SavedTensor
 from lucid_gpu.tape.modes import no_grad, state
-from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Node
+from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Edge, Node
 from lucid_gpu.tensor import Tensor, _tensor
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
@@ -75,9 +75,8 @@ class FunctionCtx(Node):
     _dirty: tuple[Tensor, ...] = ()
     _constant_outputs: Any = ()
     _materialize = True
-    _places: Sequence[int] = ()
-    _parameters: Sequence[Program] = ()
-    _metas: Sequence[Program | None] = ()
+    _inputs: tuple[Program | None, ...] = ()  # of forward; None for what is no tensor
+    _outputs: tuple[Program | None, ...] = ()
     needs_input_grad: tuple[bool, ...] = ()
 
     # --- for forward --------------------------------------------------------------------------
@@ -133,47 +132,48 @@ class FunctionCtx(Node):
         return self._checked(results)
 
     def _zeros(self, i: int) -> Any:
-        program = self._metas[i]
+        program = self._outputs[i]
         if program is None:
             return None
         zeros = expression.of_constant(0.0, program.dtype, program.shape, program.device)
         return _tensor(zeros)
 
     def _checked(self, results: tuple[Any, ...]) -> Sequence[Any]:
-        """One gradient an input of forward, each fit for it."""
-        count = len(self.needs_input_grad)
-        if len(results) != count:
+        """One gradient a tensor among the inputs of forward, each fit for it."""
+        inputs = self._inputs
+        if len(results) != len(inputs):
+            count = len(inputs)
             if len(results) < count or any(r is not None for r in results[count:]):
                 self._wrong_count(len(results), count)
             results = results[:count]
         chosen = []
-        for place, parameter in zip(self._places, self._parameters, strict=True):
-            result = results[place]
-            if result is not None:
-                if not isinstance(result, Tensor):
-                    raise TypeError(
-                        f"{self.name()}: expected a Tensor or None as gradient {place}, got "
-                        f"{type(result).__name__}"
-                    )
-                program = result._expr.program
-                if (
-                    program.shape != parameter.shape
-                    or program.dtype is not parameter.dtype
-                    or program.device is not parameter.device
-                ):
-                    result = self._fitted(
-                        result, place, parameter.shape, parameter.dtype, parameter.device
-                    )
+        for result, program in zip(results, inputs, strict=True):
+            if result is None:
+                if program is not None:
+                    chosen.append(None)
+                continue
+            if program is None or not isinstance(result, Tensor):
+                self._refuse(result, len(chosen), program)
+            have = result._expr.program
+            if (
+                have.shape != program.shape
+                or have.dtype is not program.dtype
+                or have.device is not program.device
+            ):
+                result = self._fitted(result, len(chosen), program)
             chosen.append(result)
-        if len(chosen) != count:
-            for place, result in enumerate(results):
-                if result is not None and place not in self._places:
-                    raise RuntimeError(
-                        f"function {self.name()} returned a gradient different from None at "
-                        f"position {place + 1}, but the corresponding forward input was not a "
-                        "Variable"
-                    )
         return chosen
+
+    def _refuse(self, result: Any, place: int, program: Program | None) -> NoReturn:
+        if program is None:
+            raise RuntimeError(
+                f"function {self.name()} returned a gradient different from None at position "
+                f"{place + 1}, but the corresponding forward input was not a Variable"
+            )
+        raise TypeError(
+            f"{self.name()}: expected a Tensor or None as gradient {place}, got "
+            f"{type(result).__name__}"
+        )
 
     def _wrong_count(self, got: int, count: int) -> None:
         function = self._function
@@ -184,7 +184,8 @@ class FunctionCtx(Node):
             f"forward ({names}). Return None for arguments without a gradient."
         )
 
-    def _fitted(self, result: Tensor, place: int, shape: Any, d: Any, where: Any) -> Tensor:
+    def _fitted(self, result: Tensor, place: int, program: Program) -> Tensor:
+        shape, d, where = program.shape, program.dtype, program.device
         if result.device != where:
             raise RuntimeError(
                 f"Function {self.name()} returned an invalid gradient at index {place} - expected "
@@ -410,16 +411,17 @@ class _Plan:
 
 def _connect(ctx: FunctionCtx, args: tuple[Any, ...]) -> None:
     """Note where each argument's gradient goes, and what it must look like."""
-    places, edges, parameters = [], [], []
-    for place, a in enumerate(args):
+    edges: list[Edge] = []
+    inputs: list[Program | None] = []
+    for a in args:
         if isinstance(a, Tensor):
             expr = a._expr
-            places.append(place)
             edges.append(edge_of(expr))
-            parameters.append(expr.program)
-    ctx._places = places
+            inputs.append(expr.program)
+        else:
+            inputs.append(None)
     ctx.edges = tuple(edges)
-    ctx._parameters = parameters
+    ctx._inputs = tuple(inputs)
 
 
 def _finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tensor:
@@ -428,7 +430,7 @@ def _finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tens
         if output is a:
             output = output.detach()
     _connect(ctx, args)
-    ctx._metas = [output._expr.program]
+    ctx._outputs = (output._expr.program,)
     if output._expr.program.needs_grad:
         output.detach_()
     output._attach(ctx)
@@ -456,7 +458,7 @@ def _finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: boo
     if recording:
         _connect(ctx, args)
         ctx.outputs = len(outputs)
-        ctx._metas = [o._expr.program if isinstance(o, Tensor) else None for o in outputs]
+        ctx._outputs = tuple([o._expr.program if isinstance(o, Tensor) else None for o in outputs])
     to_save, ctx._to_save = ctx._to_save, None
     done: dict[int, Any] = {}
     given = {id(o): i for i, o in enumerate(outputs) if isinstance(o, Tensor)}
