@@ -146,7 +146,7 @@ class FunctionCtx(Node):
             if len(results) < count or any(r is not None for r in results[count:]):
                 self._wrong_count(len(results), count)
             results = results[:count]
-        chosen = []
+        chosen: list[Tensor | None] = []
         for result, program in zip(results, inputs, strict=True):
             if result is None:
                 if program is not None:
