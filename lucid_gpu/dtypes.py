@@ -208,14 +208,12 @@ def result_type(tensors: list[tuple[dtype, int]], scalars: list[dtype]) -> dtype
         if result is None:
             result = merged
         elif merged.category > result.category:
-            result = _raise_category(result, merged, weak=group is scalars)
+            result = _raise_category(result, merged)
     assert result is not None
     return result
 
 
-def _raise_category(result: dtype, other: dtype, weak: _Bool) -> dtype:
-    if not weak:
-        return promote_types(result, other) if result.category == 2 else other
-    if other.category == 3 and result.category == 2:  # float tensor with a complex number
+def _raise_category(result: dtype, other: dtype) -> dtype:
+    if other.category == 3 and result.category == 2:  # the parts keep the floats' precision
         return complex128 if result is float64 else complex64
     return other

@@ -1,0 +1,173 @@
+"""Constructors: values, types, sharing and PyTorch's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import same_error, torch_module
+
+MAKERS: dict[str, Any] = {
+    "tensor of floats": lambda m, d: m.tensor([1.5, 2], device=d),
+    "tensor of ints": lambda m, d: m.tensor([1, 2], device=d),
+    "tensor of bools": lambda m, d: m.tensor([True, False], device=d),
+    "tensor of bools and ints": lambda m, d: m.tensor([True, 2], device=d),
+    "tensor of complex": lambda m, d: m.tensor([1, 2j], device=d),
+    "tensor of a number": lambda m, d: m.tensor(3, device=d),
+    "tensor nested": lambda m, d: m.tensor([[1, 2], [3, 4.5]], device=d),
+    "tensor of tuples": lambda m, d: m.tensor(((1, 2), (3, 4)), device=d),
+    "tensor of nothing": lambda m, d: m.tensor([], device=d),
+    "tensor of empty rows": lambda m, d: m.tensor([[], []], device=d),
+    "tensor of a float64 array": lambda m, d: m.tensor(np.arange(3.0), device=d),
+    "tensor of an int8 array": lambda m, d: m.tensor(np.arange(3, dtype=np.int8), device=d),
+    "tensor of a strided array": lambda m, d: m.tensor(np.arange(6).reshape(2, 3).T, device=d),
+    "tensor of NumPy numbers": lambda m, d: m.tensor([np.float32(1), np.float32(2)], device=d),
+    "tensor of 0-d tensors": lambda m, d: m.tensor([m.tensor(1.0), m.tensor(2.0)], device=d),
+    "tensor with a type": lambda m, d: m.tensor([1, 2], dtype=m.float16, device=d),
+    "tensor from floats to ints": lambda m, d: m.tensor([1.7, -2.7], dtype=m.int32, device=d),
+    "as_tensor": lambda m, d: m.as_tensor([1.0, 2.0], device=d),
+    "scalar_tensor": lambda m, d: m.scalar_tensor(2, device=d),
+    "zeros": lambda m, d: m.zeros(2, 3, device=d),
+    "zeros of a tuple": lambda m, d: m.zeros((2, 3), dtype=m.int64, device=d),
+    "zeros of nothing": lambda m, d: m.zeros((), device=d),
+    "ones": lambda m, d: m.ones([2], dtype=m.bool, device=d),
+    "full": lambda m, d: m.full((2, 2), 1.5, device=d),
+    "full of ints": lambda m, d: m.full((2,), 3, device=d),
+    "full of bools": lambda m, d: m.full((2,), True, device=d),
+    "full of complex": lambda m, d: m.full((2,), 1j, device=d),
+    "full with a type": lambda m, d: m.full((2,), 3, dtype=m.float64, device=d),
+    "zeros_like": lambda m, d: m.zeros_like(m.ones(2, 3, dtype=m.float64, device=d)),
+    "ones_like with a type": lambda m, d: m.ones_like(m.ones(2, device=d), dtype=m.int8),
+    "full_like": lambda m, d: m.full_like(m.ones(2, device=d), 7),
+    "arange": lambda m, d: m.arange(5, device=d),
+    "arange from to": lambda m, d: m.arange(2, 7, 2, device=d),
+    "arange of floats": lambda m, d: m.arange(0, 1, 0.25, device=d),
+    "arange backwards": lambda m, d: m.arange(5, 0, -2, device=d),
+    "arange with a type": lambda m, d: m.arange(3, dtype=m.float32, device=d),
+    "arange empty": lambda m, d: m.arange(3, 3, device=d),
+    "linspace": lambda m, d: m.linspace(0, 1, 5, device=d),
+    "linspace backwards": lambda m, d: m.linspace(3, -3, 4, dtype=m.float64, device=d),
+    "linspace of one": lambda m, d: m.linspace(2, 9, 1, device=d),
+    "linspace of none": lambda m, d: m.linspace(2, 9, 0, device=d),
+    "eye": lambda m, d: m.eye(3, device=d),
+    "eye oblong": lambda m, d: m.eye(2, 3, dtype=m.int64, device=d),
+    "new_zeros": lambda m, d: m.ones(1, dtype=m.float64, device=d).new_zeros(2, 3),
+    "new_ones": lambda m, d: m.ones(1, dtype=m.int8, device=d).new_ones((2,)),
+    "new_full": lambda m, d: m.ones(1, device=d).new_full((2,), 3),
+    "new_tensor": lambda m, d: m.ones(1, device=d).new_tensor([1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_constructors_agree_with_torch(name: str, device: str) -> None:
+    got, expected = MAKERS[name](lucid_gpu, device), MAKERS[name](torch_module(), "cpu")
+    assert got.dtype.name == str(expected.dtype).split(".")[1]
+    assert tuple(got.shape) == tuple(expected.shape)
+    assert got.device.type == device
+    assert not got.requires_grad
+    np.testing.assert_allclose(
+        np.array(got.tolist()), np.array(expected.tolist()), rtol=1e-7, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("maker", ["empty", "empty_like", "new_empty"])
+def test_empty_tensors_have_shape_and_type(maker: str, device: str) -> None:
+    like = lucid_gpu.ones(2, 3, dtype=lucid_gpu.float64, device=device)
+    made = {
+        "empty": lambda: lucid_gpu.empty(2, 3, dtype=lucid_gpu.float64, device=device),
+        "empty_like": lambda: lucid_gpu.empty_like(like),
+        "new_empty": lambda: like.new_empty(2, 3),
+    }[maker]()
+    assert (made.shape, made.dtype, made.device) == (like.shape, like.dtype, like.device)
+
+
+def test_constructors_make_leaves_that_may_require_grad(device: str) -> None:
+    for make in (
+        lambda **o: lucid_gpu.tensor([1.0], **o),
+        lambda **o: lucid_gpu.zeros(1, **o),
+        lambda **o: lucid_gpu.full((1,), 2.0, **o),
+        lambda **o: lucid_gpu.ones_like(lucid_gpu.zeros(1), **o),
+        lambda **o: lucid_gpu.arange(3.0, **o),
+        lambda **o: lucid_gpu.eye(2, **o),
+    ):
+        t = make(requires_grad=True, device=device)
+        assert t.requires_grad and t.is_leaf and t.grad_fn is None
+
+
+def test_tensor_copies_its_data() -> None:
+    array = np.zeros(3, np.float32)
+    t = lucid_gpu.tensor(array)
+    array[...] = 1
+    assert t.tolist() == [0.0] * 3
+    again = lucid_gpu.tensor(t)
+    t += 5
+    assert again.tolist() == [0.0] * 3
+
+
+def test_from_numpy_shares_memory_both_ways() -> None:
+    array = np.zeros((2, 3), np.float32)
+    t = lucid_gpu.from_numpy(array)
+    array[0, 1] = 4
+    assert t[0, 1].item() == 4
+    t += 1
+    assert array.tolist() == [[1, 5, 1], [1, 1, 1]]
+    t[1] = 9
+    assert array[1].tolist() == [9, 9, 9]
+    assert t.numpy().__array_interface__["data"] == array.__array_interface__["data"]
+
+
+def test_from_numpy_keeps_strides_and_foreign_byte_order() -> None:
+    array = np.arange(6, dtype=np.float64).reshape(2, 3).T
+    t = lucid_gpu.from_numpy(array)
+    assert t.tolist() == array.tolist()
+    assert not t.is_contiguous()
+    swapped = np.arange(3, dtype=np.float32).astype(">f4")
+    assert lucid_gpu.from_numpy(swapped).tolist() == [0.0, 1.0, 2.0]
+
+
+def test_as_tensor_copies_only_where_it_must() -> None:
+    array = np.zeros(2, np.float32)
+    shared = lucid_gpu.as_tensor(array)
+    copied = lucid_gpu.as_tensor(array, dtype=lucid_gpu.float64)
+    array[...] = 1
+    assert (shared.tolist(), copied.tolist()) == ([1.0, 1.0], [0.0, 0.0])
+    t = lucid_gpu.ones(2)
+    assert lucid_gpu.as_tensor(t) is t
+
+
+MISUSE: dict[str, tuple[Any, str]] = {
+    "ragged rows": (lambda m: m.tensor([[1, 2], [3]]), "expected sequence"),
+    "a string": (lambda m: m.tensor("abc"), ""),
+    "negative extent": (lambda m: m.zeros(2, -1), "negative dimension -1: [2, -1]"),
+    "negative extent of full": (lambda m: m.full((-2,), 1.0), "negative dimension -2"),
+    "step of zero": (lambda m: m.arange(1, 3, 0), "step must be nonzero"),
+    "wrong step": (lambda m: m.arange(1, 3, -1), "inconsistent with step sign"),
+    "negative steps": (lambda m: m.linspace(0, 1, -1), "number of steps must be non-negative"),
+    "from a list": (lambda m: m.from_numpy([1, 2]), "expected np.ndarray (got list)"),
+    "ints that want gradients": (
+        lambda m: m.ones(2, dtype=m.int64, requires_grad=True),
+        "floating point and complex dtype can require gradients",
+    ),
+    "an unknown device": (lambda m: m.zeros(1, device="gpu"), "device"),
+    "a shape of floats": (lambda m: m.zeros(1.5), ""),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_raises_as_in_torch(name: str) -> None:
+    function, words = MISUSE[name]
+    same_error(function, words)
+
+
+def test_what_is_no_number_is_named() -> None:
+    with pytest.raises(TypeError, match="expected numbers, got elements of type"):
+        lucid_gpu.tensor([1, None])
+
+
+def test_an_allocation_that_cannot_be_met_says_how_much_was_asked(device: str) -> None:
+    with pytest.raises(MemoryError, match=r"cannot allocate \d+.*GiB.*shape"):
+        lucid_gpu.empty(1 << 45, device=device)
+    assert lucid_gpu.ones(2, device=device).tolist() == [1.0, 1.0]
