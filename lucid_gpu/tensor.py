@@ -714,6 +714,8 @@ def from_array(
     array: Any, d: dtype | None = None, where: device | None = None
 ) -> Tensor:
     """Wrap a NumPy or CuPy array that nobody else will write."""
+    if isinstance(array, np.generic):  # what NumPy gives for 0-d results
+        array = np.asarray(array)
     if d is None:
         d = dt.from_numpy_dtype(array.dtype)
     return _tensor(expression.of_array(array, d, CPU if where is None else where))

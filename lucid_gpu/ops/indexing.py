@@ -110,15 +110,22 @@ def getitem(input: Tensor, index: Any) -> Tensor:
         name = "SelectBackward0" if any(type(p) is int for p in parsed) else "SliceBackward0"
         return slice_view(input, parsed, name)
     array = base_array(input)[parsed]
-    result: Tensor = record("IndexBackward0", array, (input,), _getitem_vjp, dtype=input.dtype,
-                            index=parsed, shape=tuple(input.shape))
+    result: Tensor = record(
+        "IndexBackward0",
+        array,
+        (input,),
+        _getitem_vjp,
+        dtype=input.dtype,
+        index=parsed,
+        shape=tuple(input.shape),
+    )
     return result
 
 
 def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
     """A view by a basic index."""
     array = base_array(input)[index]
-    if not hasattr(array, "flags"):  # NumPy makes a scalar of a single element
+    if isinstance(array, np.generic):  # a single element: no view yet
         array = base_array(input)[(*index, ...)]
     return view_of(input, name, array, _getitem_vjp, index=index, shape=tuple(input.shape))
 
@@ -136,8 +143,9 @@ def place(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
         _add_at(where, array, index, values)
     else:
         array[index] = values.array
-    result: Tensor = record("PlaceBackward0", array, (values,), _place_vjp, dtype=values.dtype,
-                            index=index)
+    result: Tensor = record(
+        "PlaceBackward0", array, (values,), _place_vjp, dtype=values.dtype, index=index
+    )
     return result
 
 
@@ -157,8 +165,15 @@ def _add_at(where: Any, array: Any, index: Any, values: Tensor) -> None:
 
 def _place_vjp(node: Any, g: Tensor) -> Any:
     array = base_array(g)[node.index]
-    result = record("IndexBackward0", array, (g,), _getitem_vjp, dtype=g.dtype, index=node.index,
-                    shape=tuple(g.shape))
+    result = record(
+        "IndexBackward0",
+        array,
+        (g,),
+        _getitem_vjp,
+        dtype=g.dtype,
+        index=node.index,
+        shape=tuple(g.shape),
+    )
     return (result,)
 
 
@@ -197,9 +212,7 @@ def _as_value(input: Tensor, value: Any) -> Tensor:
 
 def _selected_shape(input: Tensor, index: Any) -> tuple[int, ...]:
     probe = np.broadcast_to(np.zeros((), np.int8), tuple(input.shape))
-    host = tuple(
-        [room(input.device).to_numpy(p) if hasattr(p, "dtype") else p for p in index]
-    )
+    host = tuple([room(input.device).to_numpy(p) if hasattr(p, "dtype") else p for p in index])
     return tuple(np.shape(probe[host]))
 
 
@@ -225,8 +238,14 @@ def with_values(input: Tensor, index: Any, value: Tensor) -> Tensor:
     array[index] = value.array
     shape = _selected_shape(input, index)
     spread = _spread(value, shape)
-    result: Tensor = record("IndexPutBackward0", array, (input, spread), _with_values_vjp,
-                            dtype=input.dtype, index=index)
+    result: Tensor = record(
+        "IndexPutBackward0",
+        array,
+        (input, spread),
+        _with_values_vjp,
+        dtype=input.dtype,
+        index=index,
+    )
     return result
 
 
@@ -242,9 +261,7 @@ def _with_values_vjp(node: Any, g: Tensor) -> Any:
     zero = _spread(g.new_zeros(()), ())
     g_rest = None
     if rest:
-        from lucid_gpu.ops.reductions import expand_lazily as spread
-
-        g_rest = with_values(g, node.index, spread(zero, _selected_shape(g, node.index)))
+        g_rest = with_values(g, node.index, expand_lazily(zero, _selected_shape(g, node.index)))
     g_value = getitem_parsed(g, node.index) if taken else None
     return g_rest, g_value
 
@@ -255,8 +272,15 @@ def getitem_parsed(g: Tensor, index: Any) -> Tensor:
     if not index or array.ndim == 0:
         array = array.copy()
     shape = _selected_shape(g, index)
-    result: Tensor = record("IndexBackward0", array.reshape(shape), (g,), _getitem_vjp,
-                            dtype=g.dtype, index=index, shape=tuple(g.shape))
+    result: Tensor = record(
+        "IndexBackward0",
+        array.reshape(shape),
+        (g,),
+        _getitem_vjp,
+        dtype=g.dtype,
+        index=index,
+        shape=tuple(g.shape),
+    )
     return result
 
 
@@ -295,13 +319,20 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     _check_array(input, where, dim)
     key = _along(where, dim, xp_of(input))
     array = base_array(input)[key]
-    result: Tensor = record("GatherBackward0", array, (input,), _getitem_vjp, dtype=input.dtype,
-                            index=key, shape=tuple(input.shape))
+    result: Tensor = record(
+        "GatherBackward0",
+        array,
+        (input,),
+        _getitem_vjp,
+        dtype=input.dtype,
+        index=key,
+        shape=tuple(input.shape),
+    )
     return result
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int) -> Tensor:
-    """`gather`, broadcasting index and input against each other."""
+    """`gather`, with the arguments in NumPy's order."""
     return gather(input, dim, indices)
 
 
@@ -333,7 +364,9 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return getitem(input, (*lead, index))
 
 
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
     """A copy of the input with slices added at positions of a dimension."""
     dim = normalise_dim(dim, input.ndim)
     where = index.array
@@ -428,10 +461,10 @@ def _written(function: Any) -> Any:
 
 
 METHODS = (gather, take_along_dim, scatter, scatter_add, index_select, index_add, masked_select,
-           nonzero, sort, argsort, topk, tril, triu)
+           nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
 for _function in (scatter, scatter_add, index_add, tril, triu):
     setattr(Tensor, f"{_function.__name__}_", _written(_function))
-Tensor.__getitem__ = getitem  # type: ignore[attr-defined]
-Tensor.__setitem__ = setitem  # type: ignore[attr-defined]
+for _name, _method in (("__getitem__", getitem), ("__setitem__", setitem)):
+    setattr(Tensor, _name, _method)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
@@ -140,9 +142,7 @@ def record(
 
 
 def _wrap(array: Any, where: Any, d: dt.dtype | None) -> Tensor:
-    if not hasattr(array, "flags"):  # NumPy gives scalars for 0-d results
-        import numpy as np
-
+    if isinstance(array, np.generic):  # what NumPy gives for 0-d results
         array = np.asarray(array)
     if d is None:
         d = dt.from_numpy_dtype(array.dtype)
