@@ -13,7 +13,7 @@ from lucid_gpu.device import device, resolve
 from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
-from lucid_gpu.tensor import Tensor, _mark_shared, _tensor
+from lucid_gpu.tensor import Tensor, _mark_shared, _set, _tensor
 
 
 def _finish(array: Any, d: dtype, where: device, requires_grad: bool) -> Tensor:
@@ -129,8 +129,9 @@ def from_array_shared(array: Any) -> Tensor:
     if view.dtype != d.numpy:  # foreign byte order
         view = view.astype(d.numpy)
     result = _tensor(expression.of_array(view, d, found.device_of(array)))
-    result._memory().lend(result._expr.leaves[0])
-    result._storage.idle_references = 3  # type: ignore[union-attr]
+    storage = result._memory()
+    storage.lend(result._expr.leaves[0])
+    storage.idle_references = 3
     _mark_shared(result)
     return result
 
@@ -140,9 +141,7 @@ def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
         size = tuple(size[0])
     for n in size:
         if n < 0:
-            raise RuntimeError(
-                f"Trying to create tensor with negative dimension {n}: {list(size)}"
-            )
+            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
     return tuple([int(n) for n in size])
 
 
@@ -174,9 +173,7 @@ def _filled(value: float) -> Any:
         *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Tensor:
         d = get_default_dtype() if dtype is None else dtype
-        return full(
-            _shape(size), value, dtype=d, device=device, requires_grad=requires_grad
-        )
+        return full(_shape(size), value, dtype=d, device=device, requires_grad=requires_grad)
 
     return make
 
@@ -187,18 +184,14 @@ ones = _filled(1)
 ones.__name__, ones.__doc__ = "ones", "A tensor of ones; ``size`` is ints or a sequence."
 
 
-def empty(
-    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor whose elements are whatever the memory held."""
     where = resolve(device)
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     return _finish(room(where).empty(_shape(size), d, where), d, where, requires_grad)
 
 
-def _like(
-    input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool
-) -> Tensor:
+def _like(input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
     return full(tuple(input.shape), value, dtype=d, device=where, requires_grad=requires_grad)
@@ -322,9 +315,8 @@ def _new(maker: Any) -> Any:
     return method
 
 
-for _name, _maker in (("new_zeros", zeros), ("new_ones", ones), ("new_empty", empty),
-                      ("new_full", full)):
-    setattr(Tensor, _name, _new(_maker))
-Tensor.new_tensor = _new_tensor  # type: ignore[attr-defined]
+for _maker in (zeros, ones, empty, full):
+    setattr(Tensor, f"new_{_maker.__name__}", _new(_maker))
+_set("new_tensor", _new_tensor)
 FUNCTIONS = (tensor, as_tensor, from_numpy, full, zeros, ones, empty, zeros_like, ones_like,
-             full_like, empty_like, arange, linspace, eye, scalar_tensor)
+             full_like, empty_like, arange, linspace, eye, scalar_tensor)  # fmt: skip

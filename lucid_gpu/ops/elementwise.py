@@ -22,25 +22,30 @@ _INTERNAL = ("cast", "identity", "where", "add", "sub")
 # --- the table ------------------------------------------------------------------------------------
 
 
+def _unary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
+    def function(input: Any, *, out: Tensor | None = None) -> Tensor:
+        if out is None and isinstance(input, Tensor):
+            result: Tensor = method(input)
+            return result
+        return into(apply(op, input), out, op.name)
+
+    return function
+
+
+def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
+    def function(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+        if out is None and isinstance(input, Tensor):
+            result: Any = method(input, other)
+            if result is not NotImplemented:
+                kept: Tensor = result
+                return kept
+        return into(apply(op, input, other), out, op.name)
+
+    return function
+
+
 def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
-    if op.arity == 1:
-
-        def function(input: Any, *, out: Tensor | None = None) -> Tensor:
-            if out is None and isinstance(input, Tensor):
-                result: Tensor = method(input)
-                return result
-            return into(apply(op, input), out, op.name)
-
-    else:
-
-        def function(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-            if out is None and isinstance(input, Tensor):
-                result: Any = method(input, other)
-                if result is not NotImplemented:
-                    kept: Tensor = result
-                    return kept
-            return into(apply(op, input, other), out, op.name)
-
+    function = (_unary_function if op.arity == 1 else _binary_function)(op, method)
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = f"Elementwise ``{op.name}``; see the op table for its gradient."
     return function
@@ -132,7 +137,7 @@ def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Values moved into ``[min, max]``; the gradient passes where they already were."""
     if min is None and max is None:
-        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None"[6:])
+        raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     if min is not None:
         input = apply(TABLE["clamp_min"], input, min)
     if max is not None:
@@ -286,14 +291,14 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 
 ACTIVATIONS = (leaky_relu, elu, celu, selu, silu, softplus, mish, gelu, hardtanh, relu6,
-               hardsigmoid, hardswish, logsigmoid, softsign, tanhshrink)
+               hardsigmoid, hardswish, logsigmoid, softsign, tanhshrink)  # fmt: skip
 METHODS = (add, sub, div, clamp, clip, lerp, addcmul, addcdiv, masked_fill, nan_to_num, rad2deg,
-           deg2rad, frac)
+           deg2rad, frac)  # fmt: skip
 for _composition in METHODS:
     setattr(Tensor, _composition.__name__, _composition)
     FUNCTIONS[_composition.__name__] = _composition
 FUNCTIONS["where"] = where
-Tensor.where = _where_method  # type: ignore[method-assign]
+_set("where", _where_method)
 
 
 def _written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -305,20 +310,22 @@ def _written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 for _composition in METHODS:
     _set(f"{_composition.__name__}_", _written(_composition))
-for _alias, _original in (
-    ("subtract", "sub"), ("multiply", "mul"), ("divide", "div"), ("true_divide", "div"),
-    ("negative", "neg"), ("absolute", "abs"), ("greater", "gt"), ("greater_equal", "ge"),
-    ("less", "lt"), ("less_equal", "le"), ("not_equal", "ne"), ("arcsin", "asin"),
-    ("arccos", "acos"), ("arctan", "atan"), ("arctan2", "atan2"), ("arcsinh", "asinh"),
-    ("arccosh", "acosh"), ("arctanh", "atanh"), ("fix", "trunc"),
-):
+ALIASES = {
+    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
+    "negative": "neg", "absolute": "abs", "greater": "gt", "greater_equal": "ge",
+    "less": "lt", "less_equal": "le", "not_equal": "ne", "arcsin": "asin",
+    "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh",
+    "arccosh": "acosh", "arctanh": "atanh", "fix": "trunc",
+}  # fmt: skip
+for _alias, _original in ALIASES.items():
     FUNCTIONS[_alias] = FUNCTIONS[_original]
     setattr(Tensor, _alias, getattr(Tensor, _original))
-for _dunder, _original in (
-    ("iadd", "add"), ("isub", "sub"), ("imul", "mul"), ("itruediv", "div"), ("ipow", "pow"),
-    ("ifloordiv", "floor_divide"), ("imod", "remainder"), ("iand", "bitwise_and"),
-    ("ior", "bitwise_or"), ("ixor", "bitwise_xor"),
-):
+_IN_PLACE_OPERATORS = {
+    "iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div", "ipow": "pow",
+    "ifloordiv": "floor_divide", "imod": "remainder", "iand": "bitwise_and",
+    "ior": "bitwise_or", "ixor": "bitwise_xor",
+}  # fmt: skip
+for _dunder, _original in _IN_PLACE_OPERATORS.items():
     _set(f"__{_dunder}__", _in_place(TABLE[_original]))
 
 
@@ -377,7 +384,7 @@ def _convert(d: dtype) -> Callable[[Tensor], Tensor]:
     return method
 
 
-Tensor.to = to  # type: ignore[method-assign]
+_set("to", to)
 for _type_name, _type in (*dt.ALIASES.items(), ("bool", dt.bool), ("bfloat16", dt.bfloat16)):
     _set(_type_name, _convert(_type))
 
@@ -436,15 +443,26 @@ def _tolist(self: Tensor) -> Any:
 
 
 for _plain_name, _plain in (
-    ("type_as", _type_as), ("numel", _numel), ("nelement", _numel), ("size", _size),
-    ("zero_", _zero_), ("fill_", _fill_), ("copy_", _copy_), ("tolist", _tolist),
-    ("dim", lambda self: self.ndim), ("ndimension", lambda self: self.ndim),
+    ("type_as", _type_as),
+    ("numel", _numel),
+    ("nelement", _numel),
+    ("size", _size),
+    ("zero_", _zero_),
+    ("fill_", _fill_),
+    ("copy_", _copy_),
+    ("tolist", _tolist),
+    ("dim", lambda self: self.ndim),
+    ("ndimension", lambda self: self.ndim),
     ("element_size", lambda self: self.dtype.itemsize),
     ("is_floating_point", lambda self: self.dtype.is_floating_point),
     ("is_complex", lambda self: self.dtype.is_complex),
     ("conj", lambda self: self.conj_physical() if self.dtype.is_complex else self),
 ):
     _set(_plain_name, _plain)
-Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)  # type: ignore[assignment]
-Tensor.itemsize = property(lambda self: self.dtype.itemsize)  # type: ignore[assignment]
-Tensor.is_cuda = property(lambda self: self.device.type == "cuda")  # type: ignore[assignment]
+_getters: dict[str, Callable[[Tensor], Any]] = {
+    "nbytes": lambda self: self.numel() * self.dtype.itemsize,
+    "itemsize": lambda self: self.dtype.itemsize,
+    "is_cuda": lambda self: self.device.type == "cuda",
+}
+for _name, _getter in _getters.items():
+    setattr(Tensor, _name, property(_getter))

@@ -119,9 +119,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     bias : Tensor, shape (m,), optional
     """
     if weight.ndim != 2 or not input.ndim or input.shape[-1] != weight.shape[1]:
-        rows = math.prod(input.shape[:-1])
+        rows, columns = math.prod(input.shape[:-1]), input.shape[-1] if input.ndim else 1
         raise RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1] if input.ndim else 1} and "
+            f"mat1 and mat2 shapes cannot be multiplied ({rows}x{columns} and "
             f"{weight.shape[-1]}x{weight.shape[0]}); linear got input of shape "
             f"{list(input.shape)} and weight of shape {list(weight.shape)}"
         )
@@ -155,16 +155,19 @@ def _linear_vjp(node: Any, g: Tensor) -> Any:
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Product of two matrices, (n, k) and (k, m)."""
     if input.ndim != 2 or mat2.ndim != 2:
-        raise RuntimeError(f"mm(): expected 2-D tensors, got shapes {list(input.shape)} and "
-                           f"{list(mat2.shape)}")
+        raise RuntimeError(
+            f"mm(): expected 2-D tensors, got shapes {list(input.shape)} and {list(mat2.shape)}"
+        )
     return matmul(input, mat2)
 
 
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Products of matrix pairs, (b, n, k) and (b, k, m)."""
     if input.ndim != 3 or mat2.ndim != 3 or input.shape[0] != mat2.shape[0]:
-        raise RuntimeError(f"bmm(): expected two batches (b, n, k) and (b, k, m), got shapes "
-                           f"{list(input.shape)} and {list(mat2.shape)}")
+        raise RuntimeError(
+            f"bmm(): expected two batches (b, n, k) and (b, k, m), got shapes "
+            f"{list(input.shape)} and {list(mat2.shape)}"
+        )
     return matmul(input, mat2)
 
 
@@ -204,5 +207,5 @@ def _rmatmul(self: Tensor, other: Any) -> Tensor:
     return matmul(as_tensor(other), self)
 
 
-Tensor.__matmul__ = matmul  # type: ignore[attr-defined]
-Tensor.__rmatmul__ = _rmatmul  # type: ignore[attr-defined]
+for _name, _method in (("__matmul__", matmul), ("__rmatmul__", _rmatmul)):
+    setattr(Tensor, _name, _method)

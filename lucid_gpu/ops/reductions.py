@@ -58,6 +58,7 @@ def kept_shape(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def dropped_shape(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+    """The shape without the reduced dimensions."""
     return tuple([n for i, n in enumerate(shape) if i not in dims])
 
 
@@ -121,9 +122,7 @@ def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Sum over whatever broadcasting ``shape`` to the input's shape repeated."""
     own = tuple(input.shape)
     extra = len(own) - len(shape)
-    dims = tuple(
-        i for i, n in enumerate(own) if i < extra or (shape[i - extra] == 1 and n != 1)
-    )
+    dims = tuple(i for i, n in enumerate(own) if i < extra or (shape[i - extra] == 1 and n != 1))
     if not dims:
         return input.reshape(shape)
     (array,) = realise([input._expr], dims)
@@ -195,8 +194,9 @@ def prod(
         input, dim = input.reshape(-1), 0
     dim = normalise_dim(dim, input.ndim)
     array = xp_of(input).prod(input.array, axis=dim, keepdims=keepdim)
-    result: Tensor = record("ProdBackward0", array, (input,), _prod_vjp, (input,), input.dtype,
-                            dim=dim, keepdim=keepdim)
+    result: Tensor = record(
+        "ProdBackward0", array, (input,), _prod_vjp, (input,), input.dtype, dim=dim, keepdim=keepdim
+    )
     return result
 
 
@@ -222,9 +222,7 @@ def _running(parts: list[Tensor]) -> list[Tensor]:
     return result
 
 
-def norm(
-    input: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False
-) -> Tensor:
+def norm(input: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Vector norm of all elements, or over dimensions; ``p`` is a number, inf or ``"fro"``."""
     if p in ("fro", None):
         p = 2
@@ -267,6 +265,8 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 
 
 class ValuesAndIndices(NamedTuple):
+    """What ops return that also say where they found their values."""
+
     values: Tensor
     indices: Tensor
 
@@ -285,7 +285,7 @@ def _extremum(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     result: Tensor = record(
         f"{name.capitalize()}Backward0", array, (input,), _extremum_vjp, (input,), input.dtype,
         dims=dims, name_of_op=name,
-    )
+    )  # fmt: skip
     return result
 
 
@@ -320,8 +320,9 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     if input.numel() == 0:
-        raise IndexError(f"{name}(): Expected reduction over a non-empty tensor, got shape "
-                         f"{list(input.shape)}")
+        raise IndexError(
+            f"{name}(): Expected reduction over a non-empty tensor, got shape {list(input.shape)}"
+        )
     axis = None if dim is None else normalise_dim(dim, input.ndim)
     x = input.array
     if axis is not None and not input.ndim:
@@ -387,9 +388,8 @@ def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     x = input.detach().array
     if not input.ndim:
         axes = None
-    result: Tensor = record(
-        name, getattr(xp_of(input), name)(x, axis=axes, keepdims=keepdim), (input.detach(),), _nothing
-    )
+    array = getattr(xp_of(input), name)(x, axis=axes, keepdims=keepdim)
+    result: Tensor = record(name, array, (input.detach(),), _nothing)
     return result
 
 
@@ -399,6 +399,6 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
 
 
 METHODS = (sum, mean, var, std, prod, norm, logsumexp, amax, amin, argmax, argmin, max, min, all,
-           any, count_nonzero)
+           any, count_nonzero)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)

@@ -18,9 +18,7 @@ from lucid_gpu.ops.reductions import normalise_dim, normalise_dims, sum_to_shape
 from lucid_gpu.tensor import Tensor, _mark_shared, _tensor, apply
 
 
-def view_of(
-    input: Tensor, name: str, array: Any, vjp: Any, **attributes: Any
-) -> Tensor:
+def view_of(input: Tensor, name: str, array: Any, vjp: Any, **attributes: Any) -> Tensor:
     """Record a view: ``array`` lies in the input's memory."""
     result: Tensor = record(name, array, (input,), vjp, dtype=input.dtype, **attributes)
     storage = input._memory()
@@ -80,14 +78,13 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     number = _constant_number(input)
     if number is not None:
         program = input._expr.program
-        return _tensor(
-            expression.of_constant(number, program.dtype, wanted, program.device)
-        )
+        return _tensor(expression.of_constant(number, program.dtype, wanted, program.device))
     array = base_array(input)
     result = array.reshape(wanted)
     if not xp_of(input).shares_memory(array, result) and array.size:
-        copied: Tensor = record("UnsafeViewBackward0", result, (input,), _reshape_vjp,
-                                dtype=input.dtype, shape=own)
+        copied: Tensor = record(
+            "UnsafeViewBackward0", result, (input,), _reshape_vjp, dtype=input.dtype, shape=own
+        )
         return copied
     return view_of(input, "ViewBackward0", result, _reshape_vjp, shape=own)
 
@@ -167,7 +164,10 @@ def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
     array = base_array(input)
     xp = xp_of(input)
     return view_of(
-        input, "UnsqueezeBackward0", xp.expand_dims(array, dim), _reshape_vjp,
+        input,
+        "UnsqueezeBackward0",
+        xp.expand_dims(array, dim),
+        _reshape_vjp,
         shape=tuple(input.shape),
     )
 
@@ -178,9 +178,9 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     rank = input.ndim
     if len(order) != rank:
         raise RuntimeError(
-            "permute(sparse_coo): number of dimensions in the tensor input does not match the "
-            f"length of the desired ordering of dimensions i.e. input.dim() = {rank} is not equal "
-            f"to len(dims) = {len(order)}".replace("(sparse_coo)", "")
+            "permute: number of dimensions in the tensor input does not match the length of the "
+            f"desired ordering of dimensions i.e. input.dim() = {rank} is not equal to len(dims) = "
+            f"{len(order)}"
         )
     order = tuple([normalise_dim(d, rank) for d in order])
     if len(set(order)) != rank:
@@ -239,9 +239,7 @@ def expand(input: Tensor, *shape: Any) -> Tensor:
             f"({len(wanted)}) must be greater or equal to the number of dimensions in the tensor "
             f"({len(own)})"
         )
-    full = tuple(
-        [own[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted)]
-    )
+    full = tuple([own[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted)])
     for i, n in enumerate(own):
         if n not in (1, full[i + extra]):
             raise RuntimeError(
@@ -258,6 +256,7 @@ def _expand_vjp(node: Any, g: Tensor) -> Any:
 
 
 def broadcast_to(input: Tensor, shape: Any) -> Tensor:
+    """`expand` under NumPy's name."""
     return expand(input, shape)
 
 
@@ -309,7 +308,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along a dimension they may differ in."""
     tensors = list(tensors)
     if not tensors:
-        raise RuntimeError("torch.cat(): expected a non-empty list of Tensors".replace("torch.", ""))
+        raise RuntimeError("cat(): expected a non-empty list of Tensors")
     kept = [t for t in tensors if tuple(t.shape) != (0,)] or tensors[:1]
     first = kept[0]
     dim = normalise_dim(dim, first.ndim)
@@ -327,8 +326,15 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         common = promote_types(common, other.dtype)
     kept = [t.to(common) for t in kept]
     array = xp_of(first).concatenate([t.array for t in kept], axis=dim)
-    result: Tensor = record("CatBackward0", array, kept, _cat_vjp, dtype=common,
-                            sizes=[t.shape[dim] for t in kept], dim=dim)
+    result: Tensor = record(
+        "CatBackward0",
+        array,
+        kept,
+        _cat_vjp,
+        dtype=common,
+        sizes=[t.shape[dim] for t in kept],
+        dim=dim,
+    )
     return result
 
 
@@ -343,12 +349,11 @@ def _cat_vjp(node: Any, g: Tensor) -> Any:
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape joined along a new dimension."""
     tensors = list(tensors)
-    for t in tensors[1:]:
+    for i, t in enumerate(tensors):
         if t.shape != tensors[0].shape:
             raise RuntimeError(
                 "stack expects each tensor to be equal size, but got "
-                f"{list(tensors[0].shape)} at entry 0 and {list(t.shape)} at entry "
-                f"{tensors.index(t)}"
+                f"{list(tensors[0].shape)} at entry 0 and {list(t.shape)} at entry {i}"
             )
     return cat([unsqueeze(t, dim) for t in tensors], dim)
 
@@ -430,8 +435,9 @@ def flip(input: Tensor, *dims: Any) -> Tensor:
     """Dimensions in reverse order, as a copy."""
     axes = normalise_dims(_sizes(dims), input.ndim)
     array = xp_of(input).ascontiguousarray(xp_of(input).flip(input.array, axes))
-    result: Tensor = record("FlipBackward0", array, (input,), _flip_vjp, dtype=input.dtype,
-                            dims=axes)
+    result: Tensor = record(
+        "FlipBackward0", array, (input,), _flip_vjp, dtype=input.dtype, dims=axes
+    )
     return result
 
 
@@ -441,8 +447,10 @@ def _flip_vjp(node: Any, g: Tensor) -> Any:
 
 def _m_t(self: Tensor) -> Tensor:
     if self.ndim < 2:
-        raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. "
-                           f"Got {self.ndim}-D tensor.")
+        raise RuntimeError(
+            "tensor.mT is only supported on matrices or batches of matrices. Got "
+            f"{self.ndim}-D tensor."
+        )
     return transpose(self, -2, -1)
 
 
@@ -452,11 +460,10 @@ def _big_t(self: Tensor) -> Tensor:
 
 METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, transpose, t, movedim,
            expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
-           narrow, split, chunk, unbind, repeat, tile, flip)
+           narrow, split, chunk, unbind, repeat, tile, flip)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
-Tensor.mT = property(_m_t)  # type: ignore[assignment]
-Tensor.T = property(_big_t)  # type: ignore[assignment]
-FUNCTIONS = (*[f for f in METHODS if f.__name__ not in (
-    "view", "expand", "expand_as", "view_as", "reshape_as", "contiguous", "is_contiguous",
-    "repeat")], cat, stack)
+for _name, _getter in (("mT", _m_t), ("T", _big_t)):
+    setattr(Tensor, _name, property(_getter))
+_METHODS_ONLY = (view, expand, expand_as, view_as, reshape_as, contiguous, is_contiguous, repeat)
+FUNCTIONS = (*[f for f in METHODS if f not in _METHODS_ONLY], cat, stack)

@@ -14,8 +14,8 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.ops.indexing import getitem_parsed, place, with_values
-from lucid_gpu.ops.reductions import expand_lazily
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import expand_lazily
 from lucid_gpu.storage import owner_of
 from lucid_gpu.tensor import LEAF_IN_PLACE, Tensor, from_array
 
@@ -32,8 +32,10 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     others = storage.others(target)
     for other in others:
         if other.requires_grad and other.is_leaf:
-            raise RuntimeError(f"a view of {LEAF_IN_PLACE} {name} writes a view of a leaf of shape "
-                               f"{list(other.shape)}; do it under lucid_gpu.no_grad().")
+            raise RuntimeError(
+                f"a view of {LEAF_IN_PLACE} {name} writes a view of a leaf of shape "
+                f"{list(other.shape)}; do it under lucid_gpu.no_grad()."
+            )
     array = target._cell().array
     source = value.array
     marks = {id(other): _overlap(array, other._cell().array) for other in others}
@@ -84,7 +86,7 @@ def _rebase(other: Tensor, old: Tensor, value: Tensor, mark: Any) -> None:
     joined = record(
         "CopySlices", other.array, (old, value), _rebase_vjp, dtype=other.dtype,
         replaced=replaced, source=source, shape=tuple(value.shape),
-    )
+    )  # fmt: skip
     _point(other, *joined._edge())
 
 
@@ -104,5 +106,3 @@ def _rebase_vjp(node: Any, g: Tensor) -> Any:
         size = int(np.prod(node.shape))
         g_value = place(getitem_parsed(g, index), (node.source,), (size,)).reshape(node.shape)
     return g_old, g_value
-
-
