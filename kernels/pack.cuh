@@ -30,6 +30,15 @@ LUCID_FN lucid_pack<T, W> lucid_load(const T* address)
     return pack;
 }
 
+// The same where this kernel also writes the memory, which the read-only path must not see.
+template <int W, typename T>
+LUCID_FN lucid_pack<T, W> lucid_load_written(const T* address)
+{
+    lucid_pack<T, W> pack;
+    pack.word = *reinterpret_cast<const typename lucid_word<sizeof(T) * W>::type*>(address);
+    return pack;
+}
+
 template <int W, typename T>
 LUCID_FN void lucid_store(T* address, const lucid_pack<T, W>& pack)
 {

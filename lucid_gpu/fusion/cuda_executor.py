@@ -58,8 +58,8 @@ class Executable(CudaExecutable):
                 raw = _raw[key] = self.room.xp.RawKernel(text, kernel.name, options=OPTIONS)
             return raw.kernel  # compiled for the current device, or found on disk
 
-    def start(self, launch: Launch, table: int) -> None:
-        (grid_x, grid_y), (block_x, block_y) = launch.kernel.grid, launch.kernel.block
+    def start(self, launch: Launch, grid: tuple[int, int], table: int) -> None:
+        (grid_x, grid_y), (block_x, block_y) = grid, launch.kernel.block
         stream = self.cuda.get_current_stream().ptr
         self.launch_kernel(
             launch.handle.ptr, grid_x, grid_y, 1, block_x, block_y, 1, 0, stream, table, 0

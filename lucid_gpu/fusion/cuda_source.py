@@ -188,6 +188,17 @@ def _signature(start: str, parameters: Sequence[str]) -> str:
     return "\n".join([*lines, line])
 
 
+def _broken(line: str) -> list[str]:
+    """A line broken behind commas where it is longer than 100 columns."""
+    lines = []
+    deeper = " " * (len(line) - len(line.lstrip()) + 4)
+    while len(line) > 100 and ", " in line[:99].lstrip():
+        at = line.rindex(", ", 0, 100) + 1
+        lines.append(line[:at])
+        line = deeper + line[at + 1 :]
+    return [*lines, line]
+
+
 def write(
     work: Work,
     comment: str,
@@ -195,12 +206,17 @@ def write(
     sizes: Sequence[Size],
     stores: Sequence[dtype],
     includes: Sequence[str] = (),
+    arrays: Sequence[str] | None = None,
 ) -> str:
     """The source of a kernel: what it includes, ``element``, and the walk around it."""
     kinds = {ins.dtype for ins in work.instructions} | {d for d, _ in work.loads}
     headers = ["complex.cuh" if any(d.is_complex for d in kinds) else "elementwise.cuh"]
-    parameters = [f"const {c_type(d)}* __restrict__ a{i}" for i, (d, _) in enumerate(work.loads)]
-    parameters += [f"{c_type(d)}* __restrict__ o{i}" for i, d in enumerate(stores)]
+    parameters = list(arrays or ())
+    if arrays is None:
+        parameters = [
+            f"const {c_type(d)}* __restrict__ a{i}" for i, (d, _) in enumerate(work.loads)
+        ]
+        parameters += [f"{c_type(d)}* __restrict__ o{i}" for i, d in enumerate(stores)]
     parameters += _number_parameters(work)
     parameters += [f"const {size.declaration}" for size in sizes]
     head = f'extern "C" __global__ void __launch_bounds__({THREADS})\n{work.name}('
@@ -213,7 +229,7 @@ def write(
             f"// {comment}",
             _signature(head, parameters),
             "{",
-            *[f"    {line}" for line in lines],
+            *[part for line in lines for part in _broken(f"    {line}")],
             "}",
             "",
         ]

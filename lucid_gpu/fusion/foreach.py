@@ -10,21 +10,22 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.device import CPU
+from lucid_gpu.device import CPU, device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocked, threads
 from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import load_program
-from lucid_gpu.fusion.realise import observers
+from lucid_gpu.fusion.realise import executor, observers
 
 _STAND_IN = (blocked.SINGLE + 1,)  # a shape that is always run in blocks
 _plans: dict[Any, Plan] = {}
 
 
-def stand_ins(types: Sequence[dtype]) -> list[Expr]:
+def stand_ins(types: Sequence[dtype], where: device = CPU) -> list[Expr]:
     """Values without arrays, to trace a rule on; one for each column of tensors."""
-    return [Expr(load_program(d, _STAND_IN, None, False, CPU), (Cell(None),), None) for d in types]
+    programs = [load_program(d, _STAND_IN, None, False, where) for d in types]
+    return [Expr(program, (Cell(None),), None) for program in programs]
 
 
 def run(inputs: Sequence[Expr], values: Sequence[Expr], columns: Sequence[Sequence[Any]]) -> None:
@@ -36,7 +37,7 @@ def run(inputs: Sequence[Expr], values: Sequence[Expr], columns: Sequence[Sequen
         The stand-ins, one a column.
     values : sequence of Expr
         What the rule made of them; ``values[i]`` overwrites the i-th written column.
-    columns : sequence of sequences of numpy.ndarray
+    columns : sequence of sequences of arrays
         Row-major arrays; the columns of ``values`` come first, then those only read.
     """
     leaves = values[0].leaves
@@ -53,10 +54,15 @@ def run(inputs: Sequence[Expr], values: Sequence[Expr], columns: Sequence[Sequen
         if len(_plans) > 1000:
             _plans.clear()
         plan = _plans[key] = Plan([v.program for v in values], patterns, None, over)
-        plan.executable = blocked.Executable(plan)
-    loads = [columns[column_of[leaves[load.leaf]]] for load in plan.loads]
+        plan.executable = executor(plan)
+    read = [column_of[leaves[load.leaf]] for load in plan.loads]
     scalars = [leaves[leaf].array for leaf, _ in plan.scalars]
-    _execute(plan, loads, scalars, columns[: len(values)])
+    if isinstance(plan.executable, blocked.Executable):
+        _execute(plan, [columns[c] for c in read], scalars, columns[: len(values)])
+    else:
+        from lucid_gpu.fusion import cuda_foreach
+
+        cuda_foreach.run(plan.executable, columns, read, scalars)
     for observe in tuple(observers):
         observe(plan)
 

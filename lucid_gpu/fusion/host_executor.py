@@ -58,10 +58,10 @@ class Executable(CudaExecutable):
                 _compiled[kernel.source] = found
         return found
 
-    def start(self, launch: Launch, table: int) -> None:
+    def start(self, launch: Launch, grid: tuple[int, int], table: int) -> None:
         kernel = launch.kernel
         with _lock:
-            failure = launch.handle(table, *kernel.grid, *kernel.block)
+            failure = launch.handle(table, *grid, *kernel.block)
         if failure:
             raise RuntimeError(f"{kernel.name}: {FAILURES[failure]}\n{kernel.source}")
 

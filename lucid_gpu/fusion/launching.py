@@ -78,9 +78,15 @@ class Arguments:
 class Launch:
     """One kernel of a plan, compiled, with its constant arguments in place."""
 
-    def __init__(self, kernel: Kernel, work: Work, numbers: Sequence[Any], handle: Any) -> None:
-        pointers = len(kernel.aligned)
-        fields = [_field("Q")] * pointers
+    def __init__(
+        self,
+        kernel: Kernel,
+        work: Work,
+        numbers: Sequence[Any],
+        handle: Any,
+        arrays: Sequence[str] | None = None,
+    ) -> None:
+        fields = [_field(form) for form in arrays or ["Q"] * len(kernel.aligned)]
         fields += [_field(_LETTERS[d.name]) for d in work.scalars]
         self.head = struct.Struct("=" + "".join(fields))
         tail = b""
@@ -116,12 +122,15 @@ class CudaExecutable:
         self.numbers = [value for value, _ in plan.constants]
         self._launches: dict[bool, list[Launch]] = {}
         self._kernels: dict[bool, list[Kernel]] = {}
+        self.foreach_forms: dict[bool, Any] = {}  # see lucid_gpu.fusion.cuda_foreach
         first = self.kernels(True)[0]
         self.aligned = first.aligned[: len(plan.loads)]
 
     @property
     def source(self) -> str:
         """The CUDA C, for addresses that are aligned."""
+        if self.foreach_forms:
+            return "\n".join([form.launch.kernel.source for form in self.foreach_forms.values()])
         return "\n".join(dict.fromkeys(kernel.source for kernel in self.kernels(True)))
 
     def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
@@ -140,15 +149,20 @@ class CudaExecutable:
             if address % multiple:
                 packed = False
         launches = self._launches.get(packed) or self._compiled(packed)
-        fields: list[Any] = []
-        for number, (_, d) in zip(scalars, plan.scalars):
-            fields += number_fields(number, d)
+        fields = self.fields_of(scalars)
         if len(launches) == 1:
             values += [self.address(out) for out in outs]
             self._launch(launches[0], values + fields)
         else:
             self._run_in_two(launches, values, fields, outs)
         return outs
+
+    def fields_of(self, scalars: Sequence[Any]) -> list[Any]:
+        """The plan's scalars as `struct` packs them."""
+        fields: list[Any] = []
+        for number, (_, d) in zip(scalars, self.plan.scalars):
+            fields += number_fields(number, d)
+        return fields
 
     def _run_in_two(
         self, launches: list[Launch], values: list[Any], fields: list[Any], outs: list[Any]
@@ -163,7 +177,7 @@ class CudaExecutable:
 
     def _launch(self, launch: Launch, values: Sequence[Any]) -> None:
         arguments = launch.arguments()
-        self.start(launch, arguments.fill(values))
+        self.start(launch, launch.kernel.grid, arguments.fill(values))
         launch.spare.append(arguments)
 
     def kernels(self, packed: bool) -> list[Kernel]:
@@ -200,6 +214,6 @@ class CudaExecutable:
         """Compile a kernel, or find it compiled."""
         raise NotImplementedError
 
-    def start(self, launch: Launch, table: int) -> None:
+    def start(self, launch: Launch, grid: tuple[int, int], table: int) -> None:
         """Run a kernel on the arguments a table points to."""
         raise NotImplementedError

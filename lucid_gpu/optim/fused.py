@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.device import device
 from lucid_gpu.fusion import foreach
-from lucid_gpu.fusion.realise import realise
-from lucid_gpu.tensor import Tensor, _tensor, from_array
+from lucid_gpu.tensor import Tensor, _tensor
 
 __all__ = ["Rule", "update_in_place"]
 
@@ -17,7 +17,7 @@ Rule = Callable[..., tuple[Tensor, ...]]
 def update_in_place(rule: Rule, columns: list[list[Tensor]], settings: dict[str, Any]) -> None:
     """Replace tensors by what a rule makes of them.
 
-    On the CPU all tensors of the same types are one kernel; on a GPU each row is one.
+    All tensors of the same types on one device are one kernel.
 
     Parameters
     ----------
@@ -34,16 +34,17 @@ def update_in_place(rule: Rule, columns: list[list[Tensor]], settings: dict[str,
         kind = (row[0].device, *[t.dtype for t in row])
         rows.setdefault(kind, []).append(row)
     for (where, *types), some in rows.items():
-        if where.type == "cpu":
-            _on_cpu(rule, types, some, settings)
-        else:
-            _one_by_one(rule, some, settings)
+        _update(rule, where, types, some, settings)
 
 
-def _on_cpu(
-    rule: Rule, types: list[Any], rows: list[tuple[Tensor, ...]], settings: dict[str, Any]
+def _update(
+    rule: Rule,
+    where: device,
+    types: list[Any],
+    rows: list[tuple[Tensor, ...]],
+    settings: dict[str, Any],
 ) -> None:
-    stand_ins = foreach.stand_ins(types)
+    stand_ins = foreach.stand_ins(types, where)
     values = rule(*[_tensor(e) for e in stand_ins], **settings)
     gradients = [_row_major(row[1].array) for row in rows]
     written = [
@@ -67,11 +68,3 @@ def _put_back(rows: list[tuple[Tensor, ...]], written: list[list[Any]]) -> None:
         for tensor, array in zip((row[0], *row[2:]), arrays, strict=True):
             if tensor.array is not array:
                 tensor.array[...] = array
-
-
-def _one_by_one(rule: Rule, rows: list[tuple[Tensor, ...]], settings: dict[str, Any]) -> None:
-    for parameter, gradient, *states in rows:
-        values = rule(parameter.detach(), gradient, *states, **settings)
-        arrays = realise([value._expr for value in values])
-        for old, value, array in zip((parameter, *states), values, arrays, strict=True):
-            old.copy_(from_array(array, value.dtype, old.device))

@@ -1,0 +1,201 @@
+"""One expression over many tensors, in place, by one kernel: the optimizers' update on a GPU.
+
+Addresses and sizes travel as a kernel argument, so nothing is copied to the GPU first; as many
+tensors as fit in the 4 KB of arguments every GPU takes share a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.cuda_index import ACCESS, BODY
+from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, call_element, write
+from lucid_gpu.fusion.launching import CudaExecutable, Launch
+
+ARGUMENT_BYTES = 3584  # of the table of tensors; numbers have the rest of 4 KB
+REPEAT = 2  # packs of every operand under way in a thread
+
+
+class Table(NamedTuple):
+    """The argument that lists tensors: so many columns, so many rows at most."""
+
+    columns: int
+    rows: int
+
+    @property
+    def form(self) -> str:
+        """In `struct`'s letters: addresses column by column, sizes, first blocks, rows in use."""
+        padding = "4x" if self.rows % 2 == 0 else ""
+        return f"{self.columns * self.rows}Q{self.rows}q{self.rows}ii{padding}"
+
+
+def table_of(columns: int) -> Table:
+    """The largest table that fits."""
+    return Table(columns, (ARGUMENT_BYTES - 8) // (8 * columns + 12))
+
+
+def tile_of(work: Work, types: Sequence[dtype], packed: bool) -> tuple[int, int]:
+    """How many elements a pack and a block have."""
+    width = ACCESS // max([d.itemsize for d in types]) if packed else 1
+    while width > 1 and REPEAT * width * work.operations > BODY:
+        width //= 2
+    return width, THREADS * REPEAT * width
+
+
+def foreach_kernel(
+    work: Work, types: Sequence[dtype], read: Sequence[int], packed: bool
+) -> tuple[Kernel, int]:
+    """The kernel, and how many elements one of its blocks takes.
+
+    Parameters
+    ----------
+    work : Work
+        Its stores go to the first columns.
+    types : sequence of dtype
+        Of the columns of tensors.
+    read : sequence of int
+        The column each load reads.
+    packed : bool
+        Are all tensors aligned for packs?
+    """
+    width, tile = tile_of(work, types, packed)
+    table = table_of(len(types))
+    named = work._replace(name=f"{work.name.removesuffix('_kernel')}_foreach")
+    source = write(
+        named,
+        f"In place over many tensors: a block takes {tile} elements of one of them.",
+        _body(named, types, read, width, tile),
+        [],
+        [],
+        ["pack.cuh", "rows.cuh"],
+        [f"const lucid_rows<{table.columns}, {table.rows}> rows"],
+    )
+    aligned = tuple([d.itemsize * width for d in types])
+    return Kernel(named.name, source, (1, 1), (THREADS, 1), (), aligned), tile
+
+
+def _body(
+    work: Work, types: Sequence[dtype], read: Sequence[int], width: int, tile: int
+) -> list[str]:
+    stores = range(len(work.stores))
+    packs = [f"lucid_pack<{c_type(d)}, {width}>" for d in types]
+    place = f"(u * {THREADS} + threadIdx.x) * {width}"
+    loads = [
+        f"    p{c}[u] = lucid_load_written<{width}>(a{c} + {place});" for c in sorted(set(read))
+    ]
+    unrolled = ["#pragma unroll", f"for (int u = 0; u < {REPEAT}; ++u) {{"]
+    whole = [
+        *[f"{packs[c]} p{c}[{REPEAT}];" for c in sorted(set(read))],
+        *unrolled,
+        *loads,
+        "}",
+        *unrolled,
+        *[f"    {packs[c]} q{c};" for c in stores],
+        "    #pragma unroll",
+        f"    for (int k = 0; k < {width}; ++k)",
+        "        "
+        + call_element(work, [f"p{c}[u][k]" for c in read], [f"q{c}[k]" for c in stores]),
+        *[f"    lucid_store<{width}>(a{c} + {place}, q{c});" for c in stores],
+        "}",
+        "return;",
+    ]
+    single = call_element(work, [f"a{c}[i]" for c in read], [f"a{c}[i]" for c in stores])
+    return [
+        "const int row = rows.row_of(blockIdx.x);",
+        f"const long long start = (long long)(blockIdx.x - rows.first[row]) * {tile};",
+        "const long long left = rows.size[row] - start;",
+        *[
+            f"{c_type(d)}* const a{c} = ({c_type(d)}*)rows.at[{c}][row] + start;"
+            for c, d in enumerate(types)
+        ],
+        f"if (left >= {tile}) {{",
+        *[f"    {line}" for line in whole],
+        "}",
+        f"for (int i = threadIdx.x; i < left; i += {THREADS})",
+        f"    {single}",
+    ]
+
+
+# --- running ------------------------------------------------------------------------------------
+
+
+class _Form(NamedTuple):
+    """A compiled kernel for some types of tensors."""
+
+    launch: Launch
+    table: Table
+    tile: int
+
+
+def run(
+    executable: CudaExecutable,
+    columns: Sequence[Sequence[Any]],
+    read: Sequence[int],
+    scalars: Sequence[Any],
+) -> None:
+    """Overwrite the first columns of arrays by a plan's values.
+
+    Parameters
+    ----------
+    executable : CudaExecutable
+        Of a plan made of one-dimensional stand-ins.
+    columns : sequence of sequences of arrays
+        Row-major arrays, those written first.
+    read : sequence of int
+        The column of each of the plan's loads.
+    scalars : sequence of numbers
+        As for the executable.
+    """
+    used = sorted({*range(len(executable.plan.stores)), *read})
+    renamed = [used.index(c) for c in read]
+    addresses = [[executable.address(array) for array in columns[c]] for c in used]
+    rows = [
+        (array.size, *places)
+        for array, *places in zip(columns[0], *addresses, strict=True)
+        if array.size
+    ]
+    fields = executable.fields_of(scalars)
+    aligned = _form(executable, renamed, True).launch.kernel.aligned
+    for packed in (True, False):
+        some = [row for row in rows if packed != any(a % m for a, m in zip(row[1:], aligned))]
+        if some:
+            _launch(executable, _form(executable, renamed, packed), some, fields)
+
+
+def _form(executable: CudaExecutable, read: Sequence[int], packed: bool) -> _Form:
+    known = executable.foreach_forms
+    found: _Form | None = known.get(packed)
+    if found is None:
+        work = executable.work
+        types = [d for _, d in work.stores]
+        by_column = dict(zip(read, [d for d, _ in work.loads]))
+        types += [by_column[c] for c in range(len(types), max(by_column, default=-1) + 1)]
+        kernel, tile = foreach_kernel(work, types, read, packed)
+        table = table_of(len(types))
+        handle = executable.compile(kernel)
+        launch = Launch(kernel, work, executable.numbers, handle, [table.form])
+        found = known[packed] = _Form(launch, table, tile)
+    return found
+
+
+def _launch(
+    executable: CudaExecutable, form: _Form, rows: Sequence[tuple[int, ...]], fields: list[Any]
+) -> None:
+    """Launch as often as the table has to be filled."""
+    n = form.table.rows
+    for start in range(0, len(rows), n):
+        some = rows[start : start + n]
+        unused = [0] * (n - len(some))
+        first, blocks = [], 0
+        for size, *_ in some:
+            first.append(blocks)
+            blocks += -(-size // form.tile)
+        values: list[Any] = []
+        for column in zip(*some):  # sizes, then addresses
+            values += [*column, *unused]
+        table = [*values[n:], *values[:n], *first, *unused, len(some)]
+        arguments = form.launch.arguments()
+        executable.start(form.launch, (blocks, 1), arguments.fill(table + fields))
+        form.launch.spare.append(arguments)

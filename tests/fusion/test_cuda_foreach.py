@@ -1,0 +1,85 @@
+"""The kernel that updates many tensors at once."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.fusion import blocked, foreach, host_executor
+from lucid_gpu.fusion.cuda_foreach import table_of
+
+from .nvrtc import architectures, compiled
+from .plans import agree, needs_compiler, op, random
+
+SIZES = [(3,), (0,), (100, 40), (), (2048,), (2049,), (5, 1001)] + [(n,) for n in range(1, 120)]
+
+
+def momentum(types):
+    """Inputs and values of a rule with a state: parameter, velocity, gradient."""
+    parameter, velocity, gradient = foreach.stand_ins(types)
+    speed = op("add", op("mul", velocity, 0.9), op("cast", gradient, to=types[1]))
+    moved = op("sub", parameter, op("mul", speed, 0.01))
+    return [parameter, velocity, gradient], [op("cast", moved, to=types[0]), speed]
+
+
+def columns_of(types, shift=0):
+    """Arrays of many sizes; ``shift`` takes some of them off their alignment."""
+    result = []
+    for seed, d in enumerate(types):
+        column = []
+        for i, shape in enumerate(SIZES):
+            count = int(np.prod(shape))
+            off = shift if i % 3 == 0 else 0
+            memory = random((count + off,), d, seed=seed * 1000 + i)
+            column.append(memory[off:].reshape(shape))
+        result.append(column)
+    return result
+
+
+TYPES = {
+    "float32": [dt.float32] * 3,
+    "bfloat16 with float32 states": [dt.bfloat16, dt.float32, dt.bfloat16],
+    "float64": [dt.float64] * 3,
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("types", TYPES)
+def test_many_tensors_are_updated_as_by_numpy(types, shift, monkeypatch):
+    results = []
+    for executor in (blocked.Executable, host_executor.Executable):
+        monkeypatch.setattr(foreach, "_plans", {})
+        monkeypatch.setattr(foreach, "executor", executor)
+        columns = columns_of(TYPES[types], shift)
+        for _ in range(2):
+            inputs, values = momentum(TYPES[types])
+            foreach.run(inputs, values, columns)
+        results.append(columns)
+    for wanted, found in zip(*results, strict=True):
+        for one, other in zip(found, wanted, strict=True):
+            agree(one, other)
+
+
+@needs_compiler
+@pytest.mark.parametrize("types", TYPES)
+def test_it_compiles(types, monkeypatch):
+    made = []
+    monkeypatch.setattr(foreach, "_plans", {})
+    monkeypatch.setattr(
+        foreach, "executor", lambda plan: made.append(host_executor.Executable(plan)) or made[0]
+    )
+    foreach.run(*momentum(TYPES[types]), columns_of(TYPES[types]))
+    for architecture in architectures():
+        compiled(made[0].source, architecture)
+    assert "lucid_rows<3, " in made[0].source and max(map(len, made[0].source.splitlines())) <= 100
+
+
+def test_the_table_fits_in_the_arguments_of_a_kernel():
+    for columns in range(1, 12):
+        table = table_of(columns)
+        assert struct.calcsize("=" + table.form) <= 3600 and table.rows >= 30
+        assert struct.calcsize("=" + table.form) % 8 == 0
