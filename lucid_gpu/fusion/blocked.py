@@ -348,7 +348,10 @@ class Executable:
     def _run_whole(self, arrays: Sequence[Any], scalars: Sequence[Any], outs: list[Any]) -> None:
         code = self.code
         small = self.once(*arrays, *scalars) if self.once else ()
-        scratch = self.spare.pop() if self.spare else _scratch(code.scratch, self.plan.shape)
+        try:
+            scratch = self.spare.pop()
+        except IndexError:  # none left by an earlier run, or another thread took it
+            scratch = _scratch(code.scratch, self.plan.shape)
         values = self.block(*arrays, *scalars, *small, *outs, *scratch)
         if self.plan.reduction is not None:
             self._finish(values, outs)

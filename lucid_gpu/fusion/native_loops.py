@@ -243,7 +243,10 @@ class Kernel:
         threads.team.run(lambda: self._work(shared()))
 
     def _work(self, tasks: Any) -> None:
-        table = self.spare.pop() if self.spare else _Table(self)
+        try:
+            table = self.spare.pop()
+        except IndexError:  # none left by an earlier run, or another thread took it
+            table = _Table(self)
         width = self.rows.width
         for pointers, row, count in tasks:
             table.point(pointers, row)

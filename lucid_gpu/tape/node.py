@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 _sequence = itertools.count()
+_accumulating = threading.RLock()  # several threads may go backward to one leaf
 
 Edge = tuple["Node | None", int]
 
@@ -144,12 +146,13 @@ class AccumulateGrad(Node):
         """Add a gradient to the leaf's: in place, unless the addition is itself recorded."""
         if cotangent is None:
             return
-        if self.grad is None:
-            self.grad = cotangent.alias()  # no copy, and no object shared between two leaves
-        elif create_graph:
-            self.grad = self.grad + cotangent
-        else:
-            self.grad.add_(cotangent)
+        with _accumulating:
+            if self.grad is None:
+                self.grad = cotangent.alias()  # no copy, and no object shared between two leaves
+            elif create_graph:
+                self.grad = self.grad + cotangent
+            else:
+                self.grad.add_(cotangent)
         if self.post_accumulate:
             variable = self.variable
             for hook in tuple(self.post_accumulate.values()):
