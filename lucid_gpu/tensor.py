@@ -54,10 +54,51 @@ class Tensor:
     __array_ufunc__ = None  # NumPy's operators leave ours to us
     __array_priority__ = 1000
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # what `_attach_operators` and the modules of `lucid_gpu.ops` attach
 
         def __getattr__(self, name: str) -> Any: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
+        def __setitem__(self, index: Any, value: Any) -> None: ...
+        def __neg__(self) -> Tensor: ...
+        def __add__(self, other: Any) -> Tensor: ...
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
+        def sum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor: ...
+        def amax(self, dim: Any = (), keepdim: bool = False) -> Tensor: ...
+        def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor: ...
+        def all(self, dim: Any = None, keepdim: bool = False) -> Tensor: ...
+        def reshape(self, *shape: Any) -> Tensor: ...
+        def transpose(self, dim0: int, dim1: int) -> Tensor: ...
+        def squeeze(self, dim: Any = None) -> Tensor: ...
+        def unsqueeze(self, dim: int) -> Tensor: ...
+        def clamp(self, min: Any = None, max: Any = None) -> Tensor: ...
+        def where(self, condition: Tensor, other: Any) -> Tensor: ...
+        def to(self, *args: Any, **kwargs: Any) -> Tensor: ...
+        def fill_(self, value: Any) -> Tensor: ...
+        def copy_(self, source: Any, non_blocking: bool = False) -> Tensor: ...
+        def numel(self) -> int: ...
+        def tolist(self) -> Any: ...
 
+        T: Tensor
+        mT: Tensor
+        is_cuda: bool
+        __abs__ = __invert__ = __neg__
+        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __add__
+        __matmul__ = __rmatmul__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __add__
+        __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __add__
+        __lt__ = __le__ = __gt__ = __ge__ = __add__
+        __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __add__
+        __ipow__ = __iand__ = __ior__ = __ixor__ = __add__
+        neg = abs = exp = log = log1p = expm1 = sqrt = rsqrt = square = reciprocal = __neg__
+        sin = cos = tan = tanh = sigmoid = relu = erf = floor = ceil = round = sign = __neg__
+        isnan = isinf = isfinite = logical_not = contiguous = clone = cpu = zero_ = __neg__
+        mul = pow = maximum = minimum = logical_and = logical_or = matmul = mm = bmm = __add__
+        any = mean = all
+        amin = amax
+        argmin = argmax
+        view = permute = expand = repeat = flip = reshape
+        dim = numel
     # --- the value ---------------------------------------------------------------------------
 
     @property
@@ -71,6 +112,11 @@ class Tensor:
             self._realise()
             expr = self._expr
         return expr.leaves[0]
+
+    def _load(self) -> Expr:
+        """The realised value as an expression."""
+        self._cell()
+        return self._expr
 
     def _realise(self) -> None:
         """Compute a pending value, and the gradients that were made together with it."""
@@ -327,25 +373,21 @@ class Tensor:
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Call ``hook(grad)`` when this tensor's gradient is known; it may return another one."""
         if not self.requires_grad:
-            raise RuntimeError(
-                "cannot register a hook on a tensor that doesn't require gradient"
-            )
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         node, output = self._edge()
         region.observe(node)
         hooks = node.all_hooks().tensor.setdefault(output, _ordered())
         return add_hook(hooks, hook)
 
-    def register_post_accumulate_grad_hook(
-        self, hook: Callable[[Tensor], None]
-    ) -> RemovableHandle:
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after a gradient was added to this leaf's ``.grad``."""
         if not self.requires_grad:
-            raise RuntimeError(
-                "cannot register a hook on a tensor that doesn't require gradient"
-            )
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         node = self._edge()[0]
         if type(node) is not AccumulateGrad:
-            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+            raise RuntimeError(
+                "post accumulate grad hooks cannot be registered on non-leaf tensors"
+            )
         if node.post_accumulate is None:
             node.post_accumulate = _ordered()
         return add_hook(node.post_accumulate, hook)
@@ -430,8 +472,7 @@ class Tensor:
                 cell.node.output_stale = cell.stale
 
     def _writable(self, name: str) -> Any:
-        """The buffer, to be written by the caller at once; readers of the old contents keep them.
-        """
+        """The buffer, for the caller to write at once; readers of the old contents keep them."""
         self._own_memory()
         storage = self._memory()
         self._protect_readers(storage, name)
@@ -545,9 +586,7 @@ class Tensor:
         """
         array = self.array
         if array.size != 1:
-            raise RuntimeError(
-                f"a Tensor with {array.size} elements cannot be converted to Scalar"
-            )
+            raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
         value = room(self.device).item(array)
         return float(value) if self.dtype.category == 2 else value
 
@@ -695,8 +734,9 @@ def _unmark_shared(tensor: Tensor) -> bool:
     if storage is not None and storage.is_lent():
         return False
     root = expr.program.root
-    plain = load_program(root.dtype, root.shape, root.value[1], root.needs_grad,
-                         expr.program.device)
+    plain = load_program(
+        root.dtype, root.shape, root.value[1], root.needs_grad, expr.program.device
+    )
     tensor._expr = Expr(plain, expr.leaves, None)
     return True
 
@@ -710,9 +750,7 @@ def _tensor(expr: Expr) -> Tensor:
     return tensor
 
 
-def from_array(
-    array: Any, d: dtype | None = None, where: device | None = None
-) -> Tensor:
+def from_array(array: Any, d: dtype | None = None, where: device | None = None) -> Tensor:
     """Wrap a NumPy or CuPy array that nobody else will write."""
     if isinstance(array, np.generic):  # what NumPy gives for 0-d results
         array = np.asarray(array)
@@ -761,9 +799,7 @@ def _operand(op: Op, value: Any) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         return from_array(value.copy())
-    raise TypeError(
-        f"{op.name}(): argument must be Tensor or a number, not {type(value).__name__}"
-    )
+    raise TypeError(f"{op.name}(): argument must be Tensor or a number, not {type(value).__name__}")
 
 
 def _on_one_device(operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -895,17 +931,9 @@ def sum_expr_to(value: Expr, shape: tuple[int, ...]) -> Expr:
     return sum_to_shape(_tensor(value), shape)._load()
 
 
-def _load(self: Tensor) -> Expr:
-    self._cell()
-    return self._expr
-
-
-Tensor._load = _load  # type: ignore[method-assign]
 _attach_operators()
 region.RegionNode.wrap = staticmethod(_tensor)
 region.RegionNode.sum_to = staticmethod(sum_expr_to)
 region.RegionNode.realise = staticmethod(Tensor._realise)
 
 __all__ = ["Size", "Tensor", "apply", "binary", "from_array", "unary"]
-
-

@@ -126,7 +126,7 @@ def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
     """A view by a basic index."""
     array = base_array(input)[index]
     if isinstance(array, np.generic):  # a single element: no view yet
-        array = base_array(input)[(*index, ...)]
+        array = base_array(input)[index + (...,)]
     return view_of(input, name, array, _getitem_vjp, index=index, shape=tuple(input.shape))
 
 

@@ -406,7 +406,8 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along a dimension, which they lose."""
     dim = normalise_dim(dim, input.ndim)
     lead = (slice(None),) * dim
-    return tuple([input[(*lead, i)] for i in range(input.shape[dim])])
+    indices = [(*lead, i) for i in range(input.shape[dim])]
+    return tuple([input[index] for index in indices])
 
 
 def repeat(input: Tensor, *sizes: Any) -> Tensor:
