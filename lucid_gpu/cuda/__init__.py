@@ -6,7 +6,6 @@ the driver or a GPU is missing, and everything else raises a RuntimeError that s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.device import device as _device
@@ -26,8 +25,6 @@ __all__ = [
     "set_device",
     "synchronize",
 ]
-
-seed_hooks: list[Callable[[int], Any]] = []  # called by manual_seed; lucid_gpu.random adds its own
 
 
 def _problem() -> str | None:
@@ -114,8 +111,9 @@ def empty_cache() -> None:
 
 def manual_seed(seed: int) -> None:
     """Seed the random numbers of the GPU: the same generator as the CPU's."""
-    for hook in seed_hooks:
-        hook(int(seed))
+    from lucid_gpu.ops import random
+
+    random.manual_seed(seed)
 
 
 manual_seed_all = manual_seed

@@ -18,6 +18,7 @@ import numpy as np
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import native_loops, special, threads
+from lucid_gpu.fusion.layout import walk_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.plan import Plan, Shape
 from lucid_gpu.fusion.program import Instruction
@@ -62,29 +63,18 @@ def collapse(shape: Shape, operands: Sequence[tuple[Shape, Any]]) -> tuple[tuple
     operands : sequence of (shape, strides)
         Shapes padded to the rank of ``shape``; strides None for row-major.
     """
+    walks = [walk_of(shape, own, strides) for own, strides in operands]
     groups: list[tuple[int, int]] = []
+    last = -1  # the dimension before this one that is longer than 1
     for k, extent in enumerate(shape):
-        if groups and all(_joined(s, t, k, shape) for s, t in operands):
-            groups[-1] = (groups[-1][0], k + 1)
-        elif groups and extent == 1:
+        joined = extent == 1 or last < 0 or all(w[last] == w[k] * extent for w in walks)
+        if groups and joined:
             groups[-1] = (groups[-1][0], k + 1)
         else:
             groups.append((k, k + 1))
+        if extent != 1:
+            last = k
     return tuple(groups)
-
-
-def _joined(own: Shape, strides: Any, k: int, shape: Shape) -> bool:
-    """Can dimension k be joined to k-1 for one operand?"""
-    here, before = own[k] == shape[k], own[k - 1] == shape[k - 1]
-    if shape[k] == 1:
-        return True
-    if shape[k - 1] == 1:
-        return strides is None
-    if here != before:
-        return False
-    if not here:
-        return True
-    return strides is None or strides[k - 1] == strides[k] * own[k]
 
 
 def layout_of(shape: Shape, operands: Sequence[tuple[Shape, Any]], block: int) -> Layout:
@@ -376,7 +366,7 @@ class Executable:
             (place, fixed[name].reshape(shape), wide)
             for place, (name, shape, wide) in enumerate(code.cut)
         ]
-        rest = [fixed[name] for name in code.uncut]
+        rest = [fixed[name].reshape(()) for name in code.uncut]  # one element each
         parts: list[Any] = [None] * len(layout.index)
         counter = itertools.count()
         block = self.block
@@ -553,5 +543,5 @@ def _lay_out(plan: Plan, writer: _Writer) -> Any:
         wide = tuple([m == n for m, n in zip(own, layout.shape, strict=True)])
         cut.append((name, own, None if all(wide) else wide))
     axes = tuple([i for i, (a, _) in enumerate(layout.groups)
-                  if any(d in reduced for d in range(a, layout.groups[i][1]))])
+                  if any(d in reduced and plan.shape[d] > 1 for d in range(a, layout.groups[i][1]))])
     return layout, cut, axes

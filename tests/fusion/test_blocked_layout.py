@@ -1,0 +1,50 @@
+"""Blocks of the NumPy executor, on every way two operands can broadcast, and every sum of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.fusion import blocked
+
+from .plans import leaf, op, planned, random
+
+SHAPES = [(6, 1, 6), (1, 36), (36, 1), (1, 6, 1, 7, 1), (2, 1, 5, 1, 3), (6, 6), (3, 4, 5)]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(blocked, "SINGLE", 4)
+    monkeypatch.setattr(blocked, "BLOCK_BYTES", 32)
+    monkeypatch.setattr(blocked, "SHARED_BLOCK_BYTES", 32)
+    monkeypatch.setattr(blocked, "_codes", {})
+
+
+def narrower(shape):
+    """Shapes that broadcast to ``shape``."""
+    for some in itertools.product(*[(n, 1) if n > 1 else (1,) for n in shape]):
+        lead = next((i for i, n in enumerate(some) if n > 1), len(some))
+        yield from {some, some[lead:], some[min(lead, 1) :]}
+
+
+def views(shape):
+    """Row-major, turned and cut arrays of a shape."""
+    yield random(shape, dt.float32, "positive")
+    yield random(shape[::-1], dt.float32, "positive").T
+    yield random((*shape[:-1], shape[-1] + 3), dt.float32, "positive")[..., : shape[-1]]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_broadcast_and_every_sum(shape):
+    for x in views(shape):
+        for other in narrower(shape):
+            y = random(other, dt.float32, "positive", seed=1)
+            for rank in range(len(shape) + 1):
+                for axes in itertools.combinations(range(len(shape)), rank):
+                    wanted = (x * y).sum(axes, keepdims=True) if axes else x * y
+                    plan, arrays, _ = planned([op("mul", leaf(x), leaf(y))], axes or None)
+                    (found,) = blocked.Executable(plan)(arrays, [])
+                    np.testing.assert_allclose(found, wanted, 1e-5, err_msg=f"{other} {axes}")
