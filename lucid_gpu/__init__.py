@@ -32,7 +32,8 @@ from lucid_gpu.dtypes import (
 from lucid_gpu.dtypes import bool as bool
 from lucid_gpu.dtypes import dtype as dtype
 from lucid_gpu.fusion.threads import get_num_threads, set_num_threads
-from lucid_gpu.ops import creation, elementwise, indexing, matmul as _matmul, reductions, shape
+from lucid_gpu.ops import creation, elementwise, indexing, reductions, shape
+from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import transfer as _transfer
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from lucid_gpu.tensor import Size, Tensor

@@ -342,9 +342,9 @@ def _derive(
         root = emit(assembly, op, operands, grad, to, shape, plainly=True)
     instructions = assembly.extract(root)
     pending = any(not p.is_load for p in programs)
-    if limit is not None and pending:
-        if len(instructions) > limit or leaf_count > MAX_LEAVES:
-            return None
+    full = limit is not None and (len(instructions) > limit or leaf_count > MAX_LEAVES)
+    if full and pending:
+        return None
     return intern(instructions, leaf_count, where, any(p.shared for p in programs))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -103,7 +102,6 @@ class Program:
 
 
 _programs: dict[Any, Program] = {}
-_alive: weakref.WeakSet[Program] = weakref.WeakSet()  # those in the tables, and those still in use
 _alive: weakref.WeakSet[Program] = weakref.WeakSet()  # also those that a tensor alone holds
 _lock = threading.RLock()
 
@@ -119,7 +117,6 @@ def intern(
             if len(_programs) >= MAX_PROGRAMS:
                 forget()
             found = _programs.setdefault(key, Program(key[0], leaves, where, shared))
-            _alive.add(found)
             _alive.add(found)
     return found
 
