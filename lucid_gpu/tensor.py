@@ -147,7 +147,7 @@ class Tensor:
         node: Any = None
         output = 0
         if needs:
-            if program.root.op == "boundary":
+            if program.is_boundary:
                 node, output = expr.leaves[-1].node, expr.leaves[-1].output
             else:
                 node = region.region_node(expr)
@@ -837,7 +837,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
 def _remember(a: Expr, key: Any, result: Tensor) -> None:
     """Let the straight path find a program, unless the op must be realised at once."""
     expr = result._expr
-    if _Eager.on or expr.program.shared or expr.made_by is None:
+    if _Eager.on or a.program.shared or expr.made_by is None:
         return
     if expr.leaves is a.leaves:
         a.program.next[key] = expr.program
@@ -860,7 +860,7 @@ def binary(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
             operands = (other, self) if reflected else (self, other)
             result = apply(op, *operands)
             expr = result._expr
-            if expr.leaves is a.leaves and not (_Eager.on or expr.program.shared):
+            if expr.leaves is a.leaves and not (_Eager.on or a.program.shared):
                 a.program.next[key] = expr.program
             return result
         if not isinstance(other, Tensor):

@@ -1,7 +1,7 @@
 """Custom functions: `Function` and the context object handed to its static methods.
 
 The context *is* the node of the backward graph. It holds what backward needs of tensors in
-`SavedTensor`s and everything else as attributes, and never an output strongly.
+`save_for_backward` and everything else as attributes, and never an output strongly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import edge_of
-from lucid_gpu.ops.record import SavedTensor
+from lucid_gpu.ops.record import modified, save, unpack
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Edge, Node
 from lucid_gpu.tensor import Tensor, _tensor
@@ -42,19 +42,16 @@ class _SavedOutput:
             self.version = tensor._version
 
     def unpack(self, node: FunctionCtx) -> Tensor:
+        value = self.expr
         alive = self.reference()
-        if alive is not None and alive._version != self.version:
-            SavedTensor.unpack(_as_saved(alive, self.version), node)
-        result = _tensor(self.expr)
+        if alive is not None:
+            if alive._version != self.version:
+                raise modified(alive, self.version, node)
+            value = expression.without_grad(alive._expr)  # perhaps realised by now
+        result = _tensor(value)
         if self.output not in node._constant_outputs:
             result._attach(node, self.output)
         return result
-
-
-def _as_saved(tensor: Tensor, version: int) -> SavedTensor:
-    saved = SavedTensor(tensor)
-    saved.version = version
-    return saved
 
 
 class FunctionCtx(Node):
@@ -72,6 +69,7 @@ class FunctionCtx(Node):
     _run_backward: Callable[..., Any]  # the Function's backward, as a method of the node
     _to_save: tuple[Any, ...] | None = None
     _saved: tuple[Any, ...] = ()
+    _saved_output = False  # is one of them an output
     _dirty: tuple[Tensor, ...] = ()
     _constant_outputs: Any = ()
     _materialize = True
@@ -115,7 +113,14 @@ class FunctionCtx(Node):
             raise RuntimeError(SECOND_TIME)
         if self._to_save is not None:  # still inside forward
             return self._to_save
-        return tuple([None if s is None else s.unpack(self) for s in self._saved])
+        if self._saved_output:
+            return tuple(
+                [
+                    s.unpack(self) if type(s) is _SavedOutput else unpack((s,), self)[0]
+                    for s in self._saved
+                ]
+            )
+        return unpack(self._saved, self)
 
     # --- for the engine -----------------------------------------------------------------------
 
@@ -437,8 +442,12 @@ def _finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tens
     to_save = ctx._to_save
     ctx._to_save = None
     if to_save:
-        given = {id(output): 0}
-        ctx._saved = tuple([_save(t, given, {id(output): output}) for t in to_save])
+        ctx._saved = tuple(
+            [
+                None if t is None else save(t) if t is not output else _save_output(ctx, t, 0)
+                for t in to_save
+            ]
+        )
         _store_together(to_save, (output,))
     return output
 
@@ -482,7 +491,16 @@ def _finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: boo
     if recording:
         ctx._constant_outputs = {given[m] for m in marked if m in given}
         if to_save:
-            ctx._saved = tuple([_save(t, given, done) for t in to_save])
+            ctx._saved = tuple(
+                [
+                    None
+                    if t is None
+                    else _save_output(ctx, done[id(t)], given[id(t)])
+                    if id(t) in given
+                    else save(t)
+                    for t in to_save
+                ]
+            )
             _store_together(to_save, results)
     return results[0] if single else tuple(results)
 
@@ -511,13 +529,9 @@ def _store_together(saved: Sequence[Any], results: Sequence[Any]) -> None:
                 result._siblings = group
 
 
-def _save(tensor: Any, given: dict[int, int], done: dict[int, Any]) -> Any:
-    if tensor is None:
-        return None
-    number = given.get(id(tensor))
-    if number is None:
-        return SavedTensor(tensor)
-    saved = _SavedOutput(done[id(tensor)], number)
+def _save_output(ctx: FunctionCtx, tensor: Tensor, number: int) -> _SavedOutput:
+    ctx._saved_output = True
+    saved = _SavedOutput(tensor, number)
     saved.settle()
     return saved
 

@@ -60,6 +60,7 @@ class Program:
         "dtype",
         "gradients",
         "instructions",
+        "is_boundary",
         "is_load",
         "leaves",
         "needs_grad",
@@ -84,6 +85,7 @@ class Program:
         self.device = where
         self.shared = shared
         self.is_load = root.op == "load"  # the value of a realised tensor
+        self.is_boundary = root.op == "boundary"
         self.dtype = root.dtype
         self.shape = root.shape
         self.needs_grad = root.needs_grad

@@ -190,7 +190,7 @@ def edge_of(expr: Expr) -> Edge:
     program = expr.program
     if not program.needs_grad:
         return (None, 0)
-    if program.root.op in ("load", "boundary"):
+    if program.is_load or program.is_boundary:
         cell = expr.leaves[-1]
         return (cell.node, cell.output)
     return (region_node(expr), 0)

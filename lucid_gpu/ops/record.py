@@ -18,28 +18,38 @@ from lucid_gpu.tensor import Tensor, _tensor
 Vjp = Callable[..., Sequence[Any]]
 
 
-class SavedTensor:
-    """A tensor kept for backward, checked for later writes when it is taken out."""
+Saved = tuple[Tensor, int]  # a tensor kept for backward, and its version then
 
-    __slots__ = ("tensor", "version")
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+def save(tensor: Tensor) -> Saved:
+    """Keep a tensor for backward."""
+    storage = tensor._storage
+    return (tensor, 0 if storage is None else storage.version)
+
+
+def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, ...]:
+    """Take saved tensors out, checked for writes since."""
+    result: list[Tensor | None] = []
+    for entry in saved:
+        if entry is None:
+            result.append(None)
+            continue
+        tensor, version = entry
         storage = tensor._storage
-        self.version = 0 if storage is None else storage.version
+        if storage is not None and storage.version != version:
+            raise modified(tensor, version, reader)
+        result.append(tensor)
+    return tuple(result)
 
-    def unpack(self, reader: Node) -> Tensor:
-        tensor = self.tensor
-        storage = tensor._storage
-        if storage is not None and storage.version != self.version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an "
-                f"inplace operation: [{self.tensor.dtype.name} tensor of shape "
-                f"{list(self.tensor.shape)}], saved by {reader.name()}, is at version "
-                f"{self.tensor._version}; expected version {self.version} instead. Write the "
-                "change out of place (x = x + 1), or change a clone."
-            )
-        return tensor
+
+def modified(tensor: Tensor, version: int, reader: Node) -> RuntimeError:
+    """The error of a saved tensor that was written in place since."""
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: [{tensor.dtype.name} tensor of shape {list(tensor.shape)}], saved by "
+        f"{reader.name()}, is at version {tensor._version}; expected version {version} instead. "
+        "Write the change out of place (x = x + 1), or change a clone."
+    )
 
 
 class OpNode(Node):
@@ -56,13 +66,13 @@ class OpNode(Node):
         super().__init__(tuple([edge_of(t._expr) for t in inputs]))
         self.function = function
         self.needs_input_grad = tuple([t.requires_grad for t in inputs])
-        self.saved: tuple[SavedTensor | None, ...] = tuple(
-            [None if t is None else SavedTensor(t) for t in saved]
+        self.saved: tuple[Saved | None, ...] = tuple(
+            [None if t is None else save(t) for t in saved]
         )
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        return tuple([None if s is None else s.unpack(self) for s in self.saved])
+        return unpack(self.saved, self)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         if self.released and self.saved:
