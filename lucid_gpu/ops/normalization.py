@@ -13,9 +13,11 @@ from typing import Any
 
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["batch_norm", "layer_norm", "moments"]
+
+SMALL = 1 << 16  # elements up to which a few array operations beat building a kernel
 
 
 def moments(input: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -32,16 +34,29 @@ def moments(input: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
     """
     dims = tuple(dims)
     count = prod(input.shape[d] for d in dims)
-    with no_grad():
-        mean = input.mean(dims, keepdim=True)
-        variance = (input - mean).square().mean(dims, keepdim=True)
+    mean, variance = _moments(input, dims)
 
     def vjp(node: Any, g_mean: Tensor, g_variance: Tensor) -> tuple[Tensor]:
         (x,) = node.saved_tensors
-        center = x.mean(dims, keepdim=True) if is_grad_enabled() else mean
+        known = from_array(mean, x.dtype, x.device)
+        center = x.mean(dims, keepdim=True) if is_grad_enabled() else known
         return ((g_mean + g_variance * 2 * (x - center)) / count,)
 
-    return record("MomentsBackward0", (mean.array, variance.array), (input,), vjp, saved=(input,))
+    return record("MomentsBackward0", (mean, variance), (input,), vjp, saved=(input,))
+
+
+def _moments(input: Tensor, dims: tuple[int, ...]) -> tuple[Any, Any]:
+    """The arrays of mean and variance."""
+    x, narrow = input.array, input.dtype.numpy
+    if x.size <= SMALL:
+        x = x.astype(input.dtype.compute.numpy, copy=False)
+        center = x.mean(axis=dims, keepdims=True)
+        x = x - center
+        spread = (x * x).mean(axis=dims, keepdims=True)
+        return center.astype(narrow, copy=False), spread.astype(narrow, copy=False)
+    with no_grad():
+        mean = input.mean(dims, keepdim=True)
+        return mean.array, (input - mean).square().mean(dims, keepdim=True).array
 
 
 def layer_norm(

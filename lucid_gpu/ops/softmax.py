@@ -12,12 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.devices import xp_of
+from lucid_gpu.fusion.threads import run_quietly
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["cross_entropy", "log_softmax", "nll_loss", "reduce_loss", "softmax"]
 
+SMALL = 1 << 16  # elements up to which a few array operations beat building a kernel
 _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda loss: loss,
     "mean": lambda loss: loss.mean(),
@@ -34,17 +36,36 @@ def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
 
 def _logsumexp(input: Tensor, dim: int) -> Tensor:
     """As `reductions.logsumexp`, with the dimension kept, but one node: its value is saved."""
-    with no_grad():
-        lowest = xp_of(input).finfo(input.dtype.compute.numpy).min.item()
-        top = input.amax(dim, keepdim=True).clamp(min=lowest)  # -inf - -inf would be NaN
-        value = (input - top).exp().sum(dim, keepdim=True).log() + top
+    value = from_array(_lse(input, dim), input.dtype, input.device)
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
         (x,) = node.saved_tensors
-        total = _logsumexp(x, dim) if is_grad_enabled() else value  # differentiable if need be
-        return (g * (x - total).exp(),)
+        return (g * _softmax_of(x, dim, value),)
 
     return record("LogsumexpBackward0", value.array, (input,), vjp, saved=(input,))
+
+
+def _softmax_of(x: Tensor, dim: int, value: Tensor) -> Tensor:
+    """``exp(x - lse(x))`` where the value of lse is known; differentiable if need be."""
+    return (x - (_logsumexp(x, dim) if is_grad_enabled() else value)).exp()
+
+
+def _lse(input: Tensor, dim: int) -> Any:
+    """The array ``log(sum(exp(x)))``, the dimension kept."""
+    wide = input.dtype.compute.numpy
+    lowest = xp_of(input).finfo(wide).min  # -inf - -inf would be NaN
+    if input.numel() <= SMALL:
+        x = input.array.astype(wide, copy=False)
+        total = run_quietly(_lse_of_small, xp_of(input), x, dim, lowest)
+        return total.astype(input.dtype.numpy, copy=False)
+    with no_grad():
+        top = input.amax(dim, keepdim=True).clamp(min=lowest.item())
+        return ((input - top).exp().sum(dim, keepdim=True).log() + top).array
+
+
+def _lse_of_small(xp: Any, x: Any, dim: int, lowest: Any) -> Any:
+    top = xp.maximum(x.max(axis=dim, keepdims=True), lowest)
+    return xp.log(xp.exp(x - top).sum(axis=dim, keepdims=True)) + top
 
 
 def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
@@ -152,17 +173,16 @@ def cross_entropy(
     if target.is_floating_point():
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     target, kept = _checked(input, target, ignore_index)
-    dim, classes = _class_dim(input), input.shape[_class_dim(input)]
-    lse = _logsumexp(input, dim)
-    loss = lse.squeeze(dim) - _pick(input, target)
+    loss = _class_losses(input, target)
     if not label_smoothing:
         return _total(loss, input, target, kept, weight, reduction)
-    each = (lse - input) if weight is None else (lse - input) * _along(weight, input)
-    spread = each.sum(dim) * (label_smoothing / classes)
-    sharp = loss if weight is None else loss * _weights(weight, target)
-    return _total(
-        sharp * (1 - label_smoothing) + spread, input, target, kept, weight, reduction, False
-    )
+    dim = _class_dim(input)
+    each = -log_softmax(input, dim)
+    if weight is not None:
+        each, loss = each * _along(weight, input), loss * _weights(weight, target)
+    spread = each.mean(dim) * label_smoothing
+    loss = loss * (1 - label_smoothing) + spread
+    return _total(loss, input, target, kept, weight, reduction, False)
 
 
 def _soft_cross_entropy(
@@ -226,17 +246,43 @@ def _checked(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor
 
 def _pick(input: Tensor, target: Tensor) -> Tensor:
     """``input[n, target[n]]``. Its adjoint is a comparison, which fuses, not a scatter."""
-    xp, dim = xp_of(input), _class_dim(input)
-    place = xp.expand_dims(target.array, dim)
-    found = xp.take_along_axis(input.array, place, dim).squeeze(dim)
-    numbers = xp.arange(input.shape[dim], dtype=place.dtype)
-    classes = numbers.reshape(-1, *[1] * (input.ndim - 1 - dim))
+    found, onehot = _look_up(input, target)
+    dim = _class_dim(input)
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
-        here = from_array(classes, target.dtype, g.device) == target.unsqueeze(dim)
-        return (g.unsqueeze(dim).where(here, 0.0),)
+        return (g.unsqueeze(dim) * onehot(),)
 
-    return record("NllLossBackward0", found, (input,), vjp)
+    return record("NllLossBackward0", found.squeeze(dim), (input,), vjp)
+
+
+def _class_losses(input: Tensor, target: Tensor) -> Tensor:
+    """``lse(input[n]) - input[n, target[n]]``; the gradient is ``softmax(input) - onehot``."""
+    found, onehot = _look_up(input, target)
+    dim = _class_dim(input)
+    value = _lse(input, dim)
+
+    def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+        (x,) = node.saved_tensors
+        lse = from_array(value, x.dtype, x.device)
+        return ((_softmax_of(x, dim, lse) - onehot()) * g.unsqueeze(dim),)
+
+    losses = (value - found).squeeze(dim)
+    return record("CrossEntropyBackward0", losses, (input,), vjp, saved=(input,))
+
+
+def _look_up(input: Tensor, target: Tensor) -> tuple[Any, Callable[[], Tensor]]:
+    """Each target's score, the class dimension kept, and a maker of the pending one-hot rows."""
+    xp, dim = xp_of(input), _class_dim(input)
+    place = xp.expand_dims(target.array, dim).copy()  # whatever becomes of the target later
+    found = xp.take_along_axis(input.array, place, dim)
+
+    def onehot() -> Tensor:
+        numbers = xp.arange(input.shape[dim], dtype=place.dtype)
+        classes = numbers.reshape(-1, *[1] * (input.ndim - 1 - dim))
+        here = from_array(classes, None, input.device) == from_array(place, None, input.device)
+        return here.to(input.dtype)
+
+    return found, onehot
 
 
 def _total(
