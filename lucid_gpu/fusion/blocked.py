@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,7 +111,7 @@ class _Writer:
         self.scratch: list[dtype] = []
         self.free: dict[dtype, list[int]] = {}
         self.owner: dict[int, int] = {}  # instruction -> scratch number
-        self.small: dict[str, tuple[dtype, int]] = {}
+        self.small: dict[str, tuple[dtype, Shape]] = {}
         self.sliced: dict[str, Shape] = {}  # arrays that are cut into blocks
         self.last_use = self._last_uses()
         self.direct = self._direct_stores()
@@ -184,7 +184,7 @@ class _Writer:
 
     def _compute_once(self, i: int, ins: Instruction, operands: list[str]) -> str:
         name = f"h{i}"
-        self.small[name] = (ins.dtype, _count(ins.shape))
+        self.small[name] = (ins.dtype, ins.shape)
         self.once.append(f"{name} = empty({ins.shape!r}, {_dtype_name(ins.dtype)})")
         self.once.append(_call(ins, operands, name))
         if ins.shape and _count(ins.shape) > 1:
@@ -275,41 +275,48 @@ class Executable:
         self.native = self._native(numbers)
 
     def _native(self, numbers: Sequence[Any]) -> native_loops.Kernel | None:
-        """The same block as a table of NumPy's loops, where it is flat and all ufuncs."""
+        """The same block as a table of NumPy's loops, where all are ufuncs on plain layouts."""
         plan, code = self.plan, self.code
         if plan.reduction is not None or not self.total:
             return None
-        sizes = {f"a{i}": load for i, load in enumerate(plan.loads)}
-        wide: dict[str, int] = {}
-        types: dict[str, np.dtype[Any]] = {}
-        for name, load in sizes.items():
-            types[name] = load.dtype.numpy
-            if _count(load.shape) == self.total:
-                if load.strides is not None:
-                    return None
-                wide[name] = load.dtype.itemsize
-            elif _count(load.shape) > 1:
-                return None
-        if any(n > 1 for _, n in code.small.values()):
+        if any(load.strides is not None and _count(load.shape) > 1 for load in plan.loads):
             return None
-        types.update({name: d.numpy for name, (d, _) in code.small.items()})
-        for i, store in enumerate(plan.stores):
-            types[f"o{i}"] = store.dtype.numpy
-            wide[f"o{i}"] = store.dtype.itemsize
-        types.update({f"x{i}": d.numpy for i, (_, d) in enumerate(plan.scalars)})
-        types.update({f"s{i}": d.numpy for i, d in enumerate(code.scratch)})
         fixed = {f"k{i}": number for i, number in enumerate(numbers)}
         fixed.update({k: v for k, v in _namespace.items() if k.startswith(("one_", "zero_"))})
+        arrays: dict[str, tuple[dtype, Shape]] = {}  # in the order in which they are given
+        arrays.update({f"a{i}": (v.dtype, v.shape) for i, v in enumerate(plan.loads)})
+        arrays.update({f"x{i}": (d, ()) for i, (_, d) in enumerate(plan.scalars)})
+        arrays.update(code.small)
+        arrays.update({f"o{i}": (v.dtype, v.shape) for i, v in enumerate(plan.stores)})
+        scratch = {f"s{i}": d.numpy for i, d in enumerate(code.scratch)}
+        types = {name: d.numpy for name, (d, _) in arrays.items()}
+        types.update(scratch)
         types.update({name: number.dtype for name, number in fixed.items()})
-        given = [
-            *sizes,
-            *[f"x{i}" for i in range(len(plan.scalars))],
-            *code.small,
-            *[f"o{i}" for i in range(len(plan.stores))],
-        ]
-        scratch = [f"s{i}" for i in range(len(code.scratch))]
-        rows = native_loops.flat_rows(self.total, wide)
-        return native_loops.build(code.lines, types, fixed, given, scratch, rows)
+        rows = self._rows(arrays)
+        if rows is None:
+            return None
+        return native_loops.build(code.lines, types, fixed, [*arrays], [*scratch], rows)
+
+    def _rows(self, arrays: Mapping[str, tuple[dtype, Shape]]) -> native_loops.Rows | None:
+        """One row after another: of the flat space, or of a matrix that a vector is spread over."""
+        rank = len(self.plan.shape)
+        wide = {n: (d, s) for n, (d, s) in arrays.items() if _count(s) > 1 or self.total == 1}
+        if all(_count(s) == self.total for _, s in wide.values()):
+            return native_loops.flat_rows(self.total, {n: d.itemsize for n, (d, _) in wide.items()})
+        padded = {n: (d.itemsize, _padded(s, rank)) for n, (d, s) in wide.items()}
+        groups = collapse(self.plan.shape, [(s, None) for _, s in padded.values()])
+        if len(groups) != 2:
+            return None
+        cut = groups[0][1]
+        count, width = _count(self.plan.shape[:cut]), _count(self.plan.shape[cut:])
+        if not native_loops.NARROWEST <= width <= native_loops.WIDEST:
+            return None
+        moves = {}
+        for name, (item, shape) in padded.items():
+            own = _count(shape[cut:])
+            down = own * item if _count(shape[:cut]) == count else 0
+            moves[name] = (down, item if own == width else 0)
+        return native_loops.Rows(count, width, moves)
 
     @property
     def source(self) -> str:
@@ -468,7 +475,7 @@ class _Code(NamedTuple):
     small_names: list[str]
     axes: tuple[int, ...]
     lines: list[str]
-    small: dict[str, tuple[dtype, int]]  # values computed once: type and number of elements
+    small: dict[str, tuple[dtype, Shape]]  # values computed once: type and shape
 
 
 def _generate(plan: Plan) -> _Code:

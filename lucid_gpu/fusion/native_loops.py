@@ -33,6 +33,7 @@ from lucid_gpu.devices.pool import aligned
 from lucid_gpu.fusion import threads
 
 WIDTH = 2048  # elements of a row where the iteration space is flat
+NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks
 CHUNK_ELEMENTS = 128 * 1024  # taken at once from the shared counter
 ALONE = 64 * 1024  # elements up to which the calling thread does all
 
