@@ -7,8 +7,10 @@ would describe every array by shape and strides first.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu.device import device
@@ -24,6 +26,16 @@ _raw: dict[tuple[str, str], Any] = {}  # (name, source) -> RawKernel
 _lock = threading.Lock()
 
 
+class _Thread(threading.local):
+    """The devices whose context the calling thread has: cuLaunchKernel fails without."""
+
+    def __init__(self) -> None:
+        self.ready: set[int] = set()
+
+
+_thread = _Thread()
+
+
 class Executable(CudaExecutable):
     """A plan ready to run on CuPy arrays, on the current stream of the plan's device."""
 
@@ -37,10 +49,19 @@ class Executable(CudaExecutable):
         super().__init__(plan)
 
     def __call__(self, arrays: Any, scalars: Any) -> list[Any]:
-        if self.cuda.runtime.getDevice() == self.index:
+        if self.index in _thread.ready and self.cuda.runtime.getDevice() == self.index:
             return super().__call__(arrays, scalars)
+        with self.at_home():
+            return super().__call__(arrays, scalars)
+
+    @contextlib.contextmanager
+    def at_home(self) -> Iterator[None]:
+        """Make the plan's device current, with a context on this thread."""
         with self.cuda.Device(self.index):
-            return super().__call__(arrays, scalars)
+            if self.index not in _thread.ready:
+                self.cuda.runtime.free(0)  # what a thread is first given the context by
+                _thread.ready.add(self.index)
+            yield
 
     def empty(self, shape: tuple[int, ...], d: dtype) -> Any:
         return self.room.empty(shape, d, self.device)

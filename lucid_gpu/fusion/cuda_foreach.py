@@ -157,11 +157,12 @@ def run(
         if array.size
     ]
     fields = executable.fields_of(scalars)
-    aligned = _form(executable, renamed, True).launch.kernel.aligned
-    for packed in (True, False):
-        some = [row for row in rows if packed != any(a % m for a, m in zip(row[1:], aligned))]
-        if some:
-            _launch(executable, _form(executable, renamed, packed), some, fields)
+    with executable.at_home():
+        aligned = _form(executable, renamed, True).launch.kernel.aligned
+        for packed in (True, False):
+            some = [r for r in rows if packed != any(a % m for a, m in zip(r[1:], aligned))]
+            if some:
+                _launch(executable, _form(executable, renamed, packed), some, fields)
 
 
 def _form(executable: CudaExecutable, read: Sequence[int], packed: bool) -> _Form:

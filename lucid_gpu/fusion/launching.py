@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from lucid_gpu.dtypes import dtype
@@ -199,6 +200,10 @@ class CudaExecutable:
             launches.append(Launch(kernel, no_numbers, (), self.compile(kernel)))
         self._launches[packed] = launches
         return launches
+
+    def at_home(self) -> AbstractContextManager[None]:
+        """Where `compile` and `start` work: with the plan's device current."""
+        return nullcontext()
 
     # --- what a subclass provides -----------------------------------------------------------------
 

@@ -7,6 +7,7 @@ about a GPU.
 from __future__ import annotations
 
 import ctypes
+import threading
 import types
 
 import numpy as np
@@ -33,8 +34,11 @@ class StandIn:
 
     def __init__(self):
         self.functions, self.compiled, self.launches, self.entered = {}, [], [], []
+        self.threads = set()
         driver = types.SimpleNamespace(launchKernel=self.launch)
-        runtime = types.SimpleNamespace(getDevice=lambda: self.current)
+        runtime = types.SimpleNamespace(
+            getDevice=lambda: self.current, free=lambda _: self.threads.add(threading.get_ident())
+        )
         self.cuda = types.SimpleNamespace(
             driver=driver,
             runtime=runtime,
@@ -71,6 +75,7 @@ class StandIn:
 
     def launch(self, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
         assert (gz, bz, shared, stream, extra) == (1, 1, 0, 77, 0)
+        assert threading.get_ident() in self.threads, "this thread has no context"
         self.launches.append((gx, gy, bx, by))
         assert self.functions[f](params, gx, gy, bx, by) == 0
 
@@ -86,6 +91,7 @@ def cupy(monkeypatch):
     )
     monkeypatch.setattr(cuda_executor, "room", lambda where: room)
     monkeypatch.setattr(cuda_executor, "_raw", {})
+    monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
     cuda_executor.multiprocessors.cache_clear()
     yield stand_in
     cuda_executor.multiprocessors.cache_clear()
@@ -127,11 +133,21 @@ def test_a_source_is_compiled_once_and_misaligned_arrays_have_their_own(cupy):
 
 @needs_compiler
 def test_a_plan_runs_on_its_own_device(cupy):
-    x = random((64,), dt.float32)
-    run([op("neg", leaf(x))], index=0)
-    assert cupy.entered == []
-    run([op("neg", leaf(random((65,), dt.float32)))], index=1)
-    assert cupy.entered == [1] and cupy.current == 0
+    run([op("neg", leaf(random((64,), dt.float32)))], index=0)
+    run([op("neg", leaf(random((65,), dt.float32)))], index=0)
+    assert cupy.entered == [0]  # once, to be given the context
+    run([op("neg", leaf(random((66,), dt.float32)))], index=1)
+    assert cupy.entered == [0, 1] and cupy.current == 0
+
+
+@needs_compiler
+def test_every_thread_is_given_a_context(cupy):
+    values = [op("neg", leaf(random((64,), dt.float32)))]
+    run(values)
+    other = threading.Thread(target=run, args=(values,))
+    other.start()
+    other.join()
+    assert len(cupy.launches) == 2 == len(cupy.threads)
 
 
 def test_the_stand_in_is_like_the_real_one():
