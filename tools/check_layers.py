@@ -2,7 +2,8 @@
 
 `BELOW` says which rooms each room of lucid_gpu may import, directly or through what those may. The
 other tables name the exceptions. Run it as ``python tools/check_layers.py``; it prints each breach
-with file and line and exits 1 when there is one.
+with file and line, and each entry of a table that the tree no longer needs, and exits 1 when there
+is one.
 """
 
 from __future__ import annotations
@@ -30,19 +31,12 @@ BELOW: dict[str, tuple[str, ...]] = {
     "tensor": ("fusion", "storage"),
     "printing": ("tensor",),
     "ops": ("tensor",),
-    "random": ("ops",),
     "autograd": ("ops",),  # Function records as ops do
     "serialization": ("autograd",),
-    "linalg": ("autograd",),
-    "special": ("autograd",),
-    "sparse": ("autograd",),
-    "nn": ("autograd", "random"),
+    "nn": ("autograd",),
     "optim": ("nn",),
-    "utils": ("autograd", "random"),
-    "cuda": ("random",),
-    "backends": ("ops",),
-    "testing": ("autograd", "random"),
-    "doctor": ("devices",),
+    "utils": ("autograd",),
+    "cuda": ("ops",),
     "__init__": ("*",),
 }
 
@@ -54,19 +48,22 @@ LATE: set[tuple[str, str]] = {
     ("tensor.py", "printing"),
 }
 
-# Who may import each array module: folders and files of the package.
-_EXECUTORS = ("fusion/blocked.py", "fusion/special.py", "fusion/threads.py")
+# Who may import each array module: folders and files of the package. CuPy's only inside functions:
+# that waits until a cuda device is asked for.
+_NUMPY_EXECUTOR = (
+    "fusion/blocked.py",
+    "fusion/native_loops.py",
+    "fusion/special.py",
+    "fusion/threads.py",
+)
 ARRAYS: dict[str, tuple[str, ...]] = {
     "numpy": (
         "devices/",
-        *_EXECUTORS,
-        "fusion/host_executor.py",
-        "fusion/cuda_executor.py",
+        *_NUMPY_EXECUTOR,
         # These compute nothing on tensors with it: they name types, tell arrays from scalars,
         # take users' arrays in, and reckon shapes and indices on the host.
         "dtypes.py",
         "tensor.py",
-        "printing.py",
         "serialization.py",
         "ops/creation.py",
         "ops/indexing.py",
@@ -74,12 +71,10 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "ops/views.py",
         "utils/data/",
     ),
-    "cupy": ("devices/", "fusion/cuda_executor.py"),
+    "cupy": ("devices/",),
+    "cupyx": ("devices/",),
+    "cupy_backends": ("devices/",),
 }
-ARRAYS["cupyx"] = ARRAYS["cupy_backends"] = ARRAYS["cupy"]
-
-# Files that may import cupy when they are imported; everywhere else that waits for a cuda device.
-CUPY_AT_IMPORT: tuple[str, ...] = ("devices/cupy_room.py",)
 
 
 @dataclass(frozen=True)
@@ -138,22 +133,48 @@ def reachable(room: str) -> set[str]:
     return found
 
 
-def breaches(root: Path) -> list[str]:
-    """One sentence for each import that breaks a rule under ``root``, the package's folder."""
-    found: list[str] = []
+def all_imports(root: Path) -> Iterator[tuple[str, str, list[Import]]]:
+    """Each file under ``root``, the package's folder: its name, its room, what it imports."""
     for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
         parts = path.relative_to(root).with_suffix("").parts
-        room = room_of(parts)
+        package = ".".join([PACKAGE, *parts[:-1]])
+        found = [*imports_of(ast.parse(path.read_text("utf-8")), package)]
+        yield path.relative_to(root).as_posix(), room_of(parts), found
+
+
+def breaches(root: Path) -> list[str]:
+    """One sentence for each import that breaks a rule."""
+    found: list[str] = []
+    for name, room, imports in all_imports(root):
         if room not in BELOW:
             found.append(f"{name}:1: {room!r} has no row in BELOW of tools/check_layers.py")
             continue
-        package = ".".join([PACKAGE, *parts[:-1]])
-        for one in imports_of(ast.parse(path.read_text("utf-8")), package):
+        for one in imports:
             problem = _problem(name, room, one)
             if problem:
                 found.append(f"{name}:{one.line}: {problem}")
     return found
+
+
+def unneeded(root: Path) -> list[str]:
+    """One sentence for each entry of the tables that nothing in the tree needs."""
+    rooms: set[str] = set()
+    late: set[tuple[str, str]] = set()
+    arrays: set[tuple[str, str]] = set()
+    for name, room, imports in all_imports(root):
+        rooms.add(room)
+        for one in imports:
+            top, *rest = one.module.split(".")
+            if top == PACKAGE and one.late:
+                late.add((name, room_of(tuple(rest))))
+            if top in ARRAYS:
+                arrays |= {(top, who) for who in ARRAYS[top] if name.startswith(who)}
+    listed = {(module, who) for module, users in ARRAYS.items() for who in users}
+    return [
+        *[f"BELOW has a row for {room}, which does not exist" for room in set(BELOW) - rooms],
+        *[f"LATE lists {pair}, which no longer happens" for pair in LATE - late],
+        *[f"ARRAYS lets {who} import {module}; it does not" for module, who in listed - arrays],
+    ]
 
 
 def _problem(name: str, room: str, one: Import) -> str | None:
@@ -177,7 +198,7 @@ def _problem(name: str, room: str, one: Import) -> str | None:
 def _array_problem(name: str, one: Import, top: str) -> str | None:
     if not name.startswith(ARRAYS[top]):
         return f"imports {one.module}; ask the device's room (ARRAYS says who may)"
-    if top != "numpy" and not one.late and name not in CUPY_AT_IMPORT:
+    if top != "numpy" and not one.late:
         return f"imports {one.module} when it is imported; import it inside the function"
     return None
 
@@ -185,12 +206,14 @@ def _array_problem(name: str, one: Import, top: str) -> str | None:
 def main() -> int:
     """Print the breaches of the tree this script lies in."""
     root = Path(__file__).resolve().parent.parent / PACKAGE
-    found = breaches(root)
+    found, idle = breaches(root), unneeded(root)
     for line in sorted(found):
         print(f"{PACKAGE}/{line}", file=sys.stderr)
+    for line in sorted(idle):
+        print(f"tools/check_layers.py: {line}", file=sys.stderr)
     if found:
         print(f"check_layers: {len(found)} imports break the layering", file=sys.stderr)
-    return 1 if found else 0
+    return 1 if found or idle else 0
 
 
 if __name__ == "__main__":

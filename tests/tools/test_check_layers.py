@@ -20,8 +20,9 @@ from tools import check_layers
         ("ops/a.py", "def f():\n    import cupy", "ask the device's room"),
         ("fusion/blocked.py", "import numpy as np", None),
         ("fusion/blocked.py", "import cupyx.scipy", "ask the device's room"),
-        ("fusion/cuda_executor.py", "import cupy", "inside the function"),
-        ("fusion/cuda_executor.py", "def f():\n    import cupy", None),
+        ("fusion/cuda_executor.py", "def f():\n    import cupy", "ask the device's room"),
+        ("devices/a.py", "import cupy", "inside the function"),
+        ("devices/a.py", "def f():\n    import cupy", None),
         ("ops/a.py", "if TYPE_CHECKING:\n    import numpy as np", None),
         ("ops/a.py", "import lucid_gpu", "imports lucid_gpu itself"),
         ("novelty.py", "", "no row in BELOW"),
@@ -38,6 +39,19 @@ def test_one_import(tmp_path, file, source, wanted):
     else:
         (line,) = found
         assert wanted in line
+
+
+def test_entries_that_nothing_needs(tmp_path, monkeypatch):
+    (tmp_path / "tape").mkdir()
+    (tmp_path / "tape" / "a.py").write_text("def f():\n    import lucid_gpu.nn\n    import numpy")
+    monkeypatch.setattr(check_layers, "BELOW", {"tape": (), "attic": ()})
+    monkeypatch.setattr(check_layers, "LATE", {("tape/a.py", "nn"), ("tape/a.py", "ops")})
+    monkeypatch.setattr(check_layers, "ARRAYS", {"numpy": ("tape/", "ops/")})
+    assert check_layers.unneeded(tmp_path) == [
+        "BELOW has a row for attic, which does not exist",
+        "LATE lists ('tape/a.py', 'ops'), which no longer happens",
+        "ARRAYS lets ops/ import numpy; it does not",
+    ]
 
 
 def test_every_row_names_rows():
