@@ -58,7 +58,6 @@ _LAZY = {
     "optim": "lucid_gpu.optim",
     "profiler": "lucid_gpu.profiler",
     "utils": "lucid_gpu.utils",
-    "testing": "lucid_gpu.testing",
 }
 _FROM = {
     "explain": "lucid_gpu.fusion.explain",
