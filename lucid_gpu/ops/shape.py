@@ -308,7 +308,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along a dimension they may differ in."""
     tensors = list(tensors)
     if not tensors:
-        raise RuntimeError("cat(): expected a non-empty list of Tensors")
+        raise ValueError("cat(): expected a non-empty list of Tensors")
     kept = [t for t in tensors if tuple(t.shape) != (0,)] or tensors[:1]
     first = kept[0]
     dim = normalise_dim(dim, first.ndim)
@@ -349,6 +349,8 @@ def _cat_vjp(node: Any, g: Tensor) -> Any:
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape joined along a new dimension."""
     tensors = list(tensors)
+    if not tensors:
+        raise RuntimeError("stack expects a non-empty TensorList")
     for i, t in enumerate(tensors):
         if t.shape != tensors[0].shape:
             raise RuntimeError(
@@ -423,7 +425,7 @@ def repeat(input: Tensor, *sizes: Any) -> Tensor:
     wide = [n for pair in zip(times, own, strict=True) for n in pair]
     thin = [n for extent in own for n in (1, extent)]
     spread = expand(reshape(input, thin), wide)
-    return reshape(spread, [a * b for a, b in zip(times, own, strict=True)])
+    return reshape(clone(spread), [a * b for a, b in zip(times, own, strict=True)])
 
 
 def tile(input: Tensor, dims: Sequence[int]) -> Tensor:

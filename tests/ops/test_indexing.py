@@ -1,0 +1,236 @@
+"""Indexing: reading, gradients, assignment and errors as in torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import agree, same_error, torch_module
+
+RNG = np.random.default_rng(6)
+CUBE = RNG.standard_normal((4, 3, 5))
+MASK = RNG.random((4, 3, 5)) > 0.5
+
+
+def long(m: Any, *values: Any) -> Any:
+    return m.tensor(list(values), dtype=m.int64)
+
+
+INDICES: dict[str, Any] = {
+    "int": lambda m: 2,
+    "negative": lambda m: -1,
+    "ints": lambda m: (1, 2, 3),
+    "slice": lambda m: slice(1, 3),
+    "step": lambda m: slice(None, None, 2),
+    "slices": lambda m: (slice(1, None), slice(None, 2), slice(1, 4, 2)),
+    "ellipsis": lambda m: (..., 1),
+    "ellipsis between": lambda m: (1, ..., slice(2)),
+    "None": lambda m: None,
+    "Nones": lambda m: (slice(None), None, 1, None),
+    "empty slice": lambda m: slice(2, 2),
+    "empty tuple": lambda m: (),
+    "beyond the end": lambda m: slice(2, 100),
+    "list": lambda m: [0, 2, 2],
+    "list in a tuple": lambda m: ([0, 2], slice(1, 3)),
+    "tensor": lambda m: long(m, 0, 3, 3, -1),
+    "tensor behind": lambda m: (slice(None), long(m, 0, 2, 0)),
+    "tensors": lambda m: (long(m, 0, 1), long(m, 1, 2)),
+    "tensors that broadcast": lambda m: (long(m, 0, 1).reshape(2, 1), long(m, 0, 1, 2)),
+    "tensors apart": lambda m: (long(m, 0, 1), slice(None), long(m, 1, 2)),
+    "tensor and int": lambda m: (1, long(m, 0, 1)),
+    "0-d tensor": lambda m: m.tensor(2),
+    "matrix": lambda m: long(m, 0, 1, 2, 3).reshape(2, 2),
+    "no positions": lambda m: long(m),
+    "mask": lambda m: m.tensor(MASK),
+    "mask of rows": lambda m: m.tensor([True, False, True, False]),
+    "mask behind": lambda m: (slice(None), m.tensor([True, False, True])),
+    "mask and tensor": lambda m: (m.tensor([True, False, True, False]), long(m, 0, 1)),
+    "mask of a list": lambda m: [True, False, True, True],
+    "True": lambda m: True,
+    "False": lambda m: False,
+    "array": lambda m: np.array([1, 0]),
+    "uint8 mask": lambda m: m.tensor([1, 0, 0, 1], dtype=m.uint8),
+    "int32 tensor": lambda m: m.tensor([1, 0], dtype=m.int32),
+}
+pytestmark = pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+
+
+def moved(index: Any, device: str) -> Any:
+    """An index's tensors on the device under test."""
+    if isinstance(index, tuple):
+        return tuple(moved(i, device) for i in index)
+    return index.to(device) if isinstance(index, lucid_gpu.Tensor) else index
+
+
+def index_for(name: str, m: Any, device: str) -> Any:
+    index = INDICES[name](m)
+    return moved(index, device) if m is lucid_gpu else index
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_reading_and_its_gradients_agree_with_torch(name: str, device: str) -> None:
+    agree(lambda m, t: t[index_for(name, m, device)] * 1, CUBE, device=device)
+
+
+@pytest.mark.parametrize("name", [n for n in INDICES if n != "uint8 mask"])
+def test_assigning_numbers_and_tensors_agrees_with_torch(name: str, device: str) -> None:
+    def assign(m: Any, t: Any, v: Any) -> Any:
+        a, b = t * 1, t * 1
+        a[index_for(name, m, device)] = 7
+        index = index_for(name, m, device)
+        b[index] = v if b[index].numel() else 3
+        return a, b
+
+    agree(assign, CUBE, np.array(2.5), device=device)
+
+
+@pytest.mark.parametrize("name", [n for n in INDICES if n != "uint8 mask"])
+def test_assigning_without_recording_changes_the_memory(name: str, device: str) -> None:
+    torch = torch_module()
+    results = []
+    for m, where in ((lucid_gpu, device), (torch, "cpu")):
+        t = m.tensor(CUBE).to(where)
+        view = t[1:]
+        t[index_for(name, m, device)] = -1.5
+        results.append((t.tolist(), view.tolist()))
+    assert results[0] == results[1]
+
+
+def test_assigned_values_broadcast(device: str) -> None:
+    def assign(m: Any, t: Any, row: Any) -> Any:
+        a = t * 1
+        a[1:3, :, 2:] = row
+        return a
+
+    agree(assign, CUBE, RNG.standard_normal((3, 1)), device=device)
+    agree(assign, CUBE, RNG.standard_normal((1, 2, 1, 3)), device=device)
+
+
+def test_basic_indices_give_views(device: str) -> None:
+    t = lucid_gpu.zeros(3, 4, device=device)
+    row, block = t[1], t[1:, ::2]
+    row += 1
+    block[:] = 5
+    assert t.tolist() == [[0, 0, 0, 0], [5, 1, 5, 1], [5, 0, 5, 0]]
+    assert row.tolist() == [5, 1, 5, 1]
+    picked = t[[0, 1]]
+    picked += 9
+    assert t[0].tolist() == [0, 0, 0, 0]
+
+
+def test_iteration_gives_rows(device: str) -> None:
+    t = lucid_gpu.tensor(CUBE, device=device)
+    assert [row.tolist() for row in t] == CUBE.tolist()
+    a, b, c, d = t
+    assert d.tolist() == CUBE[3].tolist()
+
+
+FUNCTIONS: dict[str, Any] = {
+    "gather": lambda m, t: t.gather(1, long(m, 0, 2, 1, 1).reshape(4, 1, 1).to(t.device)),
+    "gather last": lambda m, t: m.gather(t, -1, m.zeros(2, 3, 5, dtype=m.int64).to(t.device)),
+    "take_along_dim": lambda m, t: m.take_along_dim(
+        t, m.ones(4, 3, 1, dtype=m.int64).to(t.device), 2
+    ),
+    "index_select": lambda m, t: t.index_select(2, long(m, 4, 0, 0).to(t.device)),
+    "index_add": lambda m, t: t.index_add(0, long(m, 1, 1).to(t.device), t[:2] * 3),
+    "index_add alpha": lambda m, t: t.index_add(
+        2, long(m, 1, 1).to(t.device), t[..., :2], alpha=-2
+    ),
+    "scatter": lambda m, t: t.scatter(
+        0, long(m, 2, 0, 1).reshape(1, 3, 1).to(t.device), t[:1, :, :1] * 2
+    ),
+    "scatter a number": lambda m, t: t.scatter(1, m.ones(4, 1, 5, dtype=m.int64).to(t.device), 9.0),
+    "scatter_add": lambda m, t: t.scatter_add(0, m.ones(4, 3, 5, dtype=m.int64).to(t.device), t),
+    "masked_fill": lambda m, t: t.masked_fill(t > 0, -3.0),
+    "masked_select": lambda m, t: t.masked_select(t > 0),
+    "where": lambda m, t: m.where(t > 0, t, t * 2),
+    "where with a number": lambda m, t: m.where(t > 0, t, 1.0),
+    "sort": lambda m, t: tuple(t.sort(1)),
+    "sort descending": lambda m, t: tuple(t.sort(-1, descending=True)),
+    "argsort": lambda m, t: t.argsort(0),
+    "topk": lambda m, t: tuple(t.topk(2)),
+    "topk smallest": lambda m, t: tuple(t.topk(2, dim=0, largest=False)),
+    "tril": lambda m, t: t.tril(),
+    "triu": lambda m, t: t.triu(1),
+    "tril below": lambda m, t: t.tril(-1),
+    "nonzero": lambda m, t: (t > 0).nonzero(),
+    "nonzero as a tuple": lambda m, t: m.nonzero(t > 0, as_tuple=True),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_agree_with_torch(name: str, device: str) -> None:
+    agree(FUNCTIONS[name], CUBE, device=device)
+
+
+@pytest.mark.parametrize("d", ["float16", "bfloat16"])
+def test_repeated_positions_accumulate_in_float32(d: str, device: str) -> None:
+    x = lucid_gpu.zeros(3, dtype=getattr(lucid_gpu, d), device=device, requires_grad=True)
+    index = lucid_gpu.zeros(4096, dtype=lucid_gpu.int64, device=device)
+    x[index].sum().backward()
+    assert x.grad.tolist() == [4096.0, 0.0, 0.0]
+
+
+MISUSE: dict[str, tuple[Any, str]] = {
+    "out of range": (
+        lambda m: m.ones(3)[3],
+        "index 3 is out of bounds for dimension 0 with size 3",
+    ),
+    "out of range below": (lambda m: m.ones(3, 2)[0, -3], "out of bounds"),
+    "tensor out of range": (
+        lambda m: m.ones(3)[m.tensor([0, 5])],
+        "index 5 is out of bounds for dimension 0 with size 3",
+    ),
+    "too many": (lambda m: m.ones(3)[0, 0], "too many indices for tensor of dimension 1"),
+    "a float": (lambda m: m.ones(3)[1.5], "only integers, slices"),
+    "a float tensor": (lambda m: m.ones(3)[m.ones(1)], "tensors used as indices must be long"),
+    "a wrong mask": (
+        lambda m: m.ones(3)[m.tensor([True, False])],
+        "The shape of the mask [2] at index 0 does not match the shape of the indexed tensor [3]",
+    ),
+    "negative step": (lambda m: m.ones(3)[::-1], "step must be greater than zero"),
+    "assigning out of range": (lambda m: m.ones(3).__setitem__(4, 0), "out of bounds"),
+    "assigning a misfit": (
+        lambda m: m.ones(3).__setitem__(m.tensor([0, 1]), m.ones(3)),
+        "shape mismatch",
+    ),
+    "assigning to a leaf": (
+        lambda m: m.ones(3, requires_grad=True).__setitem__(0, 1),
+        "a leaf Variable that requires grad",
+    ),
+    "index of a number": (lambda m: m.tensor(1.0)[0], ""),
+    "gather rank": (lambda m: m.ones(2, 2).gather(0, m.tensor([0])), "same number of dimensions"),
+    "gather type": (lambda m: m.ones(2).gather(0, m.ones(2)), "int64"),
+    "topk too many": (lambda m: m.ones(2).topk(3), "selected index k out of range"),
+    "iterating a number": (lambda m: list(m.tensor(1.0)), "iteration over a 0-d tensor"),
+    "len of a number": (lambda m: len(m.tensor(1.0)), "len() of a 0-d tensor"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_raises_as_in_torch(name: str) -> None:
+    function, words = MISUSE[name]
+    same_error(function, words)
+
+
+@pytest.mark.parametrize("name", ["gather", "index_select", "scatter_add", "index_add"])
+def test_positions_out_of_range_are_named(name: str, device: str) -> None:
+    t = lucid_gpu.ones(2, device=device)
+    index = lucid_gpu.tensor([0, 2], device=device)
+    arguments = (t,) if "add" in name else ()
+    with pytest.raises(IndexError, match="index 2 is out of bounds for dimension 0 with size 2"):
+        getattr(t, name)(0, index, *arguments)
+
+
+def test_a_failed_assignment_changes_nothing(device: str) -> None:
+    t = lucid_gpu.zeros(3, 2, device=device)
+    for index, value in ((5, 1.0), ((0, 7), 1.0), (slice(2), lucid_gpu.ones(3, device=device))):
+        with pytest.raises((IndexError, RuntimeError)):
+            t[index] = value
+    with pytest.raises(IndexError):
+        t[lucid_gpu.tensor([0, 9], device=device)] = 1.0
+    assert t.tolist() == [[0.0, 0.0]] * 3
+    assert t._version == 0

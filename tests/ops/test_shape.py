@@ -1,0 +1,217 @@
+"""Views and reshapes: values and gradients as in torch, memory shared where it must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import agree, same_error
+
+RNG = np.random.default_rng(5)
+CUBE = RNG.standard_normal((2, 3, 4))
+STRIDED = np.asfortranarray(RNG.standard_normal((4, 3, 2)))[::2]
+VECTOR = RNG.standard_normal(6)
+NUMBER = np.array(1.5)
+EMPTY = np.zeros((0, 3))
+
+VIEWS: dict[str, Any] = {
+    "reshape": lambda m, t: t.reshape(6, 4),
+    "reshape infers": lambda m, t: t.reshape(-1, 2),
+    "reshape of a tuple": lambda m, t: t.reshape((4, 6)),
+    "view": lambda m, t: t.view(3, 8),
+    "view_as": lambda m, t: t.view_as(t.reshape(8, 3)),
+    "flatten": lambda m, t: t.flatten(),
+    "flatten a part": lambda m, t: t.flatten(1),
+    "unflatten": lambda m, t: t.unflatten(2, (2, 2)),
+    "unflatten infers": lambda m, t: t.unflatten(-1, (-1, 2)),
+    "squeeze": lambda m, t: t.unsqueeze(0).unsqueeze(-1).squeeze(),
+    "squeeze one": lambda m, t: t.unsqueeze(1).squeeze(1),
+    "squeeze nothing": lambda m, t: t.squeeze(1),
+    "unsqueeze": lambda m, t: t.unsqueeze(1),
+    "unsqueeze last": lambda m, t: t.unsqueeze(-1),
+    "permute": lambda m, t: t.permute(2, 0, 1),
+    "permute of a tuple": lambda m, t: t.permute((0, -1, 1)),
+    "transpose": lambda m, t: t.transpose(0, -1),
+    "t": lambda m, t: t[0].t(),
+    "T": lambda m, t: t[0].T,
+    "mT": lambda m, t: t.mT,
+    "movedim": lambda m, t: t.movedim(0, 2),
+    "movedim several": lambda m, t: t.movedim((0, 1), (1, 2)),
+    "expand": lambda m, t: t[:, :1].expand(2, 5, 4),
+    "expand keeps": lambda m, t: t[:, :1].expand(-1, 5, -1),
+    "expand leads": lambda m, t: t.expand(3, 2, 3, 4),
+    "expand_as": lambda m, t: t[:1].expand_as(t),
+    "broadcast_to": lambda m, t: t.broadcast_to((2, 2, 3, 4)),
+    "narrow": lambda m, t: t.narrow(1, 1, 2),
+    "split": lambda m, t: t.split(2, 2),
+    "split sections": lambda m, t: t.split([1, 3], 2),
+    "chunk": lambda m, t: t.chunk(2, 1),
+    "unbind": lambda m, t: t.unbind(1),
+    "detached": lambda m, t: t.detach(),
+}
+COPIES: dict[str, Any] = {
+    "clone": lambda m, t: t.clone(),
+    "contiguous of strided": lambda m, t: t.transpose(0, 1).contiguous(),
+    "reshape of strided": lambda m, t: t.transpose(0, 1).reshape(-1),
+    "repeat": lambda m, t: t.repeat(2, 1, 3),
+    "repeat leads": lambda m, t: t.repeat(2, 1, 1, 1),
+    "tile": lambda m, t: t.tile((2,)),
+    "flip": lambda m, t: t.flip(0, 2),
+    "flip of a tuple": lambda m, t: t.flip((1,)),
+    "cat": lambda m, t: m.cat([t, t * 2], 1),
+    "cat last": lambda m, t: m.cat((t, t[..., :1]), dim=-1),
+    "stack": lambda m, t: m.stack([t, t * 2], 1),
+    "stack last": lambda m, t: m.stack((t, t), dim=-1),
+}
+
+
+@pytest.mark.parametrize("name", [*VIEWS, *COPIES])
+def test_values_and_gradients_agree_with_torch(name: str, device: str) -> None:
+    agree({**VIEWS, **COPIES}[name], CUBE, device=device)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, t: t.reshape(-1),
+        lambda m, t: t.permute(2, 1, 0),
+        lambda m, t: t.transpose(1, 2)[1:],
+        lambda m, t: t.flatten(0, 1),
+        lambda m, t: t.contiguous().view(-1),
+        lambda m, t: t.unsqueeze(0).expand(2, 2, 3, 2),
+        lambda m, t: t.squeeze(),
+        lambda m, t: m.cat([t, t], 2),
+        lambda m, t: t.flip(1),
+    ],
+)
+def test_strided_inputs_agree_with_torch(function: Any, device: str) -> None:
+    agree(function, STRIDED, device=device)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, t: t.reshape(1, 1),
+        lambda m, t: t.flatten(),
+        lambda m, t: t.squeeze(),
+        lambda m, t: t.unsqueeze(0),
+        lambda m, t: t.expand(2, 3),
+        lambda m, t: t.repeat(2),
+        lambda m, t: t.permute(()),
+        lambda m, t: t.clone(),
+        lambda m, t: m.stack([t, t]),
+    ],
+)
+def test_zero_dimensional_inputs_agree_with_torch(function: Any, device: str) -> None:
+    agree(function, NUMBER, device=device)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, t: t.reshape(3, 0),
+        lambda m, t: t.flatten(),
+        lambda m, t: t.t(),
+        lambda m, t: m.cat([t, t]),
+        lambda m, t: m.cat([t, m.ones(2, 3, dtype=m.float64)]),
+        lambda m, t: t.expand(2, 0, 3),
+        lambda m, t: t.split(2),
+        lambda m, t: t.chunk(3, 1),
+    ],
+)
+def test_empty_inputs_agree_with_torch(function: Any, device: str) -> None:
+    if device == "cpu":
+        agree(function, EMPTY, device=device)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_share_memory_and_version(name: str, device: str) -> None:
+    base = lucid_gpu.tensor(CUBE, device=device)
+    found = VIEWS[name](lucid_gpu, base)
+    views = found if isinstance(found, tuple) else (found,)
+    for view in views:
+        before = base._version
+        base += 100
+        assert view.min().item() > 50
+        assert view._version == base._version == before + 1
+        base -= 100
+        if "expand" not in name and "broadcast" not in name:
+            view.zero_()
+    if "expand" not in name and "broadcast" not in name and "narrow" not in name:
+        covered = name not in ("t", "T")
+        assert (base == 0).sum().item() == (24 if covered else 12)
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_share_nothing(name: str, device: str) -> None:
+    base = lucid_gpu.tensor(CUBE, device=device)
+    copy = COPIES[name](lucid_gpu, base)
+    before = copy.tolist()
+    base += 100
+    assert copy.tolist() == before
+
+
+def test_contiguous_is_the_tensor_itself_where_it_can_be(device: str) -> None:
+    t = lucid_gpu.tensor(CUBE, device=device)
+    assert t.contiguous() is t and t.is_contiguous()
+    assert not t.transpose(0, 1).is_contiguous()
+    assert t.transpose(0, 1).contiguous().is_contiguous()
+
+
+def test_joining_promotes(device: str) -> None:
+    a = lucid_gpu.ones(2, dtype=lucid_gpu.int64, device=device)
+    b = lucid_gpu.ones(2, device=device)
+    assert lucid_gpu.cat([a, b]).dtype is lucid_gpu.float32
+
+
+def test_a_view_in_another_type_reads_the_same_bytes(device: str) -> None:
+    t = lucid_gpu.tensor([1.0, -2.0], device=device)
+    bits = t.view(lucid_gpu.int32)
+    assert bits.tolist() == [0x3F800000, 0xC0000000 - (1 << 32)]
+    bits[0] = 0
+    assert t.tolist() == [0.0, -2.0]
+
+
+MISUSE: dict[str, tuple[Any, str]] = {
+    "wrong count": (lambda m: m.ones(6).reshape(4), "shape '[4]' is invalid for input of size 6"),
+    "two inferred": (lambda m: m.ones(6).reshape(-1, -1), "only one dimension can be inferred"),
+    "not divisible": (lambda m: m.ones(6).reshape(-1, 4), "is invalid for input of size 6"),
+    "ambiguous": (lambda m: m.ones(0).reshape(-1, 0), "is ambiguous"),
+    "view of strided": (
+        lambda m: m.ones(2, 3).t().view(6),
+        "view size is not compatible with input tensor's size and stride",
+    ),
+    "permute too few": (lambda m: m.ones(2, 3).permute(0), "number of dimensions"),
+    "permute twice": (lambda m: m.ones(2, 3).permute(0, 0), "duplicate dims"),
+    "unknown dim": (
+        lambda m: m.ones(2, 3).transpose(0, 2),
+        "Dimension out of range (expected to be in range of [-2, 1], but got 2)",
+    ),
+    "unsqueeze too far": (lambda m: m.ones(2).unsqueeze(3), "Dimension out of range"),
+    "t of a cube": (lambda m: m.ones(2, 2, 2).t(), "t() expects a tensor with <= 2 dimensions"),
+    "expand": (lambda m: m.ones(2).expand(3), "The expanded size of the tensor (3) must match"),
+    "expand to less": (lambda m: m.ones(2, 2).expand(2), "must be greater or equal"),
+    "narrow too far": (lambda m: m.ones(3).narrow(0, 2, 2), "exceeds dimension size (3)"),
+    "split sections": (lambda m: m.ones(3).split([1, 1]), "split_with_sizes expects"),
+    "cat of nothing": (lambda m: m.cat([]), "expected a non-empty list of Tensors"),
+    "cat of misfits": (
+        lambda m: m.cat([m.ones(2, 2), m.ones(3, 3)]),
+        "Sizes of tensors must match except in dimension 0",
+    ),
+    "stack of nothing": (lambda m: m.stack([]), "stack expects a non-empty TensorList"),
+    "stack of misfits": (
+        lambda m: m.stack([m.ones(2), m.ones(3)]),
+        "stack expects each tensor to be equal size, but got [2] at entry 0 and [3] at entry 1",
+    ),
+    "repeat too few": (lambda m: m.ones(2, 2).repeat(2), "repeat dims can not be smaller"),
+    "flip twice": (lambda m: m.ones(2, 2).flip(0, 0), "appears multiple times"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_raises_as_in_torch(name: str) -> None:
+    function, words = MISUSE[name]
+    same_error(function, words)
