@@ -44,9 +44,9 @@ def _samples():
     half, brain = random((64, 48), dt.float16), random((64, 48), dt.bfloat16)
     bits, turned = random((64, 48), dt.bool), random((48, 64), dt.float32).T
     chain = op("mul", op("sigmoid", op("add", leaf(x), leaf(y))), op("tanh", leaf(half)))
-    picked = op("where", leaf(bits), op("erf", leaf(x)), op("pow", leaf(x), leaf(y)))
-    mixed = op("atan2", leaf(brain), leaf(random((64, 1), dt.float64)))
-    waves = op("exp", leaf(random((64, 48), dt.complex64)))
+    picked = op("where", leaf(bits), op("sqrt", leaf(x)), op("maximum", leaf(x), leaf(y)))
+    mixed = op("mul", leaf(brain), leaf(random((64, 1), dt.float64)))
+    waves = op("square", leaf(random((64, 48), dt.complex64)))
     return {
         "flat": ([op("mul", op("tanh", leaf(x)), 0.5), op("gt", leaf(x), 0.0)], None),
         "flat, 16 bits": ([op("mul", leaf(half), leaf(half)), op("exp", leaf(half))], None),
