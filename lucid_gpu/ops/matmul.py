@@ -72,11 +72,16 @@ def _same_type(a: Tensor, b: Tensor) -> None:
         )
 
 
+def _rows(x: Any) -> Any:
+    """A batch of matrices, or an array of them, as one tall matrix."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
 def _product(a: Tensor, b: Tensor) -> Tensor:
     x, y = a.array, b.array
     where = room(a.device)
     if x.ndim > 2 and y.ndim == 2 and x.flags.c_contiguous:  # one product instead of a batch
-        flat = where.matmul(x.reshape(-1, x.shape[-1]), y, a.dtype)
+        flat = where.matmul(_rows(x), y, a.dtype)
         array = flat.reshape(*x.shape[:-1], y.shape[-1])
     else:
         array = where.matmul(x, y, a.dtype)
@@ -104,7 +109,7 @@ def _product_vjp(node: Any, g: Tensor) -> Any:
         g_a = sum_to_shape(_product(g, _conj(b).mT), left)
     if node.needs_input_grad[1]:
         if len(right) == 2 and len(left) > 2:  # a weight: the batch is part of the sum
-            a, g = a.reshape(-1, left[-1]), g.reshape(-1, right[-1])
+            a, g = _rows(a), _rows(g)
         g_b = sum_to_shape(_product(_conj(a).mT, g), right)
     return g_a, g_b
 
@@ -128,7 +133,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     one_device("linear", (input._expr.program, weight._expr.program))
     _same_type(input, weight)
     x, w = input.array, weight.array
-    flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    flat = x if x.ndim == 2 else _rows(x)
     array = room(input.device).matmul(flat, w.T, input.dtype)
     result: Tensor = record(
         "LinearBackward0",
@@ -147,8 +152,8 @@ def _linear_vjp(node: Any, g: Tensor) -> Any:
     if node.needs_input_grad[0]:
         g_x = _product(g, _conj(w))
     if node.needs_input_grad[1]:
-        flat = g if g.ndim == 2 else g.reshape(-1, g.shape[-1])
-        g_w = _product(flat.mT, _conj(x if x.ndim == 2 else x.reshape(-1, x.shape[-1])))
+        flat = g if g.ndim == 2 else _rows(g)
+        g_w = _product(flat.mT, _conj(x if x.ndim == 2 else _rows(x)))
     return g_x, g_w
 
 

@@ -177,7 +177,7 @@ def std(
     correction: float | None = None,
 ) -> Tensor:
     """Standard deviation, the square root of `var`."""
-    return var(input, dim, unbiased, keepdim, correction=correction).sqrt()
+    return _root(var(input, dim, unbiased, keepdim, correction=correction))
 
 
 def prod(
@@ -226,8 +226,10 @@ def norm(input: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False) -> 
     """Vector norm of all elements, or over dimensions; ``p`` is a number, inf or ``"fro"``."""
     if p in ("fro", None):
         p = 2
+    if input.dtype.is_complex:
+        input = input.abs()
     if p == 2:
-        return _Norm.two(input, dim, keepdim)
+        return _root(sum(input * input, dim, keepdim))
     if p == math.inf:
         return amax(input.abs(), () if dim is None else dim, keepdim)
     if p == -math.inf:
@@ -239,15 +241,11 @@ def norm(input: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False) -> 
     return sum(input.abs() ** p, dim, keepdim) ** (1.0 / p)
 
 
-class _Norm:
-    """The 2-norm, whose gradient at zero is zero."""
-
-    @staticmethod
-    def two(input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-        total = sum(input * input, dim, keepdim)
-        zero = total.detach() == 0
-        safe = apply(TABLE["where"], zero, 1.0, total)
-        return apply(TABLE["where"], zero, total * 0, safe.sqrt())
+def _root(total: Tensor) -> Tensor:
+    """The square root, with a gradient of zero at zero."""
+    zero = total.detach() == 0
+    safe = apply(TABLE["where"], zero, 1.0, total)
+    return apply(TABLE["where"], zero, total * 0, safe.sqrt())
 
 
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
@@ -281,7 +279,7 @@ def _extremum(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
                 f"{name}(): Expected reduction dim {d} to have non-zero size. Got shape "
                 f"{list(shape)}"
             )
-    array = getattr(xp_of(input), name)(input.array, axis=dims, keepdims=keepdim)
+    array = getattr(xp_of(input), name)(input.array, axis=dims if shape else None, keepdims=keepdim)
     result: Tensor = record(
         f"{name.capitalize()}Backward0", array, (input,), _extremum_vjp, (input,), input.dtype,
         dims=dims, name_of_op=name,

@@ -1,0 +1,225 @@
+"""Compositions, operators and functions with options, compared with torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import agree, same_error, torch_module
+
+RNG = np.random.default_rng(10)
+X = RNG.uniform(-2.5, 2.5, (3, 4))
+Y = RNG.uniform(0.3, 2, (3, 4))
+Z = RNG.uniform(-1, 1, (4,))
+EDGES = np.array([-7.0, -6.0, -3.0, -1.0, -0.0, 0.0, 1.0, 3.0, 6.0, 7.0, 25.0, -25.0])
+
+COMPOSITIONS: dict[str, Any] = {
+    "add alpha": lambda m, x, y, z: m.add(x, z, alpha=2.5),
+    "sub alpha": lambda m, x, y, z: x.sub(y, alpha=-2),
+    "div trunc": lambda m, x, y, z: m.div(x, y, rounding_mode="trunc"),
+    "div floor": lambda m, x, y, z: x.div(y, rounding_mode="floor"),
+    "clamp": lambda m, x, y, z: x.clamp(-1, 1.5),
+    "clamp below": lambda m, x, y, z: m.clamp(x, min=0.5),
+    "clamp above": lambda m, x, y, z: x.clamp(max=0.5),
+    "clamp by tensors": lambda m, x, y, z: x.clamp(z, y),
+    "clip": lambda m, x, y, z: m.clip(x, -1, 1),
+    "lerp": lambda m, x, y, z: m.lerp(x, y, 0.3),
+    "lerp by a tensor": lambda m, x, y, z: x.lerp(y, z),
+    "addcmul": lambda m, x, y, z: m.addcmul(x, y, z, value=0.5),
+    "addcdiv": lambda m, x, y, z: x.addcdiv(z, y, value=-2),
+    "masked_fill": lambda m, x, y, z: x.masked_fill(x > y, 5),
+    "where": lambda m, x, y, z: m.where(x > z, x * y, z),
+    "where method": lambda m, x, y, z: x.where(x > 0, y),
+    "nan_to_num": lambda m, x, y, z: (x / (x > 0)).nan_to_num(1, 2, 3),
+    "frac": lambda m, x, y, z: x.frac(),
+    "rad2deg": lambda m, x, y, z: m.rad2deg(x),
+    "deg2rad": lambda m, x, y, z: m.deg2rad(x),
+    "hypot": lambda m, x, y, z: m.hypot(x, y),
+    "powers": lambda m, x, y, z: x**2 + x**3 + y**0.5 + y**-1 + y**-0.5 + y**-2 + y**1.7,
+    "power of a number": lambda m, x, y, z: 2**x,
+    "power of a tensor": lambda m, x, y, z: y**x,
+    "reflected": lambda m, x, y, z: (2 - x) / (1 / y),
+    "abs of a difference": lambda m, x, y, z: abs(x - z),
+    "negation": lambda m, x, y, z: -x + +y,
+    "a chain": lambda m, x, y, z: (x * y + z).tanh().exp() / (1 + y.sqrt()),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_compositions_agree_with_torch(name: str, device: str) -> None:
+    agree(COMPOSITIONS[name], X, Y, Z, device=device)
+
+
+def test_remainders_agree_with_torch(device: str) -> None:
+    """Torch has no second gradients of them."""
+    agree(lambda m, x, y: x % y + 7 % y + m.fmod(x, y), X, Y, device=device, order=1)
+    agree(lambda m, x: x % 0.7 + m.fmod(x, 0.7) + m.remainder(x, -0.7), X, device=device, order=1)
+
+
+ACTIVATIONS: dict[str, dict[str, Any]] = {
+    "leaky_relu": {"negative_slope": 0.2},
+    "elu": {"alpha": 1.5},
+    "celu": {"alpha": 1.5},
+    "selu": {},
+    "silu": {},
+    "softplus": {"beta": 2.0, "threshold": 10.0},
+    "mish": {},
+    "gelu": {"approximate": "tanh"},
+    "hardtanh": {"min_val": -2.0, "max_val": 0.5},
+    "relu6": {},
+    "hardsigmoid": {},
+    "hardswish": {},
+    "logsigmoid": {},
+    "softsign": {},
+    "tanhshrink": {},
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_agree_with_torch(name: str, device: str) -> None:
+    def call(m: Any, t: Any, **options: Any) -> Any:
+        return getattr(m.nn.functional, name)(t, **options)
+
+    for options in ({}, ACTIVATIONS[name]):
+        order = 1 if name == "hardsigmoid" else 2  # torch has no more
+        agree(lambda m, t, o=options: call(m, t, **o), X, device=device, order=order)
+    agree(call, EDGES, device=device, order=1)
+    agree(call, EDGES * 20, device=device, order=1)
+
+
+OPERATORS: dict[str, Any] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "**": lambda a, b: a**b,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "<<": lambda a, b: a << b,
+    ">>": lambda a, b: a >> b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_integers_agree_with_torch(name: str, device: str) -> None:
+    torch = torch_module()
+    for left, right in (
+        (lambda m, d: m.tensor([7, -7, 3], device=d), lambda m, d: m.tensor([2, 2, 3], device=d)),
+        (lambda m, d: m.tensor([7, -7, 3], device=d), lambda m, d: 2),
+        (lambda m, d: 7, lambda m, d: m.tensor([2, 3, 1], device=d)),
+        (lambda m, d: m.tensor([[1], [2]], device=d), lambda m, d: m.tensor([1, 2], device=d)),
+    ):
+        got = OPERATORS[name](left(lucid_gpu, device), right(lucid_gpu, device))
+        expected = OPERATORS[name](left(torch, "cpu"), right(torch, "cpu"))
+        assert got.dtype.name == str(expected.dtype).split(".")[1]
+        np.testing.assert_allclose(got.tolist(), expected.tolist(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["+=", "-=", "*=", "/=", "//=", "%=", "**=", "&=", "|=", "^="])
+def test_in_place_operators_agree_with_torch(name: str, device: str) -> None:
+    torch = torch_module()
+    results = []
+    for module, where in ((lucid_gpu, device), (torch, "cpu")):
+        integer = name in ("&=", "|=", "^=")
+        x = module.tensor([6, 5, 9] if integer else [6.0, -5.0, 9.5], device=where)
+        same = x
+        exec(f"x {name} 3", {}, scope := {"x": x})
+        assert scope["x"] is same
+        exec(f"x {name} y", {}, {"x": x, "y": module.tensor([1, 2, 3], device=where)})
+        results.append(x.tolist())
+    assert results[0] == pytest.approx(results[1], rel=1e-6)
+
+
+def test_numpy_arrays_and_numbers_are_operands(device: str) -> None:
+    t = lucid_gpu.tensor([1.0, 2.0], device=device)
+    if device == "cpu":
+        array = np.array([3.0, 4.0], np.float32)
+        assert (t + array).tolist() == (array + t).tolist() == [4.0, 6.0]
+    assert (t * np.float32(2)).tolist() == (np.float64(2) * t).tolist() == [2.0, 4.0]
+    assert (t + np.int64(1)).dtype is lucid_gpu.float32
+
+
+def test_out_takes_the_result(device: str) -> None:
+    a, out = lucid_gpu.ones(3, device=device), lucid_gpu.zeros(3, device=device)
+    view = out[1:]
+    assert lucid_gpu.exp(a * 0, out=out) is out
+    assert lucid_gpu.add(out, 1, out=out) is out
+    assert (out.tolist(), view.tolist()) == ([2.0] * 3, [2.0] * 2)
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        lucid_gpu.exp(lucid_gpu.ones(3, device=device, requires_grad=True), out=out)
+
+
+def test_aliases_are_the_same_functions() -> None:
+    t = lucid_gpu.tensor([0.5])
+    for alias, name in (("arcsin", "asin"), ("negative", "neg"), ("absolute", "abs")):
+        assert getattr(lucid_gpu, alias)(t).item() == getattr(t, name)().item()
+    assert lucid_gpu.multiply(t, 2).item() == t.multiply(2).item() == 1.0
+
+
+def test_values_far_out_neither_overflow_nor_vanish(device: str) -> None:
+    t = lucid_gpu.tensor([-1000.0, -90.0, 90.0, 1000.0], device=device, requires_grad=True)
+    from lucid_gpu.nn import functional as F
+
+    for function in (F.softplus, F.silu, F.logsigmoid, F.elu, F.mish, lucid_gpu.sigmoid, F.gelu):
+        y = function(t)
+        (g,) = lucid_gpu.autograd.grad(y.sum(), t)
+        assert y.isfinite().all() and g.isfinite().all(), function.__name__
+
+
+MISUSE: dict[str, tuple[Any, str]] = {
+    "shapes": (
+        lambda m: m.ones(2) + m.ones(3),
+        "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0",
+    ),
+    "shapes of higher rank": (
+        lambda m: m.ones(2, 4) * m.ones(3, 1),
+        "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0",
+    ),
+    "a string": (lambda m: m.ones(2) + "a", ""),
+    "None": (lambda m: m.ones(2) * None, ""),
+    "neg of bools": (lambda m: -m.ones(2, dtype=m.bool), "Negation, the `-` operator, on a bool"),
+    "difference of bools": (
+        lambda m: m.ones(2, dtype=m.bool) - m.ones(2, dtype=m.bool),
+        "Subtraction, the `-` operator, with two bool tensors is not supported",
+    ),
+    "bitwise floats": (lambda m: m.ones(2) & m.ones(2), "not implemented for"),
+    "order of complex": (lambda m: m.ones(2, dtype=m.complex64) < 1, ""),
+    "clamp without limits": (lambda m: m.ones(2).clamp(), "At least one of 'min' or 'max' must"),
+    "unknown rounding": (
+        lambda m: m.div(m.ones(1), 2, rounding_mode="up"),
+        "one of None, 'trunc', or 'floor' but found 'up'",
+    ),
+    "unknown gelu": (lambda m: m.nn.functional.gelu(m.ones(1), approximate="x"), "none or tanh"),
+    "in place on a leaf": (
+        lambda m: m.ones(2, requires_grad=True).add_(1),
+        "a leaf Variable that requires grad is being used in an in-place operation",
+    ),
+    "in place to another shape": (
+        lambda m: m.ones(2).add_(m.ones(3, 2)),
+        "output with shape [2] doesn't match the broadcast shape [3, 2]",
+    ),
+    "in place to another type": (
+        lambda m: m.ones(2, dtype=m.int64).add_(1.5),
+        "result type",
+    ),
+    "in place division of integers": (lambda m: m.ones(2, dtype=m.int64).div_(2), "result type"),
+    "too few operands": (lambda m: m.exp(), "exp()"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_raises_as_in_torch(name: str) -> None:
+    function, words = MISUSE[name]
+    same_error(function, words)

@@ -1,0 +1,105 @@
+"""Matrix products of every rank."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import agree, same_error
+
+RNG = np.random.default_rng(9)
+LEFT = [(4,), (3, 4), (2, 3, 4), (1, 3, 4), (5, 1, 3, 4), (0, 4), (2, 1, 4)]
+RIGHT = [(4,), (4, 2), (2, 4, 2), (1, 4, 2), (2, 4, 1), (4, 0)]
+
+
+@pytest.mark.parametrize("shapes", list(itertools.product(LEFT, RIGHT)), ids=str)
+def test_every_rank_agrees_with_torch(shapes: Any, device: str) -> None:
+    a, b = (RNG.standard_normal(shape) for shape in shapes)
+    agree(lambda m, x, y: m.matmul(x, y), a, b, device=device)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "mm": lambda m, x, y: x.mm(y),
+    "operator": lambda m, x, y: x @ y,
+    "bmm": lambda m, x, y: m.bmm(x.expand(2, 3, 4), y.expand(2, 4, 5)),
+    "mv": lambda m, x, y: x.mv(y[:, 0]),
+    "dot": lambda m, x, y: x[0].dot(y[:, 1]),
+    "outer": lambda m, x, y: m.outer(x[0], y[0]),
+    "addmm": lambda m, x, y: m.addmm(x[:, :1], x, y, beta=0.5, alpha=2),
+    "transposed": lambda m, x, y: y.t() @ x.t(),
+    "both transposed": lambda m, x, y: x.t().t() @ y.t().contiguous().t(),
+    "strided": lambda m, x, y: x[:, ::2] @ y[::2, 1::2],
+    "stride 0": lambda m, x, y: x[:1].expand(6, 4) @ y,
+    "of one tensor": lambda m, x, y: x @ x.t(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_agree_with_torch(name: str, device: str) -> None:
+    a, b = RNG.standard_normal((3, 4)), RNG.standard_normal((4, 5))
+    agree(FUNCTIONS[name], a, b, device=device)
+
+
+@pytest.mark.parametrize("d", ["float16", "bfloat16"])
+def test_narrow_floats_accumulate_in_float32(d: str, device: str) -> None:
+    kind = getattr(lucid_gpu, d)
+    a = lucid_gpu.ones(2, 4096, dtype=kind, device=device)
+    product = a @ a.t()
+    assert product.dtype is kind
+    assert product.tolist() == [[4096.0, 4096.0]] * 2
+
+
+@pytest.mark.parametrize("d", ["int32", "int64", "uint8"])
+def test_integers_have_products_too(d: str, device: str) -> None:
+    if device == "cpu":
+        a = lucid_gpu.arange(6, device=device).reshape(2, 3).to(getattr(lucid_gpu, d))
+        assert (a @ a.t()).tolist() == [[5, 14], [14, 50]]
+        assert (a @ a.t()).dtype is a.dtype
+
+
+def test_complex_products_conjugate_their_gradients(device: str) -> None:
+    from lucid_gpu.autograd import gradcheck
+
+    a = lucid_gpu.randn(2, 3, dtype=lucid_gpu.complex128, device=device).requires_grad_()
+    b = lucid_gpu.randn(3, 2, dtype=lucid_gpu.complex128, device=device).requires_grad_()
+    assert gradcheck(lambda x, y: x @ y, (a, b))
+
+
+def test_what_one_operand_needs_is_all_that_is_saved(device: str) -> None:
+    """A product with a constant may be changed at the constant's other side."""
+    x = lucid_gpu.ones(2, 2, device=device)
+    w = lucid_gpu.ones(2, 2, device=device, requires_grad=True)
+    y = (w * 1) @ x
+    with lucid_gpu.no_grad():
+        w += 1  # w's own value is not needed for its gradient
+    y.sum().backward()
+    assert w.grad.tolist() == [[2.0, 2.0]] * 2
+
+
+MISUSE: dict[str, tuple[Any, str]] = {
+    "inner extents": (
+        lambda m: m.ones(2, 3) @ m.ones(4, 5),
+        "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
+    ),
+    "batches": (lambda m: m.ones(2, 1, 3) @ m.ones(3, 3, 1), "must match"),
+    "numbers": (
+        lambda m: m.tensor(1.0) @ m.ones(2),
+        "both arguments to matmul need to be at least",
+    ),
+    "types": (lambda m: m.ones(2, 2) @ m.ones(2, 2).double(), "same dtype"),
+    "mm of vectors": (lambda m: m.mm(m.ones(2), m.ones(2)), ""),
+    "bmm of matrices": (lambda m: m.bmm(m.ones(2, 2), m.ones(2, 2)), ""),
+    "dot of matrices": (lambda m: m.dot(m.ones(2, 2), m.ones(2)), "1D tensors expected"),
+    "dot of other lengths": (lambda m: m.dot(m.ones(3), m.ones(2)), ""),
+    "a number": (lambda m: m.matmul(m.ones(2), 3), "must be Tensor, not int"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_raises_as_in_torch(name: str) -> None:
+    function, words = MISUSE[name]
+    same_error(function, words)

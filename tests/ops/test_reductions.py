@@ -1,0 +1,224 @@
+"""Reductions: values, gradients and second gradients as in torch, over every dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import agree, same_error, torch_module
+
+RNG = np.random.default_rng(8)
+CUBE = RNG.standard_normal((3, 4, 5))
+TIED = RNG.integers(0, 3, (4, 5)).astype(np.float64)
+NUMBER = np.array(1.25)
+
+SEVERAL: dict[str, Any] = {  # take any number of dimensions
+    "sum": lambda m, t, d, k: t.sum(d, k),
+    "mean": lambda m, t, d, k: t.mean(d, keepdim=k),
+    "var": lambda m, t, d, k: t.var(d, keepdim=k),
+    "var biased": lambda m, t, d, k: t.var(d, correction=0, keepdim=k),
+    "std": lambda m, t, d, k: m.std(t, d, unbiased=True, keepdim=k),
+    "amax": lambda m, t, d, k: t.amax(d, k),
+    "amin": lambda m, t, d, k: t.amin(d, k),
+    "logsumexp": lambda m, t, d, k: t.logsumexp(d, k),
+    "norm": lambda m, t, d, k: t.norm(2, d, k),
+    "norm 1": lambda m, t, d, k: t.norm(1, d, k),
+    "norm 3": lambda m, t, d, k: t.norm(3, d, k),
+}
+ONE: dict[str, Any] = {  # take one
+    "prod": lambda m, t, d, k: t.prod(d, k),
+    "max": lambda m, t, d, k: tuple(t.max(d, k)),
+    "min": lambda m, t, d, k: tuple(m.min(t, d, keepdim=k)),
+    "argmax": lambda m, t, d, k: t.argmax(d, k),
+    "argmin": lambda m, t, d, k: t.argmin(d, k),
+    "all": lambda m, t, d, k: (t > -1).all(d, k),
+    "any": lambda m, t, d, k: (t > 1).any(d, k),
+    "count_nonzero": lambda m, t, d, k: (t > 0).count_nonzero(d),
+}
+ALL: dict[str, Any] = {  # reduce everything
+    "sum": lambda m, t: t.sum(),
+    "mean": lambda m, t: t.mean(),
+    "var": lambda m, t: t.var(),
+    "std biased": lambda m, t: t.std(unbiased=False),
+    "prod": lambda m, t: t.prod(),
+    "amax": lambda m, t: t.amax(),
+    "max": lambda m, t: t.max(),
+    "min": lambda m, t: m.min(t),
+    "argmax": lambda m, t: t.argmax(),
+    "argmin": lambda m, t: t.argmin(),
+    "norm": lambda m, t: t.norm(),
+    "norm inf": lambda m, t: t.norm(float("inf")),
+    "all": lambda m, t: (t > -9).all(),
+    "any": lambda m, t: (t > 9).any(),
+    "count_nonzero": lambda m, t: (t > 0).count_nonzero(),
+    "sum of a type": lambda m, t: t.sum(dtype=m.float32).double(),
+}
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [0, -1, (0, 2), (1,), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("name", SEVERAL)
+def test_over_dimensions(name: str, dim: Any, keepdim: bool, device: str) -> None:
+    agree(lambda m, t: SEVERAL[name](m, t, dim, keepdim), CUBE, device=device)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("name", ONE)
+def test_over_one_dimension(name: str, dim: int, keepdim: bool, device: str) -> None:
+    agree(lambda m, t: ONE[name](m, t, dim, keepdim), CUBE, device=device)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_over_everything(name: str, device: str) -> None:
+    agree(ALL[name], CUBE, device=device)
+
+
+@pytest.mark.parametrize("name", [n for n in ALL if n not in ("var",)])
+def test_of_a_zero_dimensional_tensor(name: str, device: str) -> None:
+    agree(ALL[name], NUMBER, device=device, order=1)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "logsumexp", "norm"])
+def test_a_zero_dimensional_tensor_has_dimension_0(name: str, device: str) -> None:
+    for dim in (0, -1):
+        agree(lambda m, t, d=dim: SEVERAL[name](m, t, d, False), NUMBER, device=device)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_of_strided_and_broadcast_tensors(name: str, device: str) -> None:
+    agree(
+        lambda m, t: SEVERAL[name](m, t.permute(2, 0, 1)[::2], (0, 2), False), CUBE, device=device
+    )
+    agree(lambda m, t: SEVERAL[name](m, t[:, :1].expand(3, 4, 5), 1, True), CUBE, device=device)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, t: t.amax(1),
+        lambda m, t: t.amin(0),
+        lambda m, t: t.max(),
+        lambda m, t: t.min(),
+        lambda m, t: t.amax((0, 1)),
+        lambda m, t: t.norm(float("inf")),
+        lambda m, t: t.max(1).values,
+        lambda m, t: t.max(1).indices,
+        lambda m, t: t.argmin(0),
+    ],
+)
+def test_ties_share_the_gradient_as_in_torch(function: Any, device: str) -> None:
+    agree(function, TIED, device=device, order=1)
+
+
+@pytest.mark.parametrize(
+    "zeros", [[], [(0, 0)], [(0, 0), (0, 1)], [(1, 2), (0, 2)], [(0, 0), (0, 1), (0, 2)]], ids=str
+)
+def test_products_with_zeros_have_gradients(zeros: Any, device: str) -> None:
+    array = RNG.uniform(0.5, 2, (2, 3))
+    for place in zeros:
+        array[place] = 0
+    agree(lambda m, t: t.prod(1), array, device=device)
+    agree(lambda m, t: t.prod(), array, device=device)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)], ids=str)
+def test_of_empty_tensors(shape: tuple[int, ...], device: str) -> None:
+    array = np.zeros(shape)
+    for function in (
+        lambda m, t: t.sum(),
+        lambda m, t: t.sum(0),
+        lambda m, t: t.sum(-1, keepdim=True),
+        lambda m, t: t.mean(),
+        lambda m, t: t.prod(),
+        lambda m, t: (t > 0).all(),
+        lambda m, t: (t > 0).any(0),
+    ):
+        agree(function, array, device=device, order=1)
+
+
+def test_the_norm_of_zero_has_a_gradient_of_zero(device: str) -> None:
+    agree(lambda m, t: t.norm(), np.zeros(3), device=device, order=1)
+    agree(lambda m, t: t.norm(dim=1), np.array([[0.0, 0.0], [3.0, 4.0]]), device=device, order=1)
+
+
+@pytest.mark.parametrize("d", ["uint8", "int8", "int16", "int32", "int64", "bool"])
+def test_integers_add_in_int64(d: str, device: str) -> None:
+    torch = torch_module()
+    for name in ("sum", "prod", "max", "count_nonzero", *(() if d == "bool" else ("argmax",))):
+        results = [
+            getattr((m.arange(12, device=w) % 5 + 1).reshape(3, 4).to(getattr(m, d)), name)()
+            for m, w in ((lucid_gpu, device), (torch, "cpu"))
+        ]
+        assert results[0].dtype.name == str(results[1].dtype).split(".")[1]
+        assert results[0].item() == results[1].item()
+
+
+@pytest.mark.parametrize("d", ["float16", "bfloat16"])
+def test_narrow_floats_add_in_float32(d: str, device: str) -> None:
+    t = lucid_gpu.full((4096,), 1.0, dtype=getattr(lucid_gpu, d), device=device)
+    assert t.sum().item() == 4096
+    assert t.sum().dtype.name == d
+    assert (t * 0.5).mean().item() == 0.5
+    assert t.reshape(2, -1).sum(1).tolist() == [2048.0, 2048.0]
+
+
+@pytest.mark.parametrize(
+    "shape", [(1_000_001,), (3, 400_003), (400_003, 3), (500, 20, 70)], ids=str
+)
+def test_large_sums_are_accurate(shape: tuple[int, ...], device: str) -> None:
+    array = RNG.standard_normal(shape).astype(np.float32)
+    t = lucid_gpu.tensor(array, device=device)
+    exact = array.astype(np.float64)
+    for axes in [None, *range(len(shape)), tuple(range(len(shape)))]:
+        got = (t * 2 + 1).sum(axes).cpu().numpy()
+        expected = (exact * 2 + 1).sum(axes)
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=0.1)
+
+
+def test_complex_sums(device: str) -> None:
+    z = lucid_gpu.tensor([1 + 2j, 3 - 1j], device=device).requires_grad_()
+    total = z.sum()
+    assert total.item() == 4 + 1j
+    (total * total.conj()).backward(lucid_gpu.tensor(1 + 0j, device=device))
+    assert z.grad.tolist() == [8 + 2j] * 2
+    assert z.detach().mean().item() == 2 + 0.5j
+
+
+def test_the_norm_of_complex_numbers_is_real(device: str) -> None:
+    t = lucid_gpu.tensor([3 + 4j, 0j], device=device)
+    assert t.norm().dtype is lucid_gpu.float32
+    assert [t.norm(p).item() for p in (2, 1, float("inf"), 0)] == [5, 5, 5, 1]
+
+
+def test_booleans_of_everything(device: str) -> None:
+    t = lucid_gpu.tensor([True, False], device=device)
+    assert t.any() and not t.all()
+    assert t.any().dtype is lucid_gpu.bool
+    assert 2.0 in lucid_gpu.tensor([1.0, 2.0], device=device)
+
+
+MISUSE: dict[str, tuple[Any, str]] = {
+    "unknown dim": (
+        lambda m: m.ones(2, 3).sum(2),
+        "Dimension out of range (expected to be in range of [-2, 1], but got 2)",
+    ),
+    "dim twice": (
+        lambda m: m.ones(2, 3).sum((0, -2)),
+        "appears multiple times in the list of dims",
+    ),
+    "mean of integers": (lambda m: m.arange(3).mean(), "could not infer output dtype"),
+    "max of nothing": (lambda m: m.zeros(0).max(), "to be specified for input.numel() == 0"),
+    "amax of nothing": (lambda m: m.zeros(0, 2).amax(0), "to have non-zero size"),
+    "argmax of nothing": (lambda m: m.zeros(0).argmax(), ""),
+    "max of an unknown dim": (lambda m: m.ones(2).max(1), "Dimension out of range"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_raises_as_in_torch(name: str) -> None:
+    function, words = MISUSE[name]
+    same_error(function, words)
