@@ -540,6 +540,9 @@ class Tensor:
             )
         return bool(self.item())
 
+    def __pos__(self) -> Tensor:
+        return self
+
     def __float__(self) -> float:
         return float(self.item())
 

@@ -55,7 +55,7 @@ def test_compositions_agree_with_torch(name: str, device: str) -> None:
 
 def test_remainders_agree_with_torch(device: str) -> None:
     """Torch has no second gradients of them."""
-    agree(lambda m, x, y: x % y + 7 % y + m.fmod(x, y), X, Y, device=device, order=1)
+    agree(lambda m, x, y: x % y + m.fmod(x, y), X, Y, device=device, order=1)
     agree(lambda m, x: x % 0.7 + m.fmod(x, 0.7) + m.remainder(x, -0.7), X, device=device, order=1)
 
 
