@@ -139,7 +139,9 @@ def _refuse(op: Op, common: dtype) -> None:
     if unknown or (op.name in _FLOATS_ONLY and common.category < 2):
         raise NotImplementedError(f'"{op.name}" not implemented for {common.name}')
     if op.rule == "bitwise" and common.category > 1:
-        raise NotImplementedError(f'"{op.name}_cpu" not implemented for {common.name}; give integers')
+        raise NotImplementedError(
+            f'"{op.name}_cpu" not implemented for {common.name}; give integers'
+        )
     if op.name in _NO_BOOL and common is dt.bool:
         raise RuntimeError(_NO_BOOL[op.name])
     if op.name in _NO_COMPLEX and common.is_complex:
