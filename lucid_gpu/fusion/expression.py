@@ -184,8 +184,11 @@ def emit(
     types, result = types_of(op, described)
     if to is not None:
         result = to
+    given = [known[o].shape for o in operands if type(o) is int]
     if shape is None:
-        shape = broadcast_shapes([known[o].shape for o in operands if type(o) is int], op.name)
+        shape = broadcast_shapes(given, op.name)
+    elif broadcast_shapes([shape, *given], op.name) != shape:
+        raise RuntimeError(f"a tensor of shape {list(given[0])} does not broadcast to {list(shape)}")
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
     needs = (
         grad

@@ -421,6 +421,11 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
     from lucid_gpu.ops.reductions import expand_lazily
 
     if isinstance(value, Tensor):
+        if value.ndim:
+            raise RuntimeError(
+                "fill_ only supports 0-dimension value tensor but got tensor with "
+                f"{value.ndim} dimensions."
+            )
         return self._write(expand_lazily(cast(value, self.dtype), tuple(self.shape)), "fill_")
     return self._write(constant(value, self), "fill_")
 

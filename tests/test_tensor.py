@@ -1,0 +1,458 @@
+"""The tensor object: Python's protocols, in-place writes and versions, sharing, laziness."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import same_error, torch_module
+
+
+def pending(t: Any) -> bool:
+    return not t._expr.program.is_load
+
+
+# --- laziness -------------------------------------------------------------------------------------
+
+
+def test_ops_wait_until_their_bytes_are_needed(device: str) -> None:
+    x = lucid_gpu.ones(3, device=device)
+    for use in (
+        lambda t: t.tolist(),
+        lambda t: t.cpu().numpy(),
+        lambda t: repr(t),
+        lambda t: bool((t > 0).all()),
+        lambda t: t.sum().item(),
+        lambda t: t[0],
+        lambda t: t.reshape(1, 3),
+        lambda t: t @ t,
+        lambda t: np.asarray(t.cpu()),
+        lambda t: list(t),
+        lambda t: copy.deepcopy(t),
+        lambda t: pickle.dumps(t),
+    ):
+        y = x.exp() * 2
+        assert pending(y)
+        use(y)
+    assert pending(x.exp())
+
+
+def test_a_wrong_call_raises_on_its_own_line(device: str) -> None:
+    x = lucid_gpu.ones(3, device=device)
+    with pytest.raises(RuntimeError, match="must match the size"):
+        x.exp() + lucid_gpu.ones(4, device=device)
+    with pytest.raises(NotImplementedError):
+        x.exp() & 1
+
+
+def test_shape_type_and_device_are_known_without_computing(device: str) -> None:
+    y = lucid_gpu.ones(3, 1, device=device) * lucid_gpu.ones(
+        4, dtype=lucid_gpu.float64, device=device
+    )
+    assert y.shape == (3, 4) and y.dtype is lucid_gpu.float64 and y.device.type == device
+    assert (y.ndim, y.dim(), y.numel(), y.size(), y.size(-1)) == (2, 2, 12, (3, 4), 4)
+    assert (y.nbytes, y.itemsize, y.element_size()) == (96, 8, 8)
+    assert y.is_floating_point() and not y.is_complex() and y.is_cuda == (device == "cuda")
+    assert len(y) == 3
+    assert pending(y)
+
+
+def test_two_threads_may_realise_the_same_value(device: str) -> None:
+    for _ in range(20):
+        x = lucid_gpu.ones(1000, device=device)
+        y = (x + 1).exp()
+        found: list[float] = []
+        barrier = threading.Barrier(4)
+
+        def read(y: Any = y, found: Any = found, barrier: Any = barrier) -> None:
+            barrier.wait()
+            found.append(float(y.detach().cpu().numpy(force=True).sum()))
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [found[0]] * 4
+
+
+def test_a_constant_takes_no_memory_until_it_is_read(device: str) -> None:
+    x = lucid_gpu.ones(5, device=device, requires_grad=True)
+    x.sum().backward()
+    assert pending(x.grad)
+    assert x.grad.tolist() == [1.0] * 5
+
+
+# --- protocols ------------------------------------------------------------------------------------
+
+
+def test_numbers_come_out(device: str) -> None:
+    t = lucid_gpu.tensor([[2.5]], device=device)
+    assert t.item() == float(t) == 2.5
+    assert int(t) == 2 and complex(t) == 2.5 and bool(t)
+    assert type(lucid_gpu.tensor(3, device=device).item()) is int
+    assert type(lucid_gpu.tensor(True, device=device).item()) is bool
+    assert type(lucid_gpu.tensor(1j, device=device).item()) is complex
+    assert type(lucid_gpu.tensor(1, dtype=lucid_gpu.bfloat16, device=device).item()) is float
+    assert [10, 20, 30][lucid_gpu.tensor(1, device=device)] == 20
+    assert list(range(lucid_gpu.tensor(3, device=device))) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "d", ["bool", "int8", "int64", "float16", "bfloat16", "float64", "complex64"]
+)
+def test_tolist_gives_nested_numbers(d: str, device: str) -> None:
+    torch = torch_module()
+    values = [[1.5, 0.0], [2.0, -1.0]]
+    got = lucid_gpu.tensor(values, device=device).to(getattr(lucid_gpu, d)).tolist()
+    expected = torch.tensor(values).to(getattr(torch, d)).tolist()
+    assert got == expected
+    assert type(got[0][0]) is type(expected[0][0])
+
+
+def test_numpy_shares_memory_on_the_cpu() -> None:
+    t = lucid_gpu.zeros(2, 3)
+    array = t.numpy()
+    array[0, 1] = 5
+    assert t[0, 1].item() == 5
+    t[1] = 7
+    assert array[1].tolist() == [7, 7, 7]
+    assert np.asarray(t).tolist() == t.tolist()
+    assert np.array(t, dtype=np.float64).dtype == np.float64
+    pending_value = t + 1
+    assert pending_value.numpy().tolist() == [[1, 6, 1], [8, 8, 8]]
+
+
+def test_numpy_of_what_requires_grad_must_be_detached() -> None:
+    t = lucid_gpu.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"Use tensor.detach\(\).numpy\(\) instead"):
+        t.numpy()
+    assert t.detach().numpy().tolist() == t.numpy(force=True).tolist() == [1.0, 1.0]
+
+
+def test_equality_is_elementwise_and_hashing_by_identity(device: str) -> None:
+    a, b = lucid_gpu.ones(2, device=device), lucid_gpu.ones(2, device=device)
+    assert (a == b).tolist() == [True, True]
+    assert len({a, b}) == 2
+    assert a.equal(b) and lucid_gpu.equal(a, b)
+    assert not a.equal(lucid_gpu.ones(3, device=device))
+    assert lucid_gpu.allclose(a, b + 1e-7)
+    assert not lucid_gpu.allclose(a, b + 1)
+    nan = lucid_gpu.tensor([float("nan")], device=device)
+    assert not lucid_gpu.allclose(nan, nan)
+    assert lucid_gpu.allclose(nan, nan, equal_nan=True)
+
+
+def test_deep_copies_are_apart(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device, requires_grad=True)
+    (x * 3).sum().backward()
+    x.note = "mine"
+    other = copy.deepcopy(x)
+    with lucid_gpu.no_grad():
+        x += 1
+        x.grad.zero_()
+    assert other.requires_grad and other.is_leaf
+    assert (other.tolist(), other.grad.tolist()) == ([1.0, 1.0], [3.0, 3.0])
+    assert other.note == "mine"
+    pair = copy.deepcopy([x, x])
+    assert pair[0] is pair[1]
+    with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
+        copy.deepcopy(x * 2)
+
+
+@pytest.mark.parametrize("d", ["float32", "bfloat16", "bool", "complex64", "int64"])
+def test_pickling_keeps_value_type_and_marks(d: str, device: str) -> None:
+    x = lucid_gpu.tensor([[1, 0, 1]], device=device).to(getattr(lucid_gpu, d)).t()
+    other = pickle.loads(pickle.dumps(x))
+    assert (other.tolist(), other.dtype, other.device) == (x.tolist(), x.dtype, x.device)
+    if x.is_floating_point():
+        assert pickle.loads(pickle.dumps(x.detach().requires_grad_())).requires_grad
+        with pytest.raises(RuntimeError, match="only leaf tensors can be pickled"):
+            pickle.dumps(x.detach().requires_grad_() * 2)
+
+
+def test_size_is_a_tuple_that_prints_as_torchs() -> None:
+    size = lucid_gpu.ones(2, 3).shape
+    assert size == (2, 3) and isinstance(size, tuple) and size.numel() == 6
+    assert repr(size) == "lucid_gpu.Size([2, 3])"
+    assert lucid_gpu.zeros(size).shape == size
+
+
+# --- writing in place -----------------------------------------------------------------------------
+
+
+def test_a_reader_keeps_the_value_it_was_made_with(device: str) -> None:
+    for write in (
+        lambda t: t.add_(1),
+        lambda t: t.zero_(),
+        lambda t: t.fill_(3),
+        lambda t: t.copy_(lucid_gpu.zeros(3, device=device)),
+        lambda t: t.__setitem__(0, 9),
+        lambda t: t[1:].mul_(5),
+        lambda t: t.detach().sub_(2),
+        lambda t: t.uniform_(),
+        lambda t: t.view(3, 1).neg_(),
+    ):
+        x = lucid_gpu.tensor([1.0, 2.0, 3.0], device=device)
+        y = x * 2
+        z = y + x
+        write(x)
+        assert y.tolist() == [2.0, 4.0, 6.0]
+        assert z.tolist() == [3.0, 6.0, 9.0]
+
+
+def test_every_write_counts_and_reads_do_not(device: str) -> None:
+    x = lucid_gpu.ones(3, device=device)
+    assert x._version == 0
+    x + 1
+    x.tolist()
+    x[0]
+    assert x._version == 0
+    for count, write in enumerate(
+        (
+            lambda t: t.add_(1),
+            lambda t: t.__setitem__(0, 1),
+            lambda t: t[0].zero_(),
+            lambda t: t.detach().mul_(2),
+            lambda t: t.exp_(),
+            lambda t: t.view(3).fill_(1),
+        ),
+        start=1,
+    ):
+        write(x)
+        assert x._version == count
+        assert x[1:]._version == x.detach()._version == count
+
+
+def test_writing_under_no_grad_counts_too(device: str) -> None:
+    x = lucid_gpu.ones(3, device=device, requires_grad=True)
+    with lucid_gpu.no_grad():
+        x.add_(1)
+    assert x._version == 1
+    assert x.is_leaf and x.requires_grad
+    assert x.tolist() == [2.0] * 3
+
+
+def test_in_place_methods_return_their_tensor(device: str) -> None:
+    x = lucid_gpu.ones(3, device=device)
+    for name, arguments in (
+        ("add_", (1,)), ("clamp_", (0, 1)), ("exp_", ()), ("zero_", ()), ("fill_", (2,)),
+        ("copy_", (x + 1,)), ("lerp_", (x, 0.5)), ("masked_fill_", (x > 0, 1)),
+        ("requires_grad_", (False,)), ("detach_", ()),
+    ):  # fmt: skip
+        assert getattr(x, name)(*arguments) is x
+
+
+def test_copying_converts_and_broadcasts(device: str) -> None:
+    x = lucid_gpu.zeros(2, 3, device=device)
+    assert x.copy_(lucid_gpu.tensor([1, 2, 3])).tolist() == [[1.0, 2.0, 3.0]] * 2
+    row = lucid_gpu.ones(3, device=device)
+    x.copy_(row)
+    row += 1
+    assert x.tolist() == [[1.0] * 3] * 2
+    x.copy_(x * 2 + row)
+    assert x.tolist() == [[4.0] * 3] * 2
+    with pytest.raises(RuntimeError, match="must match|broadcast"):
+        x.copy_(lucid_gpu.ones(4, device=device))
+
+
+def test_overlapping_reads_and_writes_act_as_if_the_value_came_first(device: str) -> None:
+    x = lucid_gpu.arange(6.0, device=device)
+    x[1:] = x[:-1]
+    assert x.tolist() == [0, 0, 1, 2, 3, 4]
+    x[:3].add_(x[2:5])
+    assert x.tolist() == [1, 2, 4, 2, 3, 4]
+    m = lucid_gpu.arange(4.0, device=device).reshape(2, 2)
+    m.copy_(m.t())
+    assert m.tolist() == [[0, 2], [1, 3]]
+
+
+def test_views_of_views_write_the_same_memory(device: str) -> None:
+    x = lucid_gpu.zeros(4, 4, device=device)
+    x[1:].t()[2][1:].unsqueeze(0).add_(1)
+    assert x.sum().item() == 2
+    assert x[2:, 2].tolist() == [1, 1]
+
+
+def test_a_pending_value_that_was_viewed_stays_one_memory(device: str) -> None:
+    x = lucid_gpu.ones(2, 2, device=device)
+    y = x + 1
+    row = y[0]
+    y += 5
+    assert row.tolist() == [7.0, 7.0]
+    row.zero_()
+    assert y.tolist() == [[0.0, 0.0], [7.0, 7.0]]
+
+
+def test_clone_and_alias_are_not_written_with_their_source(device: str) -> None:
+    for make in (
+        lambda t: t.clone(),
+        lambda t: t * 1,
+        lambda t: t + 0,
+        lambda t: t.double().float(),
+    ):
+        x = lucid_gpu.ones(3, device=device)
+        other = make(x)
+        x.add_(1)
+        assert other.tolist() == [1.0] * 3
+        other.add_(5)
+        assert x.tolist() == [2.0] * 3
+        x[0] = 9
+        assert other.tolist() == [6.0] * 3
+
+
+def test_a_multiplication_by_one_is_an_op(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device, requires_grad=True)
+    for y in (x * 1, 1 * x, x / 1, x**1):
+        assert not y.is_leaf
+        assert y.grad_fn is not None
+
+
+def test_setting_data_replaces_value_and_keeps_marks(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device, requires_grad=True)
+    x.data = lucid_gpu.zeros(3, device=device)
+    assert x.requires_grad and x.is_leaf and x.tolist() == [0.0] * 3
+    x.data.add_(1)
+    assert x.tolist() == [1.0] * 3
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2.0] * 3
+
+
+# --- marks ----------------------------------------------------------------------------------------
+
+
+def test_detach_shares_memory_but_no_history(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device, requires_grad=True)
+    y = x * 2
+    d = y.detach()
+    assert not d.requires_grad and d.is_leaf and d.grad_fn is None
+    d.zero_()
+    assert y.tolist() == [0.0, 0.0]
+    y.detach_()
+    assert not y.requires_grad
+
+
+def test_requires_grad_can_be_set_on_leaves_only(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device)
+    x.requires_grad = True
+    assert x.requires_grad
+    x.requires_grad_(False)
+    assert not x.requires_grad
+    y = x.requires_grad_() * 2
+    with pytest.raises(RuntimeError, match="you can only change requires_grad flags of leaf"):
+        y.requires_grad_(False)
+    assert y.requires_grad_() is y
+
+
+def test_a_pending_value_can_become_a_leaf(device: str) -> None:
+    y = lucid_gpu.ones(2, device=device) * 3
+    y.requires_grad_()
+    assert y.is_leaf
+    (y * y).sum().backward()
+    assert y.grad.tolist() == [6.0, 6.0]
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def test_values_die_with_their_last_user(device: str) -> None:
+    gc.disable()
+    try:
+        x = lucid_gpu.ones(1000, device=device)
+        y = x + 1
+        cell = weakref.ref(x._expr.leaves[0])
+        del x
+        assert cell() is not None  # y reads it
+        y.tolist()
+        assert cell() is None  # y is computed
+    finally:
+        gc.enable()
+
+
+def test_a_view_keeps_only_the_memory(device: str) -> None:
+    x = lucid_gpu.ones(1000, device=device)
+    reference = weakref.ref(x)
+    row = x[:3]
+    del x
+    assert reference() is None
+    assert row.tolist() == [1.0] * 3
+
+
+MISUSE: dict[str, tuple[Any, str]] = {
+    "item of several": (
+        lambda m: m.ones(2).item(),
+        "a Tensor with 2 elements cannot be converted to Scalar",
+    ),
+    "truth of several": (
+        lambda m: bool(m.ones(2)),
+        "Boolean value of Tensor with more than one value is ambiguous",
+    ),
+    "truth of none": (lambda m: bool(m.zeros(0)), "with no values is ambiguous"),
+    "float of several": (lambda m: float(m.ones(2)), "only one element tensors can be converted"),
+    "copy of a misfit": (
+        lambda m: m.ones(2, 3).copy_(m.ones(4)),
+        "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1",
+    ),
+    "copy of too many": (lambda m: m.ones(3).copy_(m.ones(2, 3)), ""),
+    "fill with several": (
+        lambda m: m.ones(2).fill_(m.ones(2)),
+        "fill_ only supports 0-dimension value tensor but got tensor with 1 dimensions",
+    ),
+    "float as index": (lambda m: [1, 2][m.ones(1)], "only integer tensors of a single element"),
+    "integers that want gradients": (
+        lambda m: m.arange(2).requires_grad_(),
+        "floating point and complex dtype can require gradients",
+    ),
+    "another shape as grad": (
+        lambda m: setattr(m.ones(2, requires_grad=True), "grad", m.ones(3)),
+        "assigned grad has data of a different size",
+    ),
+    "another type as grad": (
+        lambda m: setattr(m.ones(2, requires_grad=True), "grad", m.ones(2).double()),
+        "assigned grad has data of a different type",
+    ),
+    "a number as grad": (
+        lambda m: setattr(m.ones(2, requires_grad=True), "grad", 3),
+        "assigned grad",
+    ),
+    "hook on a constant": (
+        lambda m: m.ones(1).register_hook(print),
+        "cannot register a hook on a tensor that doesn't require gradient",
+    ),
+    "retain_grad of a constant": (
+        lambda m: m.ones(1).retain_grad(),
+        "can't retain_grad on Tensor that has requires_grad=False",
+    ),
+    "unknown argument of to": (lambda m: m.ones(1).to(colour="red"), "colour"),
+    "unknown device": (lambda m: m.ones(1).to("tpu9"), ""),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_raises_as_in_torch(name: str) -> None:
+    function, words = MISUSE[name]
+    same_error(function, words)
+
+
+def test_a_device_that_is_not_there_says_what_mends_it(device: str) -> None:
+    if device == "cuda" or lucid_gpu.cuda.is_available():
+        pytest.skip("there is a GPU")
+    for use in (lambda: lucid_gpu.ones(1, device="cuda"), lambda: lucid_gpu.ones(1).cuda()):
+        with pytest.raises(RuntimeError, match="install|GPU|driver"):
+            use()
+
+
+def test_mixed_devices_are_named(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("needs two devices")
+    with pytest.raises(RuntimeError, match="same device.*cpu and cuda|same device.*cuda.*cpu"):
+        lucid_gpu.ones(2, device=device) + lucid_gpu.ones(2)
+    assert (lucid_gpu.ones(2, device=device) + lucid_gpu.tensor(1.0)).tolist() == [2.0, 2.0]
