@@ -52,6 +52,7 @@ LATE: set[tuple[str, str]] = {
 # that waits until a cuda device is asked for.
 _NUMPY_EXECUTOR = (
     "fusion/blocked.py",
+    "fusion/numpy_source.py",
     "fusion/native_loops.py",
     "fusion/special.py",
     "fusion/threads.py",

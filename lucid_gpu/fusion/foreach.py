@@ -12,13 +12,13 @@ from typing import Any
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import blocked, threads
+from lucid_gpu.fusion import blocked, blocks, threads
 from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.fusion.realise import executor, observers
 
-_STAND_IN = (blocked.SINGLE + 1,)  # a shape that is always run in blocks
+_STAND_IN = (blocks.SINGLE + 1,)  # a shape that is always run in blocks
 _plans: dict[Any, Plan] = {}
 
 
@@ -72,7 +72,7 @@ def _execute(
 ) -> None:
     run: blocked.Executable = plan.executable
     code = run.code
-    numbers = [blocked._number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
+    numbers = [blocked.as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
     small = threads.run_quietly(run.once, *[None for _ in loads], *numbers) if run.once else ()
     if run.native is not None:
         given = [*numbers, *small]
@@ -88,8 +88,8 @@ def _execute(
     flat = [[array.reshape(-1) for array in column] for column in cut]
     widest = max(ins.dtype.itemsize for ins in plan.instructions)
     sizes = [array.size for array in flat[0]]
-    few = sum(sizes) <= blocked.SINGLE or threads.team.count == 1
-    step = (blocked.BLOCK_BYTES if few else blocked.SHARED_BLOCK_BYTES) // widest
+    few = sum(sizes) <= blocks.SINGLE or threads.team.count == 1
+    step = (blocks.BLOCK_BYTES if few else blocks.SHARED_BLOCK_BYTES) // widest
     work_list = [
         (row, low, min(low + step, n)) for row, n in enumerate(sizes) for low in range(0, n, step)
     ]
@@ -97,7 +97,7 @@ def _execute(
     block = run.block
 
     def work() -> None:
-        arena = blocked._arena()
+        memory = blocked.arena()
         scratch: list[Any] = []
         count = -1
         for number in counter:
@@ -106,7 +106,7 @@ def _execute(
             row, low, high = work_list[number]
             if high - low != count:
                 count = high - low
-                scratch = arena.views(code.scratch, (count,))
+                scratch = memory.views(code.scratch, (count,))
             block(*[column[row][low:high] for column in flat], *rest, *scratch)
 
     if few:

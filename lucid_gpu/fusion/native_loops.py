@@ -166,13 +166,13 @@ def parse(lines: Sequence[str]) -> list[Statement] | None:
 
 
 class Rows(NamedTuple):
-    """How names move over the iteration space, cut into about ``count`` rows of ``width`` elements.
+    """How names move over the iteration space, about ``number`` rows of ``width`` elements.
 
     ``moves`` gives for a name its increment from row to row and its step inside a row, in bytes;
     names that are not in it are single elements.
     """
 
-    count: int
+    number: int
     width: int
     moves: Mapping[str, tuple[int, int]]
 
@@ -217,7 +217,7 @@ class Kernel:
         self.given = list(given)
         self.scratch = list(scratch)
         self.rows = rows
-        self.chunk = max(1, min(CHUNK_ELEMENTS // rows.width, rows.count))
+        self.chunk = max(1, min(CHUNK_ELEMENTS // rows.width, rows.number))
         self.spare: list[_Table] = []
 
     def __call__(self, *jobs: tuple[Sequence[Any], int]) -> None:
@@ -229,7 +229,8 @@ class Kernel:
         for arrays, count in jobs:
             pointers = [address(array) for array in arrays]
             total += count
-            tasks += [(pointers, at // width, min(step, count - at)) for at in range(0, count, step)]
+            starts = range(0, count, step)
+            tasks += [(pointers, at // width, min(step, count - at)) for at in starts]
         if total <= ALONE or threads.team.count == 1:
             self._work(iter(tasks))
             return
@@ -292,20 +293,30 @@ class _Table:
         slot = 0
         for statement, (loop, data) in zip(kernel.statements, kernel.loops, strict=True):
             at = slot * size
-            words += [loop, address(self.arguments) + at, address(self.count),
-                      address(self.steps) + at, data]
+            words += [
+                loop,
+                address(self.arguments) + at,
+                address(self.count),
+                address(self.steps) + at,
+                data,
+            ]
             slot += len(statement.operands) + 1
-        add = loop_of(np.add, "{0}{0}->{0}".format(_POINTER.char))
+        add = loop_of(np.add, f"{_POINTER.char * 2}->{_POINTER.char}")
         assert add is not None
         pointer = address(self.arguments)
         self.bump = np.array([pointer, address(self.increments), pointer], _POINTER)
         self.bump_count = np.array([slot], _POINTER)
         self.bump_steps = np.array([size] * 3, _POINTER)
-        words += [add[0], address(self.bump), address(self.bump_count), address(self.bump_steps),
-                  add[1]]
+        words += [
+            add[0],
+            address(self.bump),
+            address(self.bump_count),
+            address(self.bump_steps),
+            add[1],
+        ]
         self.row = np.array(words, _POINTER)
         self.entries = len(kernel.statements) + 1
-        chunk = min(kernel.chunk, kernel.rows.count)
+        chunk = min(kernel.chunk, kernel.rows.number)
         again = [walk, address(self.row), self.entries, 0, 0]
         self.many = np.array(again * chunk, _POINTER)
         self.row_address, self.many_address = address(self.row), address(self.many)
@@ -342,7 +353,7 @@ def build(
     rows: Rows,
 ) -> Kernel | None:
     """A kernel of generated lines, or None where they cannot be walked; see `Kernel`."""
-    if not walker() or not lines or not rows.count:
+    if not walker() or not lines or not rows.number:
         return None
     statements = parse(lines)
     if statements is None:
@@ -357,5 +368,3 @@ def build(
             return None
         loops.append(found)
     return Kernel(statements, loops, types, fixed, given, scratch, rows)
-
-

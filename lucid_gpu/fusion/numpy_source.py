@@ -1,0 +1,271 @@
+"""Plans as Python source: a straight line of ufunc calls, every op writing into scratch.
+
+The sibling of `cuda_source`. Values smaller than the iteration space (a bias, a scale) are computed
+once, before the blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion import special, threads
+from lucid_gpu.fusion.blocks import (
+    BLOCK_BYTES,
+    SHARED_BLOCK_BYTES,
+    SINGLE,
+    Layout,
+    layout_of,
+    padded,
+)
+from lucid_gpu.fusion.layout import count as element_count
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.fusion.plan import Plan, Shape
+from lucid_gpu.fusion.program import Instruction
+
+
+class _Writer:
+    """Generates the two functions of a plan: ``once`` (small values) and ``block``."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.total = element_count(plan.shape)
+        self.once: list[str] = []
+        self.lines: list[str] = []
+        self.names: list[str] = []
+        self.scratch: list[dtype] = []
+        self.free: dict[dtype, list[int]] = {}
+        self.owner: dict[int, int] = {}  # instruction -> scratch number
+        self.small: dict[str, tuple[dtype, Shape]] = {}
+        self.sliced: dict[str, Shape] = {}  # arrays that are cut into blocks
+        self.last_use = self._last_uses()
+        self.direct = self._direct_stores()
+
+    def _last_uses(self) -> dict[int, int]:
+        last: dict[int, int] = {}
+        for i, ins in enumerate(self.plan.instructions):
+            for a in ins.args:
+                last[a] = i
+        for store in self.plan.stores:
+            last[store.index] = len(self.plan.instructions)
+        return last
+
+    def is_small(self, ins: Instruction) -> bool:
+        return element_count(ins.shape) < self.total or (self.total == 1 and ins.op == "constant")
+
+    def _direct_stores(self) -> dict[int, int]:
+        """Values computed straight into an output."""
+        direct: dict[int, int] = {}
+        if self.plan.reduction is not None:
+            return direct
+        for number, store in enumerate(self.plan.stores):
+            ins = self.plan.instructions[store.index]
+            computed = ins.op not in ("load", "constant", "scalar") and not self.is_small(ins)
+            early = self._overwrites_early(number, store.index)
+            if computed and not early and ins.dtype is store.dtype and store.index not in direct:
+                direct[store.index] = number
+        return direct
+
+    def _overwrites_early(self, number: int, index: int) -> bool:
+        """Would storing at once destroy an input that is read later?"""
+        over = self.plan.over[number] if self.plan.over else None
+        if over is None:
+            return False
+        for i, ins in enumerate(self.plan.instructions):
+            if ins.op == "load" and ins.value == over:
+                return self.last_use.get(i, -1) > index
+        return False
+
+    def write(self) -> None:
+        for i, ins in enumerate(self.plan.instructions):
+            self.names.append(self._value(i, ins))
+        for number, store in enumerate(self.plan.stores):
+            self._store(number, store.index)
+
+    def _value(self, i: int, ins: Instruction) -> str:
+        if ins.op == "load":
+            name = f"a{ins.value}"
+            if not self.is_small(ins) or element_count(ins.shape) > 1:
+                self.sliced[name] = ins.shape
+            return name
+        if ins.op == "constant":
+            return f"k{ins.value}"
+        if ins.op == "scalar":
+            return f"x{ins.value}"
+        operands = [self.names[a] for a in ins.args]
+        if self.is_small(ins):
+            return self._compute_once(i, ins, operands)
+        late = ins.op in TABLE and TABLE[ins.op].reads_late
+        if late or i in self.direct:
+            target = self._target(i, ins)
+            self._release(i, ins)
+        else:
+            self._release(i, ins)
+            target = self._target(i, ins)
+        self.lines.append(_call(ins, operands, target))
+        return target
+
+    def _compute_once(self, i: int, ins: Instruction, operands: list[str]) -> str:
+        name = f"h{i}"
+        self.small[name] = (ins.dtype, ins.shape)
+        self.once.append(f"{name} = empty({ins.shape!r}, {_dtype_name(ins.dtype)})")
+        self.once.append(_call(ins, operands, name))
+        if ins.shape and element_count(ins.shape) > 1:
+            self.sliced[name] = ins.shape
+        return name
+
+    def _target(self, i: int, ins: Instruction) -> str:
+        if i in self.direct:
+            return f"o{self.direct[i]}"
+        spare = self.free.get(ins.dtype)
+        if spare:
+            number = spare.pop()
+        else:
+            number = len(self.scratch)
+            self.scratch.append(ins.dtype)
+        self.owner[i] = number
+        return f"s{number}"
+
+    def _release(self, i: int, ins: Instruction) -> None:
+        for a in set(ins.args):
+            if self.last_use.get(a) == i and a in self.owner:
+                number = self.owner.pop(a)
+                self.free.setdefault(self.scratch[number], []).append(number)
+
+    def _store(self, number: int, index: int) -> None:
+        name = self.names[index]
+        if self.plan.reduction is None and self.direct.get(index) != number:
+            self.lines.append(f"special.cast({name}, o{number})")
+
+
+def _dtype_name(d: dtype) -> str:
+    return f"dtypes[{d.name!r}]"
+
+
+def _call(ins: Instruction, operands: list[str], out: str) -> str:
+    if ins.op == "narrow":
+        return f"special.round_through({operands[0]}, {_dtype_name(ins.value)}, {out})"
+    one, zero = f"one_{ins.dtype.name}", f"zero_{ins.dtype.name}"
+    text = TABLE[ins.op].numpy.format(*operands, out=out, one=one, zero=zero)
+    return text.replace("np.", "")  # a global is found faster than an attribute
+
+
+NAMESPACE: dict[str, Any] = {"np": np, "special": special}
+
+
+def _fill_namespace() -> None:
+    from lucid_gpu import dtypes as dt
+
+    NAMESPACE["dtypes"] = {d.name: d.numpy for d in dt.ALL}
+    for d in dt.ALL:
+        NAMESPACE[f"one_{d.name}"] = np.array(1, d.numpy)
+        NAMESPACE[f"zero_{d.name}"] = np.array(0, d.numpy)
+    for op in TABLE.values():
+        for name in re.findall(r"np\.(\w+)", op.numpy):
+            NAMESPACE[name] = getattr(np, name)
+
+
+_fill_namespace()
+
+
+class Code(NamedTuple):
+    """What is shared by all plans of one structure."""
+
+    source: str
+    make_once: Any
+    make_block: Any
+    scratch: tuple[dtype, ...]
+    layout: Layout | None
+    cut: list[tuple[str, Shape, tuple[bool, ...] | None]]
+    uncut: list[str]
+    small_names: list[str]
+    axes: tuple[int, ...]
+    lines: list[str]
+    small: dict[str, tuple[dtype, Shape]]  # values computed once: type and shape
+
+
+def generate(plan: Plan) -> Code:
+    """Write and compile the functions of a plan's structure."""
+    writer = _Writer(plan)
+    writer.write()
+    constants = ", ".join(f"k{i}" for i in range(len(plan.constants)))
+    arrays = [f"a{i}" for i in range(len(plan.loads))]
+    scalars = [f"x{i}" for i in range(len(plan.scalars))]
+    small = [line.split(" = ")[0] for line in writer.once if line.startswith("h")]
+    outs = [] if plan.reduction is not None else [f"o{i}" for i in range(len(plan.stores))]
+    scratch = [f"s{i}" for i in range(len(writer.scratch))]
+    layout, cut, uncut, axes = None, [], [], ()
+    inputs = arrays + scalars + small
+    parameters = inputs + [f"o{i}" for i in range(len(plan.stores))] + scratch
+    if element_count(plan.shape) > SINGLE:
+        layout, cut, axes = _lay_out(plan, writer)
+        named = [name for name, _, _ in cut]
+        uncut = [name for name in inputs if name not in named]
+        parameters = named + uncut + scratch
+    body = list(writer.lines)
+    if plan.reduction is not None:
+        values = ", ".join(writer.names[s.index] for s in plan.stores)
+        body.append(f"return ({values},)")
+    block = _function("block", constants, parameters, body)
+    once = ""
+    if writer.once:
+        once = _function(
+            "once", constants, arrays + scalars, [*writer.once, f"return ({', '.join(small)},)"]
+        )
+    space = dict(NAMESPACE, empty=np.empty)
+    exec(compile(block + once, f"<{plan.name}>", "exec"), space)
+    del outs
+    return Code(
+        block + once,
+        space.get("make_once"),
+        space["make_block"],
+        tuple(writer.scratch),
+        layout,
+        cut,
+        uncut,
+        small,
+        axes,
+        writer.lines,
+        {name: writer.small[name] for name in small},
+    )
+
+
+def _function(name: str, constants: str, parameters: list[str], body: list[str]) -> str:
+    lines = [f"def make_{name}({constants}):", f"    def {name}({', '.join(parameters)}):"]
+    lines += [f"        {line}" for line in body or ["pass"]]
+    return "\n".join([*lines, f"    return {name}", ""])
+
+
+def _lay_out(plan: Plan, writer: _Writer) -> Any:
+    """Blocks for a large plan, and how each array is cut."""
+    rank = len(plan.shape)
+    operands: list[tuple[str, Shape, Any]] = []
+    for name, shape in writer.sliced.items():
+        strides = plan.loads[int(name[1:])].strides if name[0] == "a" else None
+        if strides is not None:
+            strides = (0,) * (rank - len(shape)) + tuple(strides)
+        operands.append((name, padded(shape, rank), strides))
+    reduced = plan.reduction.axes if plan.reduction is not None else ()
+    for i, store in enumerate(plan.stores):
+        operands.append((f"o{i}", padded(store.shape, rank), None))
+    widest = max([ins.dtype.itemsize for ins in plan.instructions] or [1])
+    block = BLOCK_BYTES if threads.team.count == 1 else SHARED_BLOCK_BYTES
+    layout = layout_of(plan.shape, [(s, t) for _, s, t in operands], block // widest)
+    cut: list[tuple[str, Shape, tuple[bool, ...] | None]] = []
+    for name, shape, _ in operands:
+        if name[0] == "o" and plan.reduction is not None:
+            continue
+        own = tuple([element_count(shape[a:b]) for a, b in layout.groups]) or (1,)
+        wide = tuple([m == n for m, n in zip(own, layout.shape, strict=True)])
+        cut.append((name, own, None if all(wide) else wide))
+    axes = tuple(
+        [
+            i
+            for i, (a, _) in enumerate(layout.groups)
+            if any(d in reduced and plan.shape[d] > 1 for d in range(a, layout.groups[i][1]))
+        ]
+    )
+    return layout, cut, axes
