@@ -124,14 +124,17 @@ class CudaExecutable:
         self._launches: dict[bool, list[Launch]] = {}
         self._kernels: dict[bool, list[Kernel]] = {}
         self.foreach_forms: dict[bool, Any] = {}  # see lucid_gpu.fusion.cuda_foreach
-        first = self.kernels(True)[0]
-        self.aligned = first.aligned[: len(plan.loads)]
+        self.aligned: tuple[int, ...] = ()
+        if not self.empty_space:
+            self.aligned = self.kernels(True)[0].aligned[: len(plan.loads)]
 
     @property
     def source(self) -> str:
         """The CUDA C, for addresses that are aligned."""
         if self.foreach_forms:
             return "\n".join([form.launch.kernel.source for form in self.foreach_forms.values()])
+        if self.empty_space:
+            return "// no elements: nothing is launched\n"
         return "\n".join(dict.fromkeys(kernel.source for kernel in self.kernels(True)))
 
     def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:

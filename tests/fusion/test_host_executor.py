@@ -201,6 +201,17 @@ def test_64_bit_indices(layout):
     assert "long long" in executable.source
 
 
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 2), (3, 0, 2), (0, 0)], ids=str)
+def test_empty_shapes(shape):
+    x, y = random(shape, dt.float32), random((1,) * len(shape), dt.float32)
+    narrow = random((*shape[:-1], 1), dt.float32)
+    check([op("mul", op("add", leaf(x), leaf(y)), leaf(narrow))])
+    for axis in range(len(shape)):
+        executable = check([op("mul", leaf(x), leaf(narrow))], (axis,))
+    check([op("mul", leaf(x.T), leaf(x.T))], tuple(range(len(shape))))
+    assert "nothing is launched" in executable.source
+
+
 def test_strides_are_arguments():
     """Plans that differ in sizes, strides and constants only share one source."""
     shapes = ((64, 32), (48, 1000), (2, 4))
