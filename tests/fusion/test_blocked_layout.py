@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.fusion import blocked
+from lucid_gpu.fusion import blocked, numpy_source
 
 from .plans import leaf, op, planned, random
 
@@ -17,9 +17,9 @@ SHAPES = [(6, 1, 6), (1, 36), (36, 1), (1, 6, 1, 7, 1), (2, 1, 5, 1, 3), (6, 6),
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(blocked, "SINGLE", 4)
-    monkeypatch.setattr(blocked, "BLOCK_BYTES", 32)
-    monkeypatch.setattr(blocked, "SHARED_BLOCK_BYTES", 32)
+    monkeypatch.setattr(numpy_source, "SINGLE", 4)
+    monkeypatch.setattr(numpy_source, "BLOCK_BYTES", 32)
+    monkeypatch.setattr(numpy_source, "SHARED_BLOCK_BYTES", 32)
     monkeypatch.setattr(blocked, "_codes", {})
 
 
