@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.fusion import foreach
+from lucid_gpu.fusion import Eager, eager, foreach
 from lucid_gpu.tensor import Tensor, _tensor
 
 __all__ = ["Rule", "update_in_place"]
@@ -45,7 +46,9 @@ def _update(
     settings: dict[str, Any],
 ) -> None:
     stand_ins = foreach.stand_ins(types, where)
-    values = rule(*[_tensor(e) for e in stand_ins], **settings)
+    with eager(False) if Eager.on else nullcontext():  # stand-ins have no bytes to compute with
+        values = rule(*[_tensor(e) for e in stand_ins], **settings)
+        results = [v.to(d)._expr for v, d in zip(values, types[:1] + types[2:], strict=True)]
     gradients = [_row_major(row[1].array) for row in rows]
     written = [
         [_row_major(row[i]._writable(rule.__name__)) for row in rows]
@@ -53,7 +56,6 @@ def _update(
         if i != 1
     ]
     order = [stand_ins[0], *stand_ins[2:], stand_ins[1]]
-    results = [v.to(d)._expr for v, d in zip(values, types[:1] + types[2:], strict=True)]
     foreach.run(order, results, [*written, gradients])
     _put_back(rows, written)
 

@@ -189,6 +189,16 @@ def test_many_parameters_are_one_kernel():
         assert len(log.kernels) == 1
 
 
+def test_eager_mode_gives_the_same():
+    results = []
+    for mode in (False, True):
+        _, model = pair()
+        with lucid_gpu.fusion.eager(mode):
+            train(lucid_gpu, model, optim.AdamW(model.parameters(), lr=0.1), 3)
+        results.append(model)
+    assert_equal_weights(*results)
+
+
 def test_closure():
     weight = nn.Parameter(lucid_gpu.ones(1))
     optimizer = optim.SGD([weight], lr=0.25)
