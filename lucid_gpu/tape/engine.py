@@ -51,6 +51,7 @@ def backward(
     targets = None if inputs is None else set(inputs)
     starts = [node for node, _, _ in roots]
     needed = None if targets is None else _leading_to(starts, targets)
+    visited = None if needed is None or inputs is None else needed.union([n for n, _ in inputs])
     waiting = _count_uses(starts, needed)
     buffers: dict[Node, list[Any]] = {}
     ready: list[tuple[int, int, Node]] = []
@@ -84,7 +85,7 @@ def backward(
             if not retain_graph:
                 node.release()
             for (target, output), result in zip(node.edges, results, strict=False):
-                if target is None or (needed is not None and target not in waiting):
+                if target is None or (visited is not None and target not in visited):
                     continue
                 have = buffers.get(target)
                 if have is None:
