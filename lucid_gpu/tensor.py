@@ -455,6 +455,7 @@ class Tensor:
         if storage.is_lent() or storage.others(self):
             self._write_through(value, storage, name)
             return self
+        new = _reading_afresh(new, expr)
         self._make_stale(expr, name, storage)
         storage.version += 1
         edge = self._edge() if old.needs_grad and not state.grad else None
@@ -720,6 +721,17 @@ def _check_grad(tensor: Tensor, value: Any) -> None:
     ):
         if mine != other:
             raise RuntimeError(f"assigned grad has {what}: expected {mine}, got {other}")
+
+
+def _reading_afresh(new: Expr, old: Expr) -> Expr:
+    """A new value that is made from the old one reads it by right: through a leaf of its own."""
+    cell = old.leaves[0] if old.program.is_load else None
+    if cell is None or cell not in new.leaves:
+        return new
+    fresh = Cell(cell.array, cell.node, cell.output)
+    cell.borrowed = fresh.borrowed = True
+    leaves = tuple([fresh if c is cell else c for c in new.leaves])
+    return Expr(new.program, leaves, new.made_by)
 
 
 def _mark_shared(tensor: Tensor) -> None:

@@ -85,7 +85,7 @@ def grad(
             "allow_unused=False."
         )
     if not targets:
-        raise ValueError("grad requires non-empty inputs.")
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
         return _batched(
@@ -171,8 +171,10 @@ def _sequence(value: Any) -> Sequence[Any]:
 def _grads(outputs: Sequence[Tensor], given: Any) -> list[Tensor]:
     if given is None:
         cotangents: Sequence[Any] = (None,) * len(outputs)
+    elif isinstance(given, (Tensor, int, float, complex)):
+        cotangents = (given,)
     else:
-        cotangents = (given,) if isinstance(given, Tensor) else tuple(given)
+        cotangents = tuple(given)
     if len(cotangents) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(cotangents)} gradients")
     return [_cotangent(o, c) for o, c in zip(outputs, cotangents, strict=True)]

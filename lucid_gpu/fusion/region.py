@@ -37,7 +37,7 @@ class RegionNode(Node):
     output: Any = None
     output_stale: tuple[str, int] | None = None
     root: Any = None
-    observed = 0
+    observers: _Observers | None = None
 
     wrap: Callable[[Expr], Any]  # set by tensor.py: this module knows no Tensor class
     sum_to: Callable[[Expr, tuple[int, ...]], Expr]
@@ -97,9 +97,11 @@ class RegionNode(Node):
         cotangent = cotangents[0]
         if cotangent is None:
             return (None,) * len(self.edges)
-        leaves = self.leaves
         if self.released and saved_by(self.program):
             raise RuntimeError(SECOND_TIME)
+        if state.grad and self.observed and self.output is None:
+            self._save_output()
+        leaves = self.leaves
         g: Expr = cotangent._expr
         too_large = len(g.program.instructions) + len(self.program.instructions) > LIMIT
         if not g.program.is_load and (too_large or (state.grad and g.program.needs_grad)):
@@ -130,6 +132,16 @@ class RegionNode(Node):
         ]
         self._group(results)
         return results
+
+    def _save_output(self) -> None:
+        """Second derivatives go through this value's own node, so that its hooks are asked."""
+        if self.program.leaves in saved_by(self.program):
+            self.output = self.wrap(Expr(self.program, self.leaves, None)).array
+
+    @property
+    def observed(self) -> int:
+        """How many want to see the gradient of this region's value."""
+        return 0 if self.observers is None else self.observers.count
 
     def _check_versions(self, gradient: Gradient) -> None:
         leaves = self.leaves
@@ -286,15 +298,30 @@ def _someone_inside(expr: Expr) -> bool:
     return False
 
 
-def observe(node: Node) -> None:
+class _Observers:
+    """A node's share of the engine's count of observers; it is taken back when the node dies."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, change: int) -> None:
+        self.count += change
+        observing.count += change
+
+    def __del__(self) -> None:
+        observing.count -= self.count
+
+
+def observe(node: Node, change: int = 1) -> None:
     """Somebody wants to see gradients at this node; regions that contain it will be opened."""
     if isinstance(node, RegionNode):
-        node.observed += 1
-        observing.count += 1
+        if node.observers is None:
+            node.observers = _Observers()
+        node.observers.add(change)
 
 
 def unobserve(node: Node) -> None:
     """Take back one `observe`."""
-    if isinstance(node, RegionNode):
-        node.observed -= 1
-        observing.count -= 1
+    observe(node, -1)

@@ -1,0 +1,178 @@
+"""no_grad and its kin: as blocks, decorators, on generators, one state a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import lucid_gpu
+from lucid_gpu import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+
+
+@pytest.fixture
+def x(device: str) -> lucid_gpu.Tensor:
+    return lucid_gpu.ones(2, device=device, requires_grad=True)
+
+
+def test_nothing_is_recorded_inside(x: Any) -> None:
+    with no_grad():
+        y = x * 2
+        assert not is_grad_enabled()
+    assert is_grad_enabled()
+    assert not y.requires_grad and y.grad_fn is None
+    assert (x * 2).requires_grad
+
+
+def test_blocks_nest_and_end_with_errors(x: Any) -> None:
+    with no_grad():
+        with enable_grad():
+            assert (x * 2).requires_grad
+        assert not is_grad_enabled()
+        with pytest.raises(KeyError):
+            with enable_grad():
+                raise KeyError
+        assert not is_grad_enabled()
+    assert is_grad_enabled()
+
+
+def test_one_object_may_be_entered_twice() -> None:
+    mode = no_grad()
+    with mode:
+        with mode:
+            pass
+        assert not is_grad_enabled()
+    assert is_grad_enabled()
+
+
+def test_as_a_decorator_with_and_without_parentheses(x: Any) -> None:
+    @no_grad()
+    def first(t: Any) -> Any:
+        """Its words."""
+        return t * 2
+
+    @no_grad
+    def second(t: Any) -> Any:
+        return t * 2
+
+    assert not first(x).requires_grad and not second(x).requires_grad
+    assert first.__name__ == "first" and first.__doc__ == "Its words."
+    assert is_grad_enabled()
+
+    @no_grad()
+    def recursive(n: int) -> bool:
+        return recursive(n - 1) if n else is_grad_enabled()
+
+    assert recursive(5) is False and is_grad_enabled()
+
+
+def test_set_grad_enabled_acts_at_once_and_as_a_block() -> None:
+    set_grad_enabled(False)
+    assert not is_grad_enabled()
+    set_grad_enabled(True)
+    assert is_grad_enabled()
+    with set_grad_enabled(False):
+        assert not is_grad_enabled()
+    assert is_grad_enabled()
+
+    @set_grad_enabled(False)
+    def inside() -> bool:
+        return is_grad_enabled()
+
+    assert is_grad_enabled()
+    assert inside() is False and is_grad_enabled()
+
+
+def test_generators_run_under_the_mode_and_their_callers_do_not() -> None:
+    log: list[Any] = []
+
+    @no_grad()
+    def numbers() -> Iterator[Any]:
+        try:
+            log.append(is_grad_enabled())
+            got = yield 1
+            log.append((got, is_grad_enabled()))
+            try:
+                yield 2
+            except KeyError:
+                log.append(("thrown", is_grad_enabled()))
+            yield 3
+        finally:
+            log.append(("closed", is_grad_enabled()))
+
+    generator: Any = numbers()
+    assert next(generator) == 1 and is_grad_enabled()
+    assert generator.send("word") == 2 and is_grad_enabled()
+    assert generator.throw(KeyError()) == 3 and is_grad_enabled()
+    generator.close()
+    assert is_grad_enabled()
+    assert log == [False, ("word", False), ("thrown", False), ("closed", False)]
+
+
+def test_a_generators_return_value_arrives() -> None:
+    @no_grad()
+    def numbers() -> Any:
+        yield 1
+        return "end"
+
+    def outer() -> Any:
+        return (yield from numbers())
+
+    generator = outer()
+    next(generator)
+    with pytest.raises(StopIteration) as end:
+        next(generator)
+    assert end.value.value == "end"
+
+
+def test_each_thread_has_its_own_mode() -> None:
+    found: list[bool] = []
+    with no_grad():
+        thread = threading.Thread(target=lambda: found.append(is_grad_enabled()))
+        thread.start()
+        thread.join()
+    assert found == [True]
+
+
+def test_a_value_pending_from_before_keeps_its_history(x: Any) -> None:
+    y = x * 2
+    with no_grad():
+        assert y.tolist() == [2.0, 2.0]
+        z = y * 3
+        w = y.detach().requires_grad_()
+    assert y.requires_grad and not z.requires_grad and w.is_leaf
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_views_and_writes_under_no_grad_keep_history(x: Any) -> None:
+    y = x * 2
+    with no_grad():
+        y.mul_(3)
+    assert y.tolist() == [6.0, 6.0]
+    assert y.requires_grad
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]  # as PyTorch: the write is not part of the history
+
+
+def test_backward_records_only_under_create_graph(x: Any) -> None:
+    modes: list[bool] = []
+
+    class Watch(lucid_gpu.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, t: Any) -> Any:
+            modes.append(is_grad_enabled())
+            return t * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            modes.append(is_grad_enabled())
+            return g * 2
+
+    y = Watch.apply(x).sum()
+    with no_grad():
+        y.backward(retain_graph=True)
+    y.backward(create_graph=True)
+    assert modes == [False, False, True]
