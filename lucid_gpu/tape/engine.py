@@ -67,14 +67,13 @@ def backward(
         while ready:
             node = heappop(ready)[2]
             cotangents = buffers.pop(node)
+            if needed is not None and node in needed:
+                _capture(captured, targets, node, cotangents)
             if node.hooks is not None:
                 cotangents = _before(node, cotangents)
-            if targets is not None and needed is not None:
-                for i, cotangent in enumerate(cotangents):
-                    if cotangent is not None and (node, i) in targets:
-                        captured[node, i] = cotangent
-                if node not in needed:
-                    continue
+            if needed is not None and node not in needed:
+                _capture(captured, targets, node, cotangents)
+                continue
             if type(node) is AccumulateGrad:
                 if accumulate:
                     node.accumulate(cotangents[0], create_graph)
@@ -100,6 +99,15 @@ def backward(
     finally:
         state.grad = before
     return captured
+
+
+def _capture(
+    captured: dict[Key, Any], targets: set[Key] | None, node: Node, cotangents: list[Any]
+) -> None:
+    """Note the gradients asked for; as in PyTorch, hooks have run only where the pass ends."""
+    for i, cotangent in enumerate(cotangents):
+        if cotangent is not None and targets is not None and (node, i) in targets:
+            captured[node, i] = cotangent
 
 
 def _add(have: list[Any], output: int, cotangent: Any) -> None:
