@@ -188,7 +188,8 @@ def emit(
     if shape is None:
         shape = broadcast_shapes(given, op.name)
     elif broadcast_shapes([shape, *given], op.name) != shape:
-        raise RuntimeError(f"a tensor of shape {list(given[0])} does not broadcast to {list(shape)}")
+        own = list(given[0])
+        raise RuntimeError(f"a tensor of shape {own} does not broadcast to {list(shape)}")
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
     needs = (
         grad
