@@ -24,6 +24,12 @@ train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn --device c
 
 test: $(STAMPS)/$(TEST_EXTRAS)  ## the test suite; ORACLE=1 also compares with torch
 	@$(PY) -m pytest $(ARGS)
+ifndef ARGS
+	@if command -v $${CXX:-g++} > /dev/null; then \
+	    echo "the op table once more, as generated CUDA C executed on the host:"; \
+	    LUCID_EXECUTOR=host-cuda $(PY) -m pytest -q tests/test_optable.py; \
+	else echo "no C++ compiler: generated CUDA C was not executed on the host"; fi
+endif
 
 lint: $(STAMPS)/lint  ## style, types, layering
 	@$(VENV)/bin/ruff check .

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import CPU, device
+from lucid_gpu.devices.blas import on_few_threads
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype
 
@@ -52,7 +53,8 @@ class NumpyRoom:
         if d.compute is not d:
             return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(d.numpy)
         if a.ndim == b.ndim == 2:
-            return np.matmul(a, b, out=pool.empty((a.shape[0], b.shape[1]), d.numpy))
+            out = pool.empty((a.shape[0], b.shape[1]), d.numpy)
+            return on_few_threads(a.size * b.shape[1], np.matmul, a, b, out)
         return np.matmul(a, b)
 
     def check_index(self, index: Any, size: int, dim: int) -> None:
