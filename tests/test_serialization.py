@@ -117,7 +117,7 @@ def test_file_objects():
 
 
 def test_safetensors_reads_ours_and_we_read_theirs(tmp_path):
-    safetensors = pytest.importorskip("safetensors", reason="pip install 'lucid-gpu[train]'")
+    safetensors = pytest.importorskip("safetensors", reason="pip install 'lucid-gpu[test]'")
     from safetensors.numpy import load_file, save_file
 
     save({"b": lucid_gpu.ones(2, 3), "a": lucid_gpu.arange(3)}, tmp_path / "ours")

@@ -32,7 +32,8 @@ def as_number(value: Any, d: dtype) -> Any:
         value &= (1 << bits) - 1
         if d.is_signed and value >> (bits - 1):
             value -= 1 << bits
-    return np.array(value, d.numpy)
+    with np.errstate(over="ignore"):  # beyond the type's range is infinity, silently
+        return np.array(value, d.numpy)
 
 
 class Executable:

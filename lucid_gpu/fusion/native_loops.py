@@ -94,6 +94,8 @@ def loop_of(ufunc: Any, signature: str) -> tuple[int, int] | None:
 
 def address(array: Any) -> int:
     """Where an array's first element lies (the ``data`` of PyArrayObject, after its head)."""
+    if type(array) is not np.ndarray:
+        raise TypeError(f"expected a NumPy array, got {type(array).__name__}")
     return ctypes.c_size_t.from_address(id(array) + _HEAD).value
 
 
