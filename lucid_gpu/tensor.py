@@ -222,7 +222,7 @@ class Tensor:
                 f"{self.dtype}"
             )
         node = AccumulateGrad()
-        node.variable_reference = weakref.ref(self)
+        node.refer_to(self)
         self._attach(node)
         return self
 
@@ -452,10 +452,14 @@ class Tensor:
         if storage is None:
             storage = self._storage = Storage()
             storage.add(self)
+        new, fresh = _reading_afresh(new, expr)
         if storage.is_lent() or storage.others(self):
-            self._write_through(value, storage, name)
+            if fresh is not None:
+                storage.add_cell(fresh)
+            self._write_through(_tensor(new), storage, name)
             return self
-        new = _reading_afresh(new, expr)
+        if fresh is not None:
+            fresh.borrowed = expr.leaves[0].borrowed = True
         self._make_stale(expr, name, storage)
         storage.version += 1
         edge = self._edge() if old.needs_grad and not state.grad else None
@@ -723,15 +727,19 @@ def _check_grad(tensor: Tensor, value: Any) -> None:
             raise RuntimeError(f"assigned grad has {what}: expected {mine}, got {other}")
 
 
-def _reading_afresh(new: Expr, old: Expr) -> Expr:
-    """A new value that is made from the old one reads it by right: through a leaf of its own."""
+def _reading_afresh(new: Expr, old: Expr) -> tuple[Expr, Cell | None]:
+    """A value made from the one it replaces reads that by right: through a leaf of its own."""
     cell = old.leaves[0] if old.program.is_load else None
-    if cell is None or cell not in new.leaves:
-        return new
+    node = new.leaves[0].node if new.program.is_load else None
+    reader = node if isinstance(node, region.RegionNode) else new
+    if cell is None or cell not in reader.leaves:
+        return new, None
     fresh = Cell(cell.array, cell.node, cell.output)
-    cell.borrowed = fresh.borrowed = True
-    leaves = tuple([fresh if c is cell else c for c in new.leaves])
-    return Expr(new.program, leaves, new.made_by)
+    leaves = tuple([fresh if c is cell else c for c in reader.leaves])
+    if reader is node:
+        node.leaves = leaves
+        return new, fresh
+    return Expr(new.program, leaves, new.made_by), fresh
 
 
 def _mark_shared(tensor: Tensor) -> None:

@@ -110,7 +110,7 @@ class RegionNode(Node):
         output_leaf = None
         if self.output is not None:
             output_leaf = len(leaves)
-            leaves = (*leaves, Cell(self.output, self))
+            leaves = (*leaves, Cell(self.output, self if state.grad else None))
         merged, pattern = merge(leaves, g.leaves)
         gradient = _gradient(self.program, g.program, pattern, len(merged), output_leaf)
         self._check_versions(gradient)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -136,6 +137,17 @@ class AccumulateGrad(Node):
         self.grad: Any = None
         self.post_accumulate: OrderedDict[int, Any] | None = None
         self.variable_reference: Any = None
+
+    def refer_to(self, leaf: Any) -> None:
+        """Set the leaf; once it is gone, nobody can ask for its gradient, which may read it."""
+        own = weakref.ref(self)
+
+        def forget(_: Any) -> None:
+            node = own()
+            if node is not None:
+                node.grad = None
+
+        self.variable_reference = weakref.ref(leaf, forget)
 
     @property
     def variable(self) -> Any:

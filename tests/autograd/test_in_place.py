@@ -1,0 +1,328 @@
+"""In-place writes and the graph: histories through views as in torch, and version errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import agree, same_error, torch_module
+
+X = np.random.default_rng(4).uniform(0.3, 1.5, (3, 4))
+
+
+def write_all(m: Any, x: Any) -> Any:
+    y = x * 2
+    y.mul_(3)
+    return y * x
+
+
+def write_twice(m: Any, x: Any) -> Any:
+    y = x * 2
+    y += x
+    y *= 5
+    return y
+
+
+def write_row(m: Any, x: Any) -> Any:
+    y = x * 2
+    y[1] = x[0] * 3
+    return y * x
+
+
+def write_row_view(m: Any, x: Any) -> Any:
+    y = x * 2
+    y[1].mul_(3)
+    return y
+
+
+def write_a_constant(m: Any, x: Any) -> Any:
+    y = x * 2
+    y[:, 1] = 7
+    return y * x
+
+
+def write_into_a_constant(m: Any, x: Any) -> Any:
+    y = m.zeros(3, 4, dtype=m.float64)
+    y[0] = x[1]
+    y[2].add_(x[0])
+    return y * 2
+
+
+def write_a_view_of_a_view(m: Any, x: Any) -> Any:
+    y = x * 2
+    y.t()[1:3][0].add_(x[:, 0])
+    return y
+
+
+def write_base_then_read_view(m: Any, x: Any) -> Any:
+    y = x * 2
+    row = y[1]
+    y.mul_(x)
+    return row * 3
+
+
+def write_view_then_read_other_view(m: Any, x: Any) -> Any:
+    y = x * 2
+    a, b = y[:2], y[1:]
+    a.mul_(3)
+    return b + 0
+
+
+def write_disjoint_views(m: Any, x: Any) -> Any:
+    y = x * 2
+    a, b = y[:1], y[1:]
+    a.mul_(3)
+    b.add_(x[1:])
+    return y
+
+
+def write_masked(m: Any, x: Any) -> Any:
+    y = x * 2
+    y[x > 0.8] = 0
+    return y * x
+
+
+def write_with_tensors(m: Any, x: Any) -> Any:
+    y = x * 2
+    y[[0, 2], [1, 1]] = x[0, :2] * 4
+    return y
+
+
+def copy_into(m: Any, x: Any) -> Any:
+    y = m.zeros(3, 4, dtype=m.float64)
+    y.copy_(x * x)
+    return y * x
+
+
+def copy_into_a_view(m: Any, x: Any) -> Any:
+    y = x * 2
+    y[:, :2].copy_(x[:, 2:])
+    return y
+
+
+def fill(m: Any, x: Any) -> Any:
+    y = x * 2
+    z = y + x
+    y.zero_()
+    return y + z
+
+
+def detach_then_write(m: Any, x: Any) -> Any:
+    y = x * 2
+    return (y.detach().clone() + 1) * y
+
+
+def loop(m: Any, x: Any) -> Any:
+    h = x * 1.5
+    for i in range(3):
+        h[i] = h[i] * x[i].detach() + x[0] * i
+    return h
+
+
+def relu_in_place(m: Any, x: Any) -> Any:
+    y = x - 0.8
+    return m.relu_(y) * x if hasattr(m, "relu_") else y.relu_() * x
+
+
+CASES = [
+    write_all, write_twice, write_row, write_row_view, write_a_constant, write_into_a_constant,
+    write_a_view_of_a_view, write_base_then_read_view, write_view_then_read_other_view,
+    write_disjoint_views, write_masked, write_with_tensors, copy_into, copy_into_a_view, fill,
+    detach_then_write, loop, relu_in_place,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+def test_histories_are_as_in_torch(case: Any, device: str) -> None:
+    if device == "cpu":
+        agree(case, X, device=device)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+def test_histories_of_realised_values_are_the_same(case: Any) -> None:
+    with lucid_gpu.fusion.eager():
+        agree(case, X, device="cpu")
+
+
+def test_a_views_node_follows_its_base(device: str) -> None:
+    x = lucid_gpu.ones(4, device=device, requires_grad=True)
+    y = x * 2
+    row = y[1:]
+    y.mul_(3)
+    assert row.requires_grad and row.tolist() == [6.0] * 3
+    row.sum().backward()
+    assert x.grad.tolist() == [0.0, 6.0, 6.0, 6.0]
+
+
+def test_a_constant_written_with_a_gradient_requires_grad(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device, requires_grad=True)
+    y = lucid_gpu.zeros(2, device=device)
+    view = y[:1]
+    y.add_(x)
+    assert y.requires_grad and not y.is_leaf and view.requires_grad
+    view.sum().backward()
+    assert x.grad.tolist() == [1.0, 0.0]
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+def saved_input(m: Any, x: Any) -> Any:
+    y = x * 2
+    z = y * y
+    z.sum()
+    return z, lambda: y.add_(1)
+
+
+def saved_output(m: Any, x: Any) -> Any:
+    y = x.exp()
+    str(y)
+    z = y * 1
+    return z, lambda: y.mul_(2)
+
+
+def saved_by_matmul(m: Any, x: Any) -> Any:
+    w = m.ones(2, 2)
+    return x @ w, lambda: w.add_(1)
+
+
+def saved_through_a_view(m: Any, x: Any) -> Any:
+    y = x * 2
+    view = y[1:]
+    z = y * y
+    str(z)
+    return z, lambda: view.zero_()
+
+
+def saved_leaf(m: Any, x: Any) -> Any:
+    def write() -> None:
+        with m.no_grad():
+            x.add_(1)
+
+    return x * x, write
+
+
+def saved_constant(m: Any, x: Any) -> Any:
+    c = m.ones(2, 2)
+    return x * c, lambda: c.__setitem__(0, 5)
+
+
+def saved_by_a_reduction(m: Any, x: Any) -> Any:
+    y = x * 2
+    return y.amax(1) * y.prod(1), lambda: y.zero_()
+
+
+VERSIONS = [
+    saved_input, saved_output, saved_by_matmul, saved_through_a_view, saved_leaf, saved_constant,
+    saved_by_a_reduction,
+]  # fmt: skip
+WORDS = "one of the variables needed for gradient computation has been modified by an inplace"
+
+
+def gradient(m: Any, case: Any, write: bool, realise: bool = False) -> Any:
+    x = m.tensor([[0.5, 1.5], [1.0, 2.0]], requires_grad=True)
+    z, change = case(m, x)
+    if realise:
+        z.tolist()
+    if write:
+        change()
+    z.sum().backward()
+    return x.grad.tolist()
+
+
+@pytest.mark.parametrize("case", VERSIONS, ids=lambda c: c.__name__)
+def test_a_saved_value_that_was_written_is_refused_or_the_old_one_used(case: Any) -> None:
+    """Torch always refuses. Here the old value may still be at hand, and then nothing is wrong."""
+    with pytest.raises(RuntimeError, match=WORDS):
+        gradient(torch_module(), case, write=True)
+    for realise in (False, True):
+        expected = gradient(lucid_gpu, case, write=False, realise=realise)
+        try:
+            got = gradient(lucid_gpu, case, write=True, realise=realise)
+        except RuntimeError as error:
+            assert WORDS in str(error)
+            assert "version" in str(error)
+        else:
+            assert got == expected
+
+
+@pytest.mark.parametrize(
+    "case",
+    [saved_by_matmul, saved_leaf, saved_constant, saved_by_a_reduction],
+    ids=lambda c: c.__name__,
+)
+def test_a_saved_array_that_was_written_is_refused(case: Any) -> None:
+    with pytest.raises(RuntimeError, match=WORDS):
+        gradient(lucid_gpu, case, write=True)
+
+
+def not_saved_by_a_sum(m: Any, x: Any) -> Any:
+    y = x * 2
+    return y + 1, lambda: y.mul_(5)
+
+
+def not_saved_by_a_constant_factor(m: Any, x: Any) -> Any:
+    y = x * 2
+    return y * 3, lambda: y.zero_()
+
+
+def not_saved_output(m: Any, x: Any) -> Any:
+    y = x.exp() * 2
+    return y, lambda: y.add_(1)
+
+
+def not_saved_by_a_view(m: Any, x: Any) -> Any:
+    y = x * 2
+    return y.reshape(4).sum(), lambda: y.zero_()
+
+
+NOT_SAVED = [
+    not_saved_by_a_sum, not_saved_by_a_constant_factor, not_saved_output, not_saved_by_a_view,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("realise", [False, True])
+@pytest.mark.parametrize("case", NOT_SAVED, ids=lambda c: c.__name__)
+def test_a_value_nobody_saved_may_be_written(case: Any, realise: bool) -> None:
+    got, expected = (
+        np.array(gradient(m, case, write=True, realise=realise))
+        for m in (lucid_gpu, torch_module())
+    )
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+MISUSE: dict[str, tuple[Any, str]] = {
+    "a leaf": (
+        lambda m: m.ones(2, requires_grad=True).mul_(2),
+        "a leaf Variable that requires grad is being used in an in-place operation",
+    ),
+    "a view of a leaf": (
+        lambda m: [x := m.ones(2, requires_grad=True), x[0].mul_(2)],
+        "a view of a leaf Variable that requires grad is being used in an in-place operation",
+    ),
+    "an element of a leaf": (
+        lambda m: m.ones(2, requires_grad=True).__setitem__(0, 1.0),
+        "a leaf Variable that requires grad",
+    ),
+    "out of what requires grad": (
+        lambda m: m.exp(m.ones(2, requires_grad=True), out=m.zeros(2)),
+        "don't support automatic differentiation",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_raises_as_in_torch(name: str) -> None:
+    function, words = MISUSE[name]
+    same_error(function, words)
+
+
+def test_a_refused_write_changes_nothing(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device, requires_grad=True)
+    for write in (lambda: x.mul_(2), lambda: x[0].mul_(2), lambda: x.__setitem__(0, 5)):
+        with pytest.raises(RuntimeError):
+            write()
+    assert x.tolist() == [1.0, 1.0] and x._version == 0
