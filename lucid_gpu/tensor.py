@@ -609,12 +609,12 @@ class Tensor:
         Raises
         ------
         RuntimeError
-            For tensors that require grad, TypeError for those on a GPU; ``force=True`` detaches and
-            copies instead.
+            For tensors that require grad, while ops are recorded (inside a `Function` they are
+            not); TypeError for those on a GPU. ``force=True`` detaches and copies from there.
         """
         if force:
             return self.detach().cpu().numpy()
-        if self.requires_grad:
+        if self.requires_grad and state.grad:
             raise RuntimeError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
                 "instead."

@@ -175,9 +175,9 @@ class FunctionCtx(Node):
                 f"function {self.name()} returned a gradient different from None at position "
                 f"{place + 1}, but the corresponding forward input was not a Variable"
             )
-        raise TypeError(
-            f"{self.name()}: expected a Tensor or None as gradient {place}, got "
-            f"{type(result).__name__}"
+        raise RuntimeError(
+            f"function {self.name()}: expected Variable or None (got {type(result).__name__}) as "
+            f"gradient {place}"
         )
 
     def _wrong_count(self, got: int, count: int) -> None:

@@ -57,7 +57,7 @@ def cupy(self: Tensor) -> Any:
         raise TypeError(
             f"can't convert {self.device} device type tensor to cupy; use .cuda() first"
         )
-    if self.requires_grad:
+    if self.requires_grad and state.grad:
         raise RuntimeError(
             "Can't call cupy() on Tensor that requires grad. Use tensor.detach().cupy() instead."
         )
