@@ -7,10 +7,10 @@ buffers from `SMALLEST` bytes up are kept in size classes and handed out again.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Sequence
+from pickle import PickleBuffer
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,10 @@ def aligned(nbytes: int) -> Any:
 class Pool:
     """Recycles host buffers.
 
+    NumPy's views hold the first array of a memory that is itself no array. So the buffer is wrapped
+    (in the standard library's thinnest wrapper), and when its one array dies, nobody sees the
+    memory any more: the buffer is free.
+
     Parameters
     ----------
     limit : int
@@ -43,14 +47,12 @@ class Pool:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.free: dict[int, list[Any]] = {}
-        self.held: dict[int, tuple[Any, Any, int]] = {}  # id of weakref -> (weakref, raw, class)
+        self.free: dict[int, list[PickleBuffer]] = {}
+        self.held: dict[int, tuple[Any, PickleBuffer, int]] = {}  # by id of the weak reference
         self.free_bytes = 0
         self.used_bytes = 0
         self.peak_bytes = 0
         self._lock = threading.RLock()  # a release may interrupt an allocation
-        self._idle_references = sys.maxsize
-        self._idle_references = self._calibrate()
 
     def empty(self, shape: Sequence[int], storage: np.dtype[Any]) -> Any:
         """An uninitialised row-major array.
@@ -69,11 +71,16 @@ class Pool:
         with self._lock:
             spare = self.free.get(size)
             if spare:
-                raw = spare.pop()
+                buffer = spare.pop()
                 self.free_bytes -= size
             else:
-                raw = self._fresh(size, shape, storage)
-            return self._hand_out(raw, size, shape, storage)
+                buffer = self._fresh(size, shape, storage)
+            array: Any = np.ndarray(shape, storage, buffer=buffer)
+            reference = weakref.ref(array, self._release)
+            self.held[id(reference)] = (reference, buffer, size)
+            self.used_bytes += size
+            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+            return array
 
     def empty_cache(self) -> None:
         """Give every unused buffer back to the system."""
@@ -81,13 +88,13 @@ class Pool:
             self.free.clear()
             self.free_bytes = 0
 
-    def _fresh(self, size: int, shape: Sequence[int], storage: np.dtype[Any]) -> Any:
+    def _fresh(self, size: int, shape: Sequence[int], storage: np.dtype[Any]) -> PickleBuffer:
         try:
-            return aligned(size)
+            return PickleBuffer(aligned(size))
         except MemoryError:
             self.empty_cache()
             try:
-                return aligned(size)
+                return PickleBuffer(aligned(size))
             except MemoryError:
                 raise MemoryError(
                     f"out of memory: cannot allocate {size / 2**30:.2f} GiB for a tensor of shape "
@@ -95,25 +102,14 @@ class Pool:
                     f"{self.used_bytes / 2**30:.2f} GiB are in use by tensors"
                 ) from None
 
-    def _hand_out(self, raw: Any, size: int, shape: Sequence[int], storage: np.dtype[Any]) -> Any:
-        array: Any = np.ndarray(shape, storage, buffer=raw)
-        reference = weakref.ref(array, self._release)
-        self.held[id(reference)] = (reference, raw, size)
-        self.used_bytes += size
-        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
-        return array
-
     def _release(self, reference: Any) -> None:
         entry = self.held.pop(id(reference), None)
         if entry is None:
             return
-        _, raw, size = entry
+        _, buffer, size = entry
         with self._lock:
             self.used_bytes -= size
-            # A view that outlives its array keeps the memory: then it is not ours to reuse.
-            if sys.getrefcount(raw.base) > self._idle_references:
-                return
-            self.free.setdefault(size, []).append(raw)
+            self.free.setdefault(size, []).append(buffer)
             self.free_bytes += size
             while self.free_bytes > self.limit:
                 oldest = next(iter(self.free))
@@ -123,16 +119,6 @@ class Pool:
                     continue
                 buffers.pop(0)
                 self.free_bytes -= oldest
-
-    def _calibrate(self) -> int:
-        """References to a buffer's owner at the moment its only array is released."""
-        counts: list[int] = []
-        raw = self._fresh(4096, (4096,), np.dtype(np.uint8))
-        array: Any = np.ndarray((4096,), np.uint8, buffer=raw)
-        entry = (weakref.ref(array, lambda _: counts.append(sys.getrefcount(raw.base))), raw)
-        del array
-        del entry
-        return counts[0]
 
 
 def _default_limit() -> int:
