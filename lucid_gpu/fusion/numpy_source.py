@@ -194,7 +194,7 @@ def generate(plan: Plan) -> Code:
     constants = ", ".join(f"k{i}" for i in range(len(plan.constants)))
     arrays = [f"a{i}" for i in range(len(plan.loads))]
     scalars = [f"x{i}" for i in range(len(plan.scalars))]
-    small = [line.split(" = ")[0] for line in writer.once if line.startswith("h")]
+    small = [line.split(" = ")[0] for line in writer.once if re.match(r"h\d+ = ", line)]
     outs = [] if plan.reduction is not None else [f"o{i}" for i in range(len(plan.stores))]
     scratch = [f"s{i}" for i in range(len(writer.scratch))]
     layout, cut, uncut, axes = None, [], [], ()

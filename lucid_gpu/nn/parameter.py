@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tensor import Tensor
@@ -37,6 +37,12 @@ class Parameter(Tensor):
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         made = _made_from(cls, data)
         return made.requires_grad_() if requires_grad else made  # type: ignore[return-value]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        """A copy that has learnt nothing yet: without the gradient, as in PyTorch."""
+        other: Any = super().__deepcopy__(memo)
+        other.grad = None
+        return other  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

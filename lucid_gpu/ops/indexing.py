@@ -268,9 +268,10 @@ def _with_values_vjp(node: Any, g: Tensor) -> Any:
 
 def getitem_parsed(g: Tensor, index: Any) -> Tensor:
     """A copy of what a parsed index selects."""
-    array = xp_of(g).ascontiguousarray(base_array(g)[index])
-    if not index or array.ndim == 0:
+    array = g.array[index]
+    if array.base is not None:  # a view, were it row-major too
         array = array.copy()
+    array = xp_of(g).ascontiguousarray(array)
     shape = _selected_shape(g, index)
     result: Tensor = record(
         "IndexBackward0",

@@ -326,3 +326,21 @@ def test_a_refused_write_changes_nothing(device: str) -> None:
         with pytest.raises(RuntimeError):
             write()
     assert x.tolist() == [1.0, 1.0] and x._version == 0
+
+
+def test_a_flip_that_moves_nothing_is_a_copy_all_the_same(device: str) -> None:
+    x = lucid_gpu.ones(4, 1, device=device)
+    x.flip(1).detach().mul_(2)
+    assert x.tolist() == [[1.0]] * 4
+
+
+def test_the_gradient_of_an_assigned_slice_has_memory_of_its_own(device: str) -> None:
+    x = lucid_gpu.zeros(4, device=device)
+    value = lucid_gpu.ones(2, device=device, requires_grad=True)
+    x[2:] = value
+    cotangent = lucid_gpu.ones(4, device=device)
+    x.backward(cotangent)
+    other = cotangent.detach()
+    other.mul_(5)
+    assert cotangent.tolist() == [5.0] * 4
+    assert value.grad.tolist() == [1.0, 1.0]

@@ -154,3 +154,13 @@ def test_many_arrays_are_cut_at_the_limit(device: str) -> None:
     assert all(len(k.plan.loads) <= 25 for k in log.kernels)
     expected = sum(float(a[3].item()) for a in arrays)
     assert total[3].item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("rows", [3, 300])
+def test_an_op_whose_name_begins_as_a_small_value_does_is_no_parameter(
+    rows: int, device: str
+) -> None:
+    """Values computed once are called h0, h1, ...; the line of ``hypot`` begins with an h too."""
+    x = lucid_gpu.full((1, 1), 3.0, device=device)
+    y = lucid_gpu.ones(rows, 300, device=device)
+    assert (lucid_gpu.hypot(x, x + 1) * y).sum().item() == 5 * rows * 300

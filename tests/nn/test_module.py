@@ -301,6 +301,13 @@ def test_deepcopy_is_independent():
     assert twin.act is twin.same
 
 
+def test_deepcopy_of_a_parameter_has_no_gradient():
+    weight = nn.Parameter(lucid_gpu.ones(2))
+    (weight * 2).sum().backward()
+    assert copy.deepcopy(weight).grad is None
+    assert weight.grad.tolist() == [2, 2]
+
+
 # -- containers --------------------------------------------------------------------------------
 
 
