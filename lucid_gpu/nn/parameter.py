@@ -42,7 +42,7 @@ class Parameter(Tensor):
         """A copy that has learnt nothing yet: without the gradient, as in PyTorch."""
         other: Any = super().__deepcopy__(memo)
         other.grad = None
-        return other  # type: ignore[no-any-return]
+        return other
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

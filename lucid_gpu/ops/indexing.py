@@ -164,7 +164,9 @@ def _add_at(where: Any, array: Any, index: Any, values: Tensor) -> None:
 
 
 def _place_vjp(node: Any, g: Tensor) -> Any:
-    array = base_array(g)[node.index]
+    array = g.array[node.index]
+    if array.base is not None:  # a view would share the cotangent's memory unseen
+        array = array.copy()
     result = record(
         "IndexBackward0",
         array,
