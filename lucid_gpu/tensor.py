@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -347,16 +347,26 @@ class Tensor:
         """A new tensor object with the same value and history, not sharing later writes."""
         expr = self._expr
         if expr.program.is_load:
-            cell = expr.leaves[0]
-            fresh = Cell(cell.array, cell.node, cell.output)
-            cell.borrowed = fresh.borrowed = True
-            return _tensor(Expr(expr.program, (fresh,), None))
+            return _tensor(Expr(expr.program, (self._borrowed_leaf(expr.leaves[0]),), None))
         other = _tensor(expr)
         siblings = self._siblings
         if siblings is not None:
             siblings.append(weakref.ref(other))
             other._siblings = siblings
         return other
+
+    def _borrowed_leaf(self, cell: Cell) -> Cell:
+        """Another leaf on the same array; who writes the memory first gives the other a copy."""
+        storage = self._storage
+        if storage is not None and storage.is_lent():  # others write it without telling us
+            return Cell(cell.array.copy(), cell.node, cell.output)
+        fresh = Cell(cell.array, cell.node, cell.output)
+        fresh.borrowed = True
+        if storage is None:
+            cell.borrowed = True
+        else:
+            storage.add_cell(fresh)
+        return fresh
 
     @property
     def data(self) -> Tensor:
@@ -462,9 +472,13 @@ class Tensor:
             fresh.borrowed = expr.leaves[0].borrowed = True
         self._make_stale(expr, name, storage)
         storage.version += 1
-        edge = self._edge() if old.needs_grad and not state.grad else None
+        edge = None
+        if old.needs_grad and not state.grad:  # the history stays what it was
+            edge = self._edge()
+        elif old.needs_grad and not new.program.needs_grad:
+            edge = Overwritten(expr), 0
         self._expr = new
-        if edge is not None:  # under no_grad the history stays what it was
+        if edge is not None:
             self._attach(*edge)
         return self
 
@@ -725,6 +739,18 @@ def _check_grad(tensor: Tensor, value: Any) -> None:
     ):
         if mine != other:
             raise RuntimeError(f"assigned grad has {what}: expected {mine}, got {other}")
+
+
+class Overwritten(Node):
+    """A value that requires grad and was replaced by a constant: its gradient is zero."""
+
+    def __init__(self, old: Expr) -> None:
+        super().__init__((region.edge_of(old),))
+        self.program = old.program
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        old = self.program
+        return (_tensor(expression.of_constant(0.0, old.dtype, old.shape, old.device)),)
 
 
 def _reading_afresh(new: Expr, old: Expr) -> tuple[Expr, Cell | None]:

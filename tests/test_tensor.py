@@ -264,6 +264,31 @@ def test_copying_converts_and_broadcasts(device: str) -> None:
         x.copy_(lucid_gpu.ones(4, device=device))
 
 
+def test_copying_from_a_viewed_tensor_leaves_its_views_in_place(device: str) -> None:
+    for view_first in (True, False):
+        x, y = lucid_gpu.ones(2, 2, device=device), lucid_gpu.zeros(2, 2, device=device)
+        row = x[0] if view_first else None
+        y.copy_(x)
+        row = x[0] if row is None else row
+        x.add_(1)
+        assert row.tolist() == [2.0, 2.0]
+        assert y.tolist() == [[1.0, 1.0]] * 2
+        y[0].add_(5)
+        assert (y[0].tolist(), row.tolist()) == ([6.0, 6.0], [2.0, 2.0])
+    row = x[0]
+    x.copy_(x)
+    x.mul_(3)
+    assert row.tolist() == [6.0, 6.0]
+
+
+def test_copying_from_memory_that_others_write_takes_it_as_it_is() -> None:
+    x, y = lucid_gpu.ones(2), lucid_gpu.zeros(2)
+    array = x.numpy()
+    y.copy_(x)
+    array[...] = 9
+    assert y.tolist() == [1.0, 1.0]
+
+
 def test_overlapping_reads_and_writes_act_as_if_the_value_came_first(device: str) -> None:
     x = lucid_gpu.arange(6.0, device=device)
     x[1:] = x[:-1]

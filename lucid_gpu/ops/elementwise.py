@@ -418,7 +418,6 @@ def _zero_(self: Tensor) -> Tensor:
 def _fill_(self: Tensor, value: Any) -> Tensor:
     """Fill with a number (or a 0-d tensor), in place."""
     from lucid_gpu.ops.record import constant
-    from lucid_gpu.ops.reductions import expand_lazily
 
     if isinstance(value, Tensor):
         if value.ndim:
@@ -426,19 +425,24 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
                 "fill_ only supports 0-dimension value tensor but got tensor with "
                 f"{value.ndim} dimensions."
             )
-        return self._write(expand_lazily(cast(value, self.dtype), tuple(self.shape)), "fill_")
+        return self._write(_spread_copy(cast(value, self.dtype), self), "fill_")
     return self._write(constant(value, self), "fill_")
 
 
 def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     """Take another tensor's values, broadcast and converted, in place."""
     from lucid_gpu.ops.creation import as_tensor
-    from lucid_gpu.ops.reductions import expand_lazily
 
     value = as_tensor(source)
     value = to(value, dtype=self.dtype, device=self.device)
-    value = expand_lazily(value, tuple(self.shape)) if value.shape != self.shape else value.alias()
-    return self._write(value, "copy_")
+    return self._write(_spread_copy(value, self), "copy_")
+
+
+def _spread_copy(value: Tensor, like: Tensor) -> Tensor:
+    """A value broadcast to another's shape, which shares neither writes nor history with it."""
+    if value.shape == like.shape and not value.requires_grad:
+        return value.alias()
+    return apply(TABLE["identity"], value, shape=tuple(like.shape))
 
 
 def _tolist(self: Tensor) -> Any:

@@ -13,11 +13,12 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
+from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.ops.indexing import getitem_parsed, place, with_values
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily
 from lucid_gpu.storage import owner_of
-from lucid_gpu.tensor import LEAF_IN_PLACE, Tensor, from_array
+from lucid_gpu.tensor import LEAF_IN_PLACE, Overwritten, Tensor, _tensor, from_array
 
 
 def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
@@ -37,9 +38,10 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
                 f"{list(other.shape)}; do it under lucid_gpu.no_grad()."
             )
     array = target._cell().array
+    replaced = target._expr
     source = value.array
     marks = {id(other): _overlap(array, other._cell().array) for other in others}
-    before = [(other, other.alias()) for other in others if marks[id(other)] is not None]
+    before = [(other, _history(other)) for other in others if marks[id(other)] is not None]
     target._protect_readers(storage, name)
     array[...] = source
     storage.version += 1
@@ -49,7 +51,7 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
         node, output = value._edge()
         _point(target, node, output)
     elif target.requires_grad:
-        target.detach_()
+        _point(target, Overwritten(replaced), 0)
 
 
 def _overlap(written: Any, other: Any) -> Any:
@@ -88,6 +90,13 @@ def _rebase(other: Tensor, old: Tensor, value: Tensor, mark: Any) -> None:
         replaced=replaced, source=source, shape=tuple(value.shape),
     )  # fmt: skip
     _point(other, *joined._edge())
+
+
+def _history(tensor: Tensor) -> Tensor:
+    """A tensor for what this one's gradient went to until now; its value is not to be read."""
+    expr = tensor._expr
+    cell = expr.leaves[0]
+    return _tensor(Expr(expr.program, (Cell(cell.array, cell.node, cell.output),), None))
 
 
 def _point(tensor: Tensor, node: Any, output: int) -> None:
