@@ -15,7 +15,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region
@@ -50,6 +50,8 @@ class Tensor:
     _expr: Expr
     _storage: Storage | None = None  # set once somebody views, detaches, writes or takes the memory
     _siblings: list[Any] | None = None  # weak references to what is realised together with this
+    _family: object = None  # views of one base; `detach` shares memory, but founds a new family
+    _viewed_without_grad = False
 
     __array_ufunc__ = None  # NumPy's operators leave ours to us
     __array_priority__ = 1000
@@ -144,15 +146,14 @@ class Tensor:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
         program = expr.program
         needs = program.needs_grad
-        node: Any = None
-        output = 0
-        if needs:
-            if program.is_boundary:
-                node, output = expr.leaves[-1].node, expr.leaves[-1].output
-            else:
-                node = region.region_node(expr)
-                node.keep_output(expr, array)
-        cell = Cell(array, node, output)
+        if not needs:
+            cell = Cell(array)
+        elif program.is_boundary:
+            cell = Cell(array, expr.leaves[-1].node, expr.leaves[-1].output)
+        else:
+            node = region.region_node(expr)
+            cell = Cell(array, node)
+            node.keep_output(expr, cell)
         plain = program.stored
         if plain is None:
             plain = program.stored = load_program(
@@ -214,8 +215,7 @@ class Tensor:
                     "a computed variable in a subgraph that doesn't require differentiation use "
                     "var_no_grad = var.detach()."
                 )
-            self._expr = expression.without_grad(self._expr)
-            return self
+            return self.detach_()
         if self.dtype.category < 2:
             raise RuntimeError(
                 "only Tensors of floating point and complex dtype can require gradients, got "
@@ -234,7 +234,7 @@ class Tensor:
             self._expr = expression.boundary(expr, node, output)
             return
         root = program.root
-        cell = Cell(expr.leaves[0].array, node, output)
+        cell = expr.leaves[0].twin(node, output)
         needs = load_program(
             root.dtype, root.shape, root.value[1], True, program.device, program.shared
         )
@@ -327,10 +327,13 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same value and memory, apart from the graph."""
+        if self._expr.program.is_load:
+            self._own_memory()
         other = _tensor(expression.without_grad(self._expr))
         if not self._expr.program.needs_grad:
             expr = self._expr
             other._expr = Expr(expr.program, expr.leaves, expr.made_by)
+        other._family = object()
         storage = self._memory()
         other._storage = storage
         storage.add(other)
@@ -341,13 +344,15 @@ class Tensor:
     def detach_(self) -> Tensor:
         """Cut this tensor from its graph, in place."""
         self._expr = expression.without_grad(self._expr)
+        if self._storage is not None and self._expr.program.is_load:
+            self._storage.add_cell(self._expr.leaves[0])
         return self
 
     def alias(self) -> Tensor:
         """A new tensor object with the same value and history, not sharing later writes."""
         expr = self._expr
         if expr.program.is_load:
-            return _tensor(Expr(expr.program, (self._borrowed_leaf(expr.leaves[0]),), None))
+            return _tensor(self._borrowed(expr))
         other = _tensor(expr)
         siblings = self._siblings
         if siblings is not None:
@@ -355,18 +360,21 @@ class Tensor:
             other._siblings = siblings
         return other
 
-    def _borrowed_leaf(self, cell: Cell) -> Cell:
-        """Another leaf on the same array; who writes the memory first gives the other a copy."""
-        storage = self._storage
-        if storage is not None and storage.is_lent():  # others write it without telling us
-            return Cell(cell.array.copy(), cell.node, cell.output)
-        fresh = Cell(cell.array, cell.node, cell.output)
-        fresh.borrowed = True
-        if storage is None:
-            cell.borrowed = True
+    def _borrowed(self, expr: Expr) -> Expr:
+        """The value through a leaf of its own, which yields to whoever owns the memory."""
+        program, cell = expr.program, expr.leaves[0]
+        if not program.shared:
+            fresh = cell.twin(cell.node, cell.output)
         else:
-            storage.add_cell(fresh)
-        return fresh
+            root, storage = program.root, self._storage
+            program = load_program(
+                root.dtype, root.shape, root.value[1], root.needs_grad, program.device
+            )
+            if storage is None or storage.is_lent():  # others write it without telling us
+                return Expr(program, (Cell(duplicate(cell.array), cell.node, cell.output),), None)
+            fresh = cell.twin(cell.node, cell.output)
+        fresh.borrowed = True
+        return Expr(program, (fresh,), None)
 
     @property
     def data(self) -> Tensor:
@@ -375,8 +383,9 @@ class Tensor:
     @data.setter
     def data(self, value: Tensor) -> None:
         node = self._edge()[0]
-        self._expr = expression.without_grad(value._expr)
-        self._storage = None
+        other = value.detach()
+        self._expr, self._storage, self._family = other._expr, other._storage, other._family
+        self._memory().add(self)
         if node is not None:
             self._attach(node)
 
@@ -462,14 +471,10 @@ class Tensor:
         if storage is None:
             storage = self._storage = Storage()
             storage.add(self)
-        new, fresh = _reading_afresh(new, expr)
+        new = _reading_afresh(new, expr)
         if storage.is_lent() or storage.others(self):
-            if fresh is not None:
-                storage.add_cell(fresh)
             self._write_through(_tensor(new), storage, name)
             return self
-        if fresh is not None:
-            fresh.borrowed = expr.leaves[0].borrowed = True
         self._make_stale(expr, name, storage)
         storage.version += 1
         edge = None
@@ -523,17 +528,30 @@ class Tensor:
             cell = reference()
             if cell is None or id(cell) in done:
                 continue
-            done.add(id(cell))
-            tensors = holders.get(id(cell))
-            if tensors:
-                fresh = Cell(cell.array, cell.node, cell.output)
-                storage.add_cell(fresh)
-                for tensor in tensors:
-                    if written_by is not None:
-                        self._make_stale(tensor._expr, written_by, storage)
-                    tensor._expr = Expr(tensor._expr.program, (fresh,), None)
-            if sys.getrefcount(cell) > 2:  # besides the name and the call: somebody reads it
-                cell.array = cell.array.copy()
+            array, leaves = cell.array, cell.readers()
+            del cell
+            for leaf in leaves:
+                done.add(id(leaf))
+                self._move_to_fresh_leaf(holders.get(id(leaf)), leaf, storage, written_by)
+            del leaf
+            # besides the list, the name and the call: somebody reads it
+            read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 3]
+            if read:
+                kept = duplicate(array)
+                for leaf in read:
+                    leaf.array = kept
+
+    def _move_to_fresh_leaf(
+        self, tensors: list[Tensor] | None, leaf: Cell, storage: Storage, written_by: str | None
+    ) -> None:
+        if not tensors:
+            return
+        fresh = Cell(leaf.array, leaf.node, leaf.output)
+        storage.add_cell(fresh)
+        for tensor in tensors:
+            if written_by is not None:
+                self._make_stale(tensor._expr, written_by, storage)
+            tensor._expr = Expr(tensor._expr.program, (fresh,), None)
 
     # --- Python's own protocols ---------------------------------------------------------------
 
@@ -656,7 +674,7 @@ class Tensor:
         cell = self._cell()
         if cell.borrowed:
             if sys.getrefcount(cell.array) > 2:
-                cell.array = cell.array.copy()
+                cell.array = duplicate(cell.array)
             cell.borrowed = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -753,19 +771,35 @@ class Overwritten(Node):
         return (_tensor(expression.of_constant(0.0, old.dtype, old.shape, old.device)),)
 
 
-def _reading_afresh(new: Expr, old: Expr) -> tuple[Expr, Cell | None]:
+def _reading_afresh(new: Expr, old: Expr) -> Expr:
     """A value made from the one it replaces reads that by right: through a leaf of its own."""
     cell = old.leaves[0] if old.program.is_load else None
     node = new.leaves[0].node if new.program.is_load else None
     reader = node if isinstance(node, region.RegionNode) else new
     if cell is None or cell not in reader.leaves:
-        return new, None
-    fresh = Cell(cell.array, cell.node, cell.output)
+        return new
+    fresh = cell.twin(cell.node, cell.output)
     leaves = tuple([fresh if c is cell else c for c in reader.leaves])
     if reader is node:
         node.leaves = leaves
-        return new, fresh
-    return Expr(new.program, leaves, new.made_by), fresh
+        return new
+    return Expr(new.program, leaves, new.made_by)
+
+
+def duplicate(array: Any) -> Any:
+    """A copy with the same strides: programs that read the array know them."""
+    step = array.itemsize
+    if array.flags.c_contiguous or not array.size or any(s % step for s in array.strides):
+        return array.copy()
+    reach = [(n - 1) * s // step for n, s in zip(array.shape, array.strides, strict=True)]
+    low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
+    found = room_of_array(array)
+    assert found is not None
+    xp = found.xp
+    memory = xp.empty(high - low + 1, array.dtype)
+    copy = xp.lib.stride_tricks.as_strided(memory[-low:], array.shape, array.strides)
+    copy[...] = array
+    return copy
 
 
 def _mark_shared(tensor: Tensor) -> None:

@@ -351,6 +351,102 @@ def test_setting_data_replaces_value_and_keeps_marks(device: str) -> None:
     assert x.grad.tolist() == [2.0] * 3
 
 
+# --- whose memory is it ---------------------------------------------------------------------------
+
+
+def test_a_pending_gradient_is_spared_writes_through_views(device: str) -> None:
+    x = lucid_gpu.ones(3, device=device, requires_grad=True)
+    y = x.exp()
+    y.tolist()
+    view = y[1:]
+    y.sum().backward()
+    with lucid_gpu.no_grad():
+        view.zero_()  # y is what the gradient reads
+    np.testing.assert_allclose(x.grad.tolist(), [np.e] * 3, rtol=1e-6)
+
+
+def test_a_gradient_taken_from_a_cotangent_is_spared_its_writes(device: str) -> None:
+    for view_first in (True, False):
+        x = lucid_gpu.ones(2, device=device, requires_grad=True)
+        g = lucid_gpu.ones(2, device=device)
+        view = g[:1] if view_first else None
+        (x + 0).backward(g)
+        view = g[:1] if view is None else view
+        view.zero_()
+        assert x.grad.tolist() == [1.0, 1.0]
+        x.grad[1] = 7
+        assert g.tolist() == [0.0, 1.0]
+        g.add_(1)
+        assert (view.tolist(), x.grad.tolist()) == ([1.0], [1.0, 7.0])
+
+
+def test_a_gradient_returned_for_a_cotangent_is_not_its_memory(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device, requires_grad=True)
+    g = lucid_gpu.ones(2, device=device)
+    view = g[:1]
+    (by_x,) = lucid_gpu.autograd.grad(x + 0, x, g)
+    by_x[0] = 5
+    assert (g.tolist(), view.tolist(), by_x.tolist()) == ([1.0, 1.0], [1.0], [5.0, 1.0])
+    g.mul_(3)
+    assert view.tolist() == [3.0]
+
+
+def test_a_cotangent_that_numpy_refills_was_taken_as_it_was() -> None:
+    x = lucid_gpu.ones(2, requires_grad=True)
+    buffer = np.ones(2, np.float32)
+    (x * 2).backward(lucid_gpu.from_numpy(buffer))
+    (x + 1).backward(lucid_gpu.from_numpy(buffer))
+    buffer[...] = 100
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+def test_readers_from_before_a_mark_are_spared_writes_after_it(device: str) -> None:
+    x = lucid_gpu.ones(3, device=device)
+    y = x + 1
+    x.requires_grad_()
+    z = x * 2
+    x.detach()[1:].zero_()
+    assert (y.tolist(), z.tolist()) == ([2.0] * 3, [2.0] * 3)
+    x.requires_grad_(False)
+    y = x + 1
+    x[0] = 5
+    assert y.tolist() == [2.0, 1.0, 1.0]
+
+
+def test_a_copy_that_became_a_parameter_is_apart_from_its_source(device: str) -> None:
+    x, p = lucid_gpu.ones(3, device=device), lucid_gpu.zeros(3, device=device)
+    p.copy_(x)
+    p.requires_grad_()
+    with lucid_gpu.no_grad():
+        p[0] = 5
+        p.detach().add_(1)
+    assert (x.tolist(), p.tolist()) == ([1.0] * 3, [6.0, 2.0, 2.0])
+
+
+def test_a_chain_of_copies_is_apart(device: str) -> None:
+    a = lucid_gpu.full((2,), 3.0, device=device) + 0
+    view = a.reshape(2, 1)
+    b, c = lucid_gpu.zeros(2, device=device), lucid_gpu.zeros(2, device=device)
+    b.copy_(a)
+    c.copy_(b)
+    b.mul_(b)
+    a.mul_(10)
+    c[0] = 1
+    assert [t.tolist() for t in (a, b, c)] == [[30.0] * 2, [9.0] * 2, [1.0, 3.0]]
+    assert view.tolist() == [[30.0], [30.0]]
+
+
+def test_a_strided_reader_keeps_its_layout(device: str) -> None:
+    for view in (lambda t: t.t(), lambda t: t[:, ::2], lambda t: t[1].expand(3, 4)):
+        x = lucid_gpu.arange(12.0, device=device).reshape(3, 4)
+        strided = view(x)
+        before = strided.tolist()
+        y = strided + 0.5
+        x.zero_()
+        assert (lucid_gpu.tensor(before) + 0.5).tolist() == y.tolist()
+        assert strided.sum().item() == 0
+
+
 # --- marks ----------------------------------------------------------------------------------------
 
 

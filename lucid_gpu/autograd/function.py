@@ -486,6 +486,10 @@ def _finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: boo
             if result._expr.program.needs_grad:
                 result.detach_()
             result._attach(ctx, i)
+            if is_dirty and result._storage is not None:
+                from lucid_gpu.ops.views import share_history
+
+                share_history(result)
         done[id(o)] = result
         results.append(result)
     if recording:

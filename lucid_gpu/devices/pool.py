@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from pickle import PickleBuffer
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class Pool:
                 self.free_bytes -= size
             else:
                 buffer = self._fresh(size, shape, storage)
-            array: Any = np.ndarray(shape, storage, buffer=buffer)
+            array: Any = np.ndarray(shape, storage, buffer=cast(Any, buffer))
             reference = weakref.ref(array, self._release)
             self.held[id(reference)] = (reference, buffer, size)
             self.used_bytes += size

@@ -7,6 +7,7 @@ value change: what changes a tensor gives the tensor another expression.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +40,9 @@ class Cell:
     node : Node or None
         Where the gradient of this leaf goes.
     borrowed : bool
-        Another tensor's value may lie in the same array.
+        The array is another tensor's memory: copy it before writing or lending it.
+    sharers : list of weak references to Cell, or None
+        All leaves on this very array, made by `twin`: who writes the array gives them a copy.
     stale : (str, int) or None
         The op that changed, in place, the tensor that held this array, and its version before: what
         was saved for backward is then refused.
@@ -47,11 +50,33 @@ class Cell:
 
     borrowed = False
     stale: tuple[str, int] | None = None
+    sharers: list[Any] | None = None
 
     def __init__(self, array: Any, node: Any = None, output: int = 0) -> None:
         self.array = array
         self.node = node
         self.output = output  # which output of the node the leaf is
+
+    def twin(self, node: Any = None, output: int = 0) -> Cell:
+        """Another leaf on the same array."""
+        other = Cell(self.array, node, output)
+        if self.borrowed:
+            other.borrowed = True
+        sharers = self.sharers
+        if sharers is None:
+            sharers = self.sharers = [weakref.ref(self)]
+        elif len(sharers) > 8 and len(sharers) & (len(sharers) - 1) == 0:
+            sharers[:] = [r for r in sharers if r() is not None]
+        sharers.append(weakref.ref(other))
+        other.sharers = sharers
+        return other
+
+    def readers(self) -> list[Cell]:
+        """All living leaves on this array, this one first."""
+        if self.sharers is None:
+            return [self]
+        found = [c for r in self.sharers if (c := r()) is not None and c is not self]
+        return [self, *[c for c in found if c.array is self.array]]
 
 
 class Expr:
@@ -220,9 +245,10 @@ def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
         return assembly.append(Instruction("cast", (operand,), wanted, have.shape, needs))
     if type(operand) is Slot:
         return assembly.append(Instruction("scalar", (), wanted, (), False, int(operand)))
-    return assembly.append(
-        Instruction("constant", (), wanted, (), False, constant_value(operand.value))
-    )
+    number = operand.value
+    if wanted.category == 1 and not -(2**63) <= number < 2**64:
+        raise OverflowError(f"value {number} cannot be converted to type {wanted.name}")
+    return assembly.append(Instruction("constant", (), wanted, (), False, constant_value(number)))
 
 
 def _simpler(
@@ -414,5 +440,5 @@ def without_grad(value: Expr) -> Expr:
         plain = load_program(
             root.dtype, root.shape, root.value[1], False, program.device, program.shared
         )
-        return Expr(plain, (Cell(value.leaves[0].array),), None)
+        return Expr(plain, (value.leaves[0].twin(),), None)
     return build(TABLE["identity"], [value], False, shape=program.shape, limit=None)

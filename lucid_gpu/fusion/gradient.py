@@ -51,11 +51,15 @@ class Gradient(NamedTuple):
         incoming cotangent, and the results of the steps.
     reads : frozenset of int
         The program's own leaves (and ``output_leaf``) whose values are needed.
+    saved : frozenset of int
+        Those of them that a formula reads itself, as PyTorch would have saved them; the others are
+        read to compute again what lies between.
     """
 
     steps: tuple[Step, ...]
     results: tuple[tuple[int, Part], ...]
     reads: frozenset[int]
+    saved: frozenset[int]
 
 
 class Symbol:
@@ -199,6 +203,7 @@ class _Derivation:
         self.steps: list[Step] = []
         self.cotangents: dict[int, Symbol] = {}  # by instruction of the program
         self.results: dict[int, Symbol] = {}  # by leaf
+        self.saved: set[int] = set()
 
     def run(self, cotangent: Program, pattern: Any) -> Gradient:
         leaf = expand_pattern(pattern, cotangent.leaves)
@@ -224,7 +229,7 @@ class _Derivation:
             if place in _loads(part.program)
             and (leaf < self.program.leaves or leaf == self.output_leaf)
         )
-        return Gradient(tuple(self.steps), tuple(results), reads)
+        return Gradient(tuple(self.steps), tuple(results), reads, reads & self.saved)
 
     def symbol(self, index: int) -> Symbol:
         return Symbol(self.work, index, self.grad)
@@ -265,9 +270,17 @@ class _Derivation:
             formula = TABLE[ins.op].vjp[place]
             if formula is ZERO or formula is NONE:
                 continue
+            before = len(self.work.instructions)
             part = _conjugated(formula, ins.dtype.is_complex, g, y, operands)
             if part is not None:
+                self._note_saved(before, part)
                 self._accumulate(argument, part)
+
+    def _note_saved(self, before: int, part: Symbol) -> None:
+        """Leaves among the operands of what a formula has just added."""
+        known = self.work.instructions
+        touched = [part.index, *[a for ins in known[before:] for a in ins.args]]
+        self.saved.update(known[i].value[0] for i in touched if known[i].op == "load")
 
     def _accumulate(self, argument: int, part: Symbol) -> None:
         target = self.program.instructions[argument]

@@ -27,7 +27,7 @@ class RegionNode(Node):
         The region; leaves whose values the gradient does not need hold no array.
     made_by
         See `Expr`: None once nobody can observe a tensor inside the region any more.
-    output : array or None
+    output : Cell or None
         The region's realised value, when its gradient formula reads it.
     root : weak reference or None
         The tensor `backward` was called on, if it is still pending: its value and the gradients
@@ -59,13 +59,13 @@ class RegionNode(Node):
 
     # --- saving -------------------------------------------------------------------------------
 
-    def keep_output(self, expr: Expr, array: Any) -> None:
+    def keep_output(self, expr: Expr, cell: Cell) -> None:
         """The value is realised: keep only the arrays that the gradient reads, perhaps this one."""
         if self.released:
             return
         reads = saved_by(self.program)
         if self.program.leaves in reads:
-            self.output = array
+            self.output = cell.twin()
         unread = [i for i, c in enumerate(self.leaves) if i not in reads and c.array is not None]
         if unread and not _someone_inside(expr):
             self.made_by = None
@@ -102,6 +102,8 @@ class RegionNode(Node):
         if state.grad and self.observed and self.output is None:
             self._save_output()
         leaves = self.leaves
+        if cotangent._expr.program.shared:
+            cotangent = cotangent.alias()
         g: Expr = cotangent._expr
         too_large = len(g.program.instructions) + len(self.program.instructions) > LIMIT
         if not g.program.is_load and (too_large or (state.grad and g.program.needs_grad)):
@@ -110,7 +112,7 @@ class RegionNode(Node):
         output_leaf = None
         if self.output is not None:
             output_leaf = len(leaves)
-            leaves = (*leaves, Cell(self.output, self if state.grad else None))
+            leaves = (*leaves, self.output.twin(self if state.grad else None))
         merged, pattern = merge(leaves, g.leaves)
         gradient = _gradient(self.program, g.program, pattern, len(merged), output_leaf)
         self._check_versions(gradient)
@@ -118,25 +120,23 @@ class RegionNode(Node):
             value = Expr(part.program, tuple([merged[i] for i in part.leaves]), None)
             merged = (*merged, self.sum_to(value, shape).leaves[0])
         wrap = self.wrap
-        results = [
-            wrap(
-                Expr(
-                    part.program,
-                    merged
-                    if len(part.leaves) == len(merged)
-                    else tuple([merged[i] for i in part.leaves]),
-                    None,
-                )
-            )
-            for _, part in gradient.results
-        ]
+        results = []
+        for _, part in gradient.results:
+            found = merged
+            if len(part.leaves) != len(merged):
+                found = tuple([merged[i] for i in part.leaves])
+            if part.program.is_load:  # the cotangent itself, say: its memory is somebody's
+                leaf = found[0].twin(found[0].node, found[0].output)
+                leaf.borrowed = True
+                found = (leaf,)
+            results.append(wrap(Expr(part.program, found, None)))
         self._group(results)
         return results
 
     def _save_output(self) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""
         if self.program.leaves in saved_by(self.program):
-            self.output = self.wrap(Expr(self.program, self.leaves, None)).array
+            self.output = Cell(self.wrap(Expr(self.program, self.leaves, None)).array)
 
     @property
     def observed(self) -> int:
@@ -145,7 +145,7 @@ class RegionNode(Node):
 
     def _check_versions(self, gradient: Gradient) -> None:
         leaves = self.leaves
-        for i in gradient.reads:
+        for i in gradient.saved:
             stale = leaves[i].stale if i < len(leaves) else self.output_stale
             if stale is not None:
                 name, version = stale
@@ -294,6 +294,8 @@ def _someone_inside(expr: Expr) -> bool:
     while order:
         e = order.pop()
         if sys.getrefcount(e) > uses[id(e)] + 2:  # plus the name e and the call
+            return True
+        if e.node is not None and sys.getrefcount(e.node) > 2:  # a realised tensor leads to it
             return True
     return False
 

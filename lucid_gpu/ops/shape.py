@@ -15,6 +15,7 @@ from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim, normalise_dims, sum_to_shape
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, _mark_shared, _tensor, apply
 
 
@@ -23,6 +24,9 @@ def view_of(input: Tensor, name: str, array: Any, vjp: Any, **attributes: Any) -
     result: Tensor = record(name, array, (input,), vjp, dtype=input.dtype, **attributes)
     storage = input._memory()
     result._storage = storage
+    result._family = input._family
+    if not state.grad:
+        result._viewed_without_grad = True
     storage.add(result)
     storage.add_cell(result._expr.leaves[0])
     if input._expr.program.shared:

@@ -6,6 +6,7 @@ from typing import Any
 
 from lucid_gpu.device import CPU, device, resolve
 from lucid_gpu.devices import room
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
 
@@ -21,7 +22,6 @@ def to_device(input: Tensor, where: Any) -> Tensor:
 def _placed(array: Any, input: Tensor, target: device) -> Tensor:
     from lucid_gpu.fusion import expression
     from lucid_gpu.ops.record import OpNode
-    from lucid_gpu.tape.modes import state
     from lucid_gpu.tensor import _tensor
 
     result = _tensor(expression.of_array(array, input.dtype, target))

@@ -30,7 +30,15 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
         Where a leaf that requires grad shares the memory.
     """
     storage = target._memory()
-    others = storage.others(target)
+    others = relatives(target)
+    if target._viewed_without_grad and any(t.requires_grad for t in (value, *others)):
+        raise RuntimeError(
+            "A view was created in no_grad mode and is being modified inplace with grad mode "
+            "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
+            "can clarify your code by moving both the view and the inplace either both inside the "
+            "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
+            "want the inplace to be tracked)."
+        )
     for other in others:
         if other.requires_grad and other.is_leaf:
             raise RuntimeError(
@@ -52,6 +60,23 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
         _point(target, node, output)
     elif target.requires_grad:
         _point(target, Overwritten(replaced), 0)
+
+
+def relatives(tensor: Tensor) -> list[Tensor]:
+    """The other views of its base: they share its history, not only its memory."""
+    storage = tensor._storage
+    if storage is None:
+        return []
+    return [t for t in storage.others(tensor) if t._family is tensor._family]
+
+
+def share_history(written: Tensor) -> None:
+    """Let the other views of a tensor know the node of a write that has already happened."""
+    array = written._cell().array
+    for other in relatives(written):
+        mark = _overlap(array, other._cell().array)
+        if mark is not None:
+            _rebase(other, _history(other), written, mark)
 
 
 def _overlap(written: Any, other: Any) -> Any:

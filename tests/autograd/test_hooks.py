@@ -12,7 +12,9 @@ import lucid_gpu
 from lucid_gpu.tape.engine import observing
 from tests.oracle import torch_module
 
-WHEN = ["before it is used", "after it was used", "after it was realised"]
+WHEN = [
+    "before it is used", "after it was used", "after it was realised", "after all was realised",
+]  # fmt: skip
 
 
 def build(m: Any, device: str, when: str, register: Any) -> tuple[Any, Any]:
@@ -22,8 +24,10 @@ def build(m: Any, device: str, when: str, register: Any) -> tuple[Any, Any]:
     if when == "before it is used":
         register(h)
     y = (h.exp() * 0.01 + h) * x
-    if when == "after it was realised":
+    if "realised" in when:
         h.tolist()
+    if when == "after all was realised":
+        y.tolist()
     if when != "before it is used":
         register(h)
     return x, y
@@ -91,6 +95,22 @@ def test_grad_by_an_intermediate_runs_its_hook(when: str, device: str) -> None:
         (found,) = m.autograd.grad(y.sum(), kept[0])
         results.append(found.tolist())
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
+
+
+def test_a_hook_is_asked_however_its_value_is_used_later(device: str) -> None:
+    """The value and what was made of it are realised in every order before backward."""
+    results = []
+    for m, where in ((lucid_gpu, device), (torch_module(), "cpu")):
+        for order in ("", "h", "y", "hy", "yh"):
+            x = m.tensor([0.5, 1.5], device=where, requires_grad=True)
+            h = x * 3
+            h.register_hook(lambda g: g * 2)
+            y = h.tanh()
+            for name in order:
+                {"h": h, "y": y}[name].tolist()
+            (y + h + x).sum().backward()
+            results.append(x.grad.tolist())
+    np.testing.assert_allclose(results[:5], results[5:], rtol=1e-5)
 
 
 def test_hooks_on_several_values_of_one_region(device: str) -> None:

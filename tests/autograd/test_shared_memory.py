@@ -1,0 +1,86 @@
+"""Tensors that share memory but not history, and histories that share a write."""
+
+from __future__ import annotations
+
+import pytest
+
+import lucid_gpu
+
+
+def test_a_detached_alias_stays_out_of_the_graph_of_a_later_write(device: str) -> None:
+    w = lucid_gpu.tensor([2.0, 3.0], device=device, requires_grad=True)
+    h = w * 2
+    alias = h.detach()
+    h.mul_(3)
+    assert not alias.requires_grad
+    assert alias.tolist() == [12.0, 18.0]
+    h.sum().backward()
+    assert w.grad.tolist() == [6.0, 6.0]
+
+
+def test_a_detached_leaf_may_be_written_with_what_requires_grad(device: str) -> None:
+    leaf = lucid_gpu.ones(2, device=device, requires_grad=True)
+    w = lucid_gpu.tensor([2.0, 3.0], device=device, requires_grad=True)
+    alias = leaf.detach()
+    alias.mul_(w)
+    assert leaf.tolist() == [2.0, 3.0]
+    alias.sum().backward()
+    assert w.grad.tolist() == [1.0, 1.0]
+    assert leaf.grad is None
+
+
+def test_a_function_that_writes_a_view_reaches_the_base(device: str) -> None:
+    class Double(lucid_gpu.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):  # type: ignore[no-untyped-def]
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, g):  # type: ignore[no-untyped-def]
+            return g * 2
+
+    x = lucid_gpu.ones(4, device=device, requires_grad=True)
+    base = x * 1
+    Double.apply(base[:2])
+    base.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0, 1.0, 1.0]
+
+
+def test_a_view_made_under_no_grad_refuses_a_recorded_write(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device, requires_grad=True)
+    base = x * 1
+    with lucid_gpu.no_grad():
+        view = base[:1]
+    with pytest.raises(RuntimeError, match="A view was created in no_grad mode"):
+        view.mul_(x[:1])
+
+
+def test_data_shares_memory_after_assignment(device: str) -> None:
+    p = lucid_gpu.tensor([1.0, 2.0], device=device, requires_grad=True)
+    value = lucid_gpu.zeros(2, device=device)
+    p.data = value
+    value.add_(1)
+    assert p.tolist() == [1.0, 1.0]
+    assert p.requires_grad
+    assert p.is_leaf
+
+
+def test_only_what_a_formula_reads_must_be_unchanged(device: str) -> None:
+    """A buffer may change once an intermediate was made of it; an operand may not."""
+    w = lucid_gpu.tensor([2.0, 3.0], device=device, requires_grad=True)
+    mean = lucid_gpu.ones(2, device=device)
+    y = (w - mean) * (w - mean)
+    mean.add_(1)
+    y.sum().backward()
+    assert w.grad.tolist() == [2.0, 4.0]
+    scale = lucid_gpu.ones(2, device=device)
+    y = w * scale
+    scale.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_integers_that_do_not_fit_are_refused(device: str) -> None:
+    with pytest.raises(OverflowError, match="cannot be converted"):
+        lucid_gpu.tensor([1], device=device) + 2**64
