@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from builtins import bool as _Bool  # this module gives the name to a dtype
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -96,6 +97,7 @@ BY_NAME = {d.name: d for d in ALL}
 _FROM_NUMPY: dict[Any, dtype] = {d.numpy: d for d in ALL}
 _PYTHON_TYPES: dict[type, dtype] = {}
 _default_float = float32
+when_default_changes: list[Callable[[], None]] = []  # what was derived with it is to be forgotten
 
 
 def _by_name(name: str) -> dtype:
@@ -150,6 +152,8 @@ def set_default_dtype(d: dtype) -> None:
     if not as_dtype(d).is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {d}")
     _default_float = d
+    for forget in when_default_changes:
+        forget()
 
 
 _RANK = {d: i for i, d in enumerate(ALL)}

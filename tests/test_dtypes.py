@@ -69,9 +69,12 @@ def test_result_type_and_promote_types() -> None:
 
 def test_the_default_type_acts_as_in_torch() -> None:
     torch = torch_module()
+    whole = lucid_gpu.arange(3)
+    assert (whole / 2).dtype is whole.exp().dtype is lucid_gpu.float32
     for module in (lucid_gpu, torch):
         module.set_default_dtype(module.float64)
     try:
+        assert (whole / 2).dtype is whole.exp().dtype is lucid_gpu.float64
         for make in (
             lambda m: m.tensor([1.5]),
             lambda m: m.tensor(1j),

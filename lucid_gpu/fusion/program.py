@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
-from lucid_gpu.dtypes import dtype
+from lucid_gpu.dtypes import dtype, when_default_changes
 
 LIMIT = 96  # instructions in one program; an operand that would exceed it is realised first
 MAX_LEAVES = 24  # arrays one kernel may read
@@ -132,6 +132,9 @@ def forget() -> None:
             program.next.clear()
             program.gradients.clear()
             program.scalars_seen.clear()
+
+
+when_default_changes.append(forget)
 
 
 def load_program(
