@@ -295,8 +295,8 @@ def _someone_inside(expr: Expr) -> bool:
         e = order.pop()
         if sys.getrefcount(e) > uses[id(e)] + 2:  # plus the name e and the call
             return True
-        if e.node is not None and sys.getrefcount(e.node) > 2:  # a realised tensor leads to it
-            return True
+        if e.node is not None and (e.node.observed or sys.getrefcount(e.node) > 2):
+            return True  # somebody looks already, or may: a realised tensor leads to the node
     return False
 
 

@@ -113,6 +113,21 @@ def test_a_hook_is_asked_however_its_value_is_used_later(device: str) -> None:
     np.testing.assert_allclose(results[:5], results[5:], rtol=1e-5)
 
 
+def test_a_hook_stays_with_the_value_it_was_registered_on(device: str) -> None:
+    results = []
+    for m, where in ((lucid_gpu, device), (torch_module(), "cpu")):
+        for read in (False, True):
+            x = m.tensor([0.5, 1.5], device=where, requires_grad=True)
+            y = x * 3
+            y.register_hook(lambda g: g * 2)
+            y.add_(x * x)  # not what the hook was put on
+            if read:
+                y.tolist()
+            y.sum().backward()
+            results.append(x.grad.tolist())
+    np.testing.assert_allclose(results[:2], results[2:], rtol=1e-5)
+
+
 def test_hooks_on_several_values_of_one_region(device: str) -> None:
     results = []
     for m, where in ((lucid_gpu, device), (torch_module(), "cpu")):
