@@ -191,9 +191,12 @@ def compare(seed: int, kinds: list[int], program: Any, create_graph: bool) -> No
             assert not np.any(b if b is not None else 0), f"gradient {i}"
         else:
             same(a, b, f"gradient {i}")
-    assert len(mine.seen) == len(theirs.seen)
-    for a, b in zip(sorted(map(str, mine.seen)), sorted(map(str, theirs.seen))):
-        same(eval(a, {"nan": np.nan}), eval(b, {"nan": np.nan}), "seen by a hook")
+    looks = []
+    for run in (mine, theirs):  # a gradient of zero may arrive or not
+        looks.append(sorted(g.tolist() for g in map(np.ravel, run.seen) if np.any(g)))
+    assert list(map(len, looks[0])) == list(map(len, looks[1]))
+    for a, b in zip(*looks):
+        same(a, b, "seen by a hook")
 
 
 STEP = st.tuples(*[st.integers(0, 41)] * 4)
