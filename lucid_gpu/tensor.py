@@ -128,10 +128,13 @@ class Tensor:
         members, values = [self], [expr]
         siblings = self._siblings
         if siblings is not None:
+            storage = self._storage
             for reference in siblings:
                 other = reference()
                 if other is None or other is self:
                     continue
+                if storage is not None and other._storage is storage:
+                    continue  # an alias, which `_settle` takes along
                 value = other._expr
                 program = value.program
                 if not program.is_load and program.shape == expr.program.shape:
@@ -334,6 +337,7 @@ class Tensor:
             expr = self._expr
             other._expr = Expr(expr.program, expr.leaves, expr.made_by)
         other._family = object()
+        other._siblings = self._siblings  # reading it computes what reading this would
         storage = self._memory()
         other._storage = storage
         storage.add(other)

@@ -60,6 +60,17 @@ def test_forward_and_backward_are_one_kernel_where_the_value_is_read_last(inputs
     assert moved(log.kernels) == [(3, 3)]
 
 
+def test_reading_it_detached_is_the_same_kernel(inputs: Any) -> None:
+    x, r, g = inputs
+    y = chain(x, r)
+    y.backward(g)
+    with profiler.record() as log:
+        value = y.detach()
+        value.array, x.grad.array, r.grad.array
+    assert moved(log.kernels) == [(3, 3)]
+    assert value.array is y.array
+
+
 def test_reading_a_gradient_first_computes_the_value_too(inputs: Any) -> None:
     x, r, g = inputs
     y = chain(x, r)
