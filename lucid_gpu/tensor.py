@@ -519,6 +519,8 @@ class Tensor:
 
     def _protect_readers(self, storage: Storage, written_by: str | None = None) -> None:
         """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
+        if _references(self) == _UNREAD and storage.is_only(self, self._expr.leaves[0]):
+            return
         holders: dict[int, list[Tensor]] = {}  # several after `detach`
         for reference in storage.tensors:
             tensor = reference()
@@ -806,6 +808,13 @@ def duplicate(array: Any) -> Any:
     return copy
 
 
+def _references(tensor: Tensor) -> tuple[int, ...]:
+    """How often a value, its leaves and the first of them are referred to."""
+    expr = tensor._expr
+    leaves = expr.leaves
+    return sys.getrefcount(expr), sys.getrefcount(leaves), sys.getrefcount(leaves[0])
+
+
 def _mark_shared(tensor: Tensor) -> None:
     """Ops on memory others can write are realised at once."""
     expr = tensor._expr
@@ -1024,6 +1033,7 @@ def sum_expr_to(value: Expr, shape: tuple[int, ...]) -> Expr:
 
 
 _attach_operators()
+_UNREAD = _references(_tensor(expression.of_array(np.zeros(()), dt.float32, CPU)))
 region.RegionNode.wrap = staticmethod(_tensor)
 region.RegionNode.sum_to = staticmethod(sum_expr_to)
 region.RegionNode.realise = staticmethod(Tensor._realise)
