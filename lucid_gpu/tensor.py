@@ -6,6 +6,7 @@ writes, and autograd's marks. Ops by family live in `lucid_gpu.ops`, which attac
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -918,6 +919,9 @@ def _on_one_device(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
+_ids = itertools.count()  # of a row with a number of one kind: short keys for `Program.next`
+
+
 def unary(op: Op) -> Callable[[Tensor], Tensor]:
     """The method of a one-operand row, with the look-up on its straight path."""
 
@@ -929,7 +933,11 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
             _remember(a, (op, state.grad), result)
             return result
         tensor = _new(Tensor)
-        tensor._expr = Expr(program, a.leaves, (op, a))
+        tensor._expr = expr = _new(Expr)
+        expr.program = program
+        expr.leaves = a.leaves
+        expr.made_by = (op, a)
+        expr.node = None
         return tensor
 
     return method
@@ -946,17 +954,22 @@ def _remember(a: Expr, key: Any, result: Tensor) -> None:
 
 def binary(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
     """The method of a two-operand row; ``reflected`` is for ``2 - x``."""
+    id_float, id_int = next(_ids), next(_ids)
 
     def method(self: Tensor, other: Any) -> Any:
         a = self._expr
         kind = type(other)
         if kind is float or kind is int:
-            key: Any = (op, kind, other or repr(other), reflected, state.grad)
+            # -0.0 and 0.0 are equal, their texts are not
+            key: Any = (id_float if kind is float else id_int, other or repr(other), state.grad)
             program = a.program.next.get(key)
             if program is not None:
                 tensor = _new(Tensor)
-                made_by = (op, other, a) if reflected else (op, a, other)
-                tensor._expr = Expr(program, a.leaves, made_by)
+                tensor._expr = expr = _new(Expr)
+                expr.program = program
+                expr.leaves = a.leaves
+                expr.made_by = (op, other, a) if reflected else (op, a, other)
+                expr.node = None
                 return tensor
             operands = (other, self) if reflected else (self, other)
             result = apply(op, *operands)
@@ -979,7 +992,11 @@ def binary(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
         program = a.program.next.get(key)
         if program is not None:
             tensor = _new(Tensor)
-            tensor._expr = Expr(program, leaves, (op, a, b))
+            tensor._expr = expr = _new(Expr)
+            expr.program = program
+            expr.leaves = leaves
+            expr.made_by = (op, a, b)
+            expr.node = None
             return tensor
         result = apply(op, self, other)
         expr = result._expr

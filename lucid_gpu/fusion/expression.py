@@ -114,12 +114,14 @@ def merge(a: tuple[Cell, ...], b: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], A
         ``pattern`` says where ``b``'s leaves went: None for "to the same places", a number for a
         single leaf, else a tuple.
     """
-    if a is b or a == b:
+    if a is b:
         return a, None
     if len(b) == 1:
-        if b[0] in a:
-            return a, a.index(b[0])
-        return a + b, len(a)
+        if b[0] not in a:
+            return a + b, len(a)
+        return a, None if len(a) == 1 else a.index(b[0])
+    if a == b:
+        return a, None
     pattern = []
     leaves = a
     for cell in b:
