@@ -1,18 +1,49 @@
-"""Grad mode, one state a thread."""
+"""Grad mode and saved-tensor hooks: one state a thread.
+
+While hooks watch what is saved for backward, recording is `WATCHED` instead of True: as true, and
+another key for every remembered program, so that each op comes by the slow path, which asks.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+DECORATED_CLASS = (
+    "Decorating classes is deprecated and will be disabled in future versions. You should only "
+    "decorate functions or methods. To preserve the current behavior of class decoration, you can "
+    "directly decorate the `__init__` method and nothing else."
+)
+
+
+WATCHED = 2
+
 
 class _State(threading.local):
-    grad = True
+    """What one thread does.
+
+    Attributes
+    ----------
+    grad : bool or int
+        Whether ops are recorded: False, or ``recording``.
+    recording : bool or int
+        How: True, or `WATCHED` by saved-tensor hooks.
+    hooks : tuple of (pack, unpack)
+        Saved-tensor hooks, the innermost last.
+    no_hooks : str or None
+        Why hooks may not be set now.
+    """
+
+    grad: Any = True
+    recording: Any = True
+    hooks: tuple[Any, ...] = ()
+    no_hooks: str | None = None
 
 
 state = _State()
@@ -20,7 +51,14 @@ state = _State()
 
 def is_grad_enabled() -> bool:
     """Whether ops on this thread are recorded."""
-    return state.grad
+    return bool(state.grad)
+
+
+def watch(hooks: tuple[Any, ...]) -> None:
+    """Let these pairs of hooks, the last of them, watch what this thread saves for backward."""
+    state.hooks = hooks
+    state.recording = WATCHED if hooks else True
+    state.grad = state.grad and state.recording
 
 
 class _Mode:
@@ -36,11 +74,11 @@ class _Mode:
         return self
 
     def __init__(self) -> None:
-        self._before: list[bool] = []
+        self._before: list[Any] = []
 
     def __enter__(self) -> None:
         self._before.append(state.grad)
-        state.grad = self._value
+        state.grad = self._value and state.recording
 
     def __exit__(self, *_: object) -> None:
         state.grad = self._before.pop()
@@ -51,6 +89,9 @@ class _Mode:
     def __call__(self, function: F) -> F:
         if inspect.isgeneratorfunction(function):
             return cast(F, _wrap_generator(self._again, function))
+        if inspect.isclass(function):
+            warnings.warn(DECORATED_CLASS, FutureWarning, stacklevel=2)
+            return self(_constructor_of(function))
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -58,6 +99,16 @@ class _Mode:
                 return function(*args, **kwargs)
 
         return cast(F, wrapped)
+
+
+def _constructor_of(kind: Callable[..., Any]) -> Any:
+    """A function that makes objects of a class."""
+
+    @functools.wraps(kind, updated=())
+    def construct(*args: Any, **kwargs: Any) -> Any:
+        return kind(*args, **kwargs)
+
+    return construct
 
 
 def _wrap_generator(mode: Callable[[], _Mode], function: Callable[..., Any]) -> Any:
@@ -110,14 +161,14 @@ class set_grad_enabled(_Mode):
         super().__init__()
         self._value = bool(mode)
         self._entered = state.grad
-        state.grad = self._value
+        state.grad = self._value and state.recording
 
     def _again(self) -> _Mode:
         return set_grad_enabled(self._value)
 
     def __enter__(self) -> None:
         self._before.append(self._entered)
-        state.grad = self._value
+        state.grad = self._value and state.recording
 
     def __call__(self, function: F) -> F:
         state.grad = self._entered  # a decorator switches only inside the function

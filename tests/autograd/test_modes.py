@@ -10,6 +10,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from tests.oracle import same_error, torch_module
 
 
 @pytest.fixture
@@ -176,3 +177,80 @@ def test_backward_records_only_under_create_graph(x: Any) -> None:
         y.backward(retain_graph=True)
     y.backward(create_graph=True)
     assert modes == [False, False, True]
+
+
+@pytest.mark.parametrize("decorate", [no_grad, no_grad(), set_grad_enabled])
+def test_decorating_a_class_warns_and_makes_a_function(decorate: Any) -> None:
+    if decorate is set_grad_enabled:
+        decorate = set_grad_enabled(False)
+
+    class Watch:
+        def __init__(self) -> None:
+            self.mode = is_grad_enabled()
+
+        def later(self) -> bool:
+            return is_grad_enabled()
+
+    with pytest.warns(FutureWarning, match="Decorating classes is deprecated"):
+        make = decorate(Watch)
+    assert make().mode is False and make().later() is True
+    assert make.__name__ == "Watch" and not isinstance(make, type)
+
+
+def modes_of_generators(module: Any) -> list[Any]:
+    """What a generator and its caller see, whichever way it is resumed or ended."""
+    log: list[Any] = []
+
+    def note(what: str) -> None:
+        log.append((what, module.is_grad_enabled()))
+
+    @module.no_grad()
+    def numbers() -> Any:
+        note("start")
+        try:
+            word = yield 1
+            note(f"sent {word}")
+            with module.enable_grad():
+                yield 2
+                note("inner")
+        except ValueError:
+            note("thrown")
+            yield 3
+        finally:
+            note("end")
+        return 4
+
+    def outer(steps: Any) -> Any:
+        generator = numbers()
+        try:
+            for step in steps:
+                log.append(step(generator))
+                note("caller")
+            generator.close()
+        except (KeyError, StopIteration) as error:
+            note(type(error).__name__)
+
+    outer([next, lambda g: g.send("a"), next])
+    outer([next, lambda g: g.throw(ValueError()), next])
+    outer([next, lambda g: g.throw(KeyError())])
+    outer([next])
+    with module.no_grad():
+        outer([next, lambda g: g.send("b")])
+    return log
+
+
+def test_generators_see_the_modes_pytorch_shows_them() -> None:
+    assert modes_of_generators(lucid_gpu) == modes_of_generators(torch_module())
+
+
+def test_a_classmethod_object_cannot_be_decorated() -> None:
+    def decorated(module: Any) -> Any:
+        class Holder:
+            @module.no_grad()
+            @classmethod
+            def method(cls) -> bool:
+                return True
+
+        return Holder.method()
+
+    same_error(decorated)
