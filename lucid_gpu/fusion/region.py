@@ -116,12 +116,20 @@ class RegionNode(Node):
         merged, pattern = merge(leaves, g.leaves)
         gradient = _gradient(self.program, g.program, pattern, len(merged), output_leaf)
         self._check_versions(gradient)
+        early = self._stored_anyway(gradient, merged) if gradient.steps and not state.grad else {}
         for part, shape in gradient.steps:
-            value = Expr(part.program, tuple([merged[i] for i in part.leaves]), None)
+            known = early.get(part)
+            if known is None:
+                value = Expr(part.program, tuple([merged[i] for i in part.leaves]), None)
+            else:
+                value = known._expr
             merged = (*merged, self.sum_to(value, shape).leaves[0])
         wrap = self.wrap
         results = []
         for _, part in gradient.results:
+            if early and part in early:
+                results.append(early[part])
+                continue
             found = merged
             if len(part.leaves) != len(merged):
                 found = tuple([merged[i] for i in part.leaves])
@@ -132,6 +140,21 @@ class RegionNode(Node):
             results.append(wrap(Expr(part.program, found, None)))
         self._group(results)
         return results
+
+    def _stored_anyway(self, gradient: Gradient, leaves: tuple[Cell, ...]) -> dict[Any, Any]:
+        """What is summed and is also the gradient that a matmul, say, will read: computed first.
+
+        So ``relu(x @ w + b)`` masks its cotangent once, and b's gradient sums what x's stored.
+        """
+        summed = {step.part for step in gradient.steps}
+        found = {}
+        for (_, part), (node, _) in zip(gradient.results, self.edges, strict=True):
+            if part in summed and not part.program.is_load and node is not None:
+                if node.reads_cotangent:
+                    cells = tuple([leaves[i] for i in part.leaves])
+                    found[part] = self.wrap(Expr(part.program, cells, None))
+                    self.realise(found[part])
+        return found
 
     def _save_output(self) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""

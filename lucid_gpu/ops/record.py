@@ -56,6 +56,7 @@ class OpNode(Node):
     """A recorded op: its gradient function, what it saved, and its attributes."""
 
     metas: tuple[Any, ...] = ()
+    reads_cotangent = True
 
     def __init__(
         self,

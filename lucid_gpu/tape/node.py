@@ -80,6 +80,7 @@ class Node:
     hooks: Hooks | None = None
     outputs = 1
     released = False
+    reads_cotangent = False  # will its vjp ask for the bytes of the cotangent
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
         self.edges = edges

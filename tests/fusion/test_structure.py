@@ -175,3 +175,13 @@ def test_an_op_whose_name_begins_as_a_small_value_does_is_no_parameter(
     x = lucid_gpu.full((1, 1), 3.0, device=device)
     y = lucid_gpu.ones(rows, 300, device=device)
     assert (lucid_gpu.hypot(x, x + 1) * y).sum().item() == 5 * rows * 300
+
+
+def test_a_masked_cotangent_is_stored_once_and_the_bias_gradient_sums_it(device: str) -> None:
+    sizes = ((8, 16), (32, 16), (32,), (4, 32))
+    x, w, b, w2 = (lucid_gpu.rand(*s, device=device, requires_grad=True) for s in sizes)
+    y = (lucid_gpu.nn.functional.linear(x, w, b).relu() @ w2.T).sum()
+    with profiler.record() as log:
+        y.backward()
+    assert len([k for k in log.kernels if "where" in k.ops]) == 1
+    assert [k.ops for k in log.kernels if k.name.endswith("_sum")] == [()]  # what is stored
