@@ -45,18 +45,6 @@ class Storage:
         """The other living tensors on this memory."""
         return [t for r in self.tensors if (t := r()) is not None and t is not tensor]
 
-    def is_only(self, tensor: Any, cell: Any) -> bool:
-        """Whether no living tensor or leaf but these lies on this memory."""
-        for reference in self.tensors:
-            other = reference()
-            if other is not None and other is not tensor:
-                return False
-        for reference in (*self.cells, *(cell.sharers or ())):
-            other = reference()
-            if other is not None and other is not cell:
-                return False
-        return True
-
     def lend(self, cell: Any) -> None:
         """From now on somebody else can write the memory of a leaf."""
         self.owner = owner_of(cell.array)

@@ -505,6 +505,8 @@ class Tensor:
         self._own_memory()
         storage = self._memory()
         self._protect_readers(storage, name)
+        if self._expr.program.shared:
+            _unmark_shared(self)
         storage.version += 1
         return self._expr.leaves[0].array
 
@@ -520,7 +522,7 @@ class Tensor:
 
     def _protect_readers(self, storage: Storage, written_by: str | None = None) -> None:
         """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
-        if _references(self) == _UNREAD and storage.is_only(self, self._expr.leaves[0]):
+        if _nobody_reads(storage):
             return
         holders: dict[int, list[Tensor]] = {}  # several after `detach`
         for reference in storage.tensors:
@@ -814,6 +816,19 @@ def _references(tensor: Tensor) -> tuple[int, ...]:
     expr = tensor._expr
     leaves = expr.leaves
     return sys.getrefcount(expr), sys.getrefcount(leaves), sys.getrefcount(leaves[0])
+
+
+def _nobody_reads(storage: Storage) -> bool:
+    """Whether only realised tensors lie on this memory: no pending value, nothing saved."""
+    cells = []
+    for reference in storage.tensors:
+        tensor = reference()
+        if tensor is not None:
+            if not tensor._expr.program.is_load or _references(tensor) != _UNREAD:
+                return False
+            cells.append(tensor._expr.leaves[0])
+    known = [*storage.cells, *[r for cell in cells for r in cell.sharers or ()]]
+    return all((leaf := r()) is None or leaf in cells for r in known)
 
 
 def _mark_shared(tensor: Tensor) -> None:
