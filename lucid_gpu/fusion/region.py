@@ -149,11 +149,11 @@ class RegionNode(Node):
         summed = {step.part for step in gradient.steps}
         found = {}
         for (_, part), (node, _) in zip(gradient.results, self.edges, strict=True):
-            if part in summed and not part.program.is_load and node is not None:
-                if node.reads_cotangent:
-                    cells = tuple([leaves[i] for i in part.leaves])
-                    found[part] = self.wrap(Expr(part.program, cells, None))
-                    self.realise(found[part])
+            pending = part in summed and not part.program.is_load
+            if pending and node is not None and node.reads_cotangent:
+                cells = tuple([leaves[i] for i in part.leaves])
+                found[part] = self.wrap(Expr(part.program, cells, None))
+                self.realise(found[part])
         return found
 
     def _save_output(self) -> None:
