@@ -1,5 +1,9 @@
 """Small products run on one BLAS thread, and the number of threads comes back."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -33,3 +37,31 @@ def test_the_number_of_threads_comes_back_after_an_error():
 def test_works_without_openblas(monkeypatch):
     monkeypatch.setattr(blas, "_found", None)
     assert blas.on_few_threads(1, lambda x: x + 1, 2) == 3
+
+
+def test_idle_threads_sleep_early():
+    known = getattr(blas._library, "openblas_thread_timeout", None)
+    if known is None:
+        pytest.skip("this NumPy brings no OpenBLAS that tells")
+    script = (
+        "import lucid_gpu, os; from lucid_gpu.devices import blas;"
+        "print(blas._library.openblas_thread_timeout(), 'OPENBLAS_THREAD_TIMEOUT' in os.environ)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_THREAD_TIMEOUT"}
+    for setting, expected in (
+        ({}, f"{blas.SPIN} False"),
+        ({"OPENBLAS_THREAD_TIMEOUT": "20"}, "20 True"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**environment, **setting},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected
+
+
+def test_the_blas_of_a_program_with_threads_is_left_alone(monkeypatch):
+    monkeypatch.setattr(blas.threading, "active_count", lambda: 2)
+    assert not blas.rest_early(blas._library)
