@@ -20,10 +20,8 @@ LUCID_FN T lucid_abs(T x)
 template <typename T>
 LUCID_FN T lucid_sign(T x)
 {
-    if constexpr (lucid_is_float<T>)
-        return x > 0 ? (T)1 : x < 0 ? (T)-1 : x;  // NaN and zero are their own sign
-    else if constexpr (lucid_is_signed_integer<T>)
-        return (T)((x > 0) - (x < 0));
+    if constexpr (lucid_is_float<T> || lucid_is_signed_integer<T>)
+        return (T)((x > 0) - (x < 0));  // 0 for NaN
     else
         return (T)(x != 0);
 }

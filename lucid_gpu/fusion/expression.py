@@ -209,6 +209,8 @@ def emit(
     known = assembly.instructions
     described = [_describe(known, o) for o in operands]
     types, result = types_of(op, described)
+    if op.name == "pow" and type(operands[1]) is Number and result.category == 1:
+        _refuse_negative(operands[1].value)
     if to is not None:
         result = to
     given = [known[o].shape for o in operands if type(o) is int]
@@ -228,6 +230,14 @@ def emit(
     if same is not None:
         return same
     return assembly.append(Instruction(op.name, args, result, shape, needs))
+
+
+def _refuse_negative(exponent: Any) -> None:
+    if exponent < 0:
+        raise RuntimeError(
+            "Integers to negative integer powers are not allowed. Write x.float() ** "
+            f"{exponent} for fractions."
+        )
 
 
 def _describe(known: list[Instruction], operand: Any) -> tuple[dtype, int, bool]:
@@ -432,6 +442,17 @@ def _boundary(program: Program) -> tuple[Program, tuple[int, ...] | None]:
     return wrapped, None if kept == [*range(program.leaves)] else tuple(kept)
 
 
+def _inside(program: Program) -> Program:
+    """The program whose value a boundary marks."""
+    found: Program | None = program.next.get("inside")
+    if found is None:
+        found = intern(
+            program.instructions[:-1], program.leaves - 1, program.device, program.shared
+        )
+        program.next["inside"] = found
+    return found
+
+
 def without_grad(value: Expr) -> Expr:
     """The same value as a constant for gradients (`Tensor.detach`)."""
     program = value.program
@@ -443,4 +464,6 @@ def without_grad(value: Expr) -> Expr:
             root.dtype, root.shape, root.value[1], False, program.device, program.shared
         )
         return Expr(plain, (value.leaves[0].twin(),), None)
+    if program.is_boundary and program.root.args[0] == len(program.instructions) - 2:
+        return Expr(_inside(program), value.leaves[:-1], None)  # the node is not held
     return build(TABLE["identity"], [value], False, shape=program.shape, limit=None)

@@ -84,7 +84,10 @@ _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 
 
 def _pow_base(g: Any, y: Any, a: Any, b: Any) -> Any:
-    return (b == 0).pick(0.0, g * (b * a.pow(b - 1)))
+    n = b.number()
+    if n is None:
+        return (b == 0).pick(0.0, g * (b * a.pow(b - 1)))
+    return None if n == 0 else g * (b * a.pow(n - 1))
 
 
 def _pow_exponent(g: Any, y: Any, a: Any, b: Any) -> Any:
@@ -120,8 +123,8 @@ def _larger_share(g: Any, a: Any, b: Any) -> Any:
 # --- one operand -------------------------------------------------------------------------------
 _row("neg", "same", "np.negative({0}, {out})", "-{0}", (lambda g, y, x: -g,))
 _row("abs", "abs", "np.absolute({0}, {out})", "lucid_abs({0})", (lambda g, y, x: g * x.sgn(),))
-_row("sign", "same", "np.sign({0}, {out})", "lucid_sign({0})", (ZERO,))
-_row("sgn", "same", "np.sign({0}, {out})", "lucid_sign({0})", (_sgn,))
+_row("sign", "same", "special.sign({0}, {out})", "lucid_sign({0})", (ZERO,))
+_row("sgn", "same", "special.sign({0}, {out})", "lucid_sign({0})", (_sgn,))
 _row("conj_physical", "same", "np.conjugate({0}, {out})", "lucid_conj({0})",
      (lambda g, y, x: g.conj_physical(),))
 _row("exp", "float", "np.exp({0}, {out})", "exp({0})", (lambda g, y, x: g * y,))
@@ -173,7 +176,7 @@ _row("ceil", "same", "np.ceil({0}, {out})", "lucid_ceil({0})", (ZERO,))
 _row("round", "same", "np.rint({0}, {out})", "lucid_rint({0})", (ZERO,))
 _row("trunc", "same", "np.trunc({0}, {out})", "lucid_trunc({0})", (ZERO,))
 _row("relu", "same", "np.maximum({0}, {zero}, out={out})", "lucid_maximum({0}, (T)0)",
-     (lambda g, y, x: (y > 0).pick(g, 0.0),))
+     (lambda g, y, x: y.ne(0).pick(g, 0.0),))  # y is positive or NaN, which passes as in PyTorch
 _row("isnan", "test", "np.isnan({0}, {out})", "lucid_isnan({0})", (NONE,))
 _row("isinf", "test", "np.isinf({0}, {out})", "lucid_isinf({0})", (NONE,))
 _row("isfinite", "test", "np.isfinite({0}, {out})", "lucid_isfinite({0})", (NONE,))
@@ -190,7 +193,7 @@ _row("div", "float", "np.divide({0}, {1}, {out})", "{0} / {1}",
      (lambda g, y, a, b: g / b, lambda g, y, a, b: -g * (y / b)),
      domain="positive")
 _row("floor_divide", "same", "np.floor_divide({0}, {1}, {out})", "lucid_floor_divide({0}, {1})",
-     (NONE, NONE), domain="positive")
+     (ZERO, ZERO), domain="positive")
 _row("remainder", "same", "np.remainder({0}, {1}, {out})", "lucid_remainder({0}, {1})",
      (lambda g, y, a, b: g, lambda g, y, a, b: -g * a.floor_divide(b)), domain="positive")
 _row("fmod", "same", "np.fmod({0}, {1}, {out})", "lucid_fmod({0}, {1})",

@@ -34,6 +34,24 @@ def where(condition: Any, a: Any, b: Any, out: Any) -> None:
         np.bitwise_xor(chosen, y, chosen)
 
 
+def sign(x: Any, out: Any) -> None:
+    """-1, 0 or 1; 0 for NaN, as in PyTorch; the direction of complex numbers."""
+    np.sign(x, out)
+    if out.dtype.kind == "f":
+        np.copyto(out, 0, where=np.isnan(out))
+
+
+def integer_power(x: Any, n: Any, out: Any) -> None:
+    """Powers of integers; negative ones are rounded towards zero, as in PyTorch."""
+    negative = np.less(n, 0)
+    if negative.any():
+        inverse = np.where(x == 1, 1, np.where(x == -1, 1 - 2 * (n & 1), 0))
+        whole = np.where(negative, inverse, np.power(x, np.maximum(n, 0)))
+        np.copyto(out, whole, casting="unsafe")
+    else:
+        np.power(x, n, out)
+
+
 def cast(x: Any, out: Any) -> None:
     """Convert as C does: truncation to integers, real part of complex numbers."""
     if x.dtype.kind == "c" and out.dtype.kind not in "cb":

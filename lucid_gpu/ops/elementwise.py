@@ -63,11 +63,41 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
     return out._write(result, name)
 
 
+def _refuse_zero(dividend: Any, divisor: Any) -> None:
+    """Integers divided by zero raise on the user's line; only the CPU looks, as in PyTorch."""
+    for value in (dividend, divisor):
+        if isinstance(value, Tensor):
+            if value.dtype.category > 1 or value.device.type != "cpu":
+                return
+        elif not isinstance(value, int):
+            return
+    zero = (divisor == 0).any().item() if isinstance(divisor, Tensor) else divisor == 0
+    if zero:
+        raise RuntimeError(
+            "ZeroDivisionError: integers were divided by zero; convert one with .float() for inf "
+            "and nan."
+        )
+
+
+def _checked(method: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
+    """A method that divides integers too."""
+
+    def function(self: Tensor, other: Any) -> Any:
+        if self._expr.program.dtype.category < 2:
+            _refuse_zero(*((other, self) if reflected else (self, other)))
+        return method(self, other)
+
+    return function
+
+
+_DIVIDES = {"floor_divide": "floordiv", "remainder": "mod", "fmod": None}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _name, _op in TABLE.items():
     if _name in _INTERNAL:
         continue
     _method: Callable[..., Any] = unary(_op) if _op.arity == 1 else binary(_op)
+    if _name in _DIVIDES:
+        _method = _checked(_method)
     _set(_name, _method)
     FUNCTIONS[_name] = _function(_op, _method)
 
@@ -76,7 +106,7 @@ def _in_place(op: Op) -> Callable[..., Tensor]:
     def method(self: Tensor, *others: Any) -> Tensor:
         return self._write(apply(op, self, *others), f"{op.name}_")
 
-    return method
+    return _checked(method) if op.name in _DIVIDES else method
 
 
 for _name, _op in TABLE.items():
@@ -102,6 +132,7 @@ def div(
     """``input / other``; ``rounding_mode`` is None, ``"trunc"`` or ``"floor"``."""
     if rounding_mode is None:
         return into(apply(TABLE["div"], input, other), out, "div")
+    _refuse_zero(input, other)
     if rounding_mode == "floor":
         return into(apply(TABLE["floor_divide"], input, other), out, "div")
     if rounding_mode != "trunc":
@@ -138,11 +169,24 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Values moved into ``[min, max]``; the gradient passes where they already were."""
     if min is None and max is None:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
+    if isinstance(min, Tensor) and isinstance(max, Tensor):
+        return _clamp_between(input, min, max)
     if min is not None:
         input = apply(TABLE["clamp_min"], input, min)
     if max is not None:
         input = apply(TABLE["clamp_max"], input, max)
     return input
+
+
+def _clamp_between(input: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Which of the three gets the gradient is PyTorch's choice: none where ``low == high``."""
+    x, a, b = input.detach(), low.detach(), high.detach()
+    value = x.maximum(a).minimum(b)
+    found = where((a < b).logical_and(x < a), low, value)
+    found = where((x > b).logical_or(b < a), high, found)
+    found = where((x >= a).logical_and(x <= b), input, found)
+    kept: Tensor = where(value.isnan(), value, found)
+    return kept
 
 
 def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
@@ -151,7 +195,9 @@ def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
-    """``input + weight * (end - input)``."""
+    """``input + weight * (end - input)``, exactly ``end`` at weight 1."""
+    if not isinstance(weight, Tensor) and abs(weight) >= 0.5:
+        return end - (end - input) * (1 - weight)
     return input + weight * (end - input)
 
 
@@ -213,13 +259,13 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
     below = apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha
-    return apply(TABLE["where"], input > 0, input, below)
+    return apply(TABLE["where"], input <= 0, below, input)
 
 
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
     below = (apply(TABLE["clamp_max"], input, 0.0) / alpha).expm1() * alpha
-    return apply(TABLE["where"], input > 0, input, below)
+    return apply(TABLE["where"], input <= 0, below, input)
 
 
 def selu(input: Tensor) -> Tensor:
@@ -235,8 +281,9 @@ def silu(input: Tensor) -> Tensor:
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``, and ``x`` itself where ``beta * x > threshold``."""
     scaled = input * beta
-    curve = apply(TABLE["clamp_max"], scaled, threshold).exp().log1p() / beta
-    return apply(TABLE["where"], scaled > threshold, input, curve)
+    far = scaled > threshold
+    curve = apply(TABLE["where"], far, 0.0, scaled).exp().log1p() / beta
+    return apply(TABLE["where"], far, input, curve)
 
 
 def mish(input: Tensor) -> Tensor:
@@ -256,8 +303,8 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """Clamped to ``[min_val, max_val]``; no gradient at and beyond the ends."""
-    inside = (input > min_val).logical_and(input < max_val)
-    return apply(TABLE["where"], inside, input, clamp(input.detach(), min_val, max_val))
+    outside = (input <= min_val).logical_or(input >= max_val)  # where NaN is not
+    return apply(TABLE["where"], outside, clamp(input.detach(), min_val, max_val), input)
 
 
 def relu6(input: Tensor) -> Tensor:
@@ -327,6 +374,12 @@ _IN_PLACE_OPERATORS = {
 }  # fmt: skip
 for _dunder, _original in _IN_PLACE_OPERATORS.items():
     _set(f"__{_dunder}__", _in_place(TABLE[_original]))
+
+
+for _name, _dunder_name in _DIVIDES.items():
+    if _dunder_name is not None:
+        _set(f"__{_dunder_name}__", _checked(binary(TABLE[_name])))
+        _set(f"__r{_dunder_name}__", _checked(binary(TABLE[_name], True), True))
 
 
 # --- conversion -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -230,6 +231,37 @@ def _fits(input: Tensor, index: Any, value: Tensor) -> None:
             f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to "
             f"indexing result of shape {list(shape)}"
         )
+
+
+def index_put(
+    input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """A copy of the input with ``values`` at ``indices``.
+
+    Parameters
+    ----------
+    indices : sequence of Tensor or None
+    accumulate : bool
+        Add to what is there; repeated positions then add up. Otherwise one of them wins.
+    """
+    parsed, _ = _parse(input, tuple(slice(None) if i is None else i for i in indices))
+    value = _as_value(input, values)
+    _fits(input, parsed, value)
+    if not accumulate:
+        return with_values(input, parsed, value)
+    spread = _spread(value, _selected_shape(input, parsed))
+    return input + place(spread, parsed, tuple(input.shape))
+
+
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at positions of the flattened tensor, in the index's shape."""
+    return getitem(input.reshape(-1), index)
+
+
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of the input with values at positions of the flattened tensor."""
+    flat = index_put(input.reshape(-1), (index,), source.reshape(tuple(index.shape)), accumulate)
+    return flat.reshape(tuple(input.shape))
 
 
 def with_values(input: Tensor, index: Any, value: Tensor) -> Tensor:
@@ -463,11 +495,11 @@ def _written(function: Any) -> Any:
     return method
 
 
-METHODS = (gather, take_along_dim, scatter, scatter_add, index_select, index_add, masked_select,
-           nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
+METHODS = (gather, take_along_dim, take, put, index_put, scatter, scatter_add, index_select,
+           index_add, masked_select, nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
-for _function in (scatter, scatter_add, index_add, tril, triu):
+for _function in (put, index_put, scatter, scatter_add, index_add, tril, triu):
     setattr(Tensor, f"{_function.__name__}_", _written(_function))
 for _name, _method in (("__getitem__", getitem), ("__setitem__", setitem)):
     setattr(Tensor, _name, _method)

@@ -15,7 +15,7 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.realise import realise
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import constant, record
 from lucid_gpu.tensor import Tensor, apply
 
 Dims = Any
@@ -218,7 +218,7 @@ def _running(parts: list[Tensor]) -> list[Tensor]:
     """Products of all earlier parts."""
     result: list[Any] = []
     for i in range(len(parts)):
-        result.append(parts[0] * 0 + 1 if i == 0 else result[-1] * parts[i - 1])
+        result.append(constant(1, parts[0]) if i == 0 else result[-1] * parts[i - 1])
     return result
 
 
@@ -230,22 +230,28 @@ def norm(input: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False) -> 
         input = input.abs()
     if p == 2:
         return _root(sum(input * input, dim, keepdim))
-    if p == math.inf:
-        return amax(input.abs(), () if dim is None else dim, keepdim)
-    if p == -math.inf:
-        return amin(input.abs(), () if dim is None else dim, keepdim)
+    if p in (math.inf, -math.inf):
+        return _extremum("amax" if p > 0 else "amin", input.abs(), dim, keepdim, nan_takes=True)
     if p == 1:
         return sum(input.abs(), dim, keepdim)
     if p == 0:
-        return sum((input != 0).to(input.dtype), dim, keepdim)
-    return sum(input.abs() ** p, dim, keepdim) ** (1.0 / p)
+        one = input.sign() * 0 + 1  # part of the graph, flat
+        return sum(apply(TABLE["where"], input != 0, one, 0.0), dim, keepdim)
+    size = input.abs()
+    if p < 1:  # the slope of the power is infinite at zero: no gradient there
+        zero = size.detach() == 0
+        size = apply(TABLE["where"], zero, size.detach(), size)
+    return _root(sum(size**p, dim, keepdim), 1.0 / p)
 
 
-def _root(total: Tensor) -> Tensor:
-    """The square root, with a gradient of zero at zero."""
+def _root(total: Tensor, exponent: float = 0.5) -> Tensor:
+    """A root, with a gradient of zero at zero."""
+    if exponent < 0:
+        return total**exponent
     zero = total.detach() == 0
     safe = apply(TABLE["where"], zero, 1.0, total)
-    return apply(TABLE["where"], zero, total * 0, safe.sqrt())
+    root = safe.sqrt() if exponent == 0.5 else safe**exponent
+    return apply(TABLE["where"], zero, total * 0, root)
 
 
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
@@ -269,8 +275,13 @@ class ValuesAndIndices(NamedTuple):
     indices: Tensor
 
 
-def _extremum(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    """Largest or smallest; the gradient is shared evenly by ties."""
+def _extremum(
+    name: str, input: Tensor, dim: Dims, keepdim: bool, nan_takes: bool = False
+) -> Tensor:
+    """Largest or smallest; the gradient is shared evenly by ties.
+
+    ``nan_takes``: NaNs are ties of a NaN; else the gradient is NaN everywhere.
+    """
     shape = tuple(input.shape)
     dims = normalise_dims(dim, len(shape))
     for d in dims:
@@ -282,16 +293,19 @@ def _extremum(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     array = getattr(xp_of(input), name)(input.array, axis=dims if shape else None, keepdims=keepdim)
     result: Tensor = record(
         f"{name.capitalize()}Backward0", array, (input,), _extremum_vjp, (input,), input.dtype,
-        dims=dims, name_of_op=name,
+        dims=dims, name_of_op=name, nan_takes=nan_takes,
     )  # fmt: skip
     return result
 
 
 def _extremum_vjp(node: Any, g: Tensor) -> Any:
-    (x,) = node.saved_tensors
+    x, *best = [t.detach() for t in node.saved_tensors]
     shape = kept_shape(tuple(x.shape), node.dims)
-    best = _extremum(node.name_of_op, x.detach(), node.dims, True)
-    hit = (x.detach() == best).to(g.dtype)
+    found = best[0] if best else _extremum(node.name_of_op, x, node.dims, True)
+    same = x == found
+    if node.nan_takes:
+        same = same.logical_or(x.isnan().logical_and(found.isnan()))
+    hit = same.to(g.dtype)
     share = hit / sum(hit, node.dims, keepdim=True)
     return (share * g.reshape(shape),)
 
@@ -355,7 +369,7 @@ def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
                 f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify "
                 "the reduction dim with the 'dim' argument."
             )
-        return _extremum(f"a{name}", input, (), False)
+        return _extremum(f"a{name}", input, (), False, nan_takes=True)
     dim = normalise_dim(dim, input.ndim)
     if not input.ndim:
         return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
@@ -366,6 +380,97 @@ def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if not keepdim:
         return ValuesAndIndices(values.squeeze(dim), where.squeeze(dim))
     return ValuesAndIndices(values, where)
+
+
+# --- medians --------------------------------------------------------------------------------------
+
+
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower median of all elements, with indices along ``dim``; NaN where there is one.
+
+    Of all elements, ties share the gradient; along a dimension it goes to the element at
+    ``indices``.
+    """
+    return _median(input, dim, keepdim, ignore_nan=False)
+
+
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """`median` of the elements that are not NaN."""
+    return _median(input, dim, keepdim, ignore_nan=True)
+
+
+def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> Any:
+    from lucid_gpu.ops.indexing import gather
+    from lucid_gpu.tensor import from_array
+
+    if dim is None:
+        flat = input.reshape(-1)
+        if not flat.numel():
+            return input.new_full((), math.nan)
+        return _shared_by_ties(flat, _median(flat.detach(), 0, False, ignore_nan)[0])
+    dim = normalise_dim(dim, input.ndim)
+    if not input.ndim:
+        return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
+    if not input.shape[dim]:
+        raise IndexError(
+            f"median(): Expected reduction dim {dim} to have non-zero size. Got shape "
+            f"{list(input.shape)}"
+        )
+    xp, array = xp_of(input), input.detach().array
+    order = xp.argsort(array, axis=dim, kind="stable")  # NaNs last
+    count = xp.full((), array.shape[dim])
+    missing = xp.isnan(array).sum(axis=dim, keepdims=True)
+    if ignore_nan:
+        place = xp.maximum(count - missing - 1, 0) // 2
+    else:
+        place = xp.where(missing > 0, count - missing, (count - 1) // 2)
+    found = xp.take_along_axis(order, place.astype("int64"), dim)
+    where = from_array(found.astype("int64"), dt.int64, input.device)
+    values = gather(input, dim, where)
+    if not keepdim:
+        return ValuesAndIndices(values.squeeze(dim), where.squeeze(dim))
+    return ValuesAndIndices(values, where)
+
+
+def _shared_by_ties(flat: Tensor, value: Tensor) -> Tensor:
+    result: Tensor = record(
+        "MedianBackward0", value.array, (flat,), _extremum_vjp, (flat, value), flat.dtype,
+        dims=(0,), nan_takes=True,
+    )  # fmt: skip
+    return result
+
+
+# --- running sums ---------------------------------------------------------------------------------
+
+
+def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
+    """Sums of all elements up to each, along a dimension."""
+    return _running_op("cumsum", input, dim, dtype, _cumsum_vjp)
+
+
+def _running_op(name: str, input: Tensor, dim: int, d: Any, vjp: Any) -> Tensor:
+    if d is not None:
+        input = input.to(as_dtype(d))
+    elif input.dtype.category < 2:
+        input = input.to(dt.int64)
+    dim = normalise_dim(dim, input.ndim)
+    if not input.ndim:
+        return input.clone()
+    wide = input.dtype.compute.numpy
+    array = getattr(xp_of(input), name)(input.array.astype(wide, copy=False), axis=dim)
+    result: Tensor = record(
+        f"{name.capitalize()}Backward0",
+        array.astype(input.dtype.numpy, copy=False),
+        (input,),
+        vjp,
+        dtype=input.dtype,
+        dim=dim,
+    )
+    return result
+
+
+def _cumsum_vjp(node: Any, g: Tensor) -> Any:
+    return (cumsum(g.flip(node.dim), node.dim).flip(node.dim),)
 
 
 # --- truth ----------------------------------------------------------------------------------------
@@ -396,7 +501,7 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     return sum(input != 0, dim)
 
 
-METHODS = (sum, mean, var, std, prod, norm, logsumexp, amax, amin, argmax, argmin, max, min, all,
-           any, count_nonzero)  # fmt: skip
+METHODS = (sum, mean, var, std, prod, norm, logsumexp, amax, amin, argmax, argmin, max, min, median,
+           nanmedian, cumsum, all, any, count_nonzero)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)

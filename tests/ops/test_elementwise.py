@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -223,3 +224,40 @@ MISUSE: dict[str, tuple[Any, str]] = {
 def test_misuse_raises_as_in_torch(name: str) -> None:
     function, words = MISUSE[name]
     same_error(function, words)
+
+
+@pytest.mark.parametrize(
+    "divide",
+    [
+        lambda m, x, y: x // y,
+        lambda m, x, y: x % y,
+        lambda m, x, y: m.fmod(x, y),
+        lambda m, x, y: m.div(x, y, rounding_mode="floor"),
+        lambda m, x, y: m.div(x, y, rounding_mode="trunc"),
+        lambda m, x, y: x.floor_divide_(y),
+        lambda m, x, y: x.remainder(y),
+        lambda m, x, y: 7 // (x * 0),
+        lambda m, x, y: 7 % (x * 0),
+    ],
+)
+def test_integers_divided_by_zero_raise_on_their_line(divide: Any) -> None:
+    for zero in (lambda m: 0, lambda m: m.tensor([3, 0])):
+        same_error(lambda m, z=zero: divide(m, m.tensor([5, -5]), z(m)), "ZeroDivisionError")
+    kept = lucid_gpu.tensor([5, -5])
+    with pytest.raises(RuntimeError):
+        kept //= 0
+    assert kept.tolist() == [5, -5]
+
+
+def test_floats_divided_by_zero_do_not_raise() -> None:
+    x = lucid_gpu.tensor([5.0, -5.0])
+    assert (x // 0).tolist() == [math.inf, -math.inf]
+    assert (lucid_gpu.tensor([5, -5]) // 0.0).tolist() == [math.inf, -math.inf]
+    assert (lucid_gpu.tensor([5, 6]) // lucid_gpu.tensor([2, 4])).tolist() == [2, 1]
+
+
+def test_negative_powers_of_integers(device: str) -> None:
+    same_error(lambda m: m.tensor([2]) ** -1, "Integers to negative integer powers are not allowed")
+    base = np.array([-2, -1, -1, 1, 2, 3, 5])
+    exponent = np.array([-1, -3, -2, -1, -2, 2, 0])
+    agree(lambda m, a, b: a**b, base, exponent, device=device)

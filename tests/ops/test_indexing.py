@@ -234,3 +234,26 @@ def test_a_failed_assignment_changes_nothing(device: str) -> None:
         t[lucid_gpu.tensor([0, 9], device=device)] = 1.0
     assert t.tolist() == [[0.0, 0.0]] * 3
     assert t._version == 0
+
+
+def test_take_put_and_index_put(device: str) -> None:
+    x = lucid_gpu.arange(6.0, device=device).reshape(2, 3)
+    index = lucid_gpu.tensor([[5, 0], [-1, 2]], device=device)
+    assert x.take(index).tolist() == [[5, 0], [5, 2]]
+    rows = lucid_gpu.tensor([1, 1], device=device)
+    added = x.index_put((rows,), lucid_gpu.ones(3, device=device), accumulate=True)
+    assert added.tolist() == [[0, 1, 2], [5, 6, 7]]
+    assert x.index_put((None, rows), lucid_gpu.tensor(9.0, device=device)).tolist() == [
+        [0, 9, 2],
+        [3, 9, 5],
+    ]
+    same = x.index_put_((rows, rows), lucid_gpu.tensor([0.5, 0.25], device=device), accumulate=True)
+    assert same is x
+    assert x.tolist() == [[0, 1, 2], [3, 4.75, 5]]
+    source = lucid_gpu.tensor([10.0, 20.0, 30.0], device=device)
+    x.put_(lucid_gpu.tensor([0, 0, 5], device=device), source, accumulate=True)
+    assert x.tolist() == [[30, 1, 2], [3, 4.75, 35]]
+    with pytest.raises(IndexError, match="out of"):
+        x.take(lucid_gpu.tensor([6], device=device))
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        x.index_put((rows,), lucid_gpu.ones(2, device=device), accumulate=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ SEVERAL: dict[str, Any] = {  # take any number of dimensions
 ONE: dict[str, Any] = {  # take one
     "prod": lambda m, t, d, k: t.prod(d, k),
     "max": lambda m, t, d, k: tuple(t.max(d, k)),
+    "median": lambda m, t, d, k: tuple(t.median(d, k)),
+    "nanmedian": lambda m, t, d, k: tuple(m.nanmedian(t, d, keepdim=k)),
+    "cumsum": lambda m, t, d, k: t.cumsum(d),
     "min": lambda m, t, d, k: tuple(m.min(t, d, keepdim=k)),
     "argmax": lambda m, t, d, k: t.argmax(d, k),
     "argmin": lambda m, t, d, k: t.argmin(d, k),
@@ -49,6 +53,7 @@ ALL: dict[str, Any] = {  # reduce everything
     "min": lambda m, t: m.min(t),
     "argmax": lambda m, t: t.argmax(),
     "argmin": lambda m, t: t.argmin(),
+    "median": lambda m, t: t.median(),
     "norm": lambda m, t: t.norm(),
     "norm inf": lambda m, t: t.norm(float("inf")),
     "all": lambda m, t: (t > -9).all(),
@@ -222,3 +227,28 @@ MISUSE: dict[str, tuple[Any, str]] = {
 def test_misuse_raises_as_in_torch(name: str) -> None:
     function, words = MISUSE[name]
     same_error(function, words)
+
+
+def test_medians_of_other_types_and_shapes(device: str) -> None:
+    whole = lucid_gpu.tensor([[4, 1, 3, 2], [8, 8, 0, 9]], device=device)
+    assert whole.median().item() == 3
+    values, indices = whole.median(1)
+    assert (values.tolist(), indices.tolist()) == ([2, 8], [3, 0])
+    assert math.isnan(lucid_gpu.zeros(0, device=device).median().item())
+    nan = lucid_gpu.tensor([1.0, math.nan, 5.0, 2.0], device=device)
+    assert math.isnan(nan.median().item())
+    assert nan.median(0).indices.item() == 1
+    assert nan.nanmedian().item() == 2
+    assert lucid_gpu.tensor(3.0, device=device).median(0).values.item() == 3
+    same_error(lambda m: m.zeros(2, 0).median(1), "non-zero size")
+
+
+def test_running_sums_of_other_types(device: str) -> None:
+    bools = lucid_gpu.tensor([True, False, True], device=device).cumsum(0)
+    assert (bools.dtype, bools.tolist()) == (lucid_gpu.int64, [1, 1, 2])
+    halves = lucid_gpu.full((3000,), 0.1, dtype=lucid_gpu.float16, device=device).cumsum(0)
+    assert halves.dtype is lucid_gpu.float16
+    assert abs(halves[-1].item() - 300) < 1  # summed in float32
+    doubles = lucid_gpu.ones(2, device=device).cumsum(-1, dtype=lucid_gpu.float64)
+    assert (doubles.dtype, doubles.tolist()) == (lucid_gpu.float64, [1.0, 2.0])
+    assert lucid_gpu.tensor(2.0, device=device).cumsum(0).item() == 2

@@ -1,0 +1,267 @@
+"""Gradients at kinks, ties, zeros, infinities and NaN are PyTorch's, for every kind of op.
+
+The rows of the op table have their own test of this in tests/test_optable.py; here are the
+compositions, the reductions and the ops that pick elements. Where PyTorch's answer is not followed
+the points are named, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import array_of, torch_module
+
+INF, NAN = math.inf, math.nan
+Function = Callable[..., Any]
+POINTS = np.array(
+    [0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 6, -6, 1.5, 20, 21, -30, INF, -INF, NAN]
+)
+FEW = np.array([0.0, -0.0, 1, -1, 0.5, 2, -2, INF, -INF, NAN])
+
+
+def outcome(module: Any, function: Function, arrays: Any, cotangent: float, device: str) -> Any:
+    """The value, then a gradient for each array (zeros where it is undefined)."""
+    leaves = [module.tensor(a, device=device).requires_grad_() for a in arrays]
+    value = function(module, *leaves)
+    seed = module.full_like(value.detach(), cotangent)
+    found = module.autograd.grad(value, leaves, seed, allow_unused=True)
+    gradients = [np.zeros_like(a) if g is None else array_of(g) for a, g in zip(arrays, found)]
+    return [array_of(value), *gradients]
+
+
+def same(function: Function, *arrays: Any, device: str, but: Any = False) -> None:
+    """Value and gradients agree for cotangents of one and zero, except where ``but`` holds."""
+    for cotangent in (1.0, 0.0):
+        expected = outcome(torch_module(), function, arrays, cotangent, "cpu")
+        got = outcome(lucid_gpu, function, arrays, cotangent, device)
+        for number, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
+            what = "value" if number == 0 else f"gradient {number - 1} for cotangent {cotangent}"
+            assert mine.dtype == theirs.dtype, what
+            wrong = ~np.isclose(mine, theirs, rtol=1e-7, atol=1e-14, equal_nan=True)
+            if np.shape(but) in ((), wrong.shape):
+                wrong &= ~np.asarray(but)
+            shown = [(i, mine[tuple(i)], theirs[tuple(i)]) for i in np.argwhere(wrong)[:6]]
+            assert not wrong.any(), f"{what}: index, here, torch: {shown}"
+
+
+def functional(name: str, *args: Any, **kwargs: Any) -> Function:
+    return lambda m, x: getattr(m.nn.functional, name)(x, *args, **kwargs)
+
+
+# --- one operand ----------------------------------------------------------------------------------
+
+ONE: dict[str, Function] = {
+    **{
+        name: functional(name)
+        for name in (
+            "leaky_relu", "elu", "celu", "selu", "silu", "softplus", "mish", "gelu", "hardtanh",
+            "relu6", "hardsigmoid", "hardswish", "logsigmoid", "softsign", "tanhshrink", "relu",
+        )
+    },
+    "gelu by tanh": functional("gelu", approximate="tanh"),
+    "elu(2)": functional("elu", 2.0),
+    "celu(2)": functional("celu", 2.0),
+    "leaky_relu(0)": functional("leaky_relu", 0.0),
+    "softplus(2, 3)": functional("softplus", 2.0, 3.0),
+    # Eight exponents: from the ninth on they are arguments of one program, and sqrt(-inf) is lost.
+    **{f"x ** {n}": lambda m, x, n=n: x**n for n in (0, 1, 2, 3, 0.5, -1, -0.5, 1.5)},
+    **{f"{b} ** x": lambda m, x, b=b: b**x for b in (0, 0.0, 1, 2, 0.5)},
+    "clamp(-1, 1)": lambda m, x: x.clamp(-1, 1),
+    "clamp(min=0)": lambda m, x: x.clamp(min=0),
+    "clamp(max=2)": lambda m, x: x.clamp(max=2),
+    "clamp(1, -1)": lambda m, x: x.clamp(1, -1),
+    "clamp(min=nan)": lambda m, x: x.clamp(min=NAN),
+    "x * 0": lambda m, x: x * 0,
+    "x / 0": lambda m, x: x / 0,
+    "0 / x": lambda m, x: 0 / x,
+    "1 / x": lambda m, x: 1 / x,
+    "x % 2": lambda m, x: x % 2,
+    "x % 0": lambda m, x: x % 0,
+    "fmod 2": lambda m, x: m.fmod(x, 2),
+    "abs": lambda m, x: x.abs(),
+    "sqrt": lambda m, x: x.sqrt(),
+    "sign": lambda m, x: x.sign(),
+    "where of a NaN branch": lambda m, x: m.where(x > 0, x.sqrt(), x * 2),
+    "where of a NaN branch untaken": lambda m, x: m.where(x > 0, x, m.log(-x)),
+    "masked_fill over a NaN": lambda m, x: x.log().masked_fill(x <= 0, 0.0),
+    "nan_to_num": lambda m, x: m.nan_to_num(x),
+    "float32": lambda m, x: x.float(),
+    "the same tensor twice": lambda m, x: m.maximum(x, x) + m.minimum(x, x),
+}  # fmt: skip
+# PyTorch's own scalar and vector loops disagree at NaN, or give a slope to a NaN.
+OTHERWISE_AT_NAN = ("hardtanh", "relu6", "hardsigmoid", "hardswish")
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_gradients_at_special_points(name: str, device: str) -> None:
+    but = np.isnan(POINTS) if name in OTHERWISE_AT_NAN else False
+    exact = name != "hardsigmoid"  # where PyTorch's 1/6 is a float32
+    same(ONE[name], POINTS if exact else POINTS.astype(np.float32), device=device, but=but)
+
+
+# --- two and three operands -----------------------------------------------------------------------
+
+TWO: dict[str, Function] = {
+    **{
+        name: lambda m, x, y, name=name: getattr(m, name)(x, y)
+        for name in (
+            "add", "sub", "mul", "div", "remainder", "fmod", "pow", "maximum", "minimum", "atan2",
+            "hypot", "logaddexp", "copysign",
+        )
+    },
+    "clamp by a tensor below": lambda m, x, y: m.clamp(x, min=y),
+    "clamp by a tensor above": lambda m, x, y: m.clamp(x, max=y),
+    "div rounded down": lambda m, x, y: m.div(x, y, rounding_mode="floor"),
+    "div truncated": lambda m, x, y: m.div(x, y, rounding_mode="trunc"),
+    "where": lambda m, x, y: m.where(x > y, x, y),
+    "lerp a quarter": lambda m, x, y: m.lerp(x, y, 0.25),
+    "lerp three quarters": lambda m, x, y: m.lerp(x, y, 0.75),
+    "lerp all": lambda m, x, y: m.lerp(x, y, 1.0),
+    "addcmul": lambda m, x, y: m.addcmul(x, x, y, value=0.5),
+    "addcdiv": lambda m, x, y: m.addcdiv(x, x, y, value=0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_gradients_at_special_pairs(name: str, device: str) -> None:
+    a, b = (np.ascontiguousarray(m) for m in np.meshgrid(FEW, FEW, indexing="ij"))
+    same(TWO[name], a, b, device=device)
+
+
+def test_clamp_between_tensors_gives_the_gradient_to_pytorchs_choice(device: str) -> None:
+    x, low, high = (np.ascontiguousarray(m) for m in np.meshgrid(FEW, FEW, FEW))
+    for array in (x, low, high):  # at NaN PyTorch sends it to a bound that is not the value
+        array[np.isnan(array)] = 0.25
+    same(lambda m, x, a, b: m.clamp(x, a, b), x, low, high, device=device)
+    nan = np.array([NAN, 1.0, 1.0]), np.array([0.0, NAN, 0.0]), np.array([2.0, 2.0, NAN])
+    same(lambda m, x, a, b: m.clamp(x, a, b).detach() + 0 * b, *nan, device=device)
+
+
+def test_pow_of_zero_has_the_gradients_of_pytorch(device: str) -> None:
+    base = np.array([0.0, 0.0, 0.0, 0.0, 2.0, 0.0])
+    exponent = np.array([-1.0, 0.0, 1.0, 0.5, 0.0, 2.0])
+    same(lambda m, a, b: a**b, base, exponent, device=device)
+    leaf = lucid_gpu.tensor([0.0, 1.0, -1.0], device=device, requires_grad=True)
+    (0.0**leaf).sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [0.0, 0.0, -INF]
+
+
+# --- reductions -----------------------------------------------------------------------------------
+
+MATRICES = {
+    "plain": [[1.0, 2, 3], [4, 0, -1]],
+    "zeros": [[0.0, 0, 0], [0, 0, 0]],
+    "one zero": [[1.0, 0, 3], [4, 2, -1]],
+    "two zeros": [[1.0, 0, 0], [4, 2, -1]],
+    "ties": [[1.0, 3, 3], [3, 0, 3]],
+    "equal": [[2.0, 2, 2], [2, 2, 2]],
+    "nan": [[1.0, NAN, 3], [4, 0, NAN]],
+    "inf": [[1.0, INF, 3], [4, INF, -INF]],
+    "infinite rows": [[INF, INF, 3], [-INF, -INF, -INF]],
+    "zeros of both signs": [[0.0, -0.0, 0], [-0.0, 0, 1]],
+    "one element": [[2.0]],
+}
+SOME_OR_ALL: dict[str, Function] = {  # `d` is None, 0 or 1
+    "sum": lambda m, x, d: x.sum() if d is None else x.sum(d),
+    "mean": lambda m, x, d: x.mean() if d is None else x.mean(d),
+    "prod": lambda m, x, d: x.prod() if d is None else x.prod(d),
+    "amax": lambda m, x, d: m.amax(x, () if d is None else d),
+    "amin": lambda m, x, d: m.amin(x, () if d is None else d),
+    "max": lambda m, x, d: x.max() if d is None else x.max(d)[0],
+    "min": lambda m, x, d: x.min() if d is None else x.min(d)[0],
+    "median": lambda m, x, d: x.median() if d is None else x.median(d)[0],
+    "nanmedian": lambda m, x, d: x.nanmedian() if d is None else x.nanmedian(d)[0],
+    "var": lambda m, x, d: x.var() if d is None else x.var(d),
+    "std": lambda m, x, d: x.std() if d is None else x.std(d),
+    "biased std": lambda m, x, d: m.std(x, (0, 1) if d is None else d, unbiased=False),
+    "logsumexp": lambda m, x, d: m.logsumexp(x, (0, 1) if d is None else d),
+    **{
+        f"norm {p}": lambda m, x, d, p=p: x.norm(p) if d is None else x.norm(p, d)
+        for p in (0, 1, 2, 3, 0.5, -1, 1.5, INF, -INF)
+    },
+}
+ALONG: dict[str, Function] = {
+    "softmax": lambda m, x: m.softmax(x, 1),
+    "log_softmax": lambda m, x: m.log_softmax(x, 0),
+    "cumsum": lambda m, x: m.cumsum(x, 1) * m.cumsum(x, 0),
+    "sort": lambda m, x: m.sort(x, 1)[0].cumsum(1),
+    "sort down": lambda m, x: m.sort(x, 1, descending=True)[0].cumsum(1),
+    "topk": lambda m, x: m.topk(x, 1, 1)[0],
+    "l1_loss": lambda m, x: m.nn.functional.l1_loss(x, m.ones_like(x)),
+    "cross_entropy": lambda m, x: m.nn.functional.cross_entropy(
+        x, m.zeros(len(x), dtype=m.int64, device=x.device)
+    ),
+}
+
+
+def _differs(name: str, matrix: str) -> bool:
+    """Where PyTorch is not followed, because ours is the limit (or at least is no worse)."""
+    if name == "prod":  # the product of the others; PyTorch divides the product by the element
+        return matrix in ("nan", "inf", "infinite rows")
+    if name in ("norm 0.5", "norm -1"):  # PyTorch: NaN at the zeros beside a NaN
+        return matrix == "nan"
+    if name in ("var", "std", "biased std"):  # PyTorch: an infinity beside an infinite element
+        return matrix in ("inf", "infinite rows")
+    return False
+
+
+@pytest.mark.parametrize("dim", [None, 0, 1])
+@pytest.mark.parametrize("name", SOME_OR_ALL)
+def test_gradients_of_reductions_at_special_points(name: str, dim: Any, device: str) -> None:
+    for label, rows in MATRICES.items():
+        if not _differs(name, label):
+            same(lambda m, x: SOME_OR_ALL[name](m, x, dim), np.array(rows), device=device)
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_gradients_along_a_dimension_at_special_points(name: str, device: str) -> None:
+    for rows in MATRICES.values():
+        same(ALONG[name], np.array(rows), device=device)
+
+
+def test_ties_of_a_full_reduction_share_the_gradient_and_one_takes_it_along_a_dimension(
+    device: str,
+) -> None:
+    def gradient(function: Function) -> Any:
+        x = lucid_gpu.tensor([[1.0, 3.0, 3.0], [3.0, 0.0, 3.0]], device=device, requires_grad=True)
+        function(x).sum().backward()
+        assert x.grad is not None
+        return x.grad.tolist()
+
+    assert gradient(lambda x: x.max()) == [[0, 0.25, 0.25], [0.25, 0, 0.25]]
+    assert gradient(lambda x: x.median()) == [[0, 0.25, 0.25], [0.25, 0, 0.25]]
+    assert gradient(lambda x: x.max(1)[0]) == [[0, 1, 0], [1, 0, 0]]
+    assert gradient(lambda x: x.amax(1)) == [[0, 0.5, 0.5], [0.5, 0, 0.5]]
+
+
+# --- repeated positions ---------------------------------------------------------------------------
+
+REPEATED: dict[str, Function] = {
+    "index": lambda m, x, i: x[i],
+    "index by two": lambda m, x, i: x[i, i % 2],
+    "gather": lambda m, x, i: x.gather(0, m.stack([i, i, i], 1)),
+    "take": lambda m, x, i: x.take(i),
+    "take a matrix": lambda m, x, i: m.take(x, m.stack([i, i])),
+    "index_select": lambda m, x, i: x.index_select(0, i),
+    "embedding": lambda m, x, i: m.nn.functional.embedding(i, x),
+    "index_put": lambda m, x, i: x.index_put((i,), x[0] * 2, accumulate=True),
+    "index_put by two": lambda m, x, i: x.index_put((i, i), x[0, :1] * 2, accumulate=True),
+    "index_add": lambda m, x, i: x.index_add(0, i, x[[0, 0, 0, 0]] * x[0]),
+    "scatter_add": lambda m, x, i: x.scatter_add(0, m.stack([i, i, i], 1), x[[0, 1, 0, 1]] ** 2),
+    "put": lambda m, x, i: m.Tensor.put(x, i, x[:, 0].take(i) * 3, accumulate=True),
+    "take_along_dim": lambda m, x, i: m.take_along_dim(x, m.stack([i, i, i], 1), 0),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_repeated_positions_accumulate(name: str, device: str) -> None:
+    x = np.arange(1.0, 10.0).reshape(3, 3)
+    index = np.array([0, 2, 0, 0])
+    same(lambda m, t: REPEATED[name](m, t, m.tensor(index, device=t.device)), x, device=device)
