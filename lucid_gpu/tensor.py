@@ -25,7 +25,7 @@ from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.fusion.realise import realise
 from lucid_gpu.storage import Storage
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import WATCHED, state
 from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
 
 _new = object.__new__
@@ -543,8 +543,8 @@ class Tensor:
                 done.add(id(leaf))
                 self._move_to_fresh_leaf(holders.get(id(leaf)), leaf, storage, written_by)
             del leaf
-            # besides the list, the name and the call: somebody reads it
-            read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 3]
+            # besides the list and the name: somebody reads it
+            read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 1 + region.OF_A_NAME]
             if read:
                 kept = duplicate(array)
                 for leaf in read:
@@ -888,6 +888,10 @@ def apply(
     """Apply a row of the op table to tensors and numbers; the way every op can be built."""
     operands = tuple([_operand(op, o) for o in operands])
     operands = _on_one_device(operands)
+    if state.grad is WATCHED:
+        found = _apply_watched(op, operands, to, shape)
+        if found is not None:
+            return found
     shared = False
     for o in operands:
         if isinstance(o, Tensor) and o._expr.program.shared and not _unmark_shared(o):
@@ -902,6 +906,12 @@ def apply(
     if shared or _Eager.on:
         result._realise()
     return result
+
+
+def _apply_watched(op: Op, operands: Any, to: Any, shape: Any) -> Tensor | None:
+    from lucid_gpu.ops.watched import apply_watched
+
+    return apply_watched(op, operands, to, shape)
 
 
 def _realise_largest(tensors: list[Tensor]) -> None:

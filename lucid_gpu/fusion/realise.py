@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid_gpu.fusion.expression import Expr, merge
+from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
 
 MAX_PLANS = 20_000
@@ -45,18 +45,17 @@ def realise(values: Sequence[Expr], axes: tuple[int, ...] | None = None) -> list
 
 def plan_for(values: Sequence[Expr], axes: tuple[int, ...] | None) -> tuple[Plan, Any]:
     """The plan of some expressions, and the leaves it reads."""
-    first = values[0]
-    leaves = first.leaves
     if len(values) == 1 and axes is None:
-        program = first.program
+        program = values[0].program
         plan = program.plan
         if plan is None:
             plan = program.plan = Plan((program,), (None,), None)
-        return plan, leaves
-    key: list[Any] = [axes, first.program]
-    patterns: list[Any] = [None]
-    for value in values[1:]:
-        leaves, pattern = merge(leaves, value.leaves)
+        return plan, values[0].leaves
+    place: dict[Cell, int] = {}
+    key: list[Any] = [axes]
+    patterns = []
+    for value in values:
+        pattern = tuple([place.setdefault(cell, len(place)) for cell in value.leaves])
         patterns.append(pattern)
         key += (value.program, pattern)
     known = tuple(key)
@@ -65,7 +64,7 @@ def plan_for(values: Sequence[Expr], axes: tuple[int, ...] | None) -> tuple[Plan
         if len(_plans) > MAX_PLANS:
             _plans.clear()
         plan = _plans[known] = Plan([v.program for v in values], patterns, axes)
-    return plan, leaves
+    return plan, tuple(place)
 
 
 def executor(plan: Plan) -> Callable[..., Any]:

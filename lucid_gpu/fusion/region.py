@@ -54,8 +54,7 @@ class RegionNode(Node):
         self.edges = region_edges(expr)
 
     def name(self) -> str:
-        op = self.program.root.op
-        return _NAMES.get(op) or "".join(w.capitalize() for w in op.split("_"))
+        return title_of(self.program.root.op)
 
     # --- saving -------------------------------------------------------------------------------
 
@@ -199,6 +198,11 @@ class RegionNode(Node):
 _types: dict[str, type[RegionNode]] = {}
 
 
+def title_of(op: str) -> str:
+    """What PyTorch calls an op in the names of its nodes."""
+    return _NAMES.get(op) or "".join(word.capitalize() for word in op.split("_"))
+
+
 def region_node(expr: Expr) -> RegionNode:
     """The node of a pending expression that needs grad; its class is named after the last op."""
     node: RegionNode | None = expr.node
@@ -206,8 +210,7 @@ def region_node(expr: Expr) -> RegionNode:
         op = expr.program.root.op
         kind = _types.get(op)
         if kind is None:
-            title = _NAMES.get(op) or "".join(word.capitalize() for word in op.split("_"))
-            kind = _types[op] = type(f"{title}Backward0", (RegionNode,), {"name": Node.name})
+            kind = _types[op] = type(f"{title_of(op)}Backward0", (RegionNode,), {"name": Node.name})
         node = expr.node = kind(expr)
     return node
 
@@ -302,6 +305,15 @@ def _replay(expr: Expr, done: dict[int, Expr], top: bool = False) -> Expr:
     return result
 
 
+def _references_of_a_name() -> int:
+    probe = object()
+    return sys.getrefcount(probe)
+
+
+# What a local name and the call of getrefcount themselves count: 2, from Python 3.14 on 1.
+OF_A_NAME = _references_of_a_name()
+
+
 def _someone_inside(expr: Expr) -> bool:
     """Can a tensor inside the region still be reached by anybody? (By reference counts.)"""
     uses: dict[int, int] = {}
@@ -316,7 +328,7 @@ def _someone_inside(expr: Expr) -> bool:
     del stack
     while order:
         e = order.pop()
-        if sys.getrefcount(e) > uses[id(e)] + 2:  # plus the name e and the call
+        if sys.getrefcount(e) > uses[id(e)] + OF_A_NAME:
             return True
         if e.node is not None and (e.node.observed or sys.getrefcount(e.node) > 2):
             return True  # somebody looks already, or may: a realised tensor leads to the node
