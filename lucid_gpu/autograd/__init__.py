@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lucid_gpu.autograd import graph
 from lucid_gpu.autograd.backward import backward, grad
 from lucid_gpu.autograd.function import Function, FunctionCtx, once_differentiable
 from lucid_gpu.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
@@ -16,6 +17,7 @@ __all__ = [
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "graph",
     "is_grad_enabled",
     "no_grad",
     "once_differentiable",

@@ -11,6 +11,8 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.region import edge_of
+from lucid_gpu.ops.packing import Packed, pack
+from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, Node
 from lucid_gpu.tensor import Tensor, _tensor
@@ -18,11 +20,13 @@ from lucid_gpu.tensor import Tensor, _tensor
 Vjp = Callable[..., Sequence[Any]]
 
 
-Saved = tuple[Tensor, int]  # a tensor kept for backward, and its version then
+Saved = tuple[Tensor, int] | Packed  # kept for backward with its version then, or by hooks
 
 
 def save(tensor: Tensor) -> Saved:
     """Keep a tensor for backward."""
+    if modes.watchers and state.hooks:
+        return pack(tensor, state.hooks[-1])
     storage = tensor._storage
     return (tensor, 0 if storage is None else storage.version)
 
@@ -33,6 +37,9 @@ def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, 
     for entry in saved:
         if entry is None:
             result.append(None)
+            continue
+        if isinstance(entry, Packed):
+            result.append(entry.unpack(reader))
             continue
         tensor, version = entry
         storage = tensor._storage

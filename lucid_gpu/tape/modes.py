@@ -47,6 +47,8 @@ class _State(threading.local):
 
 
 state = _State()
+watchers = 0  # pairs of saved-tensor hooks set on any thread
+_counting = threading.Lock()
 
 
 def is_grad_enabled() -> bool:
@@ -56,6 +58,9 @@ def is_grad_enabled() -> bool:
 
 def watch(hooks: tuple[Any, ...]) -> None:
     """Let these pairs of hooks, the last of them, watch what this thread saves for backward."""
+    global watchers
+    with _counting:
+        watchers += len(hooks) - len(state.hooks)
     state.hooks = hooks
     state.recording = WATCHED if hooks else True
     state.grad = state.grad and state.recording

@@ -1,0 +1,68 @@
+"""Saved tensors in the hands of saved-tensor hooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.fusion.region import edge_of
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import Node
+from lucid_gpu.tensor import Tensor
+
+PACK_WROTE = (
+    "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack "
+    "hook cannot be modified by in-place operations as this can lead to unexpected side-effects. "
+    "Return a changed copy instead (x * 2, not x.mul_(2))."
+)
+
+
+class Packed:
+    """What a pack hook made of a saved tensor, and where the tensor's gradient goes.
+
+    Attributes
+    ----------
+    data : object
+        What the pack hook returned.
+    unpack_hook : callable
+    edge : (Node or None, int) or None
+        None for tensors without a gradient; the node is None for an output of the node that saved
+        it, which would hold itself.
+    """
+
+    __slots__ = ("data", "edge", "unpack_hook")
+
+    def __init__(self, value: Tensor, edge: Any, hooks: tuple[Any, Any]) -> None:
+        pack_hook, self.unpack_hook = hooks
+        self.edge = edge
+        version = value._version
+        recording, state.grad = state.grad, False
+        try:
+            self.data = pack_hook(value)
+        finally:
+            state.grad = recording
+        if value._version != version:
+            raise RuntimeError(PACK_WROTE)
+
+    def unpack(self, saved_for: Node) -> Tensor:
+        """The tensor, with the gradient it was saved with."""
+        value = self.unpack_hook(self.data)
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                f"{type(value)}"
+            )
+        value = value.detach() if value.requires_grad else value.alias()
+        if self.edge is not None:
+            node, output = self.edge
+            value._attach(saved_for if node is None else node, output)
+        return value
+
+
+def pack(tensor: Tensor, hooks: tuple[Any, Any]) -> Packed:
+    """Give an operand to hooks instead of keeping it."""
+    return Packed(tensor, edge_of(tensor._expr) if tensor.requires_grad else None, hooks)
+
+
+def pack_output(result: Tensor, output: int, hooks: tuple[Any, Any]) -> Packed:
+    """Give a result to hooks, for the node it comes from."""
+    return Packed(result, (None, output), hooks)

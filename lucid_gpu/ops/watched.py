@@ -1,0 +1,199 @@
+"""Elementwise ops one by one: for saved-tensor hooks, which see what each op saves.
+
+A region keeps what its whole gradient reads. Where hooks are set, each elementwise op has a node of
+its own that saves what PyTorch's node would; values still fuse, through a boundary, and so do the
+gradients, which are written with tensor ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lucid_gpu.device import device
+from lucid_gpu.fusion.expression import Cell, Expr, build, of_constant
+from lucid_gpu.fusion.gradient import Gradient, Part, gradient_of
+from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.program import Program, load_program
+from lucid_gpu.fusion.region import title_of
+from lucid_gpu.ops.packing import pack_output
+from lucid_gpu.ops.record import OpNode, save
+from lucid_gpu.ops.reductions import sum_to_shape
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tensor import Tensor, _tensor, apply
+
+_OPERANDS = {
+    "pow": ("self", "exponent"),
+    "where": ("condition", "self", "other"),
+    "clamp_min": ("self", "min"),
+    "clamp_max": ("self", "max"),
+}  # PyTorch's names of operands, where they are not self and other
+_FROM_OPERANDS = {"div"}  # PyTorch saves the operands though the result would do
+_SAVE_ALL = {"pow", "sgn"}  # PyTorch saves operands and result where our formula needs fewer
+
+
+class Rule(NamedTuple):
+    """What one op saves, and its gradient in terms of that.
+
+    Attributes
+    ----------
+    program : Program
+        The op over one leaf an operand.
+    saves : tuple of int
+        Leaves to save; ``program.leaves`` is the result. The cotangent is the leaf after it.
+    names : tuple of str
+        What PyTorch calls them, in whose order it saves.
+    gradient : Gradient
+    """
+
+    program: Program
+    saves: tuple[int, ...]
+    names: tuple[str, ...]
+    gradient: Gradient
+
+
+def apply_watched(
+    op: Op, operands: Sequence[Any], to: Any = None, shape: tuple[int, ...] | None = None
+) -> Tensor | None:
+    """Apply an op with a node of its own; None where nothing is recorded."""
+    cells = [Cell(None) if isinstance(o, Tensor) else None for o in operands]
+    alone = _alone(op, operands, cells, to, shape)
+    if not alone.program.needs_grad:
+        return None
+    tensors = [o for o in operands if isinstance(o, Tensor)]
+    places = {id(cell): i for i, cell in enumerate(c for c in cells if c is not None)}
+    rule = _rule(op, alone.program)
+    sources = [places.get(id(cell), -1) for cell in alone.leaves]  # leaf -> tensor, -1: a number
+    node = _node_class(op)(tensors, _vjp, ())
+    node.rule = rule
+    node.sources = sources
+    node.numbers = [cell.array for cell in alone.leaves]
+    node.saved = tuple([save(tensors[sources[i]]) for i in rule.saves if i < len(sources)])
+    recording, state.grad = state.grad, False
+    try:
+        result = apply(op, *operands, to=to, shape=shape)
+    finally:
+        state.grad = recording
+    result._attach(node)
+    if rule.saves and rule.saves[-1] == len(sources):
+        node.saved += (pack_output(result, 0, state.hooks[-1]),)
+    return result
+
+
+def _alone(op: Op, operands: Sequence[Any], cells: Sequence[Any], to: Any, shape: Any) -> Expr:
+    """The op on leaves, whatever its operands are made of."""
+    loads = [
+        o if cell is None else Expr(_load(o), (cell,), None)
+        for o, cell in zip(operands, cells, strict=True)
+    ]
+    return build(op, loads, True, to, shape, limit=None)
+
+
+def _load(tensor: Tensor) -> Program:
+    program = tensor._expr.program
+    return load_program(program.dtype, program.shape, None, program.needs_grad, program.device)
+
+
+def _rule(op: Op, program: Program) -> Rule:
+    found: Rule | None = program.gradients.get("alone")
+    if found is None:
+        root, n = program.root, program.leaves
+        cotangent = load_program(root.dtype, root.shape, None, False, program.device)
+        output = None if op.name in _FROM_OPERANDS else n
+        gradient = gradient_of(program, cotangent, n + 1, n + 2, False, output)
+        reads = gradient.reads
+        if reads and op.name in _SAVE_ALL and not _has_number(program):
+            reads = frozenset(range(n + 1))
+        names = _names_of_leaves(op, program)
+        names[n] = "~result"  # the last: PyTorch saves it once it is known
+        saves = sorted(reads & names.keys(), key=names.__getitem__)
+        found = Rule(program, tuple(saves), tuple([names[i].lstrip("~") for i in saves]), gradient)
+        program.gradients["alone"] = found
+    return found
+
+
+def _names_of_leaves(op: Op, program: Program) -> dict[int, str]:
+    """PyTorch's name of each operand that is a tensor, by leaf."""
+    known = program.instructions
+    names = {}
+    for name, argument in zip(operand_names(op.name), program.root.args, strict=False):
+        ins = known[argument]
+        while ins.op in ("cast", "identity"):
+            ins = known[ins.args[0]]
+        if ins.op == "load":
+            names[ins.value[0]] = name
+    return names
+
+
+def operand_names(op: str) -> tuple[str, ...]:
+    """PyTorch's names of an op's operands."""
+    return _OPERANDS.get(op, ("self", "other"))
+
+
+def _has_number(program: Program) -> bool:
+    return any(ins.op in ("constant", "scalar") for ins in program.instructions)
+
+
+_classes: dict[str, type[Any]] = {}
+
+
+def _node_class(op: Op) -> type[Any]:
+    found = _classes.get(op.name)
+    if found is None:
+        found = _classes[op.name] = type(f"{title_of(op.name)}Backward0", (OpNode,), {})
+    return found
+
+
+def _vjp(node: Any, g: Tensor) -> Sequence[Tensor | None]:
+    rule: Rule = node.rule
+    values = [*node.numbers, None, g]
+    for place, tensor in zip(rule.saves, node.saved_tensors, strict=True):
+        values[place] = tensor
+    found = evaluate_gradient(rule.gradient, values)
+    results: list[Tensor | None] = [None] * len(node.edges)
+    for leaf, gradient in found.items():
+        results[node.sources[leaf]] = gradient
+    return results
+
+
+def evaluate_gradient(gradient: Gradient, leaves: list[Any]) -> dict[int, Tensor]:
+    """The cotangents of a program's leaves, by tensor ops.
+
+    Parameters
+    ----------
+    gradient : Gradient
+    leaves : list of Tensor, number or None
+        What the gradient's programs read.
+    """
+    values = list(leaves)
+    for part, shape in gradient.steps:
+        values.append(sum_to_shape(evaluate(part, values), shape))
+    return {leaf: evaluate(part, values) for leaf, part in gradient.results}
+
+
+def evaluate(part: Part, leaves: Sequence[Any]) -> Tensor:
+    """The value of a program on tensors, recorded like any other."""
+    program = part.program
+    made: list[Any] = []
+    for ins in program.instructions:
+        if ins.op == "load":
+            value = leaves[part.leaves[ins.value[0]]]
+        elif ins.op == "scalar":
+            value = _number(leaves[part.leaves[ins.value]], ins.dtype, program.device)
+        elif ins.op == "constant":
+            value = _number(ins.value[1], ins.dtype, program.device)
+        else:
+            op = TABLE[ins.op]
+            value = apply(
+                op,
+                *[made[a] for a in ins.args],
+                to=ins.dtype if op.rule == "cast" else None,
+                shape=ins.shape if op.rule == "identity" else None,
+            )
+        made.append(value)
+    result: Tensor = made[-1]
+    return result.alias() if program.is_load else result  # the cotangent itself, say
+
+
+def _number(value: Any, d: Any, where: device) -> Tensor:
+    return _tensor(of_constant(value, d, (), where))
