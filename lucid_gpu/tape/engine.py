@@ -62,7 +62,7 @@ def backward(
                 heappush(ready, (-node.sequence, id(node), node))
         _add(buffers[node], output, cotangent)
     before = state.grad
-    state.grad = create_graph
+    state.grad = create_graph and state.recording
     try:
         while ready:
             node = heappop(ready)[2]
