@@ -827,8 +827,12 @@ def _nobody_reads(storage: Storage) -> bool:
             if not tensor._expr.program.is_load or _references(tensor) != _UNREAD:
                 return False
             cells.append(tensor._expr.leaves[0])
-    known = [*storage.cells, *[r for cell in cells for r in cell.sharers or ()]]
-    return all((leaf := r()) is None or leaf in cells for r in known)
+    for known in (storage.cells, *[cell.sharers for cell in cells if cell.sharers]):
+        for reference in known:
+            leaf = reference()
+            if leaf is not None and leaf not in cells:
+                return False
+    return True
 
 
 def _mark_shared(tensor: Tensor) -> None:
