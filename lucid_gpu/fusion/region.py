@@ -15,7 +15,7 @@ from lucid_gpu.tape.engine import observing
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Edge, Node
 
-_NAMES = {"identity": "Expand", "cast": "ToCopy"}
+_NAMES = {"cast": "ToCopy", "log1p": "Log1P", "square": "Pow"}
 
 
 class RegionNode(Node):
@@ -54,7 +54,7 @@ class RegionNode(Node):
         self.edges = region_edges(expr)
 
     def name(self) -> str:
-        return title_of(self.program.root.op)
+        return title_of(self.program)
 
     # --- saving -------------------------------------------------------------------------------
 
@@ -198,21 +198,38 @@ class RegionNode(Node):
 _types: dict[str, type[RegionNode]] = {}
 
 
-def title_of(op: str) -> str:
-    """What PyTorch calls an op in the names of its nodes."""
-    return _NAMES.get(op) or "".join(word.capitalize() for word in op.split("_"))
+def title_of(program: Program) -> str:
+    """PyTorch's name for the node of a program's last op."""
+    root = program.root
+    op, operands = root.op, [program.instructions[a] for a in root.args]
+    numbers = [o.op in ("constant", "scalar") for o in operands]
+    if op == "identity":
+        return "CloneBackward0" if operands[0].shape == root.shape else "ExpandBackward0"
+    if op == "pow":
+        return "PowBackward0" if numbers[1] else "PowBackward2" if numbers[0] else "PowBackward1"
+    if op == "sub" and numbers[0]:
+        return "RsubBackward1"
+    if op in ("clamp_min", "clamp_max"):
+        return "ClampBackward1" if numbers[1] else "ClampBackward0"
+    return (_NAMES.get(op) or "".join(word.capitalize() for word in op.split("_"))) + "Backward0"
 
 
 def region_node(expr: Expr) -> RegionNode:
     """The node of a pending expression that needs grad; its class is named after the last op."""
     node: RegionNode | None = expr.node
     if node is None:
-        op = expr.program.root.op
-        kind = _types.get(op)
+        kind = expr.program.gradients.get("node")
         if kind is None:
-            kind = _types[op] = type(f"{title_of(op)}Backward0", (RegionNode,), {"name": Node.name})
+            kind = expr.program.gradients["node"] = _class_of(title_of(expr.program))
         node = expr.node = kind(expr)
     return node
+
+
+def _class_of(title: str) -> type[RegionNode]:
+    kind = _types.get(title)
+    if kind is None:
+        kind = _types[title] = type(title, (RegionNode,), {"name": Node.name})
+    return kind
 
 
 def region_edges(expr: Expr) -> tuple[Edge, ...]:

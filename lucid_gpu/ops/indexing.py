@@ -106,13 +106,17 @@ def _check_array(input: Tensor, array: Any, dim: int) -> None:
 
 def getitem(input: Tensor, index: Any) -> Tensor:
     """``input[index]``: a view for ints, slices, None and ...; a copy for index tensors."""
+    return _picked("IndexBackward0", input, index)
+
+
+def _picked(kind: str, input: Tensor, index: Any) -> Tensor:
     parsed, basic = _parse(input, index)
     if basic:
         name = "SelectBackward0" if any(type(p) is int for p in parsed) else "SliceBackward0"
         return slice_view(input, parsed, name)
     array = base_array(input)[parsed]
     result: Tensor = record(
-        "IndexBackward0",
+        kind,
         array,
         (input,),
         _getitem_vjp,
@@ -255,7 +259,7 @@ def index_put(
 
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at positions of the flattened tensor, in the index's shape."""
-    return getitem(input.reshape(-1), index)
+    return _picked("TakeBackward0", input.reshape(-1), index)
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
@@ -348,14 +352,22 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
             "Index tensor must have the same number of dimensions as input tensor: got "
             f"{index.ndim} and {input.ndim}"
         )
-    where = index.array
+    return gathered("GatherBackward0", input, dim, index)
+
+
+def gathered(name: str, input: Tensor, dim: int, index: Tensor, keepdim: bool = True) -> Tensor:
+    """`gather`, recorded under a name; without ``keepdim`` the dimension, of extent 1, goes."""
+    dim = normalise_dim(dim, input.ndim)
     if not input.ndim:
         return input.clone()
+    where = index.array
     _check_array(input, where, dim)
     key = _along(where, dim, xp_of(input))
+    if not keepdim:
+        key = tuple([part.squeeze(dim) for part in key])
     array = base_array(input)[key]
     result: Tensor = record(
-        "GatherBackward0",
+        name,
         array,
         (input,),
         _getitem_vjp,
@@ -396,7 +408,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of a dimension named by a vector of positions."""
     dim = normalise_dim(dim, input.ndim)
     lead = (slice(None),) * dim
-    return getitem(input, (*lead, index))
+    return _picked("IndexSelectBackward0", input, (*lead, index))
 
 
 def index_add(
@@ -414,7 +426,7 @@ def index_add(
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where the (broadcast) mask is true, as a vector."""
     shape = np.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
-    return getitem(input.expand(shape), mask.expand(shape))
+    return _picked("MaskedSelectBackward0", input.expand(shape), mask.expand(shape))
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
@@ -440,7 +452,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
     from lucid_gpu.ops.reductions import ValuesAndIndices
 
     where = argsort(input, dim, descending)
-    return ValuesAndIndices(gather(input, dim, where), where)
+    return ValuesAndIndices(gathered("SortBackward0", input, dim, where), where)
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
@@ -465,7 +477,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     if not 0 <= k <= (input.shape[dim] if input.ndim else 1):
         raise RuntimeError("selected index k out of range")
     where = argsort(input, dim, largest).narrow(dim, 0, k).contiguous()
-    return ValuesAndIndices(gather(input, dim, where), where)
+    return ValuesAndIndices(gathered("TopkBackward0", input, dim, where), where)
 
 
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:

@@ -100,14 +100,15 @@ def sum(
     (array,) = realise([input._expr], tuple(d for d in dims))
     if not keepdim:
         array = array.reshape(dropped_shape(shape, dims))
-    return _recorded_sum(array, input, shape, dims)
+    name = "SumBackward0" if dim is None else "SumBackward1"
+    return _recorded_sum(array, input, shape, dims, name)
 
 
 def _recorded_sum(
-    array: Any, input: Tensor, shape: tuple[int, ...], dims: tuple[int, ...]
+    array: Any, input: Tensor, shape: tuple[int, ...], dims: tuple[int, ...], name: str
 ) -> Tensor:
     result: Tensor = record(
-        "SumBackward0", array, (input,), _sum_vjp, dtype=input.dtype, shape=shape, dims=dims
+        name, array, (input,), _sum_vjp, dtype=input.dtype, shape=shape, dims=dims
     )
     return result
 
@@ -126,7 +127,7 @@ def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     if not dims:
         return input.reshape(shape)
     (array,) = realise([input._expr], dims)
-    return _recorded_sum(array.reshape(shape), input, own, dims)
+    return _recorded_sum(array.reshape(shape), input, own, dims, "SumBackward1")
 
 
 def mean(
@@ -190,12 +191,13 @@ def prod(
         input = input.to(dt.int64)
     if not input.ndim:
         return input.clone()
+    name = "ProdBackward1"
     if dim is None:
-        input, dim = input.reshape(-1), 0
+        input, dim, name = input.reshape(-1), 0, "ProdBackward0"
     dim = normalise_dim(dim, input.ndim)
     array = xp_of(input).prod(input.array, axis=dim, keepdims=keepdim)
     result: Tensor = record(
-        "ProdBackward0", array, (input,), _prod_vjp, (input,), input.dtype, dim=dim, keepdim=keepdim
+        name, array, (input,), _prod_vjp, (input,), input.dtype, dim=dim, keepdim=keepdim
     )
     return result
 
@@ -276,7 +278,7 @@ class ValuesAndIndices(NamedTuple):
 
 
 def _extremum(
-    name: str, input: Tensor, dim: Dims, keepdim: bool, nan_takes: bool = False
+    name: str, input: Tensor, dim: Dims, keepdim: bool, nan_takes: bool = False, title: str = ""
 ) -> Tensor:
     """Largest or smallest; the gradient is shared evenly by ties.
 
@@ -292,7 +294,8 @@ def _extremum(
             )
     array = getattr(xp_of(input), name)(input.array, axis=dims if shape else None, keepdims=keepdim)
     result: Tensor = record(
-        f"{name.capitalize()}Backward0", array, (input,), _extremum_vjp, (input,), input.dtype,
+        title or f"{name.capitalize()}Backward0", array, (input,), _extremum_vjp, (input,),
+        input.dtype,
         dims=dims, name_of_op=name, nan_takes=nan_takes,
     )  # fmt: skip
     return result
@@ -369,17 +372,21 @@ def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
                 f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify "
                 "the reduction dim with the 'dim' argument."
             )
-        return _extremum(f"a{name}", input, (), False, nan_takes=True)
+        title = f"{name.capitalize()}Backward1"
+        return _extremum(f"a{name}", input, (), False, nan_takes=True, title=title)
     dim = normalise_dim(dim, input.ndim)
     if not input.ndim:
         return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
     where = _position(f"arg{name}", input.detach(), dim, True)
-    from lucid_gpu.ops.indexing import gather
+    return _found_at(input, dim, where, keepdim, f"{name.capitalize()}Backward0")
 
-    values = gather(input, dim, where)
-    if not keepdim:
-        return ValuesAndIndices(values.squeeze(dim), where.squeeze(dim))
-    return ValuesAndIndices(values, where)
+
+def _found_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) -> Any:
+    """The elements at one position along a dimension, and the positions."""
+    from lucid_gpu.ops.indexing import gathered
+
+    values = gathered(name, input, dim, where, keepdim)
+    return ValuesAndIndices(values, where if keepdim else where.squeeze(dim))
 
 
 # --- medians --------------------------------------------------------------------------------------
@@ -400,14 +407,14 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 
 
 def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> Any:
-    from lucid_gpu.ops.indexing import gather
     from lucid_gpu.tensor import from_array
 
     if dim is None:
         flat = input.reshape(-1)
         if not flat.numel():
             return input.new_full((), math.nan)
-        return _shared_by_ties(flat, _median(flat.detach(), 0, False, ignore_nan)[0])
+        name = "NanmedianBackward0" if ignore_nan else "MedianBackward0"
+        return _shared_by_ties(name, flat, _median(flat.detach(), 0, False, ignore_nan)[0])
     dim = normalise_dim(dim, input.ndim)
     if not input.ndim:
         return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
@@ -426,15 +433,13 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
         place = xp.where(missing > 0, count - missing, (count - 1) // 2)
     found = xp.take_along_axis(order, place.astype("int64"), dim)
     where = from_array(found.astype("int64"), dt.int64, input.device)
-    values = gather(input, dim, where)
-    if not keepdim:
-        return ValuesAndIndices(values.squeeze(dim), where.squeeze(dim))
-    return ValuesAndIndices(values, where)
+    name = "NanmedianBackward1" if ignore_nan else "MedianBackward1"
+    return _found_at(input, dim, where, keepdim, name)
 
 
-def _shared_by_ties(flat: Tensor, value: Tensor) -> Tensor:
+def _shared_by_ties(name: str, flat: Tensor, value: Tensor) -> Tensor:
     result: Tensor = record(
-        "MedianBackward0", value.array, (flat,), _extremum_vjp, (flat, value), flat.dtype,
+        name, value.array, (flat,), _extremum_vjp, (flat, value), flat.dtype,
         dims=(0,), nan_takes=True,
     )  # fmt: skip
     return result

@@ -64,7 +64,7 @@ def apply_watched(
     places = {id(cell): i for i, cell in enumerate(c for c in cells if c is not None)}
     rule = _rule(op, alone.program)
     sources = [places.get(id(cell), -1) for cell in alone.leaves]  # leaf -> tensor, -1: a number
-    node = _node_class(op)(tensors, _vjp, ())
+    node = _node_class(alone.program)(tensors, _vjp, ())
     node.rule = rule
     node.sources = sources
     node.numbers = [cell.array for cell in alone.leaves]
@@ -137,10 +137,11 @@ def _has_number(program: Program) -> bool:
 _classes: dict[str, type[Any]] = {}
 
 
-def _node_class(op: Op) -> type[Any]:
-    found = _classes.get(op.name)
+def _node_class(program: Program) -> type[Any]:
+    title = title_of(program)
+    found = _classes.get(title)
     if found is None:
-        found = _classes[op.name] = type(f"{title_of(op.name)}Backward0", (OpNode,), {})
+        found = _classes[title] = type(title, (OpNode,), {})
     return found
 
 

@@ -1,0 +1,193 @@
+"""Names of nodes are PyTorch's: `grad_fn`, its class, and what `repr` shows of it.
+
+An elementwise region has one node, named after its last op; so has a composition. The second table
+lists what that means for ops that PyTorch has a node of its own for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lucid_gpu
+from tests.oracle import torch_module
+
+SAME = """
+x+x
+x+1
+x-x
+1-x
+x*x
+2*x
+x/x
+-x
+x**2
+x**x
+2**x
+x@x
+x.abs()
+x.exp()
+x.log()
+x.sqrt()
+x.relu()
+x.sigmoid()
+x.tanh()
+x.sin()
+x.sign()
+x.sgn()
+x.floor()
+x.sum()
+x.sum(0)
+x.sum((0,1))
+x.prod()
+x.prod(0)
+x.max()
+x.max(0)[0]
+x.min()
+x.amax()
+x.amax(0)
+x.median()
+x.median(0)[0]
+x.cumsum(0)
+m.maximum(x,x*2)
+m.minimum(x,x*2)
+x.clamp(0,1)
+x.clamp(min=0)
+x.clamp(max=x)
+m.where(x>0,x,0.)
+m.atan2(x,x)
+m.hypot(x,x)
+m.logaddexp(x,x)
+m.copysign(x,x)
+m.fmod(x,2)
+x%2
+x.round()
+m.erf(x)
+m.expm1(x)
+m.log1p(x)
+m.rsqrt(x)
+m.reciprocal(x)
+x.square()
+x[0]
+x[0,0]
+x[:1]
+x[m.tensor([0,0])]
+x[x>-9]
+x.gather(0,m.tensor([[0,0]]))
+x.take(m.tensor([0]))
+x.index_select(0,m.tensor([0]))
+x.index_put((m.tensor([0]),),x[0])
+x.masked_select(x>-9)
+x.sort(0)[0]
+x.topk(1,0)[0]
+x.reshape(4)
+x.view(4)
+x.T
+x.transpose(0,1)
+x.permute(1,0)
+x.unsqueeze(0)
+x.expand(3,2,2)
+x.flip(0)
+x.clone()
+x.t().contiguous()
+x.float()
+x.to(m.float32)
+x.flatten()
+m.cat((x,x))
+x.narrow(0,0,1)
+x.mm(x)
+b.bmm(b)
+m.outer(v,v)
+m.matmul(x,x)
+m.nn.functional.relu(x)
+m.nn.functional.embedding(m.tensor([0]),x)
+m.nn.functional.dropout(x,0.5)
+m.nn.functional.max_pool2d(x[None,None],2)
+x.clone().mul_(2)
+x.clone().add_(1)
+x.clone().relu_()
+x.clone().sigmoid_()
+x.clone().sub_(x)
+x.clone().div_(2)
+x.clone().pow_(2)
+x.clone().exp_()
+x.clone().clamp_(0,1)
+x.clone().neg_()
+x.broadcast_to((3,2,2))
+x.unflatten(0,(1,2))
+x.movedim(0,1)
+z.abs()
+z*z
+x.add(x,alpha=2)
+x.sub(x,alpha=2)
+x.view_as(x)
+""".strip().splitlines()
+LAST_OP = {
+    "1/x": "DivBackward0",
+    "x.mean()": "DivBackward0",
+    "x.mean(0)": "DivBackward0",
+    "x.var()": "DivBackward0",
+    "x.std(0)": "WhereBackward0",
+    "x.norm()": "WhereBackward0",
+    "x.norm(1)": "SumBackward0",
+    "m.softmax(x,0)": "ExpBackward0",
+    "m.log_softmax(x,0)": "SubBackward0",
+    "x.masked_fill(x>0,0.)": "WhereBackward0",
+    "m.lerp(x,x,0.5)": "SubBackward0",
+    "m.addcmul(x,x,x)": "AddBackward0",
+    "m.addcdiv(x,x,x)": "AddBackward0",
+    "x.index_add(0,m.tensor([0]),x[:1])": "AddBackward0",
+    "x.scatter_add(0,m.tensor([[0,0]]),x)": "AddBackward0",
+    "x.tril()": "WhereBackward0",
+    "m.addmm(x,x,x)": "AddBackward0",
+    "m.nn.functional.linear(x,x,v)": "AddBackward0",
+    "m.nn.functional.gelu(x)": "MulBackward0",
+    "m.nn.functional.silu(x)": "MulBackward0",
+    "m.nn.functional.leaky_relu(x)": "WhereBackward0",
+    "m.nn.functional.elu(x)": "WhereBackward0",
+    "m.nn.functional.mse_loss(x,x*2)": "DivBackward0",
+    "x.frac()": "SubBackward0",
+}
+
+
+def node_of(module: Any, expression: str) -> Any:
+    """The node of an expression in a matrix x, a vector v, a batch b and complex z."""
+    x = (module.arange(4, dtype=module.float64).reshape(2, 2) / 5 + 0.1).requires_grad_()
+    v = module.ones(2, dtype=module.float64, requires_grad=True)
+    b = module.ones(2, 2, 2, dtype=module.float64, requires_grad=True)
+    z = module.tensor([1 + 2j, 2 - 1j], requires_grad=True)
+    return eval(expression, {"m": module, "x": x, "v": v, "b": b, "z": z}).grad_fn
+
+
+@pytest.mark.parametrize("expression", SAME)
+def test_nodes_are_named_as_in_torch(expression: str) -> None:
+    mine, theirs = node_of(lucid_gpu, expression), node_of(torch_module(), expression)
+    assert type(mine).__name__ == type(theirs).__name__
+    assert mine.name() == theirs.name()
+
+
+@pytest.mark.parametrize("expression", LAST_OP)
+def test_nodes_of_compositions_are_named_after_their_last_op(expression: str) -> None:
+    assert node_of(lucid_gpu, expression).name() == LAST_OP[expression]
+
+
+def test_repr_shows_grad_fn_or_requires_grad() -> None:
+    for m in (lucid_gpu, torch_module()):
+        x = m.ones(2, requires_grad=True)
+
+        class Func(m.autograd.Function):  # type: ignore[name-defined]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x * 2
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return g * 2
+
+        assert repr(x) == "tensor([1., 1.], requires_grad=True)"
+        assert repr(x * 2) == "tensor([2., 2.], grad_fn=<MulBackward0>)"
+        assert repr(x.sum()) == "tensor(2., grad_fn=<SumBackward0>)"
+        assert repr(Func.apply(x)) == "tensor([2., 2.], grad_fn=<FuncBackward>)"
+        assert repr(x.detach()) == "tensor([1., 1.])"
+        assert repr((x * 2)[0]) == "tensor(2., grad_fn=<SelectBackward0>)"
