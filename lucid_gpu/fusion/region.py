@@ -170,14 +170,17 @@ class RegionNode(Node):
         for i in gradient.saved:
             stale = leaves[i].stale if i < len(leaves) else self.output_stale
             if stale is not None:
-                name, version = stale
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an "
-                    f"inplace operation: a tensor read by {self.name()}, of shape "
-                    f"{list(self.program.shape)}, is at version {version + 1}; expected version "
-                    f"{version} instead. {name} wrote it: write the change out of place "
-                    "(x = x + 1), or change a clone."
-                )
+                raise self.stale_error(stale)
+
+    def stale_error(self, stale: tuple[str, int]) -> RuntimeError:
+        """The error of a saved value that was written in place: by which op, at which version."""
+        name, version = stale
+        return RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            f"operation: a tensor read by {self.name()}, of shape {list(self.program.shape)}, is "
+            f"at version {version + 1}; expected version {version} instead. {name} wrote it: "
+            "write the change out of place (x = x + 1), or change a clone."
+        )
 
     def _group(self, results: list[Any]) -> None:
         """Gradients of leaves, and the pending root itself, are realised by one kernel."""

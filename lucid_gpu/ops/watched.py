@@ -52,22 +52,52 @@ class Rule(NamedTuple):
     gradient: Gradient
 
 
+class Alone(NamedTuple):
+    """One op on certain operands, looked at by itself.
+
+    Attributes
+    ----------
+    tensors : list of Tensor
+        The operands that are tensors.
+    rule : Rule
+    sources : list of int
+        Which of them each leaf is; -1 for a number.
+    numbers : list
+        The numbers among the leaves, None for tensors.
+    """
+
+    tensors: list[Tensor]
+    rule: Rule
+    sources: list[int]
+    numbers: list[Any]
+
+
+def alone_of(
+    op: Op, operands: Sequence[Any], to: Any = None, shape: tuple[int, ...] | None = None
+) -> Alone | None:
+    """How an op goes backward by itself; None where it has no gradient."""
+    tensors = [o for o in operands if isinstance(o, Tensor)]
+    cells = [Cell(None) for _ in tensors]
+    loads = iter([Expr(_load(t), (c,), None) for t, c in zip(tensors, cells, strict=True)])
+    values = [next(loads) if isinstance(o, Tensor) else o for o in operands]
+    alone = build(op, values, True, to, shape, limit=None)
+    if not alone.program.needs_grad:
+        return None
+    sources = [cells.index(cell) if cell in cells else -1 for cell in alone.leaves]
+    numbers = [cell.array for cell in alone.leaves]
+    return Alone(tensors, _rule(op, alone.program), sources, numbers)
+
+
 def apply_watched(
     op: Op, operands: Sequence[Any], to: Any = None, shape: tuple[int, ...] | None = None
 ) -> Tensor | None:
     """Apply an op with a node of its own; None where nothing is recorded."""
-    cells = [Cell(None) if isinstance(o, Tensor) else None for o in operands]
-    alone = _alone(op, operands, cells, to, shape)
-    if not alone.program.needs_grad:
+    alone = alone_of(op, operands, to, shape)
+    if alone is None:
         return None
-    tensors = [o for o in operands if isinstance(o, Tensor)]
-    places = {id(cell): i for i, cell in enumerate(c for c in cells if c is not None)}
-    rule = _rule(op, alone.program)
-    sources = [places.get(id(cell), -1) for cell in alone.leaves]  # leaf -> tensor, -1: a number
-    node = _node_class(alone.program)(tensors, _vjp, ())
-    node.rule = rule
-    node.sources = sources
-    node.numbers = [cell.array for cell in alone.leaves]
+    tensors, rule, sources, _ = alone
+    node = _node_class(rule.program)(tensors, vjp_alone, ())
+    node.alone = alone._replace(tensors=[])
     node.saved = tuple([save(tensors[sources[i]]) for i in rule.saves if i < len(sources)])
     recording, state.grad = state.grad, False
     try:
@@ -78,15 +108,6 @@ def apply_watched(
     if rule.saves and rule.saves[-1] == len(sources):
         node.saved += (pack_output(result, 0, state.hooks[-1]),)
     return result
-
-
-def _alone(op: Op, operands: Sequence[Any], cells: Sequence[Any], to: Any, shape: Any) -> Expr:
-    """The op on leaves, whatever its operands are made of."""
-    loads = [
-        o if cell is None else Expr(_load(o), (cell,), None)
-        for o, cell in zip(operands, cells, strict=True)
-    ]
-    return build(op, loads, True, to, shape, limit=None)
 
 
 def _load(tensor: Tensor) -> Program:
@@ -145,15 +166,15 @@ def _node_class(program: Program) -> type[Any]:
     return found
 
 
-def _vjp(node: Any, g: Tensor) -> Sequence[Tensor | None]:
-    rule: Rule = node.rule
-    values = [*node.numbers, None, g]
+def vjp_alone(node: Any, g: Tensor) -> Sequence[Tensor | None]:
+    """The vjp of a node whose ``alone`` says what it saved."""
+    _, rule, sources, numbers = node.alone
+    values = [*numbers, None, g]
     for place, tensor in zip(rule.saves, node.saved_tensors, strict=True):
         values[place] = tensor
-    found = evaluate_gradient(rule.gradient, values)
     results: list[Tensor | None] = [None] * len(node.edges)
-    for leaf, gradient in found.items():
-        results[node.sources[leaf]] = gradient
+    for leaf, gradient in evaluate_gradient(rule.gradient, values).items():
+        results[sources[leaf]] = gradient
     return results
 
 
