@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucid_gpu.autograd import graph
+from lucid_gpu.autograd import functional, graph
 from lucid_gpu.autograd.backward import backward, grad
 from lucid_gpu.autograd.function import Function, FunctionCtx, once_differentiable
 from lucid_gpu.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
@@ -14,6 +14,7 @@ __all__ = [
     "GradcheckError",
     "backward",
     "enable_grad",
+    "functional",
     "grad",
     "gradcheck",
     "gradgradcheck",

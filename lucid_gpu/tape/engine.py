@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextvars
+import threading
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 from typing import Any
 
+from lucid_gpu.tape.hooks import run_after, run_before, show_to_tensors
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import AccumulateGrad, Node
 
 Key = tuple[Node, int]
+
+PASSES_PER_THREAD = 20  # inside each other; deeper ones get a thread, and so a stack, of their own
 
 
 class observing:
@@ -19,6 +24,33 @@ class observing:
     """
 
     count = 0
+
+
+class watching:
+    """Who looks at every node as it runs: anomaly mode, or nobody."""
+
+    by: Any = None
+
+
+class Pass:
+    """One call of `backward`.
+
+    Attributes
+    ----------
+    depth : int
+        How many other passes it runs inside.
+    everywhere : bool
+        Whether it accumulates into every leaf it can reach.
+    waiting : dict
+        Every node it comes to, and how many gradients each waits for.
+    """
+
+    __slots__ = ("__weakref__", "depth", "everywhere", "waiting")
+
+    def __init__(self, outer: Pass | None, everywhere: bool) -> None:
+        self.depth: int = 0 if outer is None else outer.depth + 1
+        self.everywhere = everywhere
+        self.waiting: dict[Any, int] = {}
 
 
 def backward(
@@ -38,162 +70,205 @@ def backward(
     create_graph : bool
         Record the pass itself.
     inputs : sequence of (node, output), optional
-        Run only what leads to these, and return their gradients.
+        Run only what leads to these.
     accumulate : bool
-        Whether the gradients of leaves end in their ``.grad``.
+        Whether gradients end in the ``.grad`` of leaves; if not, those of ``inputs`` are returned.
 
     Returns
     -------
     dict
-        Gradients of ``inputs`` that the pass reached.
+        Gradients of ``inputs`` that the pass reached, where they were not accumulated.
     """
-    captured: dict[Key, Any] = {}
-    targets = None if inputs is None else set(inputs)
-    starts = [node for node, _, _ in roots]
-    needed = None if targets is None else _leading_to(starts, targets)
-    visited = None if needed is None or inputs is None else needed.union([n for n, _ in inputs])
-    waiting = _count_uses(starts, needed)
+    this = Pass(state.task, inputs is None)
+    if this.depth == 0 or this.depth % PASSES_PER_THREAD:
+        return _run(this, roots, retain_graph, create_graph, inputs, accumulate)
+    return _run_on_another_thread(this, roots, retain_graph, create_graph, inputs, accumulate)
+
+
+def _run(
+    this: Pass,
+    roots: Sequence[tuple[Node, int, Any]],
+    retain_graph: bool,
+    create_graph: bool,
+    inputs: Sequence[Key] | None,
+    accumulate: bool,
+) -> dict[Key, Any]:
+    edges: Sequence[tuple[Any, int]] = [(node, output) for node, output, _ in roots]
+    results: Sequence[Any] = [cotangent for _, _, cotangent in roots]
+    ends = None if inputs is None else _Ends(edges, inputs, accumulate)
+    waiting = this.waiting = _count_uses(edges, ends)
     buffers: dict[Node, list[Any]] = {}
-    ready: list[tuple[int, int, Node]] = []
-    for node, output, cotangent in roots:
-        if node not in buffers:
-            buffers[node] = [None] * node.outputs
-            if node not in waiting:
-                heappush(ready, (-node.sequence, id(node), node))
-        _add(buffers[node], output, cotangent)
-    before = state.grad
-    state.grad = create_graph and state.recording
+    ready: list[tuple[int, int, Node, list[Any]]] = []
+    node: Any = None
+    watcher = watching.by
+    outer, state.task = state.task, this
+    recording, state.grad = state.grad, create_graph and state.recording
     try:
-        while ready:
-            node = heappop(ready)[2]
-            cotangents = buffers.pop(node)
-            if needed is not None and node in needed:
-                _capture(captured, targets, node, cotangents)
-            if node.hooks is not None:
-                cotangents = _before(node, cotangents)
-            if needed is not None and node not in needed:
-                _capture(captured, targets, node, cotangents)
-                continue
-            if type(node) is AccumulateGrad:
-                if accumulate:
-                    node.accumulate(cotangents[0], create_graph)
-                continue
-            results = node.vjp(cotangents)
-            if node.hooks is not None and node.hooks.post:
-                results = _after(node, results, cotangents)
-            if not retain_graph:
-                node.release()
-            for (target, output), result in zip(node.edges, results, strict=False):
-                if target is None or (visited is not None and target not in visited):
+        while True:
+            following: Any = None
+            for (target, output), result in zip(edges, results, strict=False):
+                left = waiting.get(target)
+                if left is None:  # nothing there wants a gradient
                     continue
-                have = buffers.get(target)
+                have = buffers.pop(target, None)
                 if have is None:
-                    have = buffers[target] = [None] * target.outputs
-                if result is not None:
+                    if target.outputs == 1:
+                        have = [result]
+                    else:
+                        have = [None] * target.outputs
+                        have[output] = result
+                elif result is not None:
                     earlier = have[output]
                     have[output] = result if earlier is None else earlier + result
-                left = waiting[target] - 1
-                waiting[target] = left
-                if left == 0:
-                    heappush(ready, (-target.sequence, id(target), target))
+                if left > 1:
+                    waiting[target] = left - 1
+                    buffers[target] = have
+                elif following is None:
+                    following, cotangents = target, have
+                else:
+                    heappush(ready, (-target.sequence, id(target), target, have))
+            if following is None:
+                if not ready:
+                    break
+                _, _, node, cotangents = heappop(ready)
+            elif ready:
+                entry = (-following.sequence, id(following), following, cotangents)
+                _, _, node, cotangents = heappushpop(ready, entry)
+            else:
+                node = following
+            edges = node.edges
+            if ends is not None and ends.reached(node, cotangents):
+                edges = ()
+            elif type(node) is AccumulateGrad:
+                node.accept(cotangents, create_graph)
+            else:
+                hooks = node.hooks
+                if hooks is not None:
+                    cotangents = run_before(hooks, cotangents)
+                if watcher is None:
+                    results = node.vjp(cotangents)
+                else:
+                    results = watcher.run(node, cotangents)
+                if hooks is not None and hooks.post:
+                    results = run_after(hooks, results, cotangents)
+                if not retain_graph:
+                    node.release()
+                if watcher is not None:
+                    watcher.check(node, results)
+    except Exception:
+        if watcher is not None:
+            watcher.explain(node)
+        raise
     finally:
-        state.grad = before
-    return captured
+        state.grad = recording
+        state.task = outer
+    return {} if ends is None else ends.found
 
 
-def _capture(
-    captured: dict[Key, Any], targets: set[Key] | None, node: Node, cotangents: list[Any]
-) -> None:
-    """Note the gradients asked for; as in PyTorch, hooks have run only where the pass ends."""
-    for i, cotangent in enumerate(cotangents):
-        if cotangent is not None and targets is not None and (node, i) in targets:
-            captured[node, i] = cotangent
+class _Ends:
+    """Where a pass for certain inputs ends, and the gradients it found there.
+
+    As in PyTorch, the gradient of an input that lies on the way to another one is what its hooks
+    have not seen yet.
+    """
+
+    def __init__(
+        self, roots: Sequence[tuple[Any, int]], inputs: Sequence[Key], accumulate: bool
+    ) -> None:
+        self.leading = _leading_to(roots, inputs)
+        self.outputs: dict[Node, list[int]] = {}
+        self.found: dict[Key, Any] = {}
+        self.accumulate = accumulate
+        for node, output in inputs:
+            self.outputs.setdefault(node, []).append(output)
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self.leading or node in self.outputs
+
+    def reached(self, node: Node, cotangents: list[Any]) -> bool:
+        """Note the gradients wanted of a node; whether the pass ends there."""
+        wanted = self.outputs.get(node)
+        if wanted is None:
+            return False
+        goes_on = node in self.leading
+        if self.accumulate:
+            goes_on = goes_on or type(node) is AccumulateGrad
+        if not goes_on and node.hooks is not None:
+            show_to_tensors(node.hooks, cotangents)
+        if not self.accumulate:
+            for output in wanted:
+                if cotangents[output] is not None:
+                    self.found[node, output] = cotangents[output]
+        return not goes_on
 
 
-def _add(have: list[Any], output: int, cotangent: Any) -> None:
-    earlier = have[output]
-    have[output] = cotangent if earlier is None else earlier + cotangent
-
-
-def _count_uses(roots: Sequence[Node], needed: set[Node] | None) -> dict[Node, int]:
-    """How many edges lead into each node that the pass will visit."""
-    uses: dict[Node, int] = {}
-    stack = list(dict.fromkeys(roots))
-    seen = set(stack)
-    look_inside = observing.count
-    while stack:
-        node = stack.pop()
-        if look_inside and needed is None:
+def _count_uses(roots: Sequence[tuple[Any, int]], ends: _Ends | None) -> dict[Any, int]:
+    """How many edges lead into each node that the pass will come to."""
+    uses: dict[Any, int] = {}
+    pending: list[Node] = []
+    edges: Sequence[tuple[Any, int]] = roots
+    open_regions = observing.count and ends is None  # else it has been done
+    while True:
+        for target, _ in edges:
+            if target in uses:
+                uses[target] += 1
+            elif target is not None and (ends is None or target in ends):
+                uses[target] = 1
+                if ends is None or target in ends.leading:
+                    pending.append(target)
+        if not pending:
+            return uses
+        node = pending.pop()
+        if open_regions:
             node.prepare()
-        if needed is not None and node not in needed:
-            continue
+        edges = node.edges
+
+
+def _leading_to(roots: Sequence[tuple[Any, int]], inputs: Sequence[Key]) -> set[Node]:
+    """Nodes that must run for the inputs' gradients to be known (the inputs themselves not)."""
+    users: dict[Node, list[Node]] = {node: [] for node, _ in roots}
+    pending = list(users)
+    while pending:
+        node = pending.pop()
+        if observing.count:
+            node.prepare()
         for target, _ in node.edges:
             if target is None:
                 continue
-            if target in uses:
-                uses[target] += 1
-            else:
-                uses[target] = 1
-                if target not in seen:
-                    seen.add(target)
-                    stack.append(target)
-    return uses
+            if target not in users:
+                users[target] = []
+                pending.append(target)
+            users[target].append(node)
+    leading: set[Node] = set()
+    pending = [node for node, _ in inputs]
+    while pending:
+        for user in users.get(pending.pop(), ()):
+            if user not in leading:
+                leading.add(user)
+                pending.append(user)
+    return leading
 
 
-def _leading_to(roots: Sequence[Node], targets: set[Key]) -> set[Node]:
-    """Nodes that must run for the targets' gradients to be known (the targets themselves not)."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        order.append(node)
-        if observing.count:
-            node.prepare()
-        stack.extend(t for t, _ in node.edges if t is not None)
-    users: dict[Node, list[Node]] = {}
-    for node in order:
-        for target, _ in node.edges:
-            if target is not None:
-                users.setdefault(target, []).append(node)
-    needed: set[Node] = set()
-    frontier = [node for node, _ in targets if node in seen]
-    while frontier:
-        for user in users.get(frontier.pop(), ()):
-            if user not in needed:
-                needed.add(user)
-                frontier.append(user)
-    return needed
+def _run_on_another_thread(this: Pass, *arguments: Any) -> dict[Key, Any]:
+    """Run a pass with this thread's modes while this thread waits."""
+    modes = dict(state.__dict__)
+    context = contextvars.copy_context()
+    outcome: list[Any] = []
 
+    def work() -> None:
+        state.__dict__.update(modes)
+        try:
+            outcome.append(context.run(_run, this, *arguments))
+        except BaseException as error:
+            outcome.append(error)
 
-def _before(node: Node, cotangents: list[Any]) -> list[Any]:
-    """Tensor hooks, then the node's own, then what retain_grad keeps."""
-    hooks = node.hooks
-    assert hooks is not None
-    for output, some in hooks.tensor.items():
-        for hook in tuple(some.values()):
-            if cotangents[output] is None:
-                continue
-            answer = hook(cotangents[output])
-            if answer is not None:
-                cotangents[output] = answer
-    for hook in tuple(hooks.pre.values()):
-        answer = hook(tuple(cotangents))
-        if answer is not None:
-            cotangents = list(answer) if isinstance(answer, (tuple, list)) else [answer]
-    for output, keep in hooks.retain.items():
-        if cotangents[output] is not None:
-            keep(cotangents[output])
-    return cotangents
-
-
-def _after(node: Node, results: Sequence[Any], cotangents: list[Any]) -> Sequence[Any]:
-    assert node.hooks is not None
-    for hook in tuple(node.hooks.post.values()):
-        answer = hook(tuple(results), tuple(cotangents))
-        if answer is not None:
-            results = tuple(answer) if isinstance(answer, (tuple, list)) else (answer,)
-    return results
+    thread = threading.Thread(target=work, name="backward inside backward", daemon=True)
+    thread.start()
+    thread.join()
+    found = outcome.pop()
+    if not isinstance(found, BaseException):
+        return found
+    try:
+        raise found
+    finally:
+        del found  # its traceback holds this frame

@@ -38,12 +38,15 @@ class _State(threading.local):
         Saved-tensor hooks, the innermost last.
     no_hooks : str or None
         Why hooks may not be set now.
+    task : Task or None
+        The backward pass that is running.
     """
 
     grad: Any = True
     recording: Any = True
     hooks: tuple[Any, ...] = ()
     no_hooks: str | None = None
+    task: Any = None
 
 
 state = _State()

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid_gpu.tape.hooks import Hooks, RemovableHandle, add_hook, run_after, run_before
+
 _sequence = itertools.count()
 _accumulating = threading.RLock()  # several threads may go backward to one leaf
 
@@ -20,52 +22,6 @@ SECOND_TIME = (
     ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
     "graph a second time or if you need to access saved tensors after calling backward."
 )
-
-
-class RemovableHandle:
-    """What registering a hook returns; `remove` takes the hook away."""
-
-    __slots__ = ("hooks", "key")
-    _keys = itertools.count()
-
-    def __init__(self, hooks: OrderedDict[int, Any]) -> None:
-        self.hooks = hooks
-        self.key = next(self._keys)
-
-    def remove(self) -> None:
-        self.hooks.pop(self.key, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
-
-
-class Hooks:
-    """The hooks of one node, made when the first is registered.
-
-    ``tensor`` and ``retain`` hold, for each output, what is called with that output's gradient;
-    ``pre`` sees all gradients before the node runs, ``post`` its results after.
-    """
-
-    __slots__ = ("post", "pre", "retain", "tensor")
-
-    def __init__(self) -> None:
-        self.tensor: dict[int, OrderedDict[int, Any]] = {}
-        self.retain: dict[int, Any] = {}
-        self.pre: OrderedDict[int, Any] = OrderedDict()
-        self.post: OrderedDict[int, Any] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self.pre or self.post or self.retain or any(self.tensor.values()))
-
-
-def add_hook(hooks: OrderedDict[int, Any], hook: Callable[..., Any]) -> RemovableHandle:
-    """Register a hook among others; it runs after them."""
-    handle = RemovableHandle(hooks)
-    hooks[handle.key] = hook
-    return handle
 
 
 class Node:
@@ -155,22 +111,33 @@ class AccumulateGrad(Node):
         """The leaf tensor, or None once it is gone."""
         return None if self.variable_reference is None else self.variable_reference()
 
+    def accept(self, cotangents: list[Any], create_graph: bool) -> None:
+        """Take the gradient that a pass found, with all hooks around it."""
+        hooks = self.hooks
+        if hooks is not None:
+            cotangents = run_before(hooks, cotangents)
+        if cotangents[0] is not None:
+            self.accumulate(cotangents[0], create_graph)
+        if self.post_accumulate:
+            self._run_post_accumulate()
+        if hooks is not None and hooks.post:
+            run_after(hooks, (), cotangents)
+
     def accumulate(self, cotangent: Any, create_graph: bool) -> None:
         """Add a gradient to the leaf's: in place, unless the addition is itself recorded."""
-        if cotangent is None:
-            return
         with _accumulating:
             if self.grad is None:
                 self.grad = cotangent.alias()  # no copy, and no object shared between two leaves
-            elif create_graph:
+            elif create_graph or self.grad.is_sparse:  # and it may become dense
                 self.grad = self.grad + cotangent
             else:
                 self.grad.add_(cotangent)
-        if self.post_accumulate:
-            variable = self.variable
-            for hook in tuple(self.post_accumulate.values()):
-                if hook(variable) is not None:
-                    raise RuntimeError(
-                        "hooks registered with register_post_accumulate_grad_hook should return "
-                        "None"
-                    )
+
+    def _run_post_accumulate(self) -> None:
+        assert self.post_accumulate is not None
+        variable = self.variable
+        for hook in tuple(self.post_accumulate.values()):
+            if hook(variable) is not None:
+                raise RuntimeError(
+                    "hooks registered with register_post_accumulate_grad_hook should return None"
+                )

@@ -1,0 +1,129 @@
+"""Hooks of a node: what is called with gradients, in which order, and what it may answer."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+class RemovableHandle:
+    """What registering a hook returns; `remove` takes the hook away."""
+
+    __slots__ = ("hooks", "key")
+    _keys = itertools.count()
+
+    def __init__(self, hooks: OrderedDict[int, Any]) -> None:
+        self.hooks = hooks
+        self.key = next(self._keys)
+
+    def remove(self) -> None:
+        self.hooks.pop(self.key, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+class Hooks:
+    """The hooks of one node, made when the first is registered.
+
+    ``tensor`` and ``retain`` hold, for each output, what is called with that output's gradient;
+    ``pre`` sees all gradients before the node runs, ``post`` its results after.
+    """
+
+    __slots__ = ("post", "pre", "retain", "tensor")
+
+    def __init__(self) -> None:
+        self.tensor: dict[int, OrderedDict[int, Any]] = {}
+        self.retain: dict[int, Any] = {}
+        self.pre: OrderedDict[int, Any] = OrderedDict()
+        self.post: OrderedDict[int, Any] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self.pre or self.post or self.retain or any(self.tensor.values()))
+
+
+def add_hook(hooks: OrderedDict[int, Any], hook: Callable[..., Any]) -> RemovableHandle:
+    """Register a hook among others; it runs after them."""
+    handle = RemovableHandle(hooks)
+    hooks[handle.key] = hook
+    return handle
+
+
+def show_to_tensors(hooks: Hooks, cotangents: list[Any]) -> None:
+    """Run the hooks of the tensors a node computed, then keep what `retain_grad` asked for.
+
+    Each hook sees the answer of the one before. An undefined gradient is shown as None.
+    """
+    for output, some in hooks.tensor.items():
+        for hook in tuple(some.values()):  # it may remove itself or another
+            answer = hook(cotangents[output])
+            if answer is not None:
+                cotangents[output] = _fit(hook, answer, cotangents[output])
+    for output, keep in tuple(hooks.retain.items()):
+        if cotangents[output] is not None:
+            keep(cotangents[output])
+
+
+def run_before(hooks: Hooks, cotangents: list[Any]) -> list[Any]:
+    """Run what is asked before a node runs: its tensors' hooks, then its own."""
+    show_to_tensors(hooks, cotangents)
+    for hook in tuple(hooks.pre.values()):
+        answer = hook(tuple(cotangents))
+        if answer is not None:
+            cotangents = list(_fit_all(hook, answer, cotangents))
+    return cotangents
+
+
+def run_after(hooks: Hooks, results: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+    """Show a node's results, and what it was given, to its posthooks."""
+    for hook in tuple(hooks.post.values()):
+        answer = hook(tuple(results), tuple(cotangents))
+        if answer is not None:
+            results = _fit_all(hook, answer, results)
+    return results
+
+
+def _fit_all(hook: Any, answer: Any, given: Sequence[Any]) -> Sequence[Any]:
+    if not isinstance(answer, tuple):
+        raise TypeError(
+            f"expected tuple, but hook returned '{type(answer).__name__}': hook {_name(hook)} of a "
+            f"node answers with None or with all {len(given)} gradients, as a tuple"
+        )
+    if len(answer) != len(given):
+        raise RuntimeError(
+            f"hook {_name(hook)} has returned an incorrect number of values (got {len(answer)}, "
+            f"but expected {len(given)})"
+        )
+    return tuple(
+        [None if a is None else _fit(hook, a, g) for a, g in zip(answer, given, strict=True)]
+    )
+
+
+def _fit(hook: Any, answer: Any, given: Any) -> Any:
+    """A hook's answer, if it can stand where the gradient stood."""
+    if given is None:
+        raise RuntimeError(
+            f"can't replace a None gradient with a non-None value: hook {_name(hook)} returned "
+            f"{type(answer).__name__} for an undefined gradient"
+        )
+    if not isinstance(answer, type(given)) and not isinstance(given, type(answer)):
+        raise TypeError(
+            f"expected Variable, but hook returned '{type(answer).__name__}': hook {_name(hook)} "
+            "answers with None or with a tensor"
+        )
+    for what, attribute in (("type", "dtype"), ("type", "device"), ("size", "shape")):
+        before, now = getattr(given, attribute, None), getattr(answer, attribute, None)
+        if before != now:
+            raise RuntimeError(
+                f"hook {_name(hook)} has changed the {what} of value (was {before} got {now})"
+            )
+    return answer
+
+
+def _name(hook: Any) -> str:
+    return f"'{getattr(hook, '__name__', hook)}'"
