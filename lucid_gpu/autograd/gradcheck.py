@@ -1,9 +1,4 @@
-"""Gradients against finite differences.
-
-A function is checked as a map from real numbers to real numbers. A complex output stands for two
-real ones, looked at in turn; a complex input has a gradient ``ds/dx + i ds/dy`` for its parts x and
-y, as autograd gives it. Arithmetic is done on host arrays in double precision.
-"""
+"""Gradients against finite differences, and the other rules that gradients keep."""
 
 from __future__ import annotations
 
@@ -13,14 +8,28 @@ from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.autograd.backward import grad
-from lucid_gpu.device import CPU
-from lucid_gpu.devices import room
+from lucid_gpu.autograd.jacobians import (
+    Case,
+    Part,
+    backward_form,
+    backward_jacobians,
+    cotangent,
+    forward_rows,
+    host,
+    like,
+    numerical,
+    parts_of,
+    pull,
+    sequence,
+    slopes,
+    tangents,
+    xp,
+)
 from lucid_gpu.tape.node import Node
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
-xp = room(CPU).xp  # all arithmetic here is on the host
 _SEED = 20  # of the random directions and cotangents: a check gives the same answer every time
 
 
@@ -35,221 +44,40 @@ class _Rules(NamedTuple):
     atol: float
     rtol: float
     nondet_tol: float
-    check_grad_dtypes: bool = False
-    check_undefined_grad: bool = True
-    check_batched_grad: bool = False
-    fast_mode: bool = False
+    check_undefined_grad: bool
+    check_grad_dtypes: bool
+    check_batched_grad: bool
+    check_batched_forward_grad: bool
+    check_forward_ad: bool
+    check_backward_ad: bool
+    fast_mode: bool
+    masked: bool | None
 
 
-class _Direction(NamedTuple):
-    """What of an output is looked at: its real numbers, or one part of its complex ones."""
-
-    cotangent: complex
-    words: str
-
-    def part(self, array: Any) -> Any:
-        return array.imag if self.cotangent == 1j else array.real
-
-
-_REAL = (_Direction(1, ""),)
-_COMPLEX = (
-    _Direction(1, "While considering the real part of complex outputs only, "),
-    _Direction(1j, "While considering the imaginary part of complex outputs only, "),
-)
-
-
-# --- calling the function -------------------------------------------------------------------------
-
-
-def _sequence(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _differentiable(outputs: Any) -> list[Tensor]:
-    return [o for o in _sequence(outputs) if isinstance(o, Tensor) and o.requires_grad]
-
-
-def _host(t: Tensor) -> Any:
-    """A double precision copy on the host."""
-    kind = xp.complex128 if t.dtype.is_complex else xp.float64
-    return t.detach().cpu().array.astype(kind)
-
-
-def _like(array: Any, t: Tensor) -> Tensor:
-    """A host array as a tensor of another's type and device."""
-    made = from_array(array.astype(t.dtype.numpy), t.dtype, CPU)
-    return made.to(t.device)
-
-
-class _Case:
-    """A function, its inputs, and which of its results take part."""
-
-    def __init__(self, func: Callable[..., Any], inputs: Sequence[Any]) -> None:
-        self.func = func
-        self.inputs = tuple(inputs)
-        self.places = [i for i, t in enumerate(inputs) if isinstance(t, Tensor) and t.requires_grad]
-        self.outputs = _sequence(func(*inputs))
-        self.results = [
-            i for i, o in enumerate(self.outputs) if isinstance(o, Tensor) and o.requires_grad
-        ]
-
-    def targets(self) -> list[Tensor]:
-        return [self.inputs[i] for i in self.places]
-
-    def fresh_outputs(self) -> list[Tensor]:
-        """The differentiable outputs of another call, with a graph of their own."""
-        outputs = _sequence(self.func(*self.inputs))
-        return [outputs[i] for i in self.results]
-
-    def values_at(self, place: int, array: Any) -> list[Any]:
-        """The outputs on the host with other numbers for one input, wherever it was passed."""
-        moved = self.inputs[place]
-        other = _like(array, moved).requires_grad_()
-        inputs = [other if t is moved else t for t in self.inputs]
-        outputs = _sequence(self.func(*inputs))
-        return [_host(o) for o in outputs if isinstance(o, Tensor) and o.dtype.category >= 2]
-
-    def result_numbers(self) -> list[int]:
-        """Where the differentiable outputs stand among the floating point ones."""
-        floats = [
-            i for i, o in enumerate(self.outputs) if isinstance(o, Tensor) and o.dtype.category >= 2
-        ]
-        return [floats.index(i) for i in self.results]
-
-
-# --- finite differences ---------------------------------------------------------------------------
-
-
-def _moves(dtype: dt.dtype) -> tuple[complex, ...]:
-    return (1.0, 1j) if dtype.is_complex else (1.0,)
-
-
-def _slopes(case: _Case, place: int, toward: Any, eps: float) -> list[Any]:
-    """How fast each output changes when one input moves in a direction: central differences."""
-    base = _host(case.inputs[place])
-    above = case.values_at(place, base + eps * toward)
-    below = case.values_at(place, base - eps * toward)
-    return [(a - b) / (2 * eps) for a, b in zip(above, below, strict=True)]
-
-
-def _numerical(case: _Case, place: int, eps: float, count: int) -> list[list[Any]]:
-    """Per output: slopes for a move of each element, real (and imaginary) in turn."""
-    target = case.inputs[place]
-    columns: list[list[Any]] = [[] for _ in range(count)]
-    for element in range(target.numel()):
-        for move in _moves(target.dtype):
-            toward = xp.zeros(tuple(target.shape), xp.complex128 if move == 1j else xp.float64)
-            toward.reshape(-1)[element] = move
-            for column, slope in zip(columns, _slopes(case, place, toward, eps), strict=True):
-                column.append(slope.reshape(-1))
-    return columns
-
-
-def _numerical_jacobian(
-    columns: list[Any], direction: _Direction, target: Tensor, size: int
-) -> Any:
-    """Rows for the input's elements, columns for the output's."""
-    parts = [direction.part(c) for c in columns]
-    table = xp.array(parts, xp.float64).reshape(len(parts), size)
-    return table[0::2] + 1j * table[1::2] if target.dtype.is_complex else table
-
-
-# --- autograd's answer ----------------------------------------------------------------------------
-
-
-def _cotangent(output: Tensor, array: Any, direction: _Direction) -> Tensor:
-    if direction.cotangent == 1j:
-        array = array * 1j
-    return _like(array, output)
-
-
-def _pull(output: Tensor, targets: Sequence[Tensor], cotangent: Tensor) -> tuple[Any, ...]:
-    return grad(output, targets, cotangent, retain_graph=True, allow_unused=True)
-
-
-def _analytical(output: Tensor, targets: Sequence[Tensor], direction: _Direction) -> list[Any]:
-    """Jacobians of one output by one pass for each of its elements."""
-    count = output.numel()
-    found = [
-        xp.zeros((t.numel(), count), xp.complex128 if t.dtype.is_complex else xp.float64)
-        for t in targets
-    ]
-    for element in range(count):
-        one = xp.zeros(tuple(output.shape))
-        one.reshape(-1)[element] = 1
-        gradients = _pull(output, targets, _cotangent(output, one, direction))
-        for jacobian, gradient in zip(found, gradients, strict=True):
-            if gradient is not None:
-                jacobian[:, element] = _host(gradient).reshape(-1)
-    return found
-
-
-# --- the checks -----------------------------------------------------------------------------------
-
-
-def _check_inputs(inputs: Sequence[Any]) -> None:
-    marked = [(i, t) for i, t in enumerate(inputs) if isinstance(t, Tensor) and t.requires_grad]
-    if not marked:
-        raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient, but none of the them "
-            "have requires_grad=True."
-        )
-    for i, t in marked:
-        if t.dtype not in (dt.float64, dt.complex128):
-            warnings.warn(
-                f"Input #{i} requires gradient and is not a double precision floating point or "
-                "complex. This check will likely fail if all the inputs are not of double "
-                "precision floating point or complex. ",
-                stacklevel=4,
-            )
-        strides = t.detach().array.strides
-        if any(s == 0 and n > 1 for s, n in zip(strides, t.shape, strict=True)):
-            raise RuntimeError(
-                f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs "
-                "that are non-overlapping to be able to compute the numerical gradients correctly. "
-                "You should call .contiguous on the input before passing it to gradcheck."
-            )
+# --- comparing ------------------------------------------------------------------------------------
 
 
 def _close(a: Any, b: Any, rules: _Rules) -> bool:
     return bool(xp.allclose(a, b, rules.rtol, rules.atol, equal_nan=True))
 
 
-def _mismatch(direction: _Direction, i: int, o: int, numerical: Any, analytical: Any) -> str:
+def _mismatch(looked_at: str, mode: str, i: int, o: int, expected: Any, got: Any) -> str:
+    only = f"While considering the {looked_at} only, " if looked_at else ""
     return (
-        f"{direction.words}Jacobian mismatch for output {o} with respect to input {i},\n"
-        f"numerical:{numerical}\nanalytical:{analytical}\n"
+        f"{only}Jacobian {mode}mismatch for output {o} with respect to input {i},\n"
+        f"numerical:{expected}\nanalytical:{got}\n"
     )
 
 
-def _check_constant(case: _Case, rules: _Rules) -> None:
-    """A function whose outputs require no gradient must not change with its inputs."""
-    count = sum(isinstance(o, Tensor) and o.dtype.category >= 2 for o in case.outputs)
-    for place in case.places:
-        for columns in _numerical(case, place, rules.eps, count):
-            if any(bool(abs(c).max(initial=0) > rules.atol) for c in columns):
-                raise GradcheckError(
-                    "Numerical gradient for function expected to be zero: no output requires grad, "
-                    f"but they change with input {place}"
-                )
+def _outputs(part: Part) -> str:
+    return f"{part.name} part of complex outputs" if part.name else ""
 
 
-def _check_slowly(case: _Case, rules: _Rules) -> None:
-    outputs = case.fresh_outputs()
-    targets = case.targets()
-    count = sum(isinstance(o, Tensor) and o.dtype.category >= 2 for o in case.outputs)
-    slopes = [_numerical(case, place, rules.eps, count) for place in case.places]
-    for o, (number, output) in enumerate(zip(case.result_numbers(), outputs, strict=True)):
-        for direction in _COMPLEX if output.dtype.is_complex else _REAL:
-            first = _analytical(output, targets, direction)
-            again = _analytical(output, targets, direction)
-            for k, place in enumerate(case.places):
-                numerical = _numerical_jacobian(
-                    slopes[k][number], direction, targets[k], output.numel()
-                )
-                if not _close(first[k], numerical, rules):
-                    raise GradcheckError(_mismatch(direction, place, o, numerical, first[k]))
-                _check_repeats(first[k], again[k], rules)
+def _inputs(part: Part) -> str:
+    return f"{part.name} part of complex inputs" if part.name else ""
+
+
+_FORWARD = "computed with forward mode "
 
 
 def _check_repeats(first: Any, again: Any, rules: _Rules) -> None:
@@ -257,66 +85,158 @@ def _check_repeats(first: Any, again: Any, rules: _Rules) -> None:
         raise GradcheckError(
             "Backward is not reentrant, i.e., running backward with same input and grad_output "
             "multiple times gives different values, although analytical gradient matches numerical "
-            f"gradient. The tolerance for nondeterminism was {rules.nondet_tol}."
+            f"gradient. The tolerance for nondeterminism was {rules.nondet_tol}; give nondet_tol= "
+            "if the function sums in no fixed order."
         )
 
 
-def _check_fast(case: _Case, rules: _Rules) -> None:
-    """One random direction through inputs and outputs instead of whole Jacobians."""
-    outputs = case.fresh_outputs()
-    targets = case.targets()
-    random = xp.random.default_rng(_SEED)
-    weights = [_unit(random, o) for o in outputs]
-    for k, place in enumerate(case.places):
-        toward = _unit(random, targets[k])
-        slopes = [_slopes(case, place, toward * m, rules.eps) for m in _moves(targets[k].dtype)]
-        for o, (number, output) in enumerate(zip(case.result_numbers(), outputs, strict=True)):
-            for direction in _COMPLEX if output.dtype.is_complex else _REAL:
-                numerical = sum(
-                    move * (direction.part(s[number]) * weights[o]).sum()
-                    for s, move in zip(slopes, _moves(targets[k].dtype), strict=True)
+# --- whole Jacobians ------------------------------------------------------------------------------
+
+
+def _check_constant(case: Case, rules: _Rules) -> None:
+    """A function whose outputs require no gradient must not change with its inputs."""
+    for place in case.places:
+        for lists in numerical(case, place, rules.eps):
+            if any(xp.any(slope != 0) for rows in lists for slope in rows):
+                raise GradcheckError(
+                    "Numerical gradient for function expected to be zero: no output requires grad, "
+                    f"but they change with input {place}. Was the graph cut, by detach() or "
+                    "no_grad()?"
                 )
-                sent = _cotangent(output, weights[o], direction)
-                answers = []
-                for _ in range(2):
-                    (gradient,) = _pull(output, [targets[k]], sent)
-                    answers.append(0.0 if gradient is None else (_host(gradient) * toward).sum())
-                if not _close(answers[0], numerical, rules):
-                    words = _mismatch(direction, place, o, numerical, answers[0])
+
+
+def _check_backward(case: Case, rules: _Rules, found: list[Any]) -> None:
+    outputs, targets = case.fresh_outputs(), case.targets()
+    for o, (number, output) in enumerate(zip(case.results, outputs, strict=True)):
+        for part in reversed(parts_of(output)):
+            first = backward_jacobians(output, targets, part)
+            for a, b in zip(first, backward_jacobians(output, targets, part), strict=True):
+                _check_repeats(a, b, rules)
+            for k, place in enumerate(case.places):
+                expected = backward_form(found[k][number], part, output.numel())
+                if not _close(first[k], expected, rules):
                     raise GradcheckError(
-                        words + "\nThe above quantities relating the numerical and analytical "
-                        "jacobians are computed in fast mode; run with fast_mode=False to see the "
-                        "jacobians.\n"
+                        _mismatch(_outputs(part), "", place, o, expected, first[k])
                     )
-                _check_repeats(xp.array(answers[0]), xp.array(answers[1]), rules)
 
 
-def _unit(random: Any, t: Tensor) -> Any:
-    direction = random.uniform(0.1, 1.0, tuple(t.shape))
+def _check_forward(case: Case, rules: _Rules, found: list[Any]) -> None:
+    for k, place in enumerate(case.places):
+        for m, part in enumerate(parts_of(case.inputs[place])):
+            rows = forward_rows(case, place, part)
+            for o in range(case.count):
+                expected, got = xp.array(found[k][o][m]), xp.array(rows[o])
+                if not _close(got, expected, rules):
+                    raise GradcheckError(
+                        _mismatch(_inputs(part), _FORWARD, place, o, expected, got)
+                    )
+
+
+def _check_slowly(case: Case, rules: _Rules) -> None:
+    found = [numerical(case, place, rules.eps) for place in case.places]
+    if rules.check_backward_ad:
+        _check_backward(case, rules, found)
+    if rules.check_forward_ad:
+        _check_forward(case, rules, found)
+
+
+# --- one direction --------------------------------------------------------------------------------
+
+
+def _unit(random: Any, shape: Sequence[int]) -> Any:
+    direction = random.uniform(0.1, 1.0, tuple(shape))
     return direction / max(float((direction * direction).sum()) ** 0.5, 1e-30)
 
 
-def _check_gradient_form(case: _Case, rules: _Rules) -> None:
-    """Gradients have their inputs' shape and device, and vanish with the outputs' gradients."""
+def _check_fast(case: Case, rules: _Rules) -> None:
+    """One random direction through inputs and outputs instead of whole Jacobians."""
+    random = xp.random.default_rng(_SEED)
+    for place in case.places:
+        toward = _unit(random, case.inputs[place].shape)
+        found = [
+            slopes(case, place, toward * part.unit, rules.eps)
+            for part in parts_of(case.inputs[place])
+        ]
+        if rules.check_backward_ad:
+            _check_backward_fast(case, rules, place, toward, found)
+        if rules.check_forward_ad:
+            _check_forward_fast(case, rules, place, toward, found)
+
+
+def _check_backward_fast(
+    case: Case, rules: _Rules, place: int, toward: Any, found: list[Any]
+) -> None:
+    random = xp.random.default_rng(_SEED + 1)
+    target = case.inputs[place]
+    units = [part.unit for part in parts_of(target)]
+    for o, (number, output) in enumerate(zip(case.results, case.fresh_outputs(), strict=True)):
+        weights = _unit(random, output.shape)
+        for part in reversed(parts_of(output)):
+            moves = [(part.of(s[number]) * weights).sum() for s in found]
+            expected = sum(u * m for u, m in zip(units, moves, strict=True))
+            answers = []
+            for _ in range(2):
+                (gradient,) = pull(output, [target], cotangent(output, weights, part))
+                total = 0.0 if gradient is None else (host(gradient) * toward).sum()
+                answers.append(xp.array(total))
+            _check_repeats(answers[0], answers[1], rules)
+            if not _close(answers[0], expected, rules):
+                words = _mismatch(_outputs(part), "", place, o, expected, answers[0])
+                raise GradcheckError(words + _in_full(case, rules, place, o, part))
+
+
+def _check_forward_fast(
+    case: Case, rules: _Rules, place: int, toward: Any, found: list[Any]
+) -> None:
+    for m, part in enumerate(parts_of(case.inputs[place])):
+        for o, (_, tangent) in enumerate(tangents(case, {place: toward * part.unit})):
+            got = xp.zeros_like(found[m][o]) if tangent is None else tangent
+            if not _close(got, found[m][o], rules):
+                words = _mismatch(_inputs(part), _FORWARD, place, o, found[m][o], got)
+                raise GradcheckError(words)
+
+
+def _in_full(case: Case, rules: _Rules, place: int, o: int, part: Part) -> str:
+    """The whole Jacobians, for the message of a fast check that failed."""
+    output = case.fresh_outputs()[o]
+    found = numerical(case, place, rules.eps)[case.results[o]]
+    expected = backward_form(found, part, output.numel())
+    (got,) = backward_jacobians(output, [case.inputs[place]], part)
+    words = (
+        "\nThe above quantities relating the numerical and analytical jacobians are computed in "
+        "fast mode. Below, we recompute numerical and analytical jacobians in slow mode:\n\n"
+        f"Numerical:\n{expected}\nAnalytical:\n{got}\n\n"
+        f"The max per-element difference (slow mode) is: {abs(expected - got).max(initial=0)}.\n"
+    )
+    if _close(got, expected, rules):
+        words += "Fast gradcheck failed but element-wise differences are small: fast_mode=False.\n"
+    return words
+
+
+# --- the form of gradients ------------------------------------------------------------------------
+
+
+def _check_gradient_form(case: Case, rules: _Rules) -> None:
+    """Gradients have their inputs' type, shape and device, and vanish with those of the outputs."""
     outputs = case.fresh_outputs()
-    zeros = [_like(xp.zeros(tuple(o.shape)), o) for o in outputs]
+    zeros = [like(xp.zeros(tuple(o.shape)), o) for o in outputs]
     targets = case.targets()
     for t, g in zip(targets, grad(outputs, targets, zeros, allow_unused=True), strict=True):
         if g is None:
             continue
-        if g.shape != t.shape:
-            raise GradcheckError(
-                f"grad is incorrect size: expected {list(t.shape)}, got {list(g.shape)}"
-            )
-        if g.device != t.device:
-            raise GradcheckError(f"grad is on incorrect device: {g.device} instead of {t.device}")
-        if rules.check_grad_dtypes and g.dtype is not t.dtype:
-            raise GradcheckError(f"grad is incorrect type: expected {t.dtype}, got {g.dtype}")
-        if not (_host(g) == 0).all():
+        array = host(g)
+        if not (xp.allclose(array, 0) if rules.masked else (array == 0).all()):
             raise GradcheckError(
                 "backward not multiplied by grad_output: it gives a gradient that is not zero for "
                 "output gradients of zero"
             )
+        for what, expected, got in (
+            ("type", t.dtype, g.dtype),
+            ("device", t.device, g.device),
+            ("size", t.shape, g.shape),
+        ):
+            if expected != got:
+                raise GradcheckError(f"grad is incorrect {what}: expected {expected}, got {got}")
 
 
 class _Undefined(Node):
@@ -329,68 +249,166 @@ class _Undefined(Node):
 
 
 def _behind_undefined(output: Tensor) -> Tensor:
-    hidden = output.alias().detach()
-    hidden._storage = None
+    hidden = like(host(output), output)
     hidden._attach(_Undefined((output._edge(),)))
     return hidden
 
 
-def _check_undefined(case: _Case) -> None:
+def _check_undefined(case: Case) -> None:
     """Outputs whose gradients are undefined: all of them, then each in turn."""
     count = len(case.results)
     for missing in [set(range(count)), *({i} for i in range(count if count > 1 else 0))]:
         outputs = case.fresh_outputs()
         roots = [_behind_undefined(o) if i in missing else o for i, o in enumerate(outputs)]
-        cotangents = [
-            _like(xp.zeros(tuple(o.shape)) if i in missing else xp.ones(tuple(o.shape)), o)
-            for i, o in enumerate(outputs)
-        ]
-        targets = case.targets()
+        zeros = [like(xp.zeros(tuple(o.shape)), o) for o in outputs]
         try:
-            gradients = grad(roots, targets, cotangents, allow_unused=True)
+            gradients = grad(roots, case.targets(), zeros, allow_unused=True)
         except Exception as error:
             raise GradcheckError(
-                "Expected backward function to handle undefined output grads (None, with "
-                f"set_materialize_grads(False)): {error}"
+                "Expected backward function to handle undefined output grads. It was given None, "
+                f"which set_materialize_grads(False) allows, and raised {type(error).__name__}: "
+                f"{error}. Write `if grad is None: return None` first, or pass "
+                "check_undefined_grad=False."
             ) from error
-        if len(missing) == count and any(
-            g is not None and not (_host(g) == 0).all() for g in gradients
-        ):
+        if any(g is not None and not (host(g) == 0).all() for g in gradients):
             raise GradcheckError(
                 "Expected all input grads to be undefined or zero when all output grads are "
                 "undefined or zero."
             )
 
 
-def _check_batched(case: _Case, rules: _Rules) -> None:
+def _check_undefined_tangents(case: Case) -> None:
+    """An input without a tangent counts as one whose tangent is zero."""
+    random = xp.random.default_rng(_SEED)
+    toward = {place: _unit(random, case.inputs[place].shape) for place in case.places}
+    for place in case.places:
+        others = {p: d for p, d in toward.items() if p != place}
+        with_zeros = tangents(case, {**others, place: toward[place] * 0})
+        without = tangents(case, others)
+        for o, ((_, a), (_, b)) in enumerate(zip(with_zeros, without, strict=True)):
+            if a is not None and b is not None and not xp.allclose(a, b):
+                raise GradcheckError(
+                    f"Mismatch in tangent values for output with index: {o} when input: {place} "
+                    f"has an undefined tangent value. Got: {a} but expected: {b}"
+                )
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def _check_batched(case: Case, rules: _Rules) -> None:
     """``is_grads_batched`` gives what one pass a row gives."""
-    outputs = case.fresh_outputs()
     targets = case.targets()
     random = xp.random.default_rng(_SEED)
-    for o, output in enumerate(outputs):
-        rows = _like(random.standard_normal((2, *output.shape)), output)
-        together = grad(output, targets, rows, True, allow_unused=True, is_grads_batched=True)
-        single = [_pull(output, targets, rows[i]) for i in range(2)]
+    for o, output in enumerate(case.fresh_outputs()):
+        rows = like(random.standard_normal((2, *output.shape)), output)
+        single = [pull(output, targets, rows[i]) for i in range(2)]
+        try:
+            together = grad(output, targets, rows, True, allow_unused=True, is_grads_batched=True)
+        except RuntimeError as error:
+            raise GradcheckError(f"While computing batched gradients, got: {error}") from error
         for place, batch, *each in zip(case.places, together, *single, strict=True):
-            expected = [0.0 if g is None else _host(g) for g in each]
-            got = 0.0 if batch is None else _host(batch)
-            if not _close(got, xp.array(expected), rules):
-                raise GradcheckError(
-                    f"For output {o} and input {place}: gradients computed in a batch differ from "
-                    "those of single passes"
-                )
+            expected = xp.array([0.0 if g is None else host(g) for g in each])
+            _compare_batch(0.0 if batch is None else host(batch), expected, o, place)
+
+
+def _check_batched_tangents(case: Case) -> None:
+    """`vmap` over tangents gives what one pass a tangent gives."""
+    from lucid_gpu.autograd import forward_ad
+    from lucid_gpu.func import vmap
+
+    random = xp.random.default_rng(_SEED)
+    for place in case.places:
+        target = case.inputs[place]
+        rows = random.standard_normal((2, *target.shape))
+
+        def jvp(tangent: Tensor, place: int = place, target: Tensor = target) -> Any:
+            with forward_ad.dual_level():
+                inputs = [i.detach() if isinstance(i, Tensor) else i for i in case.inputs]
+                inputs[place] = forward_ad.make_dual(target.detach(), tangent)
+                duals = [forward_ad.unpack_dual(o) for o in sequence(case.func(*inputs))]
+                zeros = [d.primal.detach() * 0 for d in duals]
+                found = [z if d.tangent is None else d.tangent for d, z in zip(duals, zeros)]
+                return tuple(found)
+
+        single = [[host(t) for t in jvp(like(row, target))] for row in rows]
+        try:
+            together = vmap(jvp)(like(rows, target))
+        except RuntimeError as error:
+            raise GradcheckError(f"While computing batched gradients, got: {error}") from error
+        for o, batch in enumerate(together):
+            _compare_batch(host(batch), xp.array([row[o] for row in single]), o, place)
+
+
+def _compare_batch(got: Any, expected: Any, o: int, place: int) -> None:
+    if not xp.allclose(got, expected):
+        raise GradcheckError(
+            f"For output {o} and input {place}: gradients computed in a batch differ from those of "
+            f"single passes\nGot:\n{got}\n\nExpected:\n{expected}"
+        )
 
 
 # --- public ---------------------------------------------------------------------------------------
 
 
+def _check_inputs(inputs: Sequence[Any]) -> None:
+    marked = [(i, t) for i, t in enumerate(inputs) if isinstance(t, Tensor) and t.requires_grad]
+    if not marked:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them "
+            "have requires_grad=True."
+        )
+    for i, t in marked:
+        if t.dtype not in (dt.float64, dt.complex128):
+            warnings.warn(
+                f"Input #{i} requires gradient and is not a double precision floating point or "
+                "complex. This check will likely fail if all the inputs are not of double "
+                "precision floating point or complex. ",
+                stacklevel=4,
+            )
+        _check_layout(i, t)
+
+
+def _check_layout(i: int, t: Tensor) -> None:
+    if getattr(t, "is_sparse", False):
+        raise ValueError(
+            f"Input #{i} is sparse, which gradcheck does not support: pass the values, and make "
+            "the tensor inside func with sparse_coo_tensor(indices, values, size)."
+        )
+    strides = t.detach().array.strides
+    if any(s == 0 and n > 1 for s, n in zip(strides, t.shape, strict=True)):
+        raise RuntimeError(
+            f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs "
+            "that are non-overlapping to be able to compute the numerical gradients correctly. "
+            "You should call .contiguous on the input before passing it to gradcheck."
+        )
+
+
+def _check_outputs(outputs: Sequence[Any]) -> None:
+    if any(getattr(o, "is_sparse", False) for o in outputs):
+        raise ValueError(
+            "Sparse output is not supported at gradcheck yet. Please call to_dense() on the output "
+            "of fn for gradcheck."
+        )
+
+
 def _run(func: Callable[..., Any], inputs: tuple[Any, ...], rules: _Rules) -> None:
-    case = _Case(func, inputs)
+    def checked(*args: Any) -> Any:
+        outputs = func(*args)
+        _check_outputs(sequence(outputs))
+        return outputs
+
+    case = Case(checked, inputs)
     if not case.results:
         _check_constant(case, rules)
         return
-    check = _check_fast if rules.fast_mode else _check_slowly
-    check(case, rules)
+    (_check_fast if rules.fast_mode else _check_slowly)(case, rules)
+    if rules.check_forward_ad and rules.check_undefined_grad:
+        _check_undefined_tangents(case)
+    if rules.check_batched_forward_grad:
+        _check_batched_tangents(case)
+    if not rules.check_backward_ad:
+        return
     if rules.check_batched_grad:
         _check_batched(case, rules)
     _check_gradient_form(case, rules)
@@ -410,6 +428,7 @@ def gradcheck(
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
     check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
     check_forward_ad: bool = False,
     check_backward_ad: bool = True,
     fast_mode: bool = False,
@@ -422,21 +441,28 @@ def gradcheck(
     func : callable
         From tensors to a tensor or a tuple of them.
     inputs : Tensor or tuple
-        Those that require grad are checked; they should be float64 or complex128.
+        Those that require grad are checked; they should be float64 or complex128. A function that
+        finds them elsewhere (a layer's parameters) is checked too.
     eps : float
         Step of the differences.
     atol, rtol : float
         The gradients may differ by ``atol + rtol * |numerical|``.
     raise_exception : bool
-        False: return False instead of raising `GradcheckError`.
+        False: return False instead of raising `GradcheckError`; other errors still pass.
     nondet_tol : float
         How far two backward passes may differ.
     check_undefined_grad : bool
-        Also that undefined output gradients are accepted.
-    check_grad_dtypes, check_batched_grad : bool
-        Also that gradients have their input's type; that batched passes agree with single ones.
+        Also that undefined output gradients (and tangents) are accepted and count as zeros.
+    check_grad_dtypes : bool
+        Taken for PyTorch's sake: gradients of another type than their input never pass here.
+    check_batched_grad, check_batched_forward_grad : bool
+        Also that batched passes agree with single ones.
+    check_forward_ad, check_backward_ad : bool
+        Which modes to check; at least one.
     fast_mode : bool
         Compare one random direction instead of all elements.
+    masked : bool, optional
+        Gradients for output gradients of zero may be nearly zero.
 
     Returns
     -------
@@ -445,30 +471,39 @@ def gradcheck(
     Raises
     ------
     GradcheckError
-        Where a check fails; ValueError where no input requires grad.
+        Where a check fails.
+    ValueError
+        Where no input requires grad, and for sparse inputs and outputs.
+    AssertionError
+        For arguments that contradict each other, and for a function whose results change their
+        shape or type.
     """
-    if check_forward_ad:
-        raise NotImplementedError("gradcheck(check_forward_ad=True): there is no forward mode yet")
-    if not check_backward_ad:
-        raise ValueError(
-            "Expected at least one of check_forward_ad or check_backward_ad to be True"
-        )
-    given = _sequence(inputs)
-    rules = _Rules(eps, atol, rtol, nondet_tol)._replace(
-        check_undefined_grad=check_undefined_grad,
-        check_grad_dtypes=check_grad_dtypes,
-        check_batched_grad=check_batched_grad,
-        fast_mode=fast_mode,
+    _agree(check_forward_ad or check_backward_ad, "check_forward_ad", "check_backward_ad")
+    _needs("check_batched_grad", check_batched_grad, "check_backward_ad", check_backward_ad)
+    _needs(
+        "check_batched_forward_grad",
+        check_batched_forward_grad,
+        "check_forward_ad",
+        check_forward_ad,
     )
-    return _guarded(func, given, rules, raise_exception)
-
-
-def _guarded(
-    func: Callable[..., Any], inputs: tuple[Any, ...], rules: _Rules, raise_exception: bool
-) -> bool:
-    _check_inputs(inputs)
+    rules = _Rules(
+        eps,
+        atol,
+        rtol,
+        nondet_tol,
+        check_undefined_grad,
+        check_grad_dtypes,
+        check_batched_grad,
+        check_batched_forward_grad,
+        check_forward_ad,
+        check_backward_ad,
+        fast_mode,
+        masked,
+    )
+    given = sequence(inputs)
+    _check_inputs(given)
     try:
-        _run(func, inputs, rules)
+        _run(func, given, rules)
     except GradcheckError:
         if raise_exception:
             raise
@@ -476,15 +511,29 @@ def _guarded(
     return True
 
 
+def _agree(either: bool, a: str, b: str) -> None:
+    if not either:
+        raise AssertionError(f"Expected at least one of {a} or {b} to be True")
+
+
+def _needs(name: str, given: bool, other: str, have: bool) -> None:
+    if given and not have:
+        raise AssertionError(f"Setting {name}=True requires {other} to be True")
+
+
 def _random_cotangents(outputs: Sequence[Tensor], strided: bool) -> Iterator[Tensor]:
     random = xp.random.default_rng(_SEED)
     for output in outputs:
         shape = (*output.shape, 2) if strided else tuple(output.shape)
-        array = random.standard_normal(shape)
+        array = random.uniform(-1, 1, shape)
         if output.dtype.is_complex:
-            array = array + 1j * random.standard_normal(shape)
-        made = _like(array, output)
+            array = array + 1j * random.uniform(-1, 1, shape)
+        made = like(array, output)
         yield (made[..., 0] if strided else made).requires_grad_()
+
+
+def _differentiable(outputs: Any) -> list[Tensor]:
+    return [o for o in sequence(outputs) if isinstance(o, Tensor) and o.requires_grad]
 
 
 def gradgradcheck(
@@ -514,32 +563,48 @@ def gradgradcheck(
         Gradients of the outputs; random if left out.
     gen_non_contig_grad_outputs : bool
         Make the random ones strided.
+    check_fwd_over_rev, check_rev_over_rev : bool
+        Differentiate the gradient forward, backward, or both ways.
     **others
         As for `gradcheck`.
     """
-    if check_fwd_over_rev:
-        raise NotImplementedError(
-            "gradgradcheck(check_fwd_over_rev=True): there is no forward mode yet"
-        )
-    given = _sequence(inputs)
-    outputs = _differentiable(func(*given))
+    _agree(check_fwd_over_rev or check_rev_over_rev, "check_fwd_over_rev", "check_rev_over_rev")
+    for name, asked in (
+        ("check_undefined_grad", check_undefined_grad),
+        ("check_batched_grad", check_batched_grad),
+    ):
+        _needs(name, asked, "check_rev_over_rev", check_rev_over_rev)
+    given = sequence(inputs)
     if grad_outputs is None:
+        outputs = _differentiable(func(*given))
         sent = tuple(_random_cotangents(outputs, gen_non_contig_grad_outputs))
     else:
-        sent = _sequence(grad_outputs)
-    count = len(sent)
+        sent = sequence(grad_outputs)
+    every = (*given, *sent)
+    marked = [i for i, t in enumerate(every) if isinstance(t, Tensor) and t.requires_grad]
 
     def gradient(*args: Any) -> tuple[Tensor, ...]:
-        values, cotangents = args[: len(args) - count], args[len(args) - count :]
+        for i in marked:  # forward mode passes duals of detached tensors
+            args[i].requires_grad_()
+        values, cotangents = args[: len(given)], args[len(given) :]
         results = _differentiable(func(*values))
-        targets = [t for t in values if isinstance(t, Tensor) and t.requires_grad]
+        targets = [values[i] for i in marked if i < len(given)]
         found = grad(results, targets, cotangents, create_graph=True, allow_unused=True)
         return tuple([g for g in found if g is not None])
 
-    rules = _Rules(eps, atol, rtol, nondet_tol)._replace(
+    return gradcheck(
+        gradient,
+        every,
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        nondet_tol=nondet_tol,
         check_undefined_grad=check_undefined_grad,
         check_grad_dtypes=check_grad_dtypes,
         check_batched_grad=check_batched_grad,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
         fast_mode=fast_mode,
+        masked=masked,
     )
-    return _guarded(gradient, (*given, *sent), rules, raise_exception)

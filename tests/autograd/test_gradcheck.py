@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -197,3 +199,268 @@ def test_given_cotangents_are_used() -> None:
     x = double(2, 2)
     assert gradgradcheck(lambda a: a.exp() * a, x, double(2, 2))
     assert gradgradcheck(lambda a: a.exp() * a, x, gen_non_contig_grad_outputs=True)
+
+
+# --- the same words as PyTorch --------------------------------------------------------------------
+
+
+def numbers(m: Any, *shape: int) -> Any:
+    count = max(1, math.prod(shape))
+    return (m.arange(count, dtype=m.float64).reshape(shape) / 7 + 0.3).requires_grad_()
+
+
+def complex_numbers(m: Any) -> Any:
+    return m.tensor([1 + 2j, -0.5j], dtype=m.complex128).requires_grad_()
+
+
+def custom(m: Any, forward: Any, backward: Any, materialize: bool = False) -> Any:
+    class Func(m.autograd.Function):  # type: ignore[name-defined]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.set_materialize_grads(materialize)
+            return forward(x)
+
+    Func.backward = staticmethod(backward)
+    return Func.apply
+
+
+def times(factor: float) -> Any:
+    return lambda ctx, g: None if g is None else g * factor
+
+
+def varying(step: float, factor: float) -> Any:
+    turns = itertools.count()
+    return lambda ctx, g: None if g is None else g * (factor + next(turns) % 3 * step)
+
+
+def refusing(ctx: Any, g: Any) -> Any:
+    if g is None:
+        raise RuntimeError("a gradient, please")
+    return g * 2
+
+
+def alternating(odd: Any) -> Any:
+    turns = itertools.count()
+    return lambda x: odd(x * 2) if next(turns) % 2 else x * 2
+
+
+def check(function: Any, inputs: Any = numbers, second: bool = False, **options: Any) -> Any:
+    """A scenario: ``function(m)`` gives what to check."""
+
+    def run(m: Any) -> Any:
+        given = inputs(m, 2) if inputs is numbers else inputs(m)
+        checker = m.autograd.gradgradcheck if second else m.autograd.gradcheck
+        return checker(function(m), given, **options)
+
+    return run
+
+
+FAILS: dict[str, tuple[Any, str]] = {
+    "a wrong gradient": (
+        check(lambda m: custom(m, lambda x: x * 2, times(3))),
+        "Jacobian mismatch for output 0 with respect to input 0",
+    ),
+    "a wrong gradient, in fast mode": (
+        check(lambda m: custom(m, lambda x: x * 2, times(3)), fast_mode=True),
+        "The max per-element difference (slow mode) is: 1.0",
+    ),
+    "a backward that varies": (
+        check(lambda m: custom(m, lambda x: x * 2, varying(1e-7, 2))),
+        "Backward is not reentrant, i.e., running backward with same input and grad_output "
+        "multiple times gives different values",
+    ),
+    "a backward that varies, in fast mode": (
+        check(lambda m: custom(m, lambda x: x * 2, varying(1e-7, 2)), fast_mode=True),
+        "Backward is not reentrant",
+    ),
+    "a backward that varies and is wrong": (
+        check(lambda m: custom(m, lambda x: x * 2, varying(0.1, 5))),
+        "Backward is not reentrant",
+    ),
+    "undefined gradients refused": (
+        check(lambda m: custom(m, lambda x: x * 2, refusing)),
+        "Expected backward function to handle undefined output grads.",
+    ),
+    "something out of undefined gradients": (
+        check(
+            lambda m: custom(
+                m,
+                lambda x: x * 2,
+                lambda ctx, g: m.ones(2, dtype=m.float64) if g is None else g * 2,
+            )
+        ),
+        "Expected all input grads to be undefined or zero when all output grads are undefined or "
+        "zero.",
+    ),
+    "not multiplied": (
+        check(
+            lambda m: custom(
+                m, lambda x: x * 2, lambda ctx, g: m.full((1,), 2.0, dtype=m.float64), True
+            ),
+            lambda m: numbers(m, 1),
+        ),
+        "backward not multiplied by grad_output",
+    ),
+    "an unstable shape": (
+        check(lambda m: alternating(lambda y: y.reshape(1, 2))),
+        "Expected `func` to return outputs with the same shape when inputs are perturbed on index "
+        "(0,) by 1e-06, but got: shapes",
+    ),
+    "an unstable dtype": (
+        check(lambda m: alternating(lambda y: y.float())),
+        "Expected `func` to return outputs with the same dtype when inputs are perturbed on index "
+        "(0,) by 1e-06, but got: dtypes",
+    ),
+    "a cut graph": (
+        check(lambda m: lambda x: x.detach() * 2),
+        "Numerical gradient for function expected to be zero",
+    ),
+    "a small slope of a cut graph": (
+        check(lambda m: lambda x: x.detach() * 1e-7),
+        "Numerical gradient for function expected to be zero",
+    ),
+    "a cut graph, in fast mode": (
+        check(lambda m: lambda x: x.detach() * 2, fast_mode=True),
+        "Numerical gradient for function expected to be zero",
+    ),
+    "no input to check": (
+        check(lambda m: lambda x: x, lambda m: m.ones(2, dtype=m.float64)),
+        "gradcheck expects at least one input tensor to require gradient, but none of them have "
+        "requires_grad=True.",
+    ),
+    "an expanded input": (
+        check(
+            lambda m: lambda x: x,
+            lambda m: m.ones(1, dtype=m.float64).expand(3).requires_grad_(),
+        ),
+        "The 0th input has a dimension with stride 0. gradcheck only supports inputs that are "
+        "non-overlapping",
+    ),
+    "the wrong imaginary part": (
+        check(lambda m: lambda z: z + (m.conj_physical(z) - z).detach(), complex_numbers),
+        "While considering the imaginary part of complex outputs only, Jacobian mismatch",
+    ),
+    "the wrong real part": (
+        check(lambda m: lambda x: x * (1 + 2j) + x.detach()),
+        "While considering the real part of complex outputs only, Jacobian mismatch",
+    ),
+    "both parts wrong, in fast mode": (
+        check(lambda m: lambda z: z * z.detach(), complex_numbers, fast_mode=True),
+        "While considering the imaginary part of complex outputs only, Jacobian mismatch",
+    ),
+    "a wrong second gradient": (
+        check(
+            lambda m: custom(m, lambda x: x * 2, lambda ctx, g: g and g * g.detach(), True),
+            lambda m: numbers(m, 1),
+            second=True,
+            check_undefined_grad=False,
+        ),
+        "Jacobian mismatch for output 0 with respect to input 1",
+    ),
+    "no mode": (
+        check(lambda m: lambda x: x * 2, check_backward_ad=False),
+        "Expected at least one of check_forward_ad or check_backward_ad to be True",
+    ),
+    "batches without backward": (
+        check(
+            lambda m: lambda x: x * 2,
+            check_forward_ad=True,
+            check_backward_ad=False,
+            check_batched_grad=True,
+        ),
+        "Setting check_batched_grad=True requires check_backward_ad to be True",
+    ),
+    "forward batches without forward": (
+        check(lambda m: lambda x: x * 2, check_batched_forward_grad=True),
+        "Setting check_batched_forward_grad=True requires check_forward_ad to be True",
+    ),
+    "no second mode": (
+        check(lambda m: lambda x: x * 2, second=True, check_rev_over_rev=False),
+        "Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True",
+    ),
+    "undefined gradients without a second backward": (
+        check(
+            lambda m: lambda x: x * 2,
+            second=True,
+            check_rev_over_rev=False,
+            check_fwd_over_rev=True,
+        ),
+        "Setting check_undefined_grad=True requires check_rev_over_rev to be True",
+    ),
+    "an error of the function": (
+        check(lambda m: lambda x: {}["mine"], raise_exception=False),
+        "mine",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_what_fails_says_what_pytorch_says(name: str) -> None:
+    scenario, words = FAILS[name]
+    with pytest.raises(Exception) as found:
+        scenario(lucid_gpu)
+    assert words in str(found.value)
+    torch = pytest.importorskip("torch")
+    with pytest.raises(Exception) as expected:
+        scenario(torch)
+    assert type(expected.value).__name__ == found.type.__name__
+    assert words in str(expected.value)
+
+
+def test_raise_exception_false_catches_gradcheck_errors_only() -> None:
+    for name in ("a wrong gradient", "a backward that varies", "not multiplied", "a cut graph"):
+        with pytest.raises(GradcheckError):
+            FAILS[name][0](lucid_gpu)
+    silent = check(lambda m: custom(m, lambda x: x * 2, times(3)), raise_exception=False)
+    assert silent(lucid_gpu) is False
+    with pytest.raises(AssertionError, match="same shape"):
+        check(lambda m: alternating(lambda y: y.reshape(1, 2)), raise_exception=False)(lucid_gpu)
+
+
+def test_a_backward_that_fails_on_undefined_gradients_is_a_gradcheck_error() -> None:
+    """PyTorch lets the TypeError through, whatever raise_exception says."""
+    function = custom(lucid_gpu, lambda x: x * 2, lambda ctx, g: g * 2)
+    with pytest.raises(GradcheckError, match="raised TypeError: unsupported operand") as error:
+        gradcheck(function, numbers(lucid_gpu, 2))
+    assert isinstance(error.value.__cause__, TypeError)
+    assert gradcheck(function, numbers(lucid_gpu, 2), check_undefined_grad=False)
+
+
+def test_the_signatures_are_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    for name in ("gradcheck", "gradgradcheck"):
+        mine = inspect.signature(getattr(lucid_gpu.autograd, name)).parameters
+        theirs = inspect.signature(getattr(torch.autograd, name)).parameters
+        assert list(mine) == list(theirs)
+        for parameter, other in zip(mine.values(), theirs.values(), strict=True):
+            assert (parameter.kind, parameter.default) == (other.kind, other.default)
+
+
+def test_parameters_that_the_function_closes_over_are_moved() -> None:
+    layer = lucid_gpu.nn.Linear(3, 2).double()
+    x = double(4, 3)
+    parameters = tuple(layer.parameters())
+    assert gradcheck(lambda x, *_: layer(x), (x, *parameters))
+    assert gradgradcheck(lambda x, *_: layer(x).tanh(), (x, *parameters), fast_mode=True)
+    before = [p.tolist() for p in parameters]
+    gradcheck(lambda x, *_: layer(x), (x, *parameters))
+    assert [p.tolist() for p in parameters] == before
+
+
+def test_inputs_that_are_no_leaves_keep_their_history() -> None:
+    base = double(2, 3)
+    view = (base * 1)[:, 1:]
+    assert gradcheck(lambda a: a.exp(), view)
+    view.sum().backward()
+    assert base.grad is not None
+    assert base.grad.tolist() == [[0, 1, 1]] * 2
+
+
+def test_masked_lets_gradients_be_nearly_zero() -> None:
+    def backward(ctx: Any, g: Any) -> Any:
+        return None if g is None else g * 2 + 1e-9
+
+    function = custom(lucid_gpu, lambda x: x * 2, backward)
+    with pytest.raises(GradcheckError, match="not multiplied"):
+        gradcheck(function, numbers(lucid_gpu, 2))
+    assert gradcheck(function, numbers(lucid_gpu, 2), masked=True)
