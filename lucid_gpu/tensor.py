@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +30,6 @@ from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
 
 _new = object.__new__
 
-LEAF_IN_PLACE = "a leaf Variable that requires grad is being used in an in-place operation."
-
 
 class Tensor:
     """An array that records what was done to it.
@@ -51,8 +49,9 @@ class Tensor:
     _expr: Expr
     _storage: Storage | None = None  # set once somebody views, detaches, writes or takes the memory
     _siblings: list[Any] | None = None  # weak references to what is realised together with this
-    _family: object = None  # views of one base; `detach` shares memory, but founds a new family
-    _viewed_without_grad = False
+    _base: Tensor | None = None  # what this is a view of; never itself a view
+    _steps: tuple[Any, ...] = ()  # how the view is made from it: functions and their arguments
+    _creation: str | None = None  # why a view must not be written: see `ops.views`
 
     __array_ufunc__ = None  # NumPy's operators leave ours to us
     __array_priority__ = 1000
@@ -219,7 +218,7 @@ class Tensor:
                     "a computed variable in a subgraph that doesn't require differentiation use "
                     "var_no_grad = var.detach()."
                 )
-            return self.detach_()
+            return self._cut()
         if self.dtype.category < 2:
             raise RuntimeError(
                 "only Tensors of floating point and complex dtype can require gradients, got "
@@ -337,7 +336,6 @@ class Tensor:
         if not self._expr.program.needs_grad:
             expr = self._expr
             other._expr = Expr(expr.program, expr.leaves, expr.made_by)
-        other._family = object()
         other._siblings = self._siblings  # reading it computes what reading this would
         storage = self._memory()
         other._storage = storage
@@ -347,7 +345,26 @@ class Tensor:
         return other
 
     def detach_(self) -> Tensor:
-        """Cut this tensor from its graph, in place."""
+        """Cut this tensor from its graph, in place.
+
+        Raises
+        ------
+        RuntimeError
+            For views.
+        """
+        if self._base is not None:
+            raise RuntimeError(
+                "Can't detach views in-place. Use detach() instead, on a view of shape "
+                f"{list(self.shape)}."
+            )
+        return self._cut()
+
+    def _is_view(self) -> bool:
+        """Whether this shares the memory, and with it the history, of another tensor."""
+        return self._base is not None
+
+    def _cut(self) -> Tensor:
+        """Forget where the value came from."""
         self._expr = expression.without_grad(self._expr)
         if self._storage is not None and self._expr.program.is_load:
             self._storage.add_cell(self._expr.leaves[0])
@@ -389,7 +406,8 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         node = self._edge()[0]
         other = value.detach()
-        self._expr, self._storage, self._family = other._expr, other._storage, other._family
+        self._expr, self._storage = other._expr, other._storage
+        self._base, self._steps, self._creation = None, (), None
         self._memory().add(self)
         if node is not None:
             self._attach(node)
@@ -438,129 +456,6 @@ class Tensor:
     @property
     def retains_grad(self) -> bool:
         return "_retains_grad" in self.__dict__
-
-    # --- in-place writes ----------------------------------------------------------------------
-
-    def _write(self, value: Tensor, name: str) -> Tensor:
-        """Become ``value``, as an in-place op does.
-
-        A tensor alone on its memory simply takes the new value, and whoever reads the old one keeps
-        it. Memory that is shared is written, after its readers were given a copy.
-
-        Raises
-        ------
-        RuntimeError
-            For leaves that require grad, results that do not fit in shape or type.
-        """
-        expr, new = self._expr, value._expr
-        old, program = expr.program, new.program
-        if old.needs_grad and state.grad and self.is_leaf:
-            raise RuntimeError(
-                f"{LEAF_IN_PLACE} {name} changes a leaf of shape {list(old.shape)}; do it under "
-                "lucid_gpu.no_grad(), or out of place."
-            )
-        if program.shape != old.shape:
-            raise RuntimeError(
-                f"output with shape {list(old.shape)} doesn't match the broadcast shape "
-                f"{list(program.shape)} in {name}"
-            )
-        if program.dtype is not old.dtype:
-            if program.dtype.category > old.dtype.category:
-                raise RuntimeError(
-                    f"result type {program.dtype.name} can't be cast to the desired output type "
-                    f"{old.dtype.name} in {name}"
-                )
-            value = value.to(old.dtype)
-            new = value._expr
-        storage = self._storage
-        if storage is None:
-            storage = self._storage = Storage()
-            storage.add(self)
-        new = _reading_afresh(new, expr)
-        if storage.is_lent() or storage.others(self):
-            self._write_through(_tensor(new), storage, name)
-            return self
-        self._make_stale(expr, name, storage)
-        storage.version += 1
-        edge = None
-        if old.needs_grad and not state.grad:  # the history stays what it was
-            edge = self._edge()
-        elif old.needs_grad and not new.program.needs_grad:
-            edge = Overwritten(expr), 0
-        self._expr = new
-        if edge is not None:
-            self._attach(*edge)
-        return self
-
-    def _make_stale(self, expr: Expr, name: str, storage: Storage) -> None:
-        """What was saved of the old value must not be used by backward."""
-        if expr.program.is_load:
-            cell = expr.leaves[0]
-            cell.stale = (name, storage.version)
-            if isinstance(cell.node, region.RegionNode):
-                cell.node.output_stale = cell.stale
-
-    def _writable(self, name: str) -> Any:
-        """The buffer, for the caller to write at once; readers of the old contents keep them."""
-        self._own_memory()
-        storage = self._memory()
-        self._protect_readers(storage, name)
-        if self._expr.program.shared:
-            _unmark_shared(self)
-        storage.version += 1
-        return self._expr.leaves[0].array
-
-    def _write_through(self, value: Tensor, storage: Storage, name: str) -> None:
-        """Write shared memory; pending readers and saved values keep the old contents."""
-        from lucid_gpu.ops import views
-
-        if state.grad and (value.requires_grad or self.requires_grad):
-            views.write_with_history(self, value, name)
-            return
-        source = value.array
-        self._writable(name)[...] = source
-
-    def _protect_readers(self, storage: Storage, written_by: str | None = None) -> None:
-        """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
-        if _nobody_reads(storage):
-            return
-        holders: dict[int, list[Tensor]] = {}  # several after `detach`
-        for reference in storage.tensors:
-            tensor = reference()
-            if tensor is not None:
-                if not tensor._expr.program.is_load:
-                    tensor._realise()
-                holders.setdefault(id(tensor._expr.leaves[0]), []).append(tensor)
-        cells, storage.cells = storage.cells, []
-        done = set()
-        for reference in cells:
-            cell = reference()
-            if cell is None or id(cell) in done:
-                continue
-            array, leaves = cell.array, cell.readers()
-            del cell
-            for leaf in leaves:
-                done.add(id(leaf))
-                self._move_to_fresh_leaf(holders.get(id(leaf)), leaf, storage, written_by)
-            del leaf
-            # besides the list and the name: somebody reads it
-            read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 1 + region.OF_A_NAME]
-            if read:
-                kept = duplicate(array)
-                for leaf in read:
-                    leaf.array = kept
-
-    def _move_to_fresh_leaf(
-        self, tensors: list[Tensor] | None, leaf: Cell, storage: Storage, written_by: str | None
-    ) -> None:
-        if not tensors:
-            return
-        fresh = Cell(leaf.array, leaf.node, leaf.output)
-        storage.add_cell(fresh)
-        for tensor in tensors:
-            if written_by is not None:
-                self._make_stale(tensor._expr, written_by, storage)
-            tensor._expr = Expr(tensor._expr.program, (fresh,), None)
 
     # --- Python's own protocols ---------------------------------------------------------------
 
@@ -768,33 +663,6 @@ def _check_grad(tensor: Tensor, value: Any) -> None:
             raise RuntimeError(f"assigned grad has {what}: expected {mine}, got {other}")
 
 
-class Overwritten(Node):
-    """A value that requires grad and was replaced by a constant: its gradient is zero."""
-
-    def __init__(self, old: Expr) -> None:
-        super().__init__((region.edge_of(old),))
-        self.program = old.program
-
-    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
-        old = self.program
-        return (_tensor(expression.of_constant(0.0, old.dtype, old.shape, old.device)),)
-
-
-def _reading_afresh(new: Expr, old: Expr) -> Expr:
-    """A value made from the one it replaces reads that by right: through a leaf of its own."""
-    cell = old.leaves[0] if old.program.is_load else None
-    node = new.leaves[0].node if new.program.is_load else None
-    reader = node if isinstance(node, region.RegionNode) else new
-    if cell is None or cell not in reader.leaves:
-        return new
-    fresh = cell.twin(cell.node, cell.output)
-    leaves = tuple([fresh if c is cell else c for c in reader.leaves])
-    if reader is node:
-        node.leaves = leaves
-        return new
-    return Expr(new.program, leaves, new.made_by)
-
-
 def duplicate(array: Any) -> Any:
     """A copy with the same strides: programs that read the array know them."""
     step = array.itemsize
@@ -809,30 +677,6 @@ def duplicate(array: Any) -> Any:
     copy = xp.lib.stride_tricks.as_strided(memory[-low:], array.shape, array.strides)
     copy[...] = array
     return copy
-
-
-def _references(tensor: Tensor) -> tuple[int, ...]:
-    """How often a value, its leaves and the first of them are referred to."""
-    expr = tensor._expr
-    leaves = expr.leaves
-    return sys.getrefcount(expr), sys.getrefcount(leaves), sys.getrefcount(leaves[0])
-
-
-def _nobody_reads(storage: Storage) -> bool:
-    """Whether only realised tensors lie on this memory: no pending value, nothing saved."""
-    cells = []
-    for reference in storage.tensors:
-        tensor = reference()
-        if tensor is not None:
-            if not tensor._expr.program.is_load or _references(tensor) != _UNREAD:
-                return False
-            cells.append(tensor._expr.leaves[0])
-    for known in (storage.cells, *[cell.sharers for cell in cells if cell.sharers]):
-        for reference in known:
-            leaf = reference()
-            if leaf is not None and leaf not in cells:
-                return False
-    return True
 
 
 def _mark_shared(tensor: Tensor) -> None:
@@ -1079,7 +923,6 @@ def sum_expr_to(value: Expr, shape: tuple[int, ...]) -> Expr:
 
 
 _attach_operators()
-_UNREAD = _references(_tensor(expression.of_array(np.zeros(()), dt.float32, CPU)))
 region.RegionNode.wrap = staticmethod(_tensor)
 region.RegionNode.sum_to = staticmethod(sum_expr_to)
 region.RegionNode.realise = staticmethod(Tensor._realise)

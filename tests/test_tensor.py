@@ -503,7 +503,11 @@ def test_a_view_keeps_only_the_memory(device: str) -> None:
     reference = weakref.ref(x)
     row = x[:3]
     del x
+    assert reference() is row._base
+    alone = row.detach()
+    del row
     assert reference() is None
+    row = alone
     assert row.tolist() == [1.0] * 3
 
 

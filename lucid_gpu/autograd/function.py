@@ -437,7 +437,7 @@ def _finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tens
     _connect(ctx, args)
     ctx._outputs = (output._expr.program,)
     if output._expr.program.needs_grad:
-        output.detach_()
+        output._cut()
     output._attach(ctx)
     to_save = ctx._to_save
     ctx._to_save = None
@@ -484,7 +484,7 @@ def _finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: boo
         result = o if is_dirty else _fresh(o, args)
         if recording and id(o) not in marked and result.dtype.category >= 2:
             if result._expr.program.needs_grad:
-                result.detach_()
+                result._cut()
             result._attach(ctx, i)
             if is_dirty and result._storage is not None:
                 from lucid_gpu.ops.views import share_history

@@ -71,6 +71,10 @@ class Cell:
         other.sharers = sharers
         return other
 
+    def again(self) -> Cell:
+        """A leaf that takes this one's place, which others may go on reading."""
+        return Cell(self.array, self.node, self.output)
+
     def readers(self) -> list[Cell]:
         """All living leaves on this array, this one first."""
         if self.sharers is None:

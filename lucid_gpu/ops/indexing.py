@@ -132,7 +132,9 @@ def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
     array = base_array(input)[index]
     if isinstance(array, np.generic):  # a single element: no view yet
         array = base_array(input)[index + (...,)]
-    return view_of(input, name, array, _getitem_vjp, index=index, shape=tuple(input.shape))
+    shape = tuple(input.shape)
+    step = slice_view, (index, name)
+    return view_of(input, name, array, _getitem_vjp, step, index=index, shape=shape)
 
 
 def _getitem_vjp(node: Any, g: Tensor) -> Any:

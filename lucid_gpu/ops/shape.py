@@ -13,25 +13,47 @@ from typing import Any
 from lucid_gpu.devices import xp_of
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim, normalise_dims, sum_to_shape
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, _mark_shared, _tensor, apply
 
 
-def view_of(input: Tensor, name: str, array: Any, vjp: Any, **attributes: Any) -> Tensor:
-    """Record a view: ``array`` lies in the input's memory."""
+def view_of(
+    input: Tensor, name: str, array: Any, vjp: Any, step: tuple[Any, ...], **attributes: Any
+) -> Tensor:
+    """Record a view: ``array`` lies in the input's memory.
+
+    Parameters
+    ----------
+    step : (function, arguments)
+        Makes the view of any tensor of the input's shape.
+    """
     result: Tensor = record(name, array, (input,), vjp, dtype=input.dtype, **attributes)
+    _share(input, result, step)
+    if not state.grad:
+        result._creation = "no_grad"
+    elif input._creation is not None:
+        result._creation = input._creation
+    return result
+
+
+def _share(input: Tensor, result: Tensor, step: tuple[Any, ...]) -> None:
+    """Let a view know its base and its memory."""
     storage = input._memory()
     result._storage = storage
-    result._family = input._family
-    if not state.grad:
-        result._viewed_without_grad = True
+    base = input._base
+    if base is None:
+        result._base = input
+        result._steps = (step,)
+    else:
+        result._base = base
+        result._steps = (*input._steps, step)
     storage.add(result)
     storage.add_cell(result._expr.leaves[0])
     if input._expr.program.shared:
         _mark_shared(result)
-    return result
 
 
 def base_array(input: Tensor) -> Any:
@@ -90,7 +112,9 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
             "UnsafeViewBackward0", result, (input,), _reshape_vjp, dtype=input.dtype, shape=own
         )
         return copied
-    return view_of(input, "ViewBackward0", result, _reshape_vjp, shape=own)
+    return view_of(
+        input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=own
+    )
 
 
 def _constant_number(input: Tensor) -> Any:
@@ -117,7 +141,8 @@ def view(input: Tensor, *shape: Any) -> Tensor:
         from lucid_gpu.dtypes import dtype
 
         if isinstance(shape[0], dtype):
-            return view_of(input.detach(), "ViewBackward0", array.view(shape[0].numpy), None)
+            seen = array.view(shape[0].numpy)
+            return view_of(input.detach(), "ViewBackward0", seen, None, (view, shape))
     wanted = _infer(tuple(input.shape), _sizes(shape))
     result = array.reshape(wanted)
     if array.size and not xp_of(input).shares_memory(array, result):
@@ -125,7 +150,9 @@ def view(input: Tensor, *shape: Any) -> Tensor:
             "view size is not compatible with input tensor's size and stride (at least one "
             "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
         )
-    return view_of(input, "ViewBackward0", result, _reshape_vjp, shape=tuple(input.shape))
+    return view_of(
+        input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=tuple(input.shape)
+    )
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -172,6 +199,7 @@ def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
         "UnsqueezeBackward0",
         xp.expand_dims(array, dim),
         _reshape_vjp,
+        (reshape_strided, (shape, dim)),
         shape=tuple(input.shape),
     )
 
@@ -191,7 +219,7 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
         raise RuntimeError("permute(): duplicate dims are not allowed.")
     array = base_array(input).transpose(order)
     inverse = tuple(sorted(range(rank), key=order.__getitem__))
-    return view_of(input, "PermuteBackward0", array, _permute_vjp, inverse=inverse)
+    return view_of(input, "PermuteBackward0", array, _permute_vjp, (permute, order), inverse=inverse)
 
 
 def _permute_vjp(node: Any, g: Tensor) -> Any:
@@ -205,7 +233,9 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     array = base_array(input)
     if rank:
         array = array.swapaxes(a, b)
-    return view_of(input, "TransposeBackward0", array, _transpose_vjp, dims=(a, b))
+    return view_of(
+        input, "TransposeBackward0", array, _transpose_vjp, (transpose, (a, b)), dims=(a, b)
+    )
 
 
 def _transpose_vjp(node: Any, g: Tensor) -> Any:
@@ -251,8 +281,11 @@ def expand(input: Tensor, *shape: Any) -> Tensor:
                 f"({n}) at non-singleton dimension {i + extra}. Target sizes: {list(full)}. Tensor "
                 f"sizes: {list(own)}"
             )
-    array = xp_of(input).broadcast_to(base_array(input), full)
-    return view_of(input, "ExpandBackward0", array, _expand_vjp, shape=own)
+    array = base_array(input)
+    strides = (0,) * extra + array.strides
+    strides = tuple([s if n == m else 0 for s, n, m in zip(strides, (0,) * extra + own, full)])
+    array = xp_of(input).lib.stride_tricks.as_strided(array, full, strides)
+    return view_of(input, "ExpandBackward0", array, _expand_vjp, (expand, full), shape=own)
 
 
 def _expand_vjp(node: Any, g: Tensor) -> Any:

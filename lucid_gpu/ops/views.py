@@ -1,8 +1,8 @@
-"""In-place writes to memory that several tensors share, with their histories.
+"""Views: which base they are of, how they were made from it, and what a recorded write means.
 
-PyTorch rebases the base onto the write and regenerates the views' history from it. Here every
-other tensor on the memory gets, at once, a node that says which of its elements the write replaced:
-their gradient goes to the written value, that of the rest to what the tensor was before.
+As in PyTorch, a write through a view gives the base a new history, `CopySlices`: the gradient of
+what was written goes to the written value, the rest to what the base was before. The other views of
+the base find their own history anew from the base's when somebody asks for it.
 """
 
 from __future__ import annotations
@@ -14,129 +14,245 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.fusion.expression import Cell, Expr
-from lucid_gpu.ops.indexing import getitem_parsed, place, with_values
+from lucid_gpu.fusion.program import load_program
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.in_place import (
+    LEAF_IN_PLACE,
+    OVERLAP,
+    Overwritten,
+    _protect_readers,
+    move_retained,
+    refers_to_itself,
+)
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import expand_lazily
-from lucid_gpu.storage import owner_of
-from lucid_gpu.tensor import LEAF_IN_PLACE, Overwritten, Tensor, _tensor, from_array
+from lucid_gpu.tape.modes import no_grad, state
+from lucid_gpu.tensor import Tensor, _tensor, from_array
+
+_WHY = {
+    "no_grad": "Given that this use case is ambiguous and error-prone, it is forbidden. You "
+    "can clarify your code by moving both the view and the inplace either both inside the no_grad "
+    "block (if you don't want the inplace to be tracked) or both outside (if you want the inplace "
+    "to be tracked).",
+    "inference": "Given that this use case is ambiguous and error-prone, it is forbidden. "
+    "You can clarify your code by moving both the view and the inplace either both inside the "
+    "inference_mode block (if you don't want the inplace to be tracked) or both outside (if you "
+    "want the inplace to be tracked).",
+    "multiple": "This view is the output of a function that returns multiple views. "
+    "Such functions do not allow the output views to be modified inplace. You should replace the "
+    "inplace operation by an out-of-place one.",
+    "function": "This view was created inside a custom Function (or because an input was "
+    "returned as-is) and the autograd logic to handle view+inplace would override the custom "
+    "backward associated with the custom Function, leading to incorrect gradients. This behavior "
+    "is forbidden. You can fix this by cloning the output of the custom Function.",
+}
+
+
+# --- what must not be written --------------------------------------------------------------------
+
+
+def refuse_written_view(target: Tensor, value_needs_grad: bool, name: str) -> None:
+    """Refuse a recorded write to a view that does not allow it, or to a view of a leaf."""
+    base = target._base
+    assert base is not None
+    if not (value_needs_grad or target.requires_grad or base.requires_grad):
+        return
+    if target._creation is not None:
+        raise RuntimeError(_forbidden(target._creation, *target._edge(), "is being"))
+    if base.requires_grad and base.is_leaf:
+        raise RuntimeError(
+            f"a view of {LEAF_IN_PLACE} {name} writes a view of a leaf of shape "
+            f"{list(base.shape)}; do it under lucid_gpu.no_grad()."
+        )
+
+
+def _forbidden(creation: str, node: Any, output: int, modified: str) -> str:
+    """PyTorch's sentence for a view that is, or whose base has been, modified in place."""
+    if creation in ("multiple", "function") and node is not None:
+        name = node.name().replace("Backward0", "").replace("Backward", "")
+        head = f"Output {output} of {name} is a view and {modified} modified inplace."
+    elif creation == "inference":
+        head = (
+            f"A view was created in inference mode and {modified} modified inplace in normal mode."
+        )
+    else:
+        head = (
+            f"A view was created in no_grad mode and {modified} modified inplace with grad mode "
+            "enabled."
+        )
+    return f"{head} {_WHY[creation]}"
+
+
+# --- recorded writes -----------------------------------------------------------------------------
 
 
 def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
-    """Write ``value`` into ``target``'s memory and record it for every tensor that shares it.
-
-    Raises
-    ------
-    RuntimeError
-        Where a leaf that requires grad shares the memory.
-    """
-    storage = target._memory()
-    others = relatives(target)
-    if target._viewed_without_grad and any(t.requires_grad for t in (value, *others)):
-        raise RuntimeError(
-            "A view was created in no_grad mode and is being modified inplace with grad mode "
-            "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
-            "can clarify your code by moving both the view and the inplace either both inside the "
-            "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
-            "want the inplace to be tracked)."
-        )
-    for other in others:
-        if other.requires_grad and other.is_leaf:
-            raise RuntimeError(
-                f"a view of {LEAF_IN_PLACE} {name} writes a view of a leaf of shape "
-                f"{list(other.shape)}; do it under lucid_gpu.no_grad()."
-            )
+    """Write ``value`` into ``target``'s memory and record it for every view of its base."""
     array = target._cell().array
-    replaced = target._expr
+    if refers_to_itself(array):
+        raise RuntimeError(f"{OVERLAP} ({name} on a tensor of shape {list(target.shape)})")
+    storage = target._memory()
     source = value.array
-    marks = {id(other): _overlap(array, other._cell().array) for other in others}
-    before = [(other, _history(other)) for other in others if marks[id(other)] is not None]
-    target._protect_readers(storage, name)
+    base = _root(target)
+    before = _past(base)
+    replaced = target._expr
+    _protect_readers(target, storage, name)
     array[...] = source
     storage.version += 1
-    for other, old in before:
-        _rebase(other, old, value, marks[id(other)])
-    if value.requires_grad:
-        node, output = value._edge()
-        _point(target, node, output)
-    elif target.requires_grad:
-        _point(target, Overwritten(replaced), 0)
-
-
-def relatives(tensor: Tensor) -> list[Tensor]:
-    """The other views of its base: they share its history, not only its memory."""
-    storage = tensor._storage
-    if storage is None:
-        return []
-    return [t for t in storage.others(tensor) if t._family is tensor._family]
+    _give_history(target, base, before, value if value.requires_grad else Overwritten(replaced))
 
 
 def share_history(written: Tensor) -> None:
-    """Let the other views of a tensor know the node of a write that has already happened."""
-    array = written._cell().array
-    for other in relatives(written):
-        mark = _overlap(array, other._cell().array)
-        if mark is not None:
-            _rebase(other, _history(other), written, mark)
+    """Let a base and its views know the node of a write that has already happened."""
+    base = _root(written)
+    if base is written:
+        _renew_views(base)
+    else:
+        _give_history(written, base, _past(base), written)
 
 
-def _overlap(written: Any, other: Any) -> Any:
-    """For each element of ``other``: which element of ``written`` it is, or -1; None for none."""
-    owner = owner_of(written)
-    item = written.itemsize
-    start = _address(owner)
-    table = np.full(owner.nbytes // item, -1, np.int64)
-    _laid(table, written, start)[...] = np.arange(written.size).reshape(written.shape)
-    found = np.array(_laid(table, other, start))
-    return found if (found >= 0).any() else None
+def _give_history(target: Tensor, base: Tensor, before: Tensor, value: Any) -> None:
+    """Rebase a base, and so its views, onto a write to ``target``, a view of it or the base."""
+    if base is not target:
+        constant = isinstance(value, Overwritten)
+        written = target.detach() if constant else value
+        joined = record(
+            "CopySlices", base.array, (before, written), _copy_slices_vjp, dtype=base.dtype,
+            steps=target._steps, strides=base.array.strides,
+        )  # fmt: skip
+        edge = joined._edge()
+    elif isinstance(value, Overwritten):
+        edge = value, 0
+    else:
+        edge = value._edge()
+    _point(base, *edge)
+    _renew_views(base)
 
 
-def _address(array: Any) -> int:
-    if hasattr(array, "data") and hasattr(array.data, "ptr"):
-        return int(array.data.ptr)
-    return int(array.__array_interface__["data"][0])
+def _root(tensor: Tensor) -> Tensor:
+    """The base a write is recorded on."""
+    return tensor if tensor._base is None else tensor._base
 
 
-def _laid(table: Any, array: Any, start: int) -> Any:
-    """A table of the owner's elements, seen through an array's shape and strides."""
-    first = (_address(array) - start) // array.itemsize
-    strides = [s // array.itemsize * table.itemsize for s in array.strides]
-    return np.lib.stride_tricks.as_strided(table[first:], array.shape, strides)
-
-
-def _rebase(other: Tensor, old: Tensor, value: Tensor, mark: Any) -> None:
-    if not (old.requires_grad or value.requires_grad):
-        return
-    xp = xp_of(other)
-    hit = mark >= 0
-    replaced = from_array(xp.asarray(hit), dt.bool, other.device)
-    source = xp.asarray(mark[hit])
-    joined = record(
-        "CopySlices", other.array, (old, value), _rebase_vjp, dtype=other.dtype,
-        replaced=replaced, source=source, shape=tuple(value.shape),
-    )  # fmt: skip
-    _point(other, *joined._edge())
-
-
-def _history(tensor: Tensor) -> Tensor:
+def _past(tensor: Tensor) -> Tensor:
     """A tensor for what this one's gradient went to until now; its value is not to be read."""
-    expr = tensor._expr
-    cell = expr.leaves[0]
-    return _tensor(Expr(expr.program, (Cell(cell.array, cell.node, cell.output),), None))
+    expr = tensor._load()
+    return _tensor(Expr(expr.program, (expr.leaves[0].again(),), None))
 
 
 def _point(tensor: Tensor, node: Any, output: int) -> None:
     """Give a realised tensor a new history, its memory staying where it is."""
-    tensor.detach_()
+    before = tensor._edge() if "_retains_grad" in tensor.__dict__ else None
+    tensor._cut()
     tensor._attach(node, output)
+    if before is not None:
+        move_retained(tensor, *before)
 
 
-def _rebase_vjp(node: Any, g: Tensor) -> Any:
-    index = (node.replaced.array,)
-    g_old = g_value = None
-    if node.needs_input_grad[0]:
-        count = (int(node.replaced.sum()),)
-        g_old = with_values(g, index, expand_lazily(g.new_zeros(()), count))
-    if node.needs_input_grad[1]:
-        size = int(np.prod(node.shape))
-        g_value = place(getitem_parsed(g, index), (node.source,), (size,)).reshape(node.shape)
-    return g_old, g_value
+def _renew_views(base: Tensor) -> None:
+    """Views of a base with a new history take theirs from it."""
+    storage = base._storage
+    if storage is None:
+        return
+    past = _past(base)
+    for view in storage.others(base):
+        if view._base is base:
+            _renew(view, past, storage)
+
+
+def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
+    program = view._expr.program
+    root = program.root
+    cell = ViewCell(view._expr.leaves[0].array, base, view._steps)
+    cell.refusal = _refusal(view)
+    storage.add_cell(cell)
+    loads = load_program(
+        root.dtype, root.shape, root.value[1], True, program.device, program.shared
+    )
+    before = view._edge() if "_retains_grad" in view.__dict__ else None
+    view._expr = Expr(loads, (cell,), None)
+    if before is not None and cell.refusal is None:
+        move_retained(view, *before)
+
+
+def _refusal(view: Tensor) -> str | None:
+    """Why a view has no history once its base was written, if it has none."""
+    if view._creation is None:
+        return None
+    cell = view._expr.leaves[0]
+    if isinstance(cell, ViewCell):
+        return cell.refusal
+    modified = "its base or another view of its base has been"
+    return _forbidden(view._creation, cell.node, cell.output, modified)
+
+
+class ViewCell(Cell):
+    """The leaf of a view whose base was written: its node is found when somebody asks for it.
+
+    Attributes
+    ----------
+    base : Tensor
+        Stands for the base right after the write; its value is not to be read.
+    steps : tuple of (function, arguments)
+        How the view is made from its base.
+    refusal : str or None
+        Why there is no history, for views that allow no write to their base.
+    """
+
+    refusal: str | None = None
+
+    def __init__(self, array: Any, base: Tensor, steps: Any) -> None:
+        self._known: Any = None
+        self.base = base
+        self.steps = steps
+        super().__init__(array)
+
+    @property
+    def node(self) -> Any:
+        if self.refusal is not None:
+            if state.grad:
+                raise RuntimeError(self.refusal)
+            return None
+        if self._known is None:
+            self._known = _replayed(self.base, self.steps)._edge()[0]
+        return self._known
+
+    @node.setter
+    def node(self, value: Any) -> None:
+        pass  # it follows from the base
+
+    def again(self) -> ViewCell:
+        other = ViewCell(self.array, self.base, self.steps)
+        other._known, other.refusal = self._known, self.refusal
+        return other
+
+
+def replay(tensor: Tensor, steps: Any) -> Tensor:
+    """The view of a tensor that these steps make."""
+    for function, arguments in steps:
+        tensor = function(tensor, *arguments)
+    return tensor
+
+
+def _replayed(base: Tensor, steps: Any) -> Tensor:
+    recording, state.grad = state.grad, state.recording
+    try:
+        return replay(base, steps)
+    finally:
+        state.grad = recording
+
+
+def _copy_slices_vjp(node: Any, g: Tensor) -> Any:
+    rest, written = node.needs_input_grad
+    g_rest = where(_written_elements(node, g), 0, g) if rest else None
+    return g_rest, replay(g, node.steps) if written else None
+
+
+def _written_elements(node: Any, g: Tensor) -> Tensor:
+    """Which elements of a base its view covers."""
+    xp = xp_of(g)
+    order = sorted(range(g.ndim), key=lambda i: -abs(node.strides[i]))
+    memory = xp.zeros([g.shape[i] for i in order], bool)
+    base = from_array(memory.transpose(np.argsort(order)), dt.bool, g.device)
+    with no_grad():
+        replay(base, node.steps).array[...] = True
+    return base

@@ -1,0 +1,267 @@
+"""In-place writes: a tensor alone on its memory takes a new value, shared memory is written.
+
+Whoever read the old value, pending or saved for backward, keeps it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import CPU
+from lucid_gpu.fusion import expression, region
+from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.storage import Storage
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import Node
+from lucid_gpu.tensor import Tensor, _tensor, _unmark_shared, duplicate
+
+LEAF_IN_PLACE = "a leaf Variable that requires grad is being used in an in-place operation."
+OVERLAP = (
+    "unsupported operation: more than one element of the written-to tensor refers to a single "
+    "memory location. Please clone() the tensor before performing the operation."
+)
+_MAY_OVERLAP = ("fill_", "masked_fill_", "index_put_")  # they write one number, or say where
+
+
+def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
+    """Become ``value``, as an in-place op does.
+
+    A tensor alone on its memory simply takes the new value, and whoever reads the old one keeps
+    it. Memory that is shared is written, after its readers were given a copy.
+
+    Raises
+    ------
+    RuntimeError
+        For leaves that require grad and views of them, views that must not be written, results
+        that do not fit in shape or type.
+    """
+    expr = self._expr
+    old = expr.program
+    if state.grad:
+        refuse_recorded(self, value._expr.program.needs_grad, name)
+    value = _fitted(value, old, name)
+    storage = self._storage
+    if storage is None:
+        storage = self._storage = Storage()
+        storage.add(self)
+    new = _reading_afresh(value._expr, expr)
+    if storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
+        _write_through(self, _tensor(new), storage, name)
+        return self
+    _make_stale(expr, name, storage)
+    storage.version += 1
+    edge = None
+    if old.needs_grad and not state.grad:  # the history stays what it was
+        edge = self._edge()
+    elif old.needs_grad and not new.program.needs_grad:
+        edge = Overwritten(expr), 0
+    before = self._edge() if "_retains_grad" in self.__dict__ else None
+    self._expr = new
+    if edge is not None:
+        self._attach(*edge)
+    if before is not None:
+        move_retained(self, *before)
+    return self
+
+
+def refuse_recorded(target: Tensor, value_needs_grad: bool, name: str) -> None:
+    """Refuse what must not be written while gradients are recorded."""
+    program = target._expr.program
+    if target._base is not None:
+        from lucid_gpu.ops import views
+
+        views.refuse_written_view(target, value_needs_grad, name)
+    if program.needs_grad and (program.is_load or program.is_boundary) and target.is_leaf:
+        raise RuntimeError(
+            f"{LEAF_IN_PLACE} {name} changes a leaf of shape {list(program.shape)}; do it under "
+            "lucid_gpu.no_grad(), or out of place."
+        )
+
+
+def _fitted(value: Tensor, old: Any, name: str) -> Tensor:
+    """The value in the type of the tensor it goes to."""
+    program = value._expr.program
+    if program.shape != old.shape:
+        raise RuntimeError(
+            f"output with shape {list(old.shape)} doesn't match the broadcast shape "
+            f"{list(program.shape)} in {name}"
+        )
+    if program.dtype is old.dtype:
+        return value
+    if program.dtype.category > old.dtype.category:
+        raise RuntimeError(
+            f"result type {program.dtype.name} can't be cast to the desired output type "
+            f"{old.dtype.name} in {name}"
+        )
+    return value.to(old.dtype)
+
+
+def _drop_base(view: Tensor, storage: Storage) -> bool:
+    """Let go of a base that only this view holds: the view is then alone on its memory."""
+    base = view._base
+    if base is None or refers_to_itself(view._expr.leaves[0].array):
+        return False
+    if any(other is not base for other in storage.others(view)):
+        return False
+    if sys.getrefcount(base) > 1 + region.OF_A_NAME:  # besides the view and the name
+        return False
+    view._base = None
+    return True
+
+
+def move_retained(tensor: Tensor, node: Node, output: int) -> None:
+    """`retain_grad` observes the value a tensor has now, not the one it had."""
+    hooks = node.hooks
+    keep = None if hooks is None else hooks.retain.pop(output, None)
+    if keep is None:
+        return
+    region.unobserve(node)
+    now, place = tensor._edge()
+    region.observe(now)
+    now.all_hooks().retain[place] = keep
+
+
+def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
+    """What was saved of the old value must not be used by backward."""
+    if expr.program.is_load:
+        cell = expr.leaves[0]
+        cell.stale = (name, storage.version)
+        if type(cell) is Cell and isinstance(cell.node, region.RegionNode):
+            cell.node.output_stale = cell.stale
+
+
+def _writable(self: Tensor, name: str) -> Any:
+    """The buffer, for the caller to write at once; readers of the old contents keep them."""
+    self._own_memory()
+    storage = self._memory()
+    _protect_readers(self, storage, name)
+    if self._expr.program.shared:
+        _unmark_shared(self)
+    storage.version += 1
+    return self._expr.leaves[0].array
+
+
+def _write_through(target: Tensor, value: Tensor, storage: Storage, name: str) -> None:
+    """Write shared memory; pending readers and saved values keep the old contents."""
+    from lucid_gpu.ops import views
+
+    if refers_to_itself(target.array) and name not in _MAY_OVERLAP:
+        raise RuntimeError(f"{OVERLAP} ({name} on a tensor of shape {list(target.shape)})")
+    if state.grad and (value.requires_grad or target.requires_grad):
+        views.write_with_history(target, value, name)
+        return
+    source = value.array
+    _writable(target, name)[...] = source
+
+
+def refers_to_itself(array: Any) -> bool:
+    """Whether several elements are one: `expand` makes such."""
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        if stride == 0 and extent > 1:
+            return True
+    return False
+
+
+def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = None) -> None:
+    """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
+    if _nobody_reads(storage):
+        return
+    holders: dict[int, list[Tensor]] = {}  # several after `detach`
+    for reference in storage.tensors:
+        tensor = reference()
+        if tensor is not None:
+            if not tensor._expr.program.is_load:
+                tensor._realise()
+            holders.setdefault(id(tensor._expr.leaves[0]), []).append(tensor)
+    cells, storage.cells = storage.cells, []
+    done = set()
+    for reference in cells:
+        cell = reference()
+        if cell is None or id(cell) in done:
+            continue
+        array, leaves = cell.array, cell.readers()
+        del cell
+        for leaf in leaves:
+            done.add(id(leaf))
+            _move_to_fresh_leaf(holders.get(id(leaf)), leaf, storage, written_by)
+        del leaf
+        # besides the list and the name: somebody reads it
+        read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 1 + region.OF_A_NAME]
+        if read:
+            kept = duplicate(array)
+            for leaf in read:
+                leaf.array = kept
+
+
+def _move_to_fresh_leaf(
+    tensors: list[Tensor] | None, leaf: Cell, storage: Storage, written_by: str | None
+) -> None:
+    if not tensors:
+        return
+    fresh = leaf.again()
+    storage.add_cell(fresh)
+    for tensor in tensors:
+        if written_by is not None:
+            _make_stale(tensor._expr, written_by, storage)
+        tensor._expr = Expr(tensor._expr.program, (fresh,), None)
+
+
+class Overwritten(Node):
+    """A value that requires grad and was replaced by a constant: its gradient is zero."""
+
+    def __init__(self, old: Expr) -> None:
+        super().__init__((region.edge_of(old),))
+        self.program = old.program
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        old = self.program
+        return (_tensor(expression.of_constant(0.0, old.dtype, old.shape, old.device)),)
+
+
+def _reading_afresh(new: Expr, old: Expr) -> Expr:
+    """A value made from the one it replaces reads that by right: through a leaf of its own."""
+    cell = old.leaves[0] if old.program.is_load else None
+    node = new.leaves[0].node if new.program.is_load else None
+    reader = node if isinstance(node, region.RegionNode) else new
+    if cell is None or cell not in reader.leaves:
+        return new
+    fresh = cell.twin(cell.node, cell.output)
+    leaves = tuple([fresh if c is cell else c for c in reader.leaves])
+    if reader is node:
+        node.leaves = leaves
+        return new
+    return Expr(new.program, leaves, new.made_by)
+
+
+def _references(tensor: Tensor) -> tuple[int, ...]:
+    """How often a value, its leaves and the first of them are referred to."""
+    expr = tensor._expr
+    leaves = expr.leaves
+    return sys.getrefcount(expr), sys.getrefcount(leaves), sys.getrefcount(leaves[0])
+
+
+def _nobody_reads(storage: Storage) -> bool:
+    """Whether only realised tensors lie on this memory: no pending value, nothing saved."""
+    cells = []
+    for reference in storage.tensors:
+        tensor = reference()
+        if tensor is not None:
+            if not tensor._expr.program.is_load or _references(tensor) != _UNREAD:
+                return False
+            cells.append(tensor._expr.leaves[0])
+    for known in (storage.cells, *[cell.sharers for cell in cells if cell.sharers]):
+        for reference in known:
+            leaf = reference()
+            if leaf is not None and leaf not in cells:
+                return False
+    return True
+
+
+_UNREAD = _references(_tensor(expression.of_array(np.zeros(()), dt.float32, CPU)))
+for _method in (_write, _writable, _protect_readers):
+    setattr(Tensor, _method.__name__, _method)
