@@ -464,3 +464,7 @@ def test_masked_lets_gradients_be_nearly_zero() -> None:
     with pytest.raises(GradcheckError, match="not multiplied"):
         gradcheck(function, numbers(lucid_gpu, 2))
     assert gradcheck(function, numbers(lucid_gpu, 2), masked=True)
+
+
+def test_a_gradient_that_is_the_cotangent_itself_is_checked() -> None:
+    assert gradgradcheck(lambda a: a.clone(), double(2, 3))
