@@ -60,6 +60,32 @@ class Storage:
         return False
 
 
+class SameMemory(Storage):
+    """Another record's memory with a count of writes of its own, as `.data` and `x.data = y` have.
+
+    Attributes
+    ----------
+    memory : Storage
+    """
+
+    __slots__ = ("memory",)
+
+    def __init__(self, memory: Storage, version: int = 0) -> None:
+        self.memory = memory.memory if isinstance(memory, SameMemory) else memory
+        self.version = version
+
+
+def _of_memory(name: str) -> Any:
+    return property(
+        lambda self: getattr(self.memory, name),
+        lambda self, value: setattr(self.memory, name, value),
+    )
+
+
+for _name in ("cells", "idle_references", "owner", "tensors"):
+    setattr(SameMemory, _name, _of_memory(_name))
+
+
 def owner_of(array: Any) -> Any:
     """The array that owns a view's memory."""
     while isinstance(getattr(array, "base", None), type(array)):

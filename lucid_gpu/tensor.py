@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu import layouts
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.dtypes import dtype
@@ -22,9 +23,10 @@ from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr, TooLarge, merge
 from lucid_gpu.fusion.optable import TABLE, Op
-from lucid_gpu.fusion.program import load_program
+from lucid_gpu.fusion.program import SHARED, SPARSE, WRAPPED, load_program
 from lucid_gpu.fusion.realise import realise
-from lucid_gpu.storage import Storage
+from lucid_gpu.storage import SameMemory, Storage
+from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tape.modes import WATCHED, state
 from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
 
@@ -52,6 +54,9 @@ class Tensor:
     _base: Tensor | None = None  # what this is a view of; never itself a view
     _steps: tuple[Any, ...] = ()  # how the view is made from it: functions and their arguments
     _creation: str | None = None  # why a view must not be written: see `ops.views`
+    is_sparse = False
+    layout: layouts.layout = layouts.strided
+    _wrapper: Any = None  # what levels (forward-mode AD, vmap) know of this; see `tape.levels`
 
     __array_ufunc__ = None  # NumPy's operators leave ours to us
     __array_priority__ = 1000
@@ -160,7 +165,12 @@ class Tensor:
         plain = program.stored
         if plain is None:
             plain = program.stored = load_program(
-                program.dtype, program.shape, None, needs, program.device
+                program.dtype,
+                program.shape,
+                None,
+                needs,
+                program.device,
+                program.marks & WRAPPED,
             )
         if self._expr is expr:
             self._expr = Expr(plain, (cell,), None)
@@ -239,7 +249,7 @@ class Tensor:
         root = program.root
         cell = expr.leaves[0].twin(node, output)
         needs = load_program(
-            root.dtype, root.shape, root.value[1], True, program.device, program.shared
+            root.dtype, root.shape, root.value[1], True, program.device, program.marks
         )
         self._expr = Expr(needs, (cell,), None)
         storage = self._storage
@@ -330,6 +340,9 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same value and memory, apart from the graph."""
+        if self._wrapper is not None:
+            apart: Tensor = self._wrapper.level.detach(self)
+            return apart
         if self._expr.program.is_load:
             self._own_memory()
         other = _tensor(expression.without_grad(self._expr))
@@ -372,6 +385,9 @@ class Tensor:
 
     def alias(self) -> Tensor:
         """A new tensor object with the same value and history, not sharing later writes."""
+        if self._wrapper is not None:
+            wrapped: Tensor = self._wrapper.level.alias(self)
+            return wrapped
         expr = self._expr
         if expr.program.is_load:
             return _tensor(self._borrowed(expr))
@@ -432,6 +448,7 @@ class Tensor:
             )
         if node.post_accumulate is None:
             node.post_accumulate = _ordered()
+            node.held = self  # it is handed to the hooks, whoever else has let go of it
         return add_hook(node.post_accumulate, hook)
 
     def retain_grad(self) -> None:
@@ -651,16 +668,27 @@ def _ordered() -> Any:
 
 def _check_grad(tensor: Tensor, value: Any) -> None:
     if not isinstance(value, Tensor):
-        raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value)}")
+        raise TypeError(
+            "assigned grad expected to be a Tensor or None but got grad of type "
+            f"{type(value).__name__}"
+        )
     if value is tensor:
         raise RuntimeError("can't assign Variable as its own grad")
+    if tensor.shape != value.shape:
+        raise RuntimeError(
+            f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
+            f"'{list(tensor.shape)}'. Please ensure that the gradient and the tensor are the same "
+            "size"
+        )
     for what, mine, other in (
-        ("data of a different type", tensor.dtype, value.dtype),
-        ("data of a different size", tensor.shape, value.shape),
-        ("data located on a different device", tensor.device, value.device),
+        ("dtype", tensor.dtype, value.dtype),
+        ("device", tensor.device, value.device),
     ):
         if mine != other:
-            raise RuntimeError(f"assigned grad has {what}: expected {mine}, got {other}")
+            raise RuntimeError(
+                f"attempting to assign a gradient with {what} '{other}' to a tensor with {what} "
+                f"'{mine}'. Please ensure that the gradient and the tensor are of the same {what}"
+            )
 
 
 def duplicate(array: Any) -> Any:
@@ -685,7 +713,12 @@ def _mark_shared(tensor: Tensor) -> None:
     root, program = expr.program.root, expr.program
     if expr.program.is_load and not program.shared:
         shared = load_program(
-            root.dtype, root.shape, root.value[1], root.needs_grad, program.device, True
+            root.dtype,
+            root.shape,
+            root.value[1],
+            root.needs_grad,
+            program.device,
+            program.marks | SHARED,
         )
         tensor._expr = Expr(shared, expr.leaves, None)
 
@@ -700,7 +733,12 @@ def _unmark_shared(tensor: Tensor) -> bool:
         return False
     root = expr.program.root
     plain = load_program(
-        root.dtype, root.shape, root.value[1], root.needs_grad, expr.program.device
+        root.dtype,
+        root.shape,
+        root.value[1],
+        root.needs_grad,
+        expr.program.device,
+        expr.program.marks & ~SHARED,
     )
     tensor._expr = Expr(plain, expr.leaves, None)
     return True
@@ -713,6 +751,15 @@ def _tensor(expr: Expr) -> Tensor:
     tensor = _new(Tensor)
     tensor._expr = expr
     return tensor
+
+
+def tensor_of(expr: Expr) -> Tensor:
+    """A tensor on a value of any layout."""
+    if not expr.program.marks & SPARSE:
+        return _tensor(expr)
+    from lucid_gpu.sparse.tensor import wrap
+
+    return wrap(expr, None)
 
 
 def from_array(array: Any, d: dtype | None = None, where: device | None = None) -> Tensor:
@@ -736,14 +783,20 @@ def apply(
     """Apply a row of the op table to tensors and numbers; the way every op can be built."""
     operands = tuple([_operand(op, o) for o in operands])
     operands = _on_one_device(operands)
-    if state.grad is WATCHED:
-        found = _apply_watched(op, operands, to, shape)
-        if found is not None:
-            return found
     shared = False
     for o in operands:
-        if isinstance(o, Tensor) and o._expr.program.shared and not _unmark_shared(o):
-            shared = True
+        if isinstance(o, Tensor) and o._expr.program.marks:
+            if o._expr.program.wrapped:
+                found: Tensor = innermost(operands).apply(op, operands, to, shape)
+                return found
+            if o._expr.program.marks & SPARSE:
+                return _apply_sparse(op, operands)
+            if not _unmark_shared(o):
+                shared = True
+    if state.grad is WATCHED:
+        watched = _apply_watched(op, operands, to, shape)
+        if watched is not None:
+            return watched
     while True:
         values = [o._expr if isinstance(o, Tensor) else o for o in operands]
         try:
@@ -760,6 +813,12 @@ def _apply_watched(op: Op, operands: Any, to: Any, shape: Any) -> Tensor | None:
     from lucid_gpu.ops.watched import apply_watched
 
     return apply_watched(op, operands, to, shape)
+
+
+def _apply_sparse(op: Op, operands: Any) -> Tensor:
+    from lucid_gpu.sparse import elementwise
+
+    return elementwise(op, operands)
 
 
 def _realise_largest(tensors: list[Tensor]) -> None:
@@ -819,7 +878,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
 def _remember(a: Expr, key: Any, result: Tensor) -> None:
     """Let the straight path find a program, unless the op must be realised at once."""
     expr = result._expr
-    if _Eager.on or a.program.shared or expr.made_by is None:
+    if _Eager.on or a.program.marks or expr.made_by is None:
         return
     if expr.leaves is a.leaves:
         a.program.next[key] = expr.program
@@ -847,7 +906,7 @@ def binary(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
             operands = (other, self) if reflected else (self, other)
             result = apply(op, *operands)
             expr = result._expr
-            if expr.leaves is a.leaves and not (_Eager.on or a.program.shared):
+            if expr.leaves is a.leaves and not (_Eager.on or a.program.marks):
                 a.program.next[key] = expr.program
             return result
         if not isinstance(other, Tensor):
@@ -878,7 +937,7 @@ def binary(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
             and other._expr is b
             and expr.leaves == leaves
             and expr.made_by is not None
-            and not (_Eager.on or expr.program.shared)
+            and not (_Eager.on or a.program.marks or b.program.marks or expr.program.marks)
         ):
             a.program.next[key] = expr.program
         return result

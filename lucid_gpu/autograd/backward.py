@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lucid_gpu.autograd.graph import GradientEdge
+from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
 from lucid_gpu.ops.record import constant
 from lucid_gpu.tape import engine
-from lucid_gpu.tape.node import AccumulateGrad
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tape.levels import innermost, open_levels
+from lucid_gpu.tensor import Tensor, _tensor
 
 
 def backward(
@@ -18,47 +21,47 @@ def backward(
     grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    *,
+    grad_variables: Any = None,
     inputs: Any = None,
 ) -> None:
     """Add to the ``.grad`` of leaves the gradient of ``tensors``.
 
     Parameters
     ----------
-    tensors : Tensor or sequence of Tensor
+    tensors : Tensor or GradientEdge, or sequence of them
     grad_tensors : Tensor or sequence of Tensor or None
-        Cotangents; may be left out for tensors of one element.
+        Cotangents; may be left out for real tensors of one element.
     retain_graph : bool, optional
         Keep what was saved for another pass; by default the value of ``create_graph``.
     create_graph : bool
         Record the pass itself, for higher derivatives.
-    inputs : Tensor or sequence of Tensor, optional
-        Accumulate into these only.
+    grad_variables
+        The old name of ``grad_tensors``.
+    inputs : Tensor or GradientEdge, sequence of them, or dict of Tensor, optional
+        Accumulate into these only; those that are no leaves keep their gradient as by
+        `Tensor.retain_grad`.
 
     Raises
     ------
     RuntimeError
         Where nothing requires grad, a cotangent does not fit, or the graph was freed.
     """
+    if grad_variables is not None:
+        grad_tensors = _renamed(grad_tensors, grad_variables)
+    targets = None if inputs is None else _inputs(inputs, "backward")
     outputs = _sequence(tensors)
-    roots = _roots(outputs, _grads(outputs, grad_tensors))
+    cotangents = _cotangents(outputs, grad_tensors)
+    if open_levels and create_graph:
+        _refuse_wrapped([*outputs, *cotangents])
+    roots = _roots(outputs, cotangents)
     keep = create_graph if retain_graph is None else retain_graph
-    if inputs is None:
+    if targets is None:
         engine.backward(roots, keep, create_graph)
         return
-    targets = _sequence(inputs)
-    if not targets:
-        raise RuntimeError("'inputs' argument to backward() cannot be empty.")
-    for tensor, gradient in zip(
-        targets, _captured(roots, targets, keep, create_graph), strict=True
-    ):
-        node = tensor._edge()[0]
-        if gradient is None:
-            continue
-        if isinstance(node, AccumulateGrad):
-            node.accumulate(gradient, create_graph)
-        else:
-            tensor._grad = gradient.alias()
+    for target in targets:
+        if isinstance(target, Tensor):
+            target.retain_grad()
+    _observed(roots, keep, create_graph, [_edge(t) for t in targets], accumulate=True)
 
 
 def grad(
@@ -67,159 +70,336 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
-) -> tuple[Any, ...]:
+) -> Any:
     """The gradients of ``outputs`` with respect to ``inputs``, leaving every ``.grad`` alone.
+
+    Parameters
+    ----------
+    outputs : Tensor or GradientEdge, or sequence of them
+    inputs : Tensor or GradientEdge, sequence of them, or dict of Tensor
+    grad_outputs : Tensor or sequence of Tensor or None
+        Cotangents; may be left out for real outputs of one element.
+    retain_graph : bool, optional
+        Keep what was saved for another pass; by default the value of ``create_graph``.
+    create_graph : bool
+        Record the pass itself, for higher derivatives.
+    only_inputs : bool
+        PyTorch's, deprecated: gradients of other leaves are `backward`'s.
+    allow_unused : bool, optional
+        Give None for inputs the outputs do not depend on, instead of raising; by default the value
+        of ``materialize_grads``.
+    is_grads_batched : bool
+        The first dimension of every cotangent counts cotangents, that of every result gradients.
+    materialize_grads : bool
+        Give zeros for inputs the outputs do not depend on.
 
     Returns
     -------
-    tuple of Tensor or None
+    tuple of Tensor or None, or dict of them
         One an input, of its shape; None for unused inputs where ``allow_unused``.
     """
-    results, targets = _sequence(outputs), _sequence(inputs)
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
             "allow_unused=False."
         )
-    if not targets:
-        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To "
+            "accumulate gradient for other parts of the graph, please use "
+            "lucid_gpu.autograd.backward.",
+            FutureWarning,
+            stacklevel=2,
+        )
+    results, targets = _sequence(outputs), _inputs(inputs, "grad")
     keep = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:
-        return _batched(
-            results, targets, grad_outputs, keep, create_graph, allow_unused, materialize_grads
-        )
-    roots = _roots(results, _grads(results, grad_outputs))
-    found = _captured(roots, targets, keep, create_graph)
-    for i, (gradient, tensor) in enumerate(zip(found, targets, strict=True)):
-        if gradient is not None:
-            continue
-        if materialize_grads:
-            found[i] = constant(0.0, tensor)
-        elif not allow_unused:
-            raise RuntimeError(
-                "One of the differentiated Tensors appears to not have been used in the graph. Set "
-                f"allow_unused=True if this is the desired behavior. It is inputs[{i}], of shape "
-                f"{list(tensor.shape)}."
-            )
-    return tuple(found)
+        found = _batched(results, targets, _given(grad_outputs, len(results)), keep, create_graph)
+    else:
+        cotangents = _cotangents(results, grad_outputs)
+        found = gradients(results, targets, cotangents, keep, create_graph)
+    for i, (gradient, target) in enumerate(zip(found, targets)):
+        if gradient is None:
+            found[i] = _unused(i, target, allow_unused, materialize_grads, create_graph)
+    return dict(zip(inputs, found)) if type(inputs) is dict else tuple(found)
 
 
-def _batched(
-    results: Sequence[Tensor],
-    targets: Sequence[Tensor],
-    grad_outputs: Any,
+def gradients(
+    outputs: Sequence[Any],
+    inputs: Sequence[Any],
+    cotangents: Sequence[Tensor],
     keep: bool,
     create_graph: bool,
-    allow_unused: bool | None,
-    materialize: bool,
-) -> tuple[Any, ...]:
-    """One pass for each slice of the cotangents' first dimension."""
-    from lucid_gpu.ops.shape import stack
-
-    cotangents = _sequence(grad_outputs)
-    rows = []
-    count = cotangents[0].shape[0]
-    for i in range(count):
-        part = [None if c is None else c[i] for c in cotangents]
-        retain = keep or i + 1 < count
-        rows.append(
-            grad(
-                results,
-                targets,
-                part,
-                retain,
-                create_graph,
-                allow_unused,
-                materialize_grads=materialize,
-            )
-        )
-    return tuple(
-        [None if column[0] is None else stack(column) for column in zip(*rows, strict=True)]
-    )
-
-
-def _captured(
-    roots: list[Any], targets: Sequence[Tensor], keep: bool, create_graph: bool
 ) -> list[Any]:
-    edges = []
-    for i, tensor in enumerate(targets):
-        if not tensor.requires_grad:
-            raise RuntimeError(
-                f"One of the differentiated Tensors does not require grad: inputs[{i}], of shape "
-                f"{list(tensor.shape)}"
-            )
-        edges.append(tensor._edge())
+    """As `grad`, with None for inputs the pass does not reach."""
+    if open_levels:
+        level = innermost([*outputs, *inputs, *cotangents])
+        if level is not None:
+            found: list[Any] = level.grad(outputs, inputs, cotangents, keep, create_graph)
+            return found
+    edges = [_wanted(i, t) for i, t in enumerate(inputs)]
+    reached = _observed(_roots(outputs, cotangents), keep, create_graph, edges, accumulate=False)
+    return [reached.get(edge) for edge in edges]
+
+
+def _observed(
+    roots: list[Any], keep: bool, create_graph: bool, edges: list[Any], accumulate: bool
+) -> dict[Any, Any]:
+    """Run a pass for some inputs; regions are opened where one lies inside."""
     for node, _ in edges:
         observe(node)
     try:
-        found = engine.backward(roots, keep, create_graph, edges, accumulate=False)
+        return engine.backward(roots, keep, create_graph, edges, accumulate)
     finally:
         for node, _ in edges:
             unobserve(node)
-    return [found.get(edge) for edge in edges]
+
+
+def _refuse_wrapped(tensors: Sequence[Any]) -> None:
+    if innermost(tensors) is not None:
+        raise RuntimeError(
+            "backward(create_graph=True) of a tensor that carries a tangent or a batch would leave "
+            ".grad without it; use autograd.grad(outputs, inputs, create_graph=True), whose "
+            "results carry it."
+        )
+
+
+# --- inputs ---------------------------------------------------------------------------------------
+
+
+def _inputs(given: Any, caller: str) -> Sequence[Any]:
+    if type(given) is dict:
+        given = tuple(given.values())
+    elif isinstance(given, Mapping):
+        raise TypeError(
+            f"`inputs` argument to `{caller}()` must be a dict, not {type(given).__name__}. Other "
+            "Mapping types are not supported."
+        )
+    found = _sequence(given)
+    if not found:
+        quote = "'" if caller == "backward" else "`"
+        raise RuntimeError(f"{quote}inputs{quote} argument to {_call(caller)} cannot be empty.")
+    for one in found:
+        if not isinstance(one, (Tensor, GradientEdge)):
+            raise RuntimeError(
+                f"all inputs have to be Tensors or GradientEdges, but got {type(one).__name__}"
+            )
+    return found
+
+
+def _call(caller: str) -> str:
+    return "backward()" if caller == "backward" else "`grad()`"
+
+
+def _edge(tensor: Any) -> tuple[Any, int]:
+    if isinstance(tensor, GradientEdge):
+        return tensor.node, tensor.output_nr
+    edge: tuple[Any, int] = tensor._edge()
+    return edge
+
+
+def _wanted(i: int, tensor: Any) -> tuple[Any, int]:
+    if isinstance(tensor, Tensor) and not tensor.requires_grad:
+        raise RuntimeError(
+            f"One of the differentiated Tensors does not require grad: inputs[{i}], of shape "
+            f"{list(tensor.shape)}"
+        )
+    return _edge(tensor)
+
+
+def _unused(
+    i: int, target: Any, allow_unused: bool | None, materialize: bool, create_graph: bool
+) -> Tensor | None:
+    """What stands for the gradient of an input that the outputs do not depend on."""
+    tensor = isinstance(target, Tensor)
+    if materialize and not tensor:
+        raise RuntimeError(
+            "materialize_grads cannot be used when the given input is a GradientEdge: "
+            f"inputs[{i}] is one that was not used; pass the tensor itself"
+        )
+    if materialize:
+        zeros = constant(0.0, target)
+        return zeros.requires_grad_() if create_graph else zeros
+    if not allow_unused:
+        shape = f", of shape {list(target.shape)}" if tensor else ", a GradientEdge"
+        raise RuntimeError(
+            f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
+            f"Set allow_unused=True if this is the desired behavior. It is inputs[{i}]{shape}."
+        )
+    return None
+
+
+# --- outputs and their cotangents -----------------------------------------------------------------
 
 
 def _sequence(value: Any) -> Sequence[Any]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, Tensor) else tuple(value)
+    if isinstance(value, (Tensor, GradientEdge)):
+        return (value,)
+    try:
+        return tuple(value)
+    except TypeError:
+        raise TypeError(
+            f"expected a Tensor, a GradientEdge or a sequence of them, but a "
+            f"{type(value).__name__} object is not iterable"
+        ) from None
 
 
-def _grads(outputs: Sequence[Tensor], given: Any) -> list[Tensor]:
-    if given is None:
-        cotangents: Sequence[Any] = (None,) * len(outputs)
-    elif isinstance(given, (Tensor, int, float, complex)):
-        cotangents = (given,)
-    else:
-        cotangents = tuple(given)
-    if len(cotangents) != len(outputs):
-        raise RuntimeError(f"got {len(outputs)} tensors and {len(cotangents)} gradients")
-    return [_cotangent(o, c) for o, c in zip(outputs, cotangents, strict=True)]
-
-
-def _cotangent(output: Tensor, given: Any) -> Tensor:
-    if given is None:
-        if not output.requires_grad:
-            return constant(1.0, output)
-        if output.numel() != 1:
-            raise RuntimeError(
-                f"grad can be implicitly created only for scalar outputs; this one has shape "
-                f"{list(output.shape)}: pass backward(gradient) or take .sum() first"
-            )
-        if output.dtype.is_complex:
-            raise RuntimeError(
-                "grad can be implicitly created only for real scalar outputs but got "
-                f"{output.dtype}"
-            )
-        return constant(1.0, output)
-    if not isinstance(given, Tensor):
-        raise TypeError("gradients can be either Tensors, or None; got " + type(given).__name__)
-    if given.shape != output.shape:
+def _renamed(grad_tensors: Any, grad_variables: Any) -> Any:
+    warnings.warn(
+        "`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=3
+    )
+    if grad_tensors is not None:
         raise RuntimeError(
-            f"Mismatch in shape: grad_output[0] has a shape of {given.shape} and output[0] has a "
-            f"shape of {output.shape}."
+            "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to "
+            "`backward()`. Please only use `grad_tensors`."
         )
-    if given.dtype.is_complex != output.dtype.is_complex:
+    return grad_variables
+
+
+def _given(given: Any, count: int) -> Sequence[Any]:
+    """One cotangent an output, or None."""
+    if given is None:
+        return (None,) * count
+    if isinstance(given, (Tensor, int, float, complex)):
+        given = (given,)
+    found = tuple(given)
+    if len(found) != count:
+        raise RuntimeError(f"got {count} tensors and {len(found)} gradients")
+    return found
+
+
+def _cotangents(outputs: Sequence[Any], given: Any) -> list[Tensor]:
+    chosen = _given(given, len(outputs))
+    return [_cotangent(i, outputs[i], one) for i, one in enumerate(chosen)]
+
+
+def _cotangent(i: int, output: Any, given: Any) -> Tensor:
+    like = output._expr.program if isinstance(output, Tensor) else _described(output)
+    if given is None:
+        if isinstance(output, GradientEdge) or output.requires_grad:
+            _check_implicit(like)
+        return _tensor(expression.of_constant(1.0, like.dtype, tuple(like.shape), like.device))
+    if not isinstance(given, Tensor):
+        raise TypeError(
+            f"gradients can be either Tensors or None, but got {type(given).__name__} "
+            f"for grad_output[{i}]"
+        )
+    if tuple(given.shape) != tuple(like.shape):
+        raise RuntimeError(
+            f"Mismatch in shape: grad_output[{i}] has a shape of {given.shape} and output[{i}] has "
+            f"a shape of {_shape(output, like)}."
+        )
+    return _typed(i, given, like)
+
+
+def _shape(output: Any, like: Any) -> Any:
+    return output.shape if isinstance(output, Tensor) else list(like.shape)
+
+
+def _typed(i: int, given: Tensor, like: Any) -> Tensor:
+    """A cotangent in the type of the output."""
+    if given.dtype is like.dtype:
+        return given
+    if given.dtype.is_complex != like.dtype.is_complex:
         raise RuntimeError(
             "For complex Tensors, both grad_output and output are required to have the same dtype. "
-            f"Mismatch in dtype: grad_output[0] has a dtype of {given.dtype} and output[0] has a "
-            f"dtype of {output.dtype}."
+            f"Mismatch in dtype: grad_output[{i}] has a dtype of {given.dtype} and output[{i}] has "
+            f"a dtype of {like.dtype}."
         )
-    return given
+    return given.to(like.dtype)
 
 
-def _roots(outputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Any]:
+def _described(edge: GradientEdge) -> Any:
+    """What has the shape, type and device of the tensor an edge stands for."""
+    known = edge.node._input_metadata
+    found = known[edge.output_nr] if edge.output_nr < len(known) else None
+    if found is None:
+        raise RuntimeError(
+            f"{edge.node.name()} does not know what its output {edge.output_nr} looks like; pass "
+            "the tensor instead of a GradientEdge"
+        )
+    return found
+
+
+def _check_implicit(like: Any) -> None:
+    """Refuse what has no obvious cotangent."""
+    if any(n != 1 for n in like.shape):
+        raise RuntimeError(
+            f"grad can be implicitly created only for scalar outputs; this one has shape "
+            f"{list(like.shape)}: pass backward(gradient) or take .sum() first"
+        )
+    if not like.dtype.is_floating_point:
+        raise RuntimeError(
+            "grad can be implicitly created only for real scalar outputs but got "
+            f"{like.dtype}: pass backward(gradient)"
+        )
+
+
+def _roots(outputs: Sequence[Any], cotangents: Sequence[Tensor]) -> list[Any]:
     roots = []
-    for i, (output, cotangent) in enumerate(zip(outputs, cotangents, strict=True)):
-        node, number = output._edge()
+    for i, (output, cotangent) in enumerate(zip(outputs, cotangents)):
+        node, number = _edge(output)
         if node is None:
             raise RuntimeError(
                 f"element {i} of tensors does not require grad and does not have a grad_fn"
             )
-        if isinstance(node, RegionNode) and not output._expr.program.is_load:
+        tensor = isinstance(output, Tensor)
+        if tensor and isinstance(node, RegionNode) and not output._expr.program.is_load:
             node.root = weakref.ref(output)
         roots.append((node, number, cotangent))
     return roots
+
+
+# --- many cotangents at once ----------------------------------------------------------------------
+
+
+def _batched(
+    outputs: Sequence[Any],
+    inputs: Sequence[Any],
+    cotangents: Sequence[Any],
+    keep: bool,
+    create_graph: bool,
+) -> list[Any]:
+    """One pass for each slice of the cotangents' first dimension."""
+    from lucid_gpu.ops.shape import stack
+
+    for i, (output, cotangent) in enumerate(zip(outputs, cotangents)):
+        _check_batched(i, output, cotangent)
+    sizes = [c.shape[0] for c in cotangents]
+    if len(set(sizes)) > 1:
+        raise ValueError(
+            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+            f"{sizes} for the mapped dimension"
+        )
+    count = sizes[0] if sizes else 0
+    if count == 0:
+        return [constant(0.0, t, (0, *t.shape)) for t in inputs]
+    rows = []
+    for k in range(count):
+        part = [_cotangent(i, outputs[i], c[k]) for i, c in enumerate(cotangents)]
+        rows.append(gradients(outputs, inputs, part, keep or k + 1 < count, create_graph))
+    return [None if column[0] is None else stack(column) for column in zip(*rows)]
+
+
+def _check_batched(i: int, output: Any, cotangent: Any) -> None:
+    if cotangent is None or cotangent.ndim == 0:
+        raise ValueError(
+            "vmap(vjp, in_dims=0, ...)(<inputs>): Got in_dim=0 for some input, but that input is a "
+            f"Tensor of dimensionality 0: with is_grads_batched=True grad_outputs[{i}] needs a "
+            "first dimension, one cotangent a row"
+        )
+    like = output._expr.program if isinstance(output, Tensor) else _described(output)
+    shape = list(cotangent.shape[1:])
+    if shape != list(like.shape):
+        raise RuntimeError(
+            "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as "
+            "the batch dimension. The sizes of the remaining dimensions are expected to match the "
+            "shape of corresponding output, but a mismatch was detected: "
+            f"grad_output[{i}] has a shape of {shape} and output[{i}] has a shape of "
+            f"{list(like.shape)}. If you only want some tensors in `grad_output` to be considered "
+            "batched, consider using vmap."
+        )

@@ -16,6 +16,7 @@ from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.ops.record import modified, save, unpack
+from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Edge, Node
 from lucid_gpu.tensor import Tensor, _tensor
@@ -68,6 +69,7 @@ class FunctionCtx(Node):
     _function: type[Function]
     _run_backward: Callable[..., Any]  # the Function's backward, as a method of the node
     _to_save: tuple[Any, ...] | None = None
+    _for_forward: tuple[Any, ...] = ()
     _saved: tuple[Any, ...] = ()
     _saved_output = False  # is one of them an output
     _dirty: tuple[Tensor, ...] = ()
@@ -94,6 +96,24 @@ class FunctionCtx(Node):
                     f"{type(tensor).__name__}; keep it as an attribute: ctx.name = value"
                 )
         self._to_save = tensors
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for jvp, where they are ``saved_tensors``.
+
+        Raises
+        ------
+        AssertionError
+            For anything but tensors and None, naming its position.
+        """
+        for i, tensor in enumerate(tensors):
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise AssertionError(
+                    "save_for_forward expects all arguments to be tensors; you should save "
+                    f"non-tensors as attributes on ctx: argument {i} is of type "
+                    f"{type(tensor).__name__}; write ctx.name = value"
+                )
+        if open_levels:  # else no jvp will run, and nothing is to be kept for it
+            self._for_forward = tensors
 
     def mark_dirty(self, *inputs: Tensor) -> None:
         """Say that forward changed these inputs in place."""
@@ -325,6 +345,14 @@ class Function(metaclass=_FunctionMeta):
 
     vjp = backward
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        """From one tangent an argument of forward, None for no tensor, compute one an output."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with "
+            "forward mode AD."
+        )
+
     @classmethod
     def _plan_of(cls) -> _Plan:
         plan: _Plan | None = cls.__dict__.get("_plan")
@@ -352,6 +380,10 @@ class Function(metaclass=_FunctionMeta):
             plan = cls._plan_of()
         if kwargs or len(args) < plan.required:
             args = plan.bind(args, kwargs)
+        if open_levels:
+            level = innermost(args)
+            if level is not None:
+                return level.function(cls, args).result
         ctx = cls._node()
         recording = state.grad
         ctx.needs_input_grad = needs = tuple(

@@ -25,6 +25,7 @@ from lucid_gpu.fusion.program import (
     intern,
     leaf_of,
     load_program,
+    marked,
     relocate,
 )
 from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
@@ -391,7 +392,7 @@ def _derive(
     full = limit is not None and (len(instructions) > limit or leaf_count > MAX_LEAVES)
     if full and pending:
         return None
-    return intern(instructions, leaf_count, where, any(p.shared for p in programs))
+    return intern(instructions, leaf_count, where, int(any(p.shared for p in programs)))
 
 
 def one_device(name: str, programs: Sequence[Program]) -> device:
@@ -442,7 +443,7 @@ def _boundary(program: Program) -> tuple[Program, tuple[int, ...] | None]:
         index.append(assembly.append(ins))
     root = Instruction("boundary", (index[-1],), program.dtype, program.shape, True, len(kept))
     assembly.append(root)
-    wrapped = intern(assembly.instructions, len(kept) + 1, program.device, program.shared)
+    wrapped = intern(assembly.instructions, len(kept) + 1, program.device, program.marks)
     return wrapped, None if kept == [*range(program.leaves)] else tuple(kept)
 
 
@@ -465,9 +466,12 @@ def without_grad(value: Expr) -> Expr:
     if program.is_load:
         root = program.root
         plain = load_program(
-            root.dtype, root.shape, root.value[1], False, program.device, program.shared
+            root.dtype, root.shape, root.value[1], False, program.device, program.marks
         )
         return Expr(plain, (value.leaves[0].twin(),), None)
     if program.is_boundary and program.root.args[0] == len(program.instructions) - 2:
         return Expr(_inside(program), value.leaves[:-1], None)  # the node is not held
-    return build(TABLE["identity"], [value], False, shape=program.shape, limit=None)
+    plain = build(TABLE["identity"], [value], False, shape=program.shape, limit=None)
+    if program.wrapped:
+        plain.program = marked(plain.program, program.marks)
+    return plain

@@ -240,7 +240,7 @@ class _Derivation:
         place = {leaf: i for i, leaf in enumerate(used)}
         index = range(len(instructions))
         compact = [relocate(ins, index, place) for ins in instructions]
-        program = intern(compact, len(used), self.program.device, self.program.shared)
+        program = intern(compact, len(used), self.program.device, int(self.program.shared))
         return Part(program, tuple(used))
 
     def _reaches_wanted(self) -> list[bool]:

@@ -21,6 +21,8 @@ MAX_LEAVES = 24  # arrays one kernel may read
 MAX_PROGRAMS = 50_000  # beyond it the tables start anew
 SCALARS_BEFORE_SLOT = 8  # different Python numbers at one place before they become an argument
 
+SHARED, WRAPPED, SPARSE = 1, 2, 4  # marks of a program
+
 
 class Instruction(NamedTuple):
     """One step of a program.
@@ -48,8 +50,14 @@ class Program:
         In order of dependence; the last is the root.
     leaves : int
         How many leaves an expression of this program has.
+    marks : int
+        What bars the straight path to ops on this program; equal programs of different marks are
+        different objects. The bits are ``shared``, ``wrapped`` and, for a
+        leaf that holds coordinates and values instead of an array, sparse.
     shared : bool
         Reads memory that others can write without our knowing.
+    wrapped : bool
+        The tensor also holds a value of a level (a tangent, a batch): see `tape.levels`.
     next : dict
         Programs of ops applied to this one, by (op, other operands, leaf pattern, grad mode).
     """
@@ -63,6 +71,7 @@ class Program:
         "is_boundary",
         "is_load",
         "leaves",
+        "marks",
         "needs_grad",
         "next",
         "plan",
@@ -70,6 +79,7 @@ class Program:
         "shape",
         "shared",
         "stored",
+        "wrapped",
     )
 
     def __init__(
@@ -77,13 +87,15 @@ class Program:
         instructions: tuple[Instruction, ...],
         leaves: int,
         where: device,
-        shared: bool,
+        marks: int,
     ) -> None:
         root = instructions[-1]
         self.instructions = instructions
         self.leaves = leaves
         self.device = where
-        self.shared = shared
+        self.marks = marks
+        self.shared = bool(marks & SHARED)
+        self.wrapped = bool(marks & WRAPPED)
         self.is_load = root.op == "load"  # the value of a realised tensor
         self.is_boundary = root.op == "boundary"
         self.dtype = root.dtype
@@ -109,16 +121,16 @@ _lock = threading.RLock()
 
 
 def intern(
-    instructions: Sequence[Instruction], leaves: int, where: device, shared: bool = False
+    instructions: Sequence[Instruction], leaves: int, where: device, marks: int = 0
 ) -> Program:
     """The one program with these instructions."""
-    key = (tuple(instructions), leaves, where, shared)
+    key = (tuple(instructions), leaves, where, marks)
     found = _programs.get(key)
     if found is None:
         with _lock:
             if len(_programs) >= MAX_PROGRAMS:
                 forget()
-            found = _programs.setdefault(key, Program(key[0], leaves, where, shared))
+            found = _programs.setdefault(key, Program(key[0], leaves, where, marks))
             _alive.add(found)
     return found
 
@@ -143,20 +155,31 @@ def load_program(
     strides: tuple[int, ...] | None,
     needs_grad: bool,
     where: device,
-    shared: bool = False,
+    marks: int = 0,
 ) -> Program:
     """The program of a realised array: one load of leaf 0."""
-    key = (d, shape, strides, needs_grad, where, shared)
+    key = (d, shape, strides, needs_grad, where, marks)
     found = _loads.get(key)
     if found is None:
         if len(_loads) >= MAX_PROGRAMS:
             _loads.clear()
         one = Instruction("load", (), d, shape, needs_grad, (0, strides))
-        found = _loads[key] = intern((one,), 1, where, shared)
+        found = _loads[key] = intern((one,), 1, where, marks)
     return found
 
 
 _loads: dict[Any, Program] = {}
+
+
+def marked(program: Program, marks: int) -> Program:
+    """The same program with these marks."""
+    if program.marks == marks:
+        return program
+    found: Program | None = program.next.get(("marked", marks))
+    if found is None:
+        found = intern(program.instructions, program.leaves, program.device, marks)
+        program.next["marked", marks] = found
+    return found
 
 
 def constant_value(number: Any) -> tuple[str, Any]:

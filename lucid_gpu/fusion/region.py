@@ -56,6 +56,10 @@ class RegionNode(Node):
     def name(self) -> str:
         return title_of(self.program)
 
+    @property
+    def _input_metadata(self) -> Sequence[Any]:
+        return (self.program,)
+
     # --- saving -------------------------------------------------------------------------------
 
     def keep_output(self, expr: Expr, cell: Cell) -> None:

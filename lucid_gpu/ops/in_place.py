@@ -16,6 +16,7 @@ from lucid_gpu.device import CPU
 from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.storage import Storage
+from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor, _tensor, _unmark_shared, duplicate
@@ -40,6 +41,11 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         For leaves that require grad and views of them, views that must not be written, results
         that do not fit in shape or type.
     """
+    if open_levels:
+        level = innermost((self, value))
+        if level is not None:
+            written: Tensor = level.write(self, value, name)
+            return written
     expr = self._expr
     old = expr.program
     if state.grad:
@@ -211,6 +217,25 @@ def _move_to_fresh_leaf(
         tensor._expr = Expr(tensor._expr.program, (fresh,), None)
 
 
+def _written_elsewhere(self: Tensor) -> None:
+    """The memory was written without our knowing: what was saved of it is stale."""
+    self._own_memory()
+    storage = self._memory()
+    mark = ("increment_version", storage.version)
+    storage.version += 1
+    for reference in storage.cells:
+        cell = reference()
+        for leaf in [] if cell is None else cell.readers():
+            leaf.stale = mark
+            if type(leaf) is Cell and isinstance(leaf.node, region.RegionNode):
+                leaf.node.output_stale = mark
+    for tensor in (self, *storage.others(self)):
+        expr = tensor._load()
+        fresh = expr.leaves[0].again()
+        storage.add_cell(fresh)
+        tensor._expr = Expr(expr.program, (fresh,), None)
+
+
 class Overwritten(Node):
     """A value that requires grad and was replaced by a constant: its gradient is zero."""
 
@@ -263,5 +288,5 @@ def _nobody_reads(storage: Storage) -> bool:
 
 
 _UNREAD = _references(_tensor(expression.of_array(np.zeros(()), dt.float32, CPU)))
-for _method in (_write, _writable, _protect_readers):
+for _method in (_write, _writable, _protect_readers, _written_elsewhere):
     setattr(Tensor, _method.__name__, _method)

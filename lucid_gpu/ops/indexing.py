@@ -12,6 +12,7 @@ from lucid_gpu.devices import room, xp_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
 from lucid_gpu.ops.shape import base_array, view_of
+from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
@@ -197,7 +198,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
             "lucid_gpu.no_grad(), or on a clone."
         )
     _fits(input, parsed, value)
-    if state.grad and (value.requires_grad or input.requires_grad):
+    recorded = state.grad and (value.requires_grad or input.requires_grad)
+    if recorded or (open_levels and innermost((input, value)) is not None):
         input._write(with_values(input, parsed, value), "index_put_")
         return
     source = value.array

@@ -10,9 +10,11 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
+from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.ops.packing import Packed, pack
 from lucid_gpu.tape import modes
+from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, Node
 from lucid_gpu.tensor import Tensor, _tensor
@@ -62,7 +64,7 @@ def modified(tensor: Tensor, version: int, reader: Node) -> RuntimeError:
 class OpNode(Node):
     """A recorded op: its gradient function, what it saved, and its attributes."""
 
-    metas: tuple[Any, ...] = ()
+    metas: tuple[Program, ...] = ()  # what the outputs look like; programs hold no arrays
     reads_cotangent = True
 
     def __init__(
@@ -77,6 +79,10 @@ class OpNode(Node):
         self.saved: tuple[Saved | None, ...] = tuple(
             [None if t is None else save(t) for t in saved]
         )
+
+    @property
+    def _input_metadata(self) -> Sequence[Any]:
+        return self.metas
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
@@ -102,9 +108,8 @@ class OpNode(Node):
             self.saved = (None,)
 
 
-def _zeros(meta: tuple[Any, ...]) -> Tensor:
-    d, shape, where = meta
-    return _tensor(expression.of_constant(0.0, d, shape, where))
+def _zeros(like: Program) -> Tensor:
+    return _tensor(expression.of_constant(0.0, like.dtype, like.shape, like.device))
 
 
 _classes: dict[str, type[OpNode]] = {}
@@ -140,6 +145,10 @@ def record(
     -------
     Tensor or tuple of Tensor
     """
+    if open_levels:
+        level = innermost(inputs)
+        if level is not None:
+            return level.record(name, array, inputs, vjp, saved, dtype, **attributes)
     where = inputs[0].device if inputs else None
     many = isinstance(array, tuple)
     arrays = array if many else (array,)
@@ -152,7 +161,7 @@ def record(
         node.__dict__.update(attributes)
         if many:
             node.outputs = len(results)
-            node.metas = tuple([(r.dtype, tuple(r.shape), r.device) for r in results])
+        node.metas = tuple([r._expr.program for r in results])
         for i, result in enumerate(results):
             if result.dtype.category >= 2:
                 result._attach(node, i)

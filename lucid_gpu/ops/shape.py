@@ -30,6 +30,10 @@ def view_of(
     step : (function, arguments)
         Makes the view of any tensor of the input's shape.
     """
+    if input._wrapper is not None:
+        level = input._wrapper.level
+        wrapped: Tensor = level.view(input, name, array, vjp, step, **attributes)
+        return wrapped
     result: Tensor = record(name, array, (input,), vjp, dtype=input.dtype, **attributes)
     _share(input, result, step)
     if not state.grad:

@@ -106,7 +106,7 @@ def _run(
     try:
         while True:
             following: Any = None
-            for (target, output), result in zip(edges, results, strict=False):
+            for (target, output), result in zip(edges, results):
                 left = waiting.get(target)
                 if left is None:  # nothing there wants a gradient
                     continue

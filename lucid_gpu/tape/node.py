@@ -55,6 +55,14 @@ class Node:
         found: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
         return found
 
+    @property
+    def _input_metadata(self) -> Sequence[Any]:
+        """What has the shape, dtype and device of the gradients that arrive: one an output."""
+        return ()
+
+    def _sequence_nr(self) -> int:
+        return self.sequence
+
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         raise NotImplementedError
 
@@ -94,6 +102,7 @@ class AccumulateGrad(Node):
         self.grad: Any = None
         self.post_accumulate: OrderedDict[int, Any] | None = None
         self.variable_reference: Any = None
+        self.held: Any = None  # the leaf, once its hooks must be shown it
 
     def refer_to(self, leaf: Any) -> None:
         """Set the leaf; once it is gone, nobody can ask for its gradient, which may read it."""
@@ -110,6 +119,10 @@ class AccumulateGrad(Node):
     def variable(self) -> Any:
         """The leaf tensor, or None once it is gone."""
         return None if self.variable_reference is None else self.variable_reference()
+
+    @property
+    def _input_metadata(self) -> Sequence[Any]:
+        return (self.variable,)
 
     def accept(self, cotangents: list[Any], create_graph: bool) -> None:
         """Take the gradient that a pass found, with all hooks around it."""

@@ -1,0 +1,232 @@
+"""Duals: tensors with a tangent, and how every op acts on them.
+
+An elementwise row has a diagonal Jacobian, so its tangent is its own gradient formula with the
+tangent in place of the cotangent. Any other op's comes from its vjp, which is linear in the
+cotangent ``u``: the derivative of ``<vjp(u), t>`` by ``u`` is the tangent. `jvp_rules` has
+shorter ways for the ops where that would be a waste. Tangents are pending values like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.autograd.backward import gradients
+from lucid_gpu.autograd.dual_function import call_on_duals
+from lucid_gpu.autograd.jvp_rules import RULES, Call, from_vjp
+from lucid_gpu.fusion.expression import of_constant
+from lucid_gpu.fusion.gradient import Symbol
+from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
+from lucid_gpu.ops.creation import zeros_like
+from lucid_gpu.ops.record import constant, record
+from lucid_gpu.ops.shape import view_of
+from lucid_gpu.ops.wrapping import bared, take_off, unwrapped, without, wrap, wrapper_at
+from lucid_gpu.tape.levels import Level, Wrapper
+from lucid_gpu.tensor import Tensor, _tensor, apply
+
+
+class Dual(Wrapper):
+    """A tangent."""
+
+    __slots__ = ("tangent",)
+
+    def __init__(self, level: Level, tangent: Tensor) -> None:
+        super().__init__(level)
+        self.tangent = tangent
+
+
+class DualLevel(Level):
+    """One differentiation along tangents."""
+
+    def make(self, primal: Tensor, tangent: Tensor) -> Tensor:
+        """Give a tensor a tangent, in place."""
+        return wrap(primal, Dual(self, tangent))
+
+    def tangent(self, value: Any) -> Tensor | None:
+        """The tangent of a value at this level."""
+        dual = wrapper_at(value, self)
+        return None if dual is None else dual.tangent
+
+    def primal(self, value: Any) -> Any:
+        """The value without its tangent at this level."""
+        return without(value, self)
+
+    def release(self, tensor: Tensor) -> None:
+        take_off(tensor, self)
+
+    # --- ops --------------------------------------------------------------------------------------
+
+    def apply(self, op: Op, operands: Any, to: Any = None, shape: Any = None) -> Tensor:
+        primals = [self.primal(o) for o in operands]
+        result = apply(op, *primals, to=to, shape=shape)
+        if not op.differentiable or result.dtype.category < 2:
+            return result
+        tangents = [self.tangent(o) for o in operands]
+        # a value of its own: gradients of the tangent do not pass through the primal's node
+        value = apply(op, *primals, to=to, shape=shape)
+        return self.make(result, tangent_of_row(op, value, primals, tangents))
+
+    def record(
+        self,
+        name: str,
+        array: Any,
+        inputs: Sequence[Tensor],
+        vjp: Any,
+        saved: Sequence[Tensor | None] = (),
+        dtype: Any = None,
+        **attributes: Any,
+    ) -> Any:
+        primals = [self.primal(t) for t in inputs]
+        known = {id(t): p for t, p in zip(inputs, primals, strict=True)}
+        kept = [None if s is None else known.get(id(s)) or self.primal(s) for s in saved]
+        result = record(name, array, primals, vjp, kept, dtype, **attributes)
+        results = result if isinstance(result, tuple) else (result,)
+        tangents = [self.tangent(t) for t in inputs]
+        call = Call(vjp, primals, tangents, kept, results, attributes)
+        rule = RULES.get(vjp, from_vjp)
+        for output, tangent in zip(results, rule(call), strict=True):
+            if tangent is not None:
+                self.make(output, tangent)
+        return result
+
+    def view(
+        self, input: Tensor, name: str, array: Any, vjp: Any, step: Any, **attributes: Any
+    ) -> Tensor:
+        """A view has a view of the tangent."""
+        with bared(input, self):
+            result = view_of(input, name, array, vjp, step, **attributes)
+        if vjp is None or result.dtype.category < 2:
+            return result
+        tangent = self.tangent(input)
+        make, arguments = step
+        return self.make(result, make(tangent, *arguments))
+
+    def detach(self, tensor: Tensor) -> Tensor:
+        """Without the tangent, as in PyTorch."""
+        return unwrapped(tensor).detach()
+
+    def alias(self, tensor: Tensor) -> Tensor:
+        """The same value with the same tangent."""
+        return self.make(unwrapped(tensor).alias(), wrapper_at(tensor, self).tangent.alias())
+
+    def write(self, target: Tensor, value: Tensor, name: str) -> Tensor:
+        """The tangent is written too, in place: views of it, and what it is a view of, see that."""
+        moved = self.tangent(value)
+        with bared(target, self) as dual:
+            target._write(self.primal(value), name)
+        if dual is None and moved is not None:
+            self._give_memory_a_tangent(target)
+        own = self.tangent(target)
+        if own is not None:
+            own._write(constant(0.0, own) if moved is None else moved.to(own.dtype), name)
+        return target
+
+    def _give_memory_a_tangent(self, target: Tensor) -> None:
+        """Zeros for the base of a tensor, and views of them for all views of that base."""
+        base = target if target._base is None else target._base
+        zeros = zeros_like(base)
+        for tensor in base._memory().others(None):
+            if tensor is base or tensor._base is base:
+                tangent = zeros
+                for make, arguments in tensor._steps:
+                    tangent = make(tangent, *arguments)
+                if wrapper_at(tensor, self) is None:
+                    self.make(tensor, tangent)
+
+    def function(self, cls: Any, args: Any) -> Any:
+        return call_on_duals(self, cls, args)
+
+    def grad(
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Any],
+        cotangents: Sequence[Tensor | None],
+        keep: bool,
+        create_graph: bool,
+    ) -> list[Tensor | None]:
+        """A gradient, and how it changes along the tangents.
+
+        With ``y' = J x'`` the gradient ``J^T u`` changes by the gradient of ``y'`` for the
+        cotangent ``u``, and by ``J^T u'``.
+        """
+        ys, xs = [self.primal(y) for y in outputs], [self.primal(x) for x in inputs]
+        us: list[Any] = [self.primal(u) for u in cotangents]
+        roots: list[Any] = [(y, self.tangent(u)) for y, u in zip(ys, cotangents, strict=True)]
+        roots = [(y, u) for y, u in roots if u is not None]
+        roots += [(self.tangent(y), u) for y, u in zip(outputs, us, strict=True)]
+        roots = [(y, u) for y, u in roots if y is not None and y.requires_grad]
+        found = gradients(ys, xs, us, keep or bool(roots), create_graph)
+        primals = [self.primal(g) for g in found]
+        if not roots:
+            return primals
+        moved = gradients([y for y, _ in roots], xs, [u for _, u in roots], keep, create_graph)
+        return [
+            g if t is None else self.make(_or_zeros(g, t).alias(), self.primal(t))
+            for g, t in zip(primals, moved, strict=True)
+        ]
+
+
+def _or_zeros(value: Tensor | None, like: Tensor) -> Tensor:
+    return constant(0.0, like) if value is None else value
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+class Value(Symbol):
+    """A tensor under the operators that the table's formulas are written in."""
+
+    __slots__ = ("constant", "tensor")
+
+    def __init__(self, tensor: Tensor, constant: Any = None) -> None:
+        self.tensor = tensor
+        self.constant = constant
+
+    @property
+    def dtype(self) -> Any:
+        return self.tensor.dtype
+
+    def apply(self, name: str, *operands: Any, to: Any = None) -> Value:
+        given = [o.tensor if isinstance(o, Value) else o for o in operands]
+        return Value(apply(TABLE[name], *given, to=to))
+
+    def number(self) -> Any:
+        return self.constant
+
+
+def tangent_of_row(
+    op: Op, result: Tensor, primals: Sequence[Any], tangents: Sequence[Tensor | None]
+) -> Tensor:
+    """The tangent of an elementwise op's result, from those of its operands."""
+    operands = [_value(p, result) for p in primals]
+    total = None
+    for formula, operand, tangent in zip(op.vjp, operands, tangents, strict=True):
+        if tangent is None or formula is ZERO or formula is NONE:
+            continue
+        part = _along(op, formula, Value(tangent), Value(result), operand, operands)
+        if part is not None:
+            total = part if total is None else total + part
+    if total is None:
+        return constant(0.0, result)
+    value = total.cast(result.dtype).tensor
+    if value.shape != result.shape:
+        return apply(TABLE["identity"], value, shape=tuple(result.shape))
+    return value.alias() if any(value is t for t in tangents) else value
+
+
+def _value(operand: Any, result: Tensor) -> Value:
+    if isinstance(operand, Tensor):
+        return Value(operand)
+    return Value(_tensor(of_constant(operand, result.dtype, (), result.device)), operand)
+
+
+def _along(op: Op, formula: Any, t: Value, y: Value, x: Value, operands: Sequence[Value]) -> Any:
+    """A Jacobian times a tangent, where the formula is the transposed one times a cotangent."""
+    if op.rule == "cast":
+        return t
+    if x.dtype.is_complex and op.name == "abs":
+        return (x.sgn().conj_physical() * t).cast(y.dtype)  # the real part
+    if op.name == "sgn":
+        turned = formula(t.conj_physical(), y, *operands)
+        return None if turned is None else turned.conj_physical()
+    return formula(t.cast(y.dtype), y, *operands)

@@ -1,0 +1,168 @@
+"""Custom functions on duals: forward runs on the values, then `jvp` on the tangents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from lucid_gpu.autograd.function import FunctionCtx, _finish
+from lucid_gpu.ops.record import constant
+from lucid_gpu.ops.wrapping import bared, wrapper_at
+from lucid_gpu.tape.levels import innermost
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tensor import Tensor
+
+
+class Called(NamedTuple):
+    """A call of a Function.
+
+    Attributes
+    ----------
+    result : Tensor or tuple
+        What `Function.apply` returns.
+    outputs : tuple
+        What forward returned.
+    constant : tuple of Tensor
+        Those marked non-differentiable.
+    """
+
+    ctx: FunctionCtx
+    result: Any
+    outputs: tuple[Any, ...]
+    constant: tuple[Tensor, ...]
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        return self.result if isinstance(self.result, tuple) else (self.result,)
+
+
+def call(cls: Any, args: Sequence[Any]) -> Called:
+    """Run a Function's forward and record it, whatever levels its arguments know of."""
+    level = innermost(args)
+    if level is not None:
+        below: Called = level.function(cls, args)
+        return below
+    ctx = cls._node()
+    recording = state.grad
+    ctx.needs_input_grad = tuple([isinstance(a, Tensor) and a.requires_grad for a in args])
+    state.grad = None if recording and True in ctx.needs_input_grad else False
+    try:
+        if cls._plan_of().separate:
+            output = cls.forward(*args)
+            cls.setup_context(ctx, tuple(args), output)
+        else:
+            output = cls.forward(ctx, *args)
+    finally:
+        state.grad = recording
+    outputs = output if isinstance(output, tuple) else (output,)
+    constant = tuple(ctx._constant_outputs)
+    result = _finish(ctx, tuple(args), output, recording and True in ctx.needs_input_grad)
+    return Called(ctx, result, outputs, constant)
+
+
+def call_on_duals(level: Any, cls: Any, args: Sequence[Any]) -> Called:
+    """`call` where the innermost level is one of forward-mode AD."""
+    tangents = [level.tangent(a) for a in args]
+    with ExitStack() as stack:
+        for tensor in {id(a): a for a in args if wrapper_at(a, level) is not None}.values():
+            stack.enter_context(bared(tensor, level))
+        called = call(cls, args)
+        moved = _run_jvp(called.ctx, cls, args, tangents)
+    if len(moved) != len(called.results):
+        raise RuntimeError(
+            f"Function's jvp returned an invalid number of forward gradients (expected "
+            f"{len(called.results)} but got {len(moved)}): {cls.__name__}.jvp must return one "
+            "tangent for each output of forward, None for those without."
+        )
+    for place, tangent in enumerate(moved):
+        if tangent is not None:
+            _check(called, place, tangent)
+            _give(level, cls, called, place, tangent, args, tangents)
+    return called
+
+
+def _run_jvp(
+    ctx: FunctionCtx, cls: Any, args: Sequence[Any], tangents: Sequence[Tensor | None]
+) -> Sequence[Any]:
+    given = [_materialised(a, t, ctx) for a, t in zip(args, tangents, strict=True)]
+    before, ctx._to_save = ctx._to_save, ctx._for_forward
+    try:
+        moved = cls.jvp(ctx, *given)
+    finally:
+        ctx._to_save, ctx._for_forward = before, ()
+    return moved if isinstance(moved, tuple) else (moved,)
+
+
+def _materialised(argument: Any, tangent: Tensor | None, ctx: FunctionCtx) -> Tensor | None:
+    """None for what is no tensor; zeros where a tensor has no tangent."""
+    if tangent is not None or not isinstance(argument, Tensor) or not ctx._materialize:
+        return tangent
+    return constant(0.0, argument) if argument.dtype.category >= 2 else None
+
+
+def _check(called: Called, place: int, tangent: Any) -> None:
+    """Refuse a tangent that does not fit its output."""
+    if not isinstance(tangent, Tensor):
+        raise RuntimeError(
+            f"expected Variable or None (got {type(tangent).__name__}) for grad output {place}."
+        )
+    result = called.results[place]
+    constant_output = any(called.outputs[place] is c for c in called.constant)
+    if not isinstance(result, Tensor) or result.dtype.category < 2 or constant_output:
+        raise RuntimeError(
+            f"Function's jvp returned a gradient at position {place}, but the corresponding "
+            "forward output is not a differentiable Tensor. You should return None at that "
+            "position instead."
+        )
+    if tangent.shape != result.shape:
+        raise RuntimeError(
+            "Trying to set a forward gradient that has a different size than that of the original "
+            f"Tensor, this is not supported. Tensor is of size {list(result.shape)} while the "
+            f"given forward gradient is of size {list(tangent.shape)}."
+        )
+
+
+def _give(
+    level: Any,
+    cls: Any,
+    called: Called,
+    place: int,
+    tangent: Tensor,
+    args: Sequence[Any],
+    tangents: Sequence[Tensor | None],
+) -> None:
+    """Set an output's tangent, which must mirror a view or an in-place write of forward."""
+    result, output = called.results[place], called.outputs[place]
+    given = any(tangent is t for t in tangents)
+    if any(output is d for d in called.ctx._dirty):
+        own = next((t for a, t in zip(args, tangents, strict=True) if a is output), None)
+        if own is None:
+            level.make(result, tangent.alias())
+        elif tangent is not own:
+            raise RuntimeError(
+                "An inplace custom Function is not modifying the forward mode gradients inplace. "
+                "If the forward is modifying an input inplace, then the jvp function must modify "
+                f"the corresponding gradient inplace: {cls.__name__}.jvp has to write the tangent "
+                "it was given (t.mul_(2)) and return it."
+            )
+    elif _is_view_of(output, args):
+        if tangent._base is None:
+            raise RuntimeError(
+                "A custom Function's forward is returning a view (or an input as-is) but the jvp "
+                f"is not returning a view: {cls.__name__}.jvp has to return the same view of the "
+                "tangent (t.view_as(t))."
+            )
+        level.make(result, tangent)
+    else:
+        level.make(result, tangent.alias() if given else tangent)
+
+
+def _is_view_of(output: Any, args: Sequence[Any]) -> bool:
+    if not isinstance(output, Tensor):
+        return False
+    if any(output is a for a in args):
+        return True
+    storage = output._storage
+    shared = [a for a in args if isinstance(a, Tensor) and a._storage is storage]
+    return output._base is not None and storage is not None and bool(shared)

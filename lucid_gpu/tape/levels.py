@@ -1,0 +1,105 @@
+"""Levels: transformations that give tensors a further value, and interpret ops on them.
+
+Forward-mode AD gives a tensor a tangent, vmap gives it a batch. A tensor with such a value is
+*wrapped*: it holds a `Wrapper`, and its program carries a mark that bars the straight path, so that
+ordinary tensors pay nothing. Every op on wrapped tensors comes to the innermost level among them,
+which takes its own wrappers off, applies the op again, and wraps the result. Levels nest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+open_levels: list[Level] = []  # while it is empty, nobody looks for wrapped tensors
+_numbers = itertools.count(1)
+
+
+class Wrapper:
+    """What a level knows of a tensor.
+
+    Attributes
+    ----------
+    level : Level
+    below : Wrapper or None
+        What a level further out knows of it.
+    """
+
+    __slots__ = ("below", "level")
+
+    def __init__(self, level: Level) -> None:
+        self.level = level
+        self.below: Wrapper | None = None
+
+
+class Level:
+    """One transformation under way; subclasses interpret the ops.
+
+    ``number`` orders levels: one opened later is further in, and sees an op first.
+    """
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        self.members: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def __enter__(self) -> Any:
+        open_levels.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take this level's wrappers off every living tensor."""
+        open_levels.remove(self)
+        for tensor in list(self.members.values()):
+            self.release(tensor)
+        self.members.clear()
+
+    def release(self, tensor: Any) -> None:
+        """Take this level's wrapper off a tensor."""
+        raise NotImplementedError
+
+    def apply(self, op: Any, operands: Any, to: Any, shape: Any) -> Any:
+        """Interpret an elementwise op."""
+        raise NotImplementedError
+
+    def record(self, *call: Any, **attributes: Any) -> Any:
+        """Interpret `ops.record.record`: an op whose array is known."""
+        raise NotImplementedError
+
+    def view(self, *call: Any, **attributes: Any) -> Any:
+        """Interpret `ops.shape.view_of`."""
+        raise NotImplementedError
+
+    def write(self, target: Any, value: Any, name: str) -> Any:
+        """Interpret an in-place write."""
+        raise NotImplementedError
+
+    def function(self, cls: Any, args: Any) -> Any:
+        """Interpret a call of a custom function."""
+        raise NotImplementedError
+
+    def grad(self, *call: Any, **options: Any) -> Any:
+        """Interpret `autograd.grad`."""
+        raise NotImplementedError
+
+    def detach(self, tensor: Any) -> Any:
+        """Interpret `Tensor.detach`."""
+        raise NotImplementedError
+
+    def alias(self, tensor: Any) -> Any:
+        """Interpret `Tensor.alias`."""
+        raise NotImplementedError
+
+
+def innermost(values: Iterable[Any]) -> Any:
+    """The level that interprets an op on these values; None if nobody has to."""
+    found: Level | None = None
+    for value in values:
+        wrapper = getattr(value, "_wrapper", None)
+        if wrapper is not None and (found is None or wrapper.level.number > found.number):
+            found = wrapper.level
+    return found
