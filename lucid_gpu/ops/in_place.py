@@ -75,16 +75,17 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     return self
 
 
-def refuse_recorded(target: Tensor, value_needs_grad: bool, name: str) -> None:
-    """Refuse what must not be written while gradients are recorded."""
+def refuse_recorded(target: Tensor, value_needs_grad: bool, name: str, part: bool = False) -> None:
+    """Refuse what must not be written, wholly or in part, while gradients are recorded."""
     program = target._expr.program
     if target._base is not None:
         from lucid_gpu.ops import views
 
         views.refuse_written_view(target, value_needs_grad, name)
     if program.needs_grad and (program.is_load or program.is_boundary) and target.is_leaf:
+        what = f"a view of {LEAF_IN_PLACE}" if part else LEAF_IN_PLACE
         raise RuntimeError(
-            f"{LEAF_IN_PLACE} {name} changes a leaf of shape {list(program.shape)}; do it under "
+            f"{what} {name} changes a leaf of shape {list(program.shape)}; do it under "
             "lucid_gpu.no_grad(), or out of place."
         )
 
@@ -156,8 +157,8 @@ def _write_through(target: Tensor, value: Tensor, storage: Storage, name: str) -
     """Write shared memory; pending readers and saved values keep the old contents."""
     from lucid_gpu.ops import views
 
-    if refers_to_itself(target.array) and name not in _MAY_OVERLAP:
-        raise RuntimeError(f"{OVERLAP} ({name} on a tensor of shape {list(target.shape)})")
+    if name not in _MAY_OVERLAP:
+        refuse_overlap(target.array, name)
     if state.grad and (value.requires_grad or target.requires_grad):
         views.write_with_history(target, value, name)
         return
@@ -165,12 +166,17 @@ def _write_through(target: Tensor, value: Tensor, storage: Storage, name: str) -
     _writable(target, name)[...] = source
 
 
+def refuse_overlap(array: Any, name: str) -> None:
+    """Refuse to write an array where several elements are one."""
+    if refers_to_itself(array):
+        raise RuntimeError(f"{OVERLAP} ({name} on a tensor of shape {list(array.shape)})")
+
+
 def refers_to_itself(array: Any) -> bool:
     """Whether several elements are one: `expand` makes such."""
-    for extent, stride in zip(array.shape, array.strides, strict=True):
-        if stride == 0 and extent > 1:
-            return True
-    return False
+    if 0 not in array.strides or not array.size:
+        return False
+    return any(s == 0 and n > 1 for n, s in zip(array.shape, array.strides, strict=True))
 
 
 def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = None) -> None:
@@ -212,7 +218,7 @@ def _move_to_fresh_leaf(
     fresh = leaf.again()
     storage.add_cell(fresh)
     for tensor in tensors:
-        if written_by is not None:
+        if written_by is not None and tensor._storage is storage:
             _make_stale(tensor._expr, written_by, storage)
         tensor._expr = Expr(tensor._expr.program, (fresh,), None)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
+from lucid_gpu.ops.in_place import refuse_overlap, refuse_recorded
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
 from lucid_gpu.ops.shape import base_array, view_of
@@ -189,20 +190,18 @@ def _place_vjp(node: Any, g: Tensor) -> Any:
 
 def setitem(input: Tensor, index: Any, value: Any) -> None:
     """``input[index] = value``, in place and recorded."""
-    parsed, _ = _parse(input, index)
+    parsed, basic = _parse(input, index)
     value = _as_value(input, value)
-    if input.requires_grad and input.is_leaf and state.grad:
-        raise RuntimeError(
-            "a leaf Variable that requires grad is being used in an in-place operation. "
-            f"x[...] = value writes a leaf of shape {list(input.shape)}; do it under "
-            "lucid_gpu.no_grad(), or on a clone."
-        )
+    if state.grad:
+        refuse_recorded(input, value.requires_grad, "x[...] = value", basic)
     _fits(input, parsed, value)
     recorded = state.grad and (value.requires_grad or input.requires_grad)
     if recorded or (open_levels and innermost((input, value)) is not None):
         input._write(with_values(input, parsed, value), "index_put_")
         return
     source = value.array
+    if basic:
+        refuse_overlap(input.array[(*parsed, ...) if ... not in parsed else parsed], "copy_")
     input._writable("index_put_")[parsed] = source
 
 

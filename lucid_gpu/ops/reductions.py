@@ -62,6 +62,25 @@ def dropped_shape(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
     return tuple([n for i, n in enumerate(shape) if i not in dims])
 
 
+def reshape_lazily(input: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`reshape` for gradients: a pending constant stays one, and shares no memory."""
+    number = _constant_number(input)
+    if number is None:
+        return input.reshape(shape)
+    return constant(number, input, shape)
+
+
+def _constant_number(input: Tensor) -> Any:
+    """The number a pending constant is full of, or None."""
+    program = input._expr.program
+    if program.leaves or len(program.instructions) > 2:
+        return None
+    first = program.instructions[0]
+    if first.op != "constant" or program.root.op not in ("constant", "identity"):
+        return None
+    return first.value[1]
+
+
 def expand_lazily(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Broadcast without memory, as a pending value."""
     return t if tuple(t.shape) == shape else apply(TABLE["identity"], t, shape=shape)
@@ -115,7 +134,7 @@ def _recorded_sum(
 
 def _sum_vjp(node: Any, g: Tensor) -> Any:
     if g.ndim:
-        g = g.reshape(kept_shape(node.shape, node.dims))
+        g = reshape_lazily(g, kept_shape(node.shape, node.dims))
     return (expand_lazily(g, node.shape),)
 
 
@@ -125,7 +144,7 @@ def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     extra = len(own) - len(shape)
     dims = tuple(i for i, n in enumerate(own) if i < extra or (shape[i - extra] == 1 and n != 1))
     if not dims:
-        return input.reshape(shape)
+        return reshape_lazily(input, shape)
     (array,) = realise([input._expr], dims)
     return _recorded_sum(array.reshape(shape), input, own, dims, "SumBackward1")
 

@@ -6,18 +6,24 @@ cotangent.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.devices import xp_of
-from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import normalise_dim, normalise_dims, sum_to_shape
+from lucid_gpu.ops.reductions import (
+    normalise_dim,
+    normalise_dims,
+    reshape_lazily,
+    sum_to_shape,
+)
+from lucid_gpu.storage import SameMemory
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tensor import Tensor, _mark_shared, _tensor, apply
+from lucid_gpu.tensor import Tensor, _mark_shared, apply
 
 
 def view_of(
@@ -92,7 +98,7 @@ def _infer(own: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _reshape_vjp(node: Any, g: Tensor) -> Any:
-    return (reshape(g, node.shape),)
+    return (reshape_lazily(g, node.shape),)
 
 
 def reshape(input: Tensor, *shape: Any) -> Tensor:
@@ -105,10 +111,6 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     """
     own = input._expr.program.shape
     wanted = _infer(own, _sizes(shape))
-    number = _constant_number(input)
-    if number is not None:
-        program = input._expr.program
-        return _tensor(expression.of_constant(number, program.dtype, wanted, program.device))
     array = base_array(input)
     result = array.reshape(wanted)
     if not xp_of(input).shares_memory(array, result) and array.size:
@@ -116,20 +118,7 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
             "UnsafeViewBackward0", result, (input,), _reshape_vjp, dtype=input.dtype, shape=own
         )
         return copied
-    return view_of(
-        input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=own
-    )
-
-
-def _constant_number(input: Tensor) -> Any:
-    """The number a pending constant is full of, or None."""
-    program = input._expr.program
-    if program.leaves or len(program.instructions) > 2:
-        return None
-    first = program.instructions[0]
-    if first.op != "constant" or program.root.op not in ("constant", "identity"):
-        return None
-    return first.value[1]
+    return view_of(input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=own)
 
 
 def view(input: Tensor, *shape: Any) -> Tensor:
@@ -223,7 +212,9 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
         raise RuntimeError("permute(): duplicate dims are not allowed.")
     array = base_array(input).transpose(order)
     inverse = tuple(sorted(range(rank), key=order.__getitem__))
-    return view_of(input, "PermuteBackward0", array, _permute_vjp, (permute, order), inverse=inverse)
+    return view_of(
+        input, "PermuteBackward0", array, _permute_vjp, (permute, order), inverse=inverse
+    )
 
 
 def _permute_vjp(node: Any, g: Tensor) -> Any:
@@ -417,40 +408,131 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     return slice_view(input, (*lead, slice(start, start + length)), "SliceBackward0")
 
 
-def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of consecutive parts, of one size or of given sizes."""
-    dim = normalise_dim(dim, input.ndim)
-    extent = input.shape[dim]
+def _parts(extent: int, split_size_or_sections: Any, dim: int) -> list[slice]:
+    """The consecutive parts of a dimension, of one size or of given sizes."""
     if isinstance(split_size_or_sections, int):
         step = split_size_or_sections
         if step <= 0 and extent:
             raise RuntimeError(
                 f"split expects split_size be non-negative and non-zero, but got split_size={step}"
             )
-        sizes = [min(step, extent - i) for i in range(0, extent, step or 1)] or [0]
-    else:
-        sizes = list(split_size_or_sections)
-        if sum(sizes) != extent:
-            raise RuntimeError(
-                f"split_with_sizes expects split_sizes to sum exactly to {extent} (input tensor's "
-                f"size at dimension {dim}), but got split_sizes={sizes}"
-            )
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return tuple([narrow(input, dim, a, n) for a, n in zip(starts, sizes, strict=True)])
+        return [slice(i, min(i + step, extent)) for i in range(0, extent, step or 1)] or [slice(0)]
+    sizes = list(split_size_or_sections)
+    if sum(sizes) != extent:
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {extent} (input tensor's "
+            f"size at dimension {dim}), but got split_sizes={sizes}"
+        )
+    ends = list(itertools.accumulate(sizes))
+    return [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
+
+
+def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of consecutive parts, of one size or of given sizes."""
+    dim = normalise_dim(dim, input.ndim)
+    parts = _parts(input.shape[dim], split_size_or_sections, dim)
+    one_size = isinstance(split_size_or_sections, int)
+    name = "SplitBackward0" if one_size else "SplitWithSizesBackward0"
+    return _views_of(input, name, dim, parts)
+
+
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of consecutive parts of given sizes."""
+    return split(input, list(split_sizes), dim)
 
 
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` views of equal size, but for the last."""
+    return split(input, _chunk_size(input, chunks, dim), dim)
+
+
+def _chunk_size(input: Tensor, chunks: int, dim: int) -> int:
     extent = input.shape[normalise_dim(dim, input.ndim)]
-    return split(input, max(1, -(-extent // chunks)), dim)
+    return max(1, -(-extent // chunks))
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along a dimension, which they lose."""
     dim = normalise_dim(dim, input.ndim)
+    return _views_of(input, "UnbindBackward0", dim, range(input.shape[dim]))
+
+
+def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple[Tensor, ...]:
+    """Several views at once, by one node: they must not be written while grad is recorded."""
+    from lucid_gpu.ops.indexing import slice_view
+
     lead = (slice(None),) * dim
-    indices = [(*lead, i) for i in range(input.shape[dim])]
-    return tuple([input[index] for index in indices])
+    steps = [(slice_view, ((*lead, part, ...), "SliceBackward0")) for part in parts]
+    if input._wrapper is not None:
+        return tuple([function(input, *arguments) for function, arguments in steps])
+    results = _parts_of(input, name, dim, [(*lead, part, ...) for part in parts])
+    for result, step in zip(results, steps, strict=True):
+        _share(input, result, step)
+        result._creation = "multiple" if state.grad else "no_grad"
+    return results
+
+
+def _parts_of(input: Tensor, name: str, dim: int, indices: Sequence[Any]) -> tuple[Tensor, ...]:
+    array = base_array(input)
+    arrays = tuple([array[index] for index in indices])
+    vjp = _unbind_vjp if arrays and arrays[0].ndim < array.ndim else _split_vjp
+    results: tuple[Tensor, ...] = record(name, arrays, (input,), vjp, dtype=input.dtype, dim=dim)
+    return results
+
+
+def _split_vjp(node: Any, *parts: Tensor) -> Any:
+    return (cat(parts, node.dim),)
+
+
+def _unbind_vjp(node: Any, *parts: Tensor) -> Any:
+    return (stack(parts, node.dim),)
+
+
+def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """As `split`, but the parts may be written in place.
+
+    Writing a part changes the input's memory but not its history: do not use the input, or parts
+    that overlap, afterwards.
+    """
+    dim = normalise_dim(dim, input.ndim)
+    parts = _parts(input.shape[dim], split_size_or_sections, dim)
+    lead = (slice(None),) * dim
+    results = _parts_of(input, "UnsafeSplitBackward0", dim, [(*lead, p, ...) for p in parts])
+    memory = input._memory()
+    for result in results:
+        result._storage = SameMemory(memory)
+        memory.add(result)
+        memory.add_cell(result._expr.leaves[0])
+    return results
+
+
+def unsafe_split_with_sizes(
+    input: Tensor, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """As `split_with_sizes`, but the parts may be written in place: see `unsafe_split`."""
+    return unsafe_split(input, list(split_sizes), dim)
+
+
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """As `chunk`, but the parts may be written in place: see `unsafe_split`."""
+    return unsafe_split(input, _chunk_size(input, chunks, dim), dim)
+
+
+def tensor_split(
+    input: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Views of as many parts, their sizes as equal as can be, or cut at the given positions."""
+    dim = normalise_dim(dim, input.ndim)
+    extent = input.shape[dim]
+    if isinstance(indices_or_sections, int):
+        count = indices_or_sections
+        if count <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {count}")
+        cuts = [extent // count * i + min(i, extent % count) for i in range(1, count)]
+    else:
+        cuts = [slice(None, cut).indices(extent)[1] for cut in indices_or_sections]
+    bounds = itertools.pairwise([0, *cuts, extent])
+    return tuple([narrow(input, dim, low, max(high - low, 0)) for low, high in bounds])
 
 
 def repeat(input: Tensor, *sizes: Any) -> Tensor:
@@ -504,7 +586,8 @@ def _big_t(self: Tensor) -> Tensor:
 
 METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, transpose, t, movedim,
            expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
-           narrow, split, chunk, unbind, repeat, tile, flip)  # fmt: skip
+           narrow, split, split_with_sizes, chunk, unbind, unsafe_split, unsafe_split_with_sizes,
+           unsafe_chunk, tensor_split, repeat, tile, flip)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
 for _name, _getter in (("mT", _m_t), ("T", _big_t)):

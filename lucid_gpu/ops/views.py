@@ -18,11 +18,10 @@ from lucid_gpu.fusion.program import load_program
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import (
     LEAF_IN_PLACE,
-    OVERLAP,
     Overwritten,
     _protect_readers,
     move_retained,
-    refers_to_itself,
+    refuse_overlap,
 )
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.modes import no_grad, state
@@ -88,8 +87,7 @@ def _forbidden(creation: str, node: Any, output: int, modified: str) -> str:
 def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     """Write ``value`` into ``target``'s memory and record it for every view of its base."""
     array = target._cell().array
-    if refers_to_itself(array):
-        raise RuntimeError(f"{OVERLAP} ({name} on a tensor of shape {list(target.shape)})")
+    refuse_overlap(array, name)
     storage = target._memory()
     source = value.array
     base = _root(target)
