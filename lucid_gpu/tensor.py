@@ -416,13 +416,30 @@ class Tensor:
 
     @property
     def data(self) -> Tensor:
-        return self.detach()
+        """The same memory apart from the graph; writes to it are not counted here."""
+        other = self.detach()
+        other._siblings = None
+        other._storage = SameMemory(self._memory())
+        return other
 
     @data.setter
     def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if value.is_sparse:
+            raise RuntimeError(
+                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have "
+                "incompatible tensor type: `tensor` is sparse; call .to_dense() first"
+            )
         node = self._edge()[0]
+        if node is not None and value.dtype.category < 2:
+            raise RuntimeError(
+                "data set to a tensor that requires gradients must be floating point or complex "
+                f"dtype, got {value.dtype.name}; call requires_grad_(False) first."
+            )
+        version = self._version
         other = value.detach()
-        self._expr, self._storage = other._expr, other._storage
+        self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
         self._base, self._steps, self._creation = None, (), None
         self._memory().add(self)
         if node is not None:
@@ -486,7 +503,7 @@ class Tensor:
         shape = self._expr.program.shape
         if not shape:
             raise TypeError("iteration over a 0-d tensor")
-        return iter([self[i] for i in range(shape[0])])
+        return iter(self.unbind(0))
 
     def __bool__(self) -> bool:
         if self.numel() != 1:
