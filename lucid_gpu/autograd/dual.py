@@ -78,7 +78,9 @@ class DualLevel(Level):
     ) -> Any:
         primals = [self.primal(t) for t in inputs]
         known = {id(t): p for t, p in zip(inputs, primals, strict=True)}
-        kept = [None if s is None else known.get(id(s)) or self.primal(s) for s in saved]
+        kept = [
+            s if s is None else known[id(s)] if id(s) in known else self.primal(s) for s in saved
+        ]
         result = record(name, array, primals, vjp, kept, dtype, **attributes)
         results = result if isinstance(result, tuple) else (result,)
         tangents = [self.tangent(t) for t in inputs]
