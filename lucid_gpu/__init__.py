@@ -32,7 +32,9 @@ from lucid_gpu.dtypes import (
 from lucid_gpu.dtypes import bool as bool
 from lucid_gpu.dtypes import dtype as dtype
 from lucid_gpu.fusion.threads import get_num_threads, set_num_threads
+from lucid_gpu.layouts import layout, sparse_coo, strided
 from lucid_gpu.ops import creation, elementwise, indexing, reductions, shape
+from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import transfer as _transfer
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
@@ -57,6 +59,7 @@ _LAZY = {
     "nn": "lucid_gpu.nn",
     "optim": "lucid_gpu.optim",
     "profiler": "lucid_gpu.profiler",
+    "sparse": "lucid_gpu.sparse",
     "utils": "lucid_gpu.utils",
 }
 _FROM = {
@@ -64,6 +67,7 @@ _FROM = {
     "save": "lucid_gpu.serialization",
     "load": "lucid_gpu.serialization",
     "set_printoptions": "lucid_gpu.printing",
+    "sparse_coo_tensor": "lucid_gpu.sparse.creation",
     **dict.fromkeys(
         (
             "Generator",

@@ -166,10 +166,10 @@ def tensor_repr(t: Tensor) -> str:
     return _with_suffixes(OPENING + body, _suffixes(t))
 
 
-def _values(array: Any, category: int) -> str:
+def _values(array: Any, category: int, indent: int = len(OPENING)) -> str:
     outline = _outline(array, array.size > _options.threshold)
     number = _STYLES[category](list(_numbers(outline)))
-    return _nested(outline, array.ndim, number, len(OPENING))
+    return _nested(outline, array.ndim, number, indent)
 
 
 def _outline(array: Any, short: bool) -> Any:
@@ -216,21 +216,29 @@ def _row(words: Sequence[str], width: int, indent: int) -> str:
 def _suffixes(t: Tensor) -> list[str]:
     """What is said after the numbers: whatever is not the default."""
     empty = t.numel() == 0
-    usual: tuple[Any, ...] = (dt.get_default_dtype(),)
-    if not empty:  # the numbers themselves show it
-        usual += (dt.scalar_type(1j), dt.int64, dt.bool)
     found = []
     if t.device.type != "cpu":
         found.append(f"device='{t.device}'")
     if empty and t.ndim != 1:
         found.append(f"size={tuple(t.shape)}")
-    if t.dtype not in usual:
+    if shows_type(t.dtype, empty):
         found.append(f"dtype={t.dtype}")
+    return found + history_of(t)
+
+
+def shows_type(d: dt.dtype, empty: bool = False) -> bool:
+    """Whether a type must be said, because neither the default nor the numbers show it."""
+    usual: tuple[Any, ...] = (dt.get_default_dtype(),)
+    if not empty:
+        usual += (dt.scalar_type(1j), dt.int64, dt.bool)
+    return d not in usual
+
+
+def history_of(t: Tensor) -> list[str]:
+    """What autograd knows of a tensor."""
     if t.grad_fn is not None:
-        found.append(f"grad_fn=<{t.grad_fn.name()}>")
-    elif t.requires_grad:
-        found.append("requires_grad=True")
-    return found
+        return [f"grad_fn=<{t.grad_fn.name()}>"]
+    return ["requires_grad=True"] if t.requires_grad else []
 
 
 def _with_suffixes(body: str, suffixes: Sequence[str]) -> str:

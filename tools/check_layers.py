@@ -22,15 +22,17 @@ BELOW: dict[str, tuple[str, ...]] = {
     "version": (),
     "kernel_sources": (),
     "dtypes": (),
+    "layouts": (),
     "device": ("dtypes",),
     "devices": ("device", "kernel_sources"),
     "tape": (),
     "storage": (),
     "fusion": ("devices", "tape"),
     "profiler": ("fusion",),
-    "tensor": ("fusion", "storage"),
+    "tensor": ("fusion", "layouts", "storage"),
     "printing": ("tensor",),
     "ops": ("tensor",),
+    "sparse": ("ops", "printing"),
     "autograd": ("ops",),  # Function records as ops do
     "serialization": ("autograd",),
     "nn": ("autograd",),
@@ -46,6 +48,10 @@ LATE: set[tuple[str, str]] = {
     ("tensor.py", "autograd"),  # thin methods that hand on
     ("tensor.py", "ops"),
     ("tensor.py", "printing"),
+    ("tensor.py", "sparse"),
+    ("ops/creation.py", "sparse"),
+    ("ops/layouts.py", "sparse"),
+    ("ops/matmul.py", "sparse"),
 }
 
 # Who may import each array module: folders and files of the package. CuPy's only inside functions:
@@ -75,6 +81,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
     "cupy": ("devices/",),
     "cupyx": ("devices/",),
     "cupy_backends": ("devices/",),
+    "scipy": ("devices/",),
 }
 
 

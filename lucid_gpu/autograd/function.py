@@ -19,7 +19,7 @@ from lucid_gpu.ops.record import modified, save, unpack
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Edge, Node
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tensor import Tensor, _tensor, tensor_of
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
 
@@ -49,7 +49,7 @@ class _SavedOutput:
             if alive._version != self.version:
                 raise modified(alive, self.version, node)
             value = expression.without_grad(alive._expr)  # perhaps realised by now
-        result = _tensor(value)
+        result = tensor_of(value)
         if self.output not in node._constant_outputs:
             result._attach(node, self.output)
         return result

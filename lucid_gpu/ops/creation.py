@@ -192,9 +192,19 @@ def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool
 
 
 def _like(input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+    if input.is_sparse:
+        return _like_sparse(input, value, dtype, device, requires_grad)
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
     return full(tuple(input.shape), value, dtype=d, device=where, requires_grad=requires_grad)
+
+
+def _like_sparse(input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+    from lucid_gpu.sparse import refuse, zeros_like
+
+    if value != 0:
+        refuse(f"a tensor full of {value} like it", input.device)
+    return zeros_like(input, dtype, device, requires_grad)
 
 
 def zeros_like(
@@ -227,6 +237,8 @@ def empty_like(
     input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """Uninitialised memory of another tensor's shape, type and device."""
+    if input.is_sparse:
+        return _like_sparse(input, 0, dtype, device, requires_grad)
     return empty(
         tuple(input.shape),
         dtype=input.dtype if dtype is None else dtype,

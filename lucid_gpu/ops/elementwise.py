@@ -55,6 +55,10 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
     """Put a result where ``out=`` says."""
     if out is None:
         return result
+    if result.is_sparse or out.is_sparse:
+        raise NotImplementedError(
+            f"{name}(): out= takes and gives dense tensors; call .to_dense() first"
+        )
     if result.requires_grad or out.requires_grad:
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, "
@@ -487,6 +491,11 @@ def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
     from lucid_gpu.ops.creation import as_tensor
 
     value = as_tensor(source)
+    if value.is_sparse:
+        raise NotImplementedError(
+            "copy_() between dense and sparse Tensors is not implemented; the source is sparse: "
+            "call .to_dense() first"
+        )
     value = to(value, dtype=self.dtype, device=self.device)
     return self._write(_spread_copy(value, self), "copy_")
 

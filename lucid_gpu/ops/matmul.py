@@ -29,8 +29,12 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     RuntimeError
         For 0-d operands, unequal inner extents, dtypes or devices.
     """
-    if not isinstance(other, Tensor):
-        raise TypeError(f"matmul(): argument 'other' must be Tensor, not {type(other).__name__}")
+    if type(other) is not Tensor or type(input) is not Tensor:
+        if not isinstance(other, Tensor):
+            kind = type(other).__name__
+            raise TypeError(f"matmul(): argument 'other' must be Tensor, not {kind}")
+        if input.is_sparse or other.is_sparse:
+            return _sparse_matmul(input, other)
     a, b = input, other
     _check(a, b)
     a_rank, b_rank = a.ndim, b.ndim
@@ -44,6 +48,12 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     if a_rank == 1:
         result = result.squeeze(-1 if b_rank == 1 else -2)
     return result
+
+
+def _sparse_matmul(a: Tensor, b: Tensor) -> Tensor:
+    from lucid_gpu.sparse import matmul
+
+    return matmul(a, b)
 
 
 def _check(a: Tensor, b: Tensor) -> None:

@@ -108,6 +108,8 @@ def sum(
     Tensor
         Of the input's dtype, or int64 for integers.
     """
+    if input.is_sparse:
+        return input.sum(dim, keepdim, dtype=dtype)
     if dtype is not None:
         input = input.to(as_dtype(dtype))
     elif input.dtype.category < 2:

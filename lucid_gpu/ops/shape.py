@@ -223,6 +223,8 @@ def _permute_vjp(node: Any, g: Tensor) -> Any:
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
+    if input.is_sparse:
+        return input.transpose(dim0, dim1)
     rank = input.ndim
     a, b = normalise_dim(dim0, rank), normalise_dim(dim1, rank)
     array = base_array(input)
@@ -239,6 +241,8 @@ def _transpose_vjp(node: Any, g: Tensor) -> Any:
 
 def t(input: Tensor) -> Tensor:
     """A matrix transposed; vectors and numbers as they are."""
+    if input.is_sparse:
+        return input.t()
     if input.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
     return transpose(input, 0, 1) if input.ndim == 2 else view_as(input, input)
@@ -320,6 +324,8 @@ def is_contiguous(input: Tensor) -> bool:
 
 def clone(input: Tensor) -> Tensor:
     """A copy with its own memory, through which gradients flow."""
+    if input.is_sparse:
+        return input.clone()
     if not input._expr.program.is_load:  # its bytes do not exist yet: a copy costs nothing
         return apply(TABLE["identity"], input, shape=tuple(input.shape))
     array = input.array

@@ -1,0 +1,68 @@
+"""Sparse matrices of each room: SciPy's on the CPU, CuPy's on a GPU.
+
+Neither is imported before the first product; a program without sparse tensors needs no SciPy.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from lucid_gpu.device import device
+from lucid_gpu.devices import room
+from lucid_gpu.dtypes import dtype
+
+INSTALL = "python -m pip install scipy"
+_MULTIPLIED = {  # what each library's products take; the rest is accumulated row by row
+    "cpu": frozenset("iufc"),
+    "cuda": frozenset("fc"),
+}
+
+
+@functools.cache
+def _library(kind: str) -> Any:
+    """``scipy.sparse`` or ``cupyx.scipy.sparse``."""
+    if kind == "cuda":
+        import cupyx.scipy.sparse
+
+        return cupyx.scipy.sparse
+    try:
+        import scipy.sparse
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"sparse tensors on the CPU are multiplied by SciPy, which cannot be imported ({error})"
+            f"; install it: {INSTALL}",
+            name="scipy",
+        ) from error
+    return scipy.sparse
+
+
+def product(
+    rows: Any,
+    columns: Any,
+    values: Any,
+    shape: tuple[int, ...],
+    dense: Any,
+    d: dtype,
+    where: device,
+) -> Any:
+    """The matrix that has ``values`` at (rows, columns) times a dense one, as an array.
+
+    Repeated positions add up. 16-bit floats are accumulated in float32 and rounded once.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        On the CPU where SciPy is missing; the message has the command that installs it.
+    """
+    library = _library(where.type)
+    wide = d.compute.numpy
+    values, dense = values.astype(wide, copy=False), dense.astype(wide, copy=False)
+    if not values.size or not dense.size or not shape[0]:
+        return room(where).xp.zeros((shape[0], dense.shape[1]), d.numpy)
+    if wide.kind in _MULTIPLIED[where.type]:
+        found = library.coo_matrix((values, (rows, columns)), shape=shape) @ dense
+    else:
+        found = room(where).xp.zeros((shape[0], dense.shape[1]), wide)
+        room(where).add_at(found, rows, values[:, None] * dense[columns])
+    return found.astype(d.numpy, copy=False)

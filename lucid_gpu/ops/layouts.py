@@ -1,0 +1,53 @@
+"""What may be asked of dense tensors as of sparse ones, and the way from one to the other."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from lucid_gpu.tensor import Tensor
+
+
+def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = None) -> Tensor:
+    """The elements that are not zero, as a sparse tensor of coordinates and values.
+
+    Parameters
+    ----------
+    sparse_dim : int, optional
+        How many leading dimensions to list by coordinates, by default all; the others stay dense.
+    """
+    from lucid_gpu.sparse import to_sparse
+
+    return to_sparse(input, sparse_dim, layout=layout)
+
+
+def to_dense(input: Tensor) -> Tensor:
+    """A sparse tensor's elements in one array; a dense tensor itself."""
+    return input.to_dense() if input.is_sparse else input
+
+
+def sparse_dim(input: Tensor) -> int:
+    """How many dimensions are listed by coordinates."""
+    return input.sparse_dim() if input.is_sparse else 0
+
+
+def dense_dim(input: Tensor) -> int:
+    """How many dimensions are not listed by coordinates."""
+    return input.dense_dim() if input.is_sparse else input.ndim
+
+
+def _of_sparse_tensors(name: str) -> Any:
+    def method(self: Tensor) -> NoReturn:
+        raise RuntimeError(
+            f"{name} expected sparse coordinate tensor layout but got Strided; this tensor is "
+            "dense, call .to_sparse() first"
+        )
+
+    method.__name__ = name
+    return method
+
+
+METHODS = (to_sparse, to_dense, sparse_dim, dense_dim)
+for _function in METHODS:
+    setattr(Tensor, _function.__name__, _function)
+for _name in ("coalesce", "is_coalesced", "indices", "values", "_indices", "_values", "_nnz"):
+    setattr(Tensor, _name, _of_sparse_tensors(_name))

@@ -1,0 +1,218 @@
+"""Making sparse tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import resolve
+from lucid_gpu.devices import xp_of
+from lucid_gpu.dtypes import as_dtype, get_default_dtype
+from lucid_gpu.layouts import sparse_coo
+from lucid_gpu.ops.creation import as_tensor, zeros
+from lucid_gpu.sparse.gradients import assemble, at_places, recorded
+from lucid_gpu.sparse.pattern import Pattern
+from lucid_gpu.sparse.tensor import SparseTensor, refuse
+from lucid_gpu.tensor import Tensor, from_array
+
+_SIGNATURES = (
+    "sparse_coo_tensor(indices, values), (indices, values, size) or (size); indices and values are "
+    "tensors, arrays or sequences, size is a tuple of ints"
+)
+
+
+def sparse_coo_tensor(
+    indices: Any = None,
+    values: Any = None,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+    is_coalesced: bool | None = None,
+) -> Tensor:
+    """A sparse tensor of coordinates and values.
+
+    Parameters
+    ----------
+    indices : array_like of int, shape (sparse dimensions, elements)
+        Coordinates of each element; repeated ones add up. Always checked against ``size``.
+    values : array_like, shape (elements, *dense dimensions)
+        Numbers, or tensors of the dense dimensions; a tensor shares its memory and history.
+    size : sequence of int, optional
+        By default the smallest that holds the indices. Alone it gives a tensor of no elements.
+    dtype, device : optional
+        By default those of the values.
+    requires_grad : bool
+        Make it a leaf; ignored where the values have history, which goes on.
+    is_coalesced : bool, optional
+        Say that every place is listed once, in order.
+
+    Raises
+    ------
+    RuntimeError
+        Where indices, values and size do not fit together.
+    """
+    if values is None:
+        if size is None:
+            indices, size = None, indices
+        if indices is not None or size is None or isinstance(size, Tensor):
+            raise TypeError(
+                "sparse_coo_tensor() received an invalid combination of arguments; it takes "
+                f"{_SIGNATURES}"
+            )
+        extents = _extents(size)
+        where = resolve(device)
+        indices = zeros(len(extents), 0, dtype=dt.int64, device=where)
+        kind = get_default_dtype() if dtype is None else as_dtype(dtype)
+        values = zeros(0, dtype=kind, device=where)
+    kept = _values(values, dtype, device)
+    places = _indices(indices, kept)
+    _check_count(places, kept)
+    extents = _smallest(places, kept) if size is None else _extents(size)
+    _check_size(places, kept, extents)
+    _check_bounds(places, extents)
+    pattern = Pattern(places, extents, places.shape[1] < 2)
+    if is_coalesced:
+        if pattern.grouping().group is not None:
+            raise RuntimeError(
+                "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor"
+            )
+        pattern.coalesced = True
+    if requires_grad and kept.dtype.category < 2:
+        raise RuntimeError(
+            "Only Tensors of floating point and complex dtype can require gradients, got "
+            f"{kept.dtype}"
+        )
+    result = assemble(pattern, kept, "SparseCooTensorWithDimsAndTensorsBackward0")
+    return result.requires_grad_() if requires_grad and not result.requires_grad else result
+
+
+def _extents(size: Any) -> tuple[int, ...]:
+    try:
+        extents = tuple([int(n.__index__()) for n in size])
+    except (TypeError, AttributeError):
+        raise TypeError(
+            "sparse_coo_tensor() received an invalid combination of arguments: argument 'size' "
+            f"must be tuple of ints, not {type(size).__name__}; it takes {_SIGNATURES}"
+        ) from None
+    if min(extents, default=0) < 0:
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension {min(extents)}: {list(extents)}"
+        )
+    return extents
+
+
+def _values(values: Any, dtype: Any, device: Any) -> Tensor:
+    kept = as_tensor(values, dtype=dtype, device=device)
+    return kept if kept.ndim else kept.reshape(1)
+
+
+def _indices(indices: Any, values: Tensor) -> Tensor:
+    given = indices if isinstance(indices, Tensor) else as_tensor(indices)
+    found = given.detach().to(values.device, dt.int64)
+    if found.ndim == 0:
+        raise IndexError(
+            "Dimension specified as 0 but tensor has no dimensions: indices must have shape "
+            "(sparse dimensions, elements)"
+        )
+    if found.ndim == 1:
+        raise RuntimeError(
+            "indices must be sparse_dim x nnz, but got: a vector of shape "
+            f"{list(found.shape)}; write [indices] for a tensor of one dimension"
+        )
+    return found if found.is_contiguous() else found.contiguous()
+
+
+def _check_count(indices: Tensor, values: Tensor) -> None:
+    if indices.ndim != 2:
+        raise RuntimeError(
+            f"indices must be sparse_dim x nnz, but got: shape {list(indices.shape)}"
+        )
+    if indices.shape[1] != values.shape[0]:
+        raise RuntimeError(
+            "indices and values must have same nnz, but got nnz from indices: "
+            f"{indices.shape[1]}, nnz from values: {values.shape[0]}"
+        )
+
+
+def _smallest(indices: Tensor, values: Tensor) -> tuple[int, ...]:
+    array = indices.array
+    if not indices.shape[1]:
+        return (0,) * indices.shape[0] + tuple(values.shape[1:])
+    lowest = array.min(1).tolist()
+    for dim, low in enumerate(lowest):
+        if low < 0:
+            raise RuntimeError(f"found negative index {low} for dim {dim}")
+    return (*[int(n) + 1 for n in array.max(1).tolist()], *values.shape[1:])
+
+
+def _check_size(indices: Tensor, values: Tensor, size: Sequence[int]) -> None:
+    sparse, dense = indices.shape[0], values.ndim - 1
+    if len(size) != sparse + dense:
+        raise RuntimeError(
+            f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(size)}, "
+            f"sparse_dim = {sparse}, dense_dim = {dense}"
+        )
+    expected = [values.shape[0], *size[sparse:]]
+    if list(values.shape) != expected:
+        raise RuntimeError(
+            f"values has incorrect size, expected {expected}, got {list(values.shape)}"
+        )
+
+
+def _check_bounds(indices: Tensor, size: Sequence[int]) -> None:
+    if not indices.shape[1] or not indices.shape[0]:
+        return
+    array = indices.array
+    for dim, (low, high) in enumerate(zip(array.min(1).tolist(), array.max(1).tolist())):
+        if low < 0:
+            raise RuntimeError(f"found negative index {low} for dim {dim}")
+        if high >= size[dim]:
+            raise RuntimeError(
+                f"size is inconsistent with indices: for dim {dim}, size is {size[dim]} but found "
+                f"index {high}"
+            )
+
+
+def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
+    """The elements that are not zero, as a sparse tensor.
+
+    Parameters
+    ----------
+    sparse_dim : int, optional
+        How many leading dimensions to list by coordinates, by default all; the others stay dense.
+    """
+    if layout is not None and layout is not sparse_coo:
+        refuse(f"to_sparse(layout={layout})", input.device)
+    rank = input.ndim
+    count = rank if sparse_dim is None else sparse_dim
+    if not 0 <= count <= rank:
+        raise RuntimeError(
+            f"dense_to_sparse: sparse_dim argument must be in [0,{rank}] range, but {count} is "
+            "given"
+        )
+    xp, array = xp_of(input), input.array
+    listed = array != 0
+    if count < rank:
+        listed = listed.any(tuple(range(count, rank)))
+    found = xp.argwhere(listed).T if count else xp.zeros((0, int(bool(listed))), "int64")
+    indices = from_array(xp.ascontiguousarray(found.astype("int64")), dt.int64, input.device)
+    pattern = Pattern(indices, tuple(input.shape), True)
+    values = at_places(input.detach(), pattern)
+    return recorded("ToSparseBackward1", pattern, values, (input,), _to_sparse_vjp)
+
+
+def _to_sparse_vjp(node: Any, g: Tensor) -> Any:
+    return (g.to_dense(),)
+
+
+def rebuilt(
+    indices: Tensor, values: Tensor, size: tuple[int, ...], coalesced: bool, requires_grad: bool
+) -> Tensor:
+    """A sparse tensor from what it was taken apart to (pickle)."""
+    made = assemble(Pattern(indices, size, coalesced), values, "")
+    return made.requires_grad_(requires_grad)

@@ -1,0 +1,146 @@
+"""A sparse matrix times a dense one, either way round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.devices.sparse import product
+from lucid_gpu.fusion.expression import one_device
+from lucid_gpu.ops.matmul import matmul as dense_matmul
+from lucid_gpu.ops.record import record
+from lucid_gpu.sparse.arithmetic import t
+from lucid_gpu.sparse.gradients import assemble, at_places, gradient, is_listed, values_of
+from lucid_gpu.sparse.tensor import SparseTensor, refuse
+from lucid_gpu.tensor import Tensor
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """Product of a sparse and a dense matrix or vector, in either order (dense).
+
+    A sparse leaf gets a dense gradient, as in PyTorch; `lucid_gpu.sparse.mm` gives it a sparse one.
+    """
+    return _matmul(input, other, "matmul", "MmBackward0")
+
+
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Product of a sparse and a dense matrix, whose gradient is sparse.
+
+    Parameters
+    ----------
+    input, mat2 : Tensor
+        Of shapes (n, k) and (k, m), one of them sparse.
+
+    Returns
+    -------
+    Tensor
+        Dense. The gradient of the sparse operand lists the operand's own places only, and no other
+        place of it is ever computed.
+    """
+    if not isinstance(input, SparseTensor) and not isinstance(mat2, SparseTensor):
+        return dense_matmul(input, mat2)
+    if not input.ndim == mat2.ndim == 2:
+        raise RuntimeError(
+            f"sparse.mm(): expected 2-D tensors, got shapes {list(input.shape)} and "
+            f"{list(mat2.shape)}"
+        )
+    return _matmul(input, mat2, "sparse.mm", "SparseAddmmBackward0")
+
+
+def _matmul(a: Any, b: Any, name: str, node: str) -> Tensor:
+    for operand in (a, b):
+        if not isinstance(operand, Tensor):
+            raise TypeError(f"{name}(): expected Tensor operands, not {type(operand).__name__}")
+    if isinstance(a, SparseTensor) and isinstance(b, SparseTensor):
+        refuse(name, a.device, "one operand must be dense")
+    if isinstance(b, SparseTensor):
+        if a.ndim == 1:
+            return _product(t(b), a.unsqueeze(1), node).squeeze(1)
+        return _product(t(b), a.mT, node).mT
+    if b.ndim == 1:
+        return _product(a, b.unsqueeze(1), node).squeeze(1)
+    return _product(a, b, node)
+
+
+def _check(s: SparseTensor, d: Tensor) -> None:
+    if s.sparse_dim() != 2 or s.dense_dim() or d.ndim != 2:
+        raise RuntimeError(
+            "matrices expected: a product takes a sparse tensor of 2 sparse and 0 dense dimensions "
+            f"and a dense matrix or vector, got {s.sparse_dim()} sparse and {s.dense_dim()} dense "
+            f"dimensions and a dense shape {list(d.shape)}; call .to_dense() first"
+        )
+    one_device("matmul", (s._expr.program, d._expr.program))
+    if s.dtype is not d.dtype:
+        raise RuntimeError(
+            f"expected scalar type {s.dtype.name} but found {d.dtype.name}; convert one with "
+            ".to(...)"
+        )
+    if s.shape[1] != d.shape[0]:
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({s.shape[0]}x{s.shape[1]} and "
+            f"{d.shape[0]}x{d.shape[1]}); Expected dim 0 size {s.shape[1]}, got {d.shape[0]}"
+        )
+
+
+def _product(s: SparseTensor, d: Tensor, name: str) -> Tensor:
+    """(n, k) sparse times (k, m) dense."""
+    _check(s, d)
+    p = s.pattern
+    rows, columns = p.rows
+    array = product(
+        rows.array, columns.array, s.elements.values.array, p.size, d.array, d.dtype, d.device
+    )  # fmt: skip
+    moves = d.requires_grad or d._wrapper is not None  # has a gradient or a tangent
+    listed = name == "SparseAddmmBackward0" or is_listed(s)
+    result: Tensor = record(
+        name,
+        array,
+        (s, d),
+        _product_vjp,
+        (s if moves else None, d if s.requires_grad else None),
+        d.dtype,
+        pattern=p,
+        listed=listed,
+    )
+    return result
+
+
+def _product_vjp(node: Any, g: Tensor) -> Any:
+    s, d = node.saved_tensors
+    g_s: Tensor | None = None
+    g_d = None
+    if node.needs_input_grad[0]:
+        d = _conj(d)
+        if node.listed:
+            g_s = gradient(node.pattern, _sampled(node.pattern, g, d))
+        else:
+            g_s = dense_matmul(g, d.mT)
+    if node.needs_input_grad[1]:
+        adjoint = t(s)
+        if s.dtype.is_complex:
+            adjoint = assemble(adjoint.pattern, values_of(adjoint).conj_physical(), "ConjBackward0")
+        g_d = _product(adjoint, g, "SparseAddmmBackward0")
+    return g_s, g_d
+
+
+def _conj(x: Tensor) -> Tensor:
+    return x.conj_physical() if x.dtype.is_complex else x
+
+
+def _sampled(pattern: Any, g: Tensor, d: Tensor) -> Tensor:
+    """``g @ d.mT`` at the listed places, and nowhere else."""
+    rows, columns = pattern.rows
+    n, m = pattern.size
+    if n * m <= pattern.count:  # all of it is less
+        return at_places(dense_matmul(g, d.mT), pattern)
+    return (g.index_select(0, rows) * d.index_select(0, columns)).sum(1)
+
+
+for _name, _method in (("matmul", matmul), ("mm", matmul), ("mv", matmul), ("__matmul__", matmul)):
+    setattr(SparseTensor, _name, _method)
+
+
+def _rmatmul(self: SparseTensor, other: Any) -> Tensor:
+    return matmul(other, self)
+
+
+SparseTensor.__rmatmul__ = _rmatmul  # type: ignore[assignment]

@@ -1,0 +1,306 @@
+"""The sparse tensor: places and values, and a leaf of the graph in place of an array.
+
+To autograd and to `Function` it is a tensor like any other. What has no sparse form refuses by
+name: methods here, and functions when they ask for the array.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+from lucid_gpu.device import device
+from lucid_gpu.fusion.expression import Cell, Expr, without_grad
+from lucid_gpu.fusion.program import SPARSE, load_program
+from lucid_gpu.layouts import sparse_coo
+from lucid_gpu.ops.in_place import LEAF_IN_PLACE
+from lucid_gpu.sparse.pattern import Pattern
+from lucid_gpu.storage import Storage
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import Node
+from lucid_gpu.tensor import Tensor
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_INSIDE = tuple(
+    [
+        os.path.join(_PACKAGE, part)
+        for part in (
+            "sparse",
+            "fusion",
+            "tape",
+            "devices",
+            "tensor.py",
+            os.path.join("nn", "modules"),
+        )
+    ]
+)
+_NAMELESS = {"method", "function", "wrapped", "apply"}  # of what is made from tables
+
+
+class Elements:
+    """What a sparse tensor holds.
+
+    Attributes
+    ----------
+    pattern : Pattern
+    values : Tensor, shape (elements, *dense dimensions)
+        Without history: that is the sparse tensor's own.
+    once : bool
+        Elements at one place are one element, told several times (a gradient, which has one number
+        a place); `SparseTensor.elements` settles it.
+    """
+
+    __slots__ = ("once", "pattern", "values")
+
+    def __init__(self, pattern: Pattern, values: Tensor, once: bool = False) -> None:
+        self.pattern = pattern
+        self.values = values
+        self.once = once
+
+    def settle(self) -> None:
+        """Keep one element a place."""
+        self.once = False
+        grouping = self.pattern.grouping()
+        if grouping.first is not None:
+            self.values = self.values.index_select(0, grouping.first)
+        self.pattern = grouping.pattern
+
+
+class SparseCell(Cell):
+    """The leaf of a sparse tensor: where its gradient goes, and elements instead of an array."""
+
+    def __init__(self, elements: Elements, node: Any = None, output: int = 0) -> None:
+        self.elements = elements
+        self.node = node
+        self.output = output
+
+    @property
+    def array(self) -> Any:
+        refuse(asked_by(), self.elements.pattern.device)
+
+    def twin(self, node: Any = None, output: int = 0) -> Cell:
+        return SparseCell(self.elements, node, output)
+
+
+def refuse(name: str, where: device, why: str = "it takes no sparse tensors") -> NoReturn:
+    """Raise for an op that has no sparse form."""
+    raise NotImplementedError(
+        f"Could not run '{name}' with arguments from the 'Sparse{where.type.upper()}' backend: "
+        f"{why}; call .to_dense() first"
+    )
+
+
+def asked_by(otherwise: str = "this operation") -> str:
+    """The function of this package that the user called."""
+    found, frame = otherwise, sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        name = frame.f_code.co_name
+        if name[0] == "_" and hasattr(Tensor, name[1:]):
+            name = name[1:]
+        outside = not frame.f_code.co_filename.startswith(_INSIDE)
+        if outside and name[0] != "_" and name not in _NAMELESS:
+            found = name
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
+class SparseTensor(Tensor):
+    """A tensor of which only the listed elements are kept, as coordinates and values.
+
+    Made by `lucid_gpu.sparse_coo_tensor` and `Tensor.to_sparse`. Elements listed twice add up.
+    """
+
+    is_sparse = True
+    layout = sparse_coo
+
+    @property
+    def elements(self) -> Elements:
+        cell = self._expr.leaves[0]
+        assert isinstance(cell, SparseCell)
+        if cell.elements.once:
+            cell.elements.settle()
+        return cell.elements
+
+    @property
+    def pattern(self) -> Pattern:
+        return self.elements.pattern
+
+    # --- as Tensor has it, without an array -------------------------------------------------------
+
+    def _attach(self, node: Node, output: int = 0) -> None:
+        self._expr = _expr(self._expr.leaves[0].twin(node, output), self._expr, True)
+
+    def detach(self) -> Tensor:
+        """The same elements, apart from the graph."""
+        return wrap(without_grad(self._expr), self)
+
+    def detach_(self) -> Tensor:
+        """Cut this tensor from its graph, in place."""
+        self._expr = without_grad(self._expr)
+        return self
+
+    def alias(self) -> Tensor:
+        """A new tensor object with the same elements and history."""
+        return wrap(self._expr, self)
+
+    @property
+    def data(self) -> Tensor:
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        refuse("setting .data", self.device)
+
+    @property
+    def nbytes(self) -> int:
+        refuse("nbytes", self.device)
+
+    def _become(self, value: Tensor, name: str) -> SparseTensor:
+        """Take another's elements, as an in-place op does."""
+        if self.requires_grad and state.grad and self.is_leaf:
+            raise RuntimeError(f"{LEAF_IN_PLACE} {name} changes a sparse leaf.")
+        if not isinstance(value, SparseTensor) or value.dtype is not self.dtype:
+            raise RuntimeError(
+                f"result type {value.dtype.name} of layout {value.layout} can't be cast to the "
+                f"desired output type {self.dtype.name} of layout {self.layout} in {name}"
+            )
+        edge = self._edge() if self.requires_grad and not state.grad else None
+        storage, written = self._memory(), Storage()
+        written.version = storage.version + 1
+        self._expr, self._storage = value._expr, written
+        if edge is not None:  # the history stays what it was
+            self._attach(*edge)
+        return self
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from lucid_gpu.sparse.creation import rebuilt
+
+        if not self.is_leaf:
+            raise RuntimeError("only leaf tensors can be pickled; detach() this one first")
+        p, values = self.pattern, self.elements.values
+        return rebuilt, (p.indices, values, p.size, p.coalesced, self.requires_grad)
+
+    def __repr__(self) -> str:
+        from lucid_gpu.sparse.printing import sparse_repr
+
+        return sparse_repr(self)
+
+    # --- what PyTorch asks a sparse tensor --------------------------------------------------------
+
+    def sparse_dim(self) -> int:
+        """How many dimensions are listed by coordinates."""
+        return self.pattern.sparse_dim
+
+    def dense_dim(self) -> int:
+        """How many dimensions each value has."""
+        return len(self.pattern.dense_size)
+
+    def is_coalesced(self) -> bool:
+        """Whether every place is listed once, in order."""
+        return self.pattern.coalesced
+
+    def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
+        """The tensor itself."""
+        if sparse_dim not in (None, self.sparse_dim()) or layout not in (None, sparse_coo):
+            refuse("to_sparse", self.device, "it lists other dimensions, or has another layout")
+        return self
+
+    def _nnz(self) -> int:
+        return self.pattern.count
+
+    def _indices(self) -> Tensor:
+        return self.pattern.indices.detach()
+
+    def _values(self) -> Tensor:
+        return self.elements.values.detach()
+
+    def indices(self) -> Tensor:
+        """The coordinates, shape (sparse dimensions, elements).
+
+        Raises
+        ------
+        RuntimeError
+            Before `coalesce`.
+        """
+        self._check_coalesced("indices")
+        return self._indices()
+
+    def _check_coalesced(self, what: str) -> None:
+        if not self.pattern.coalesced:
+            raise RuntimeError(
+                f"Cannot get {what} on an uncoalesced tensor, please call .coalesce() first"
+            )
+
+
+def sparse(elements: Elements) -> SparseTensor:
+    """A sparse tensor without history."""
+    values = elements.values
+    size = elements.pattern.size
+    program = load_program(values.dtype, size, None, False, values.device, SPARSE)
+    return wrap(Expr(program, (SparseCell(elements),), None), None)
+
+
+def wrap(expr: Expr, like: SparseTensor | None) -> SparseTensor:
+    """A tensor object on a sparse value; its version counter is its values'."""
+    tensor = object.__new__(SparseTensor)
+    tensor._expr = expr
+    if like is not None:
+        tensor._storage = like._storage
+    else:
+        cell = expr.leaves[0]
+        assert isinstance(cell, SparseCell)
+        tensor._storage = cell.elements.values._memory()
+    return tensor
+
+
+def _expr(cell: Cell, like: Expr, needs_grad: bool) -> Expr:
+    p = like.program
+    return Expr(load_program(p.dtype, p.shape, None, needs_grad, p.device, p.marks), (cell,), None)
+
+
+# What of Tensor's own holds for sparse tensors as it is.
+_KEPT = frozenset(
+    (
+        "__deepcopy__",
+        "__format__",
+        "__hash__",
+        "__len__",
+        "__pos__",
+        "backward",
+        "dim",
+        "element_size",
+        "is_complex",
+        "is_floating_point",
+        "ndimension",
+        "nelement",
+        "numel",
+        "register_hook",
+        "register_post_accumulate_grad_hook",
+        "requires_grad_",
+        "retain_grad",
+        "size",
+        *dir(object),
+    )
+) - {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
+
+
+def refuse_the_rest() -> None:
+    """Give each method of Tensor that has no sparse form one that says so."""
+    for name in dir(Tensor):
+        method = getattr(Tensor, name)
+        private = name[0] == "_" and not name.endswith("__")
+        if name in vars(SparseTensor) or name in _KEPT or private or not callable(method):
+            continue
+        setattr(SparseTensor, name, _refusing(name))
+
+
+def _refusing(name: str) -> Any:
+    def method(self: SparseTensor, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(asked_by(name), self.device)
+
+    method.__qualname__ = f"SparseTensor.{name}"
+    return method
