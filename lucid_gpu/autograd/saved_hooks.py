@@ -7,10 +7,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from lucid_gpu.ops.saved_values import SavedTensor
 from lucid_gpu.tape.modes import state, watch
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
+    "SavedTensor",
     "allow_mutation_on_saved_tensors",
     "disable_saved_tensors_hooks",
     "save_on_cpu",

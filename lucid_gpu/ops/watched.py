@@ -73,9 +73,19 @@ class Alone(NamedTuple):
 
 
 def alone_of(
-    op: Op, operands: Sequence[Any], to: Any = None, shape: tuple[int, ...] | None = None
+    op: Op,
+    operands: Sequence[Any],
+    to: Any = None,
+    shape: tuple[int, ...] | None = None,
+    keep_operands: bool = True,
 ) -> Alone | None:
-    """How an op goes backward by itself; None where it has no gradient."""
+    """How an op goes backward by itself; None where it has no gradient.
+
+    Parameters
+    ----------
+    keep_operands : bool
+        Save operands where PyTorch does, though the result would do.
+    """
     tensors = [o for o in operands if isinstance(o, Tensor)]
     cells = [Cell(None) for _ in tensors]
     loads = iter([Expr(_load(t), (c,), None) for t, c in zip(tensors, cells, strict=True)])
@@ -85,7 +95,7 @@ def alone_of(
         return None
     sources = [cells.index(cell) if cell in cells else -1 for cell in alone.leaves]
     numbers = [cell.array for cell in alone.leaves]
-    return Alone(tensors, _rule(op, alone.program), sources, numbers)
+    return Alone(tensors, _rule(op, alone.program, keep_operands), sources, numbers)
 
 
 def apply_watched(
@@ -115,12 +125,12 @@ def _load(tensor: Tensor) -> Program:
     return load_program(program.dtype, program.shape, None, program.needs_grad, program.device)
 
 
-def _rule(op: Op, program: Program) -> Rule:
-    found: Rule | None = program.gradients.get("alone")
+def _rule(op: Op, program: Program, keep_operands: bool) -> Rule:
+    found: Rule | None = program.gradients.get(("alone", keep_operands))
     if found is None:
         root, n = program.root, program.leaves
         cotangent = load_program(root.dtype, root.shape, None, False, program.device)
-        output = None if op.name in _FROM_OPERANDS else n
+        output = None if keep_operands and op.name in _FROM_OPERANDS else n
         gradient = gradient_of(program, cotangent, n + 1, n + 2, False, output)
         reads = gradient.reads
         if reads and op.name in _SAVE_ALL and not _has_number(program):
@@ -129,7 +139,7 @@ def _rule(op: Op, program: Program) -> Rule:
         names[n] = "~result"  # the last: PyTorch saves it once it is known
         saves = sorted(reads & names.keys(), key=names.__getitem__)
         found = Rule(program, tuple(saves), tuple([names[i].lstrip("~") for i in saves]), gradient)
-        program.gradients["alone"] = found
+        program.gradients["alone", keep_operands] = found
     return found
 
 
@@ -204,6 +214,8 @@ def evaluate(part: Part, leaves: Sequence[Any]) -> Tensor:
             value = _number(leaves[part.leaves[ins.value]], ins.dtype, program.device)
         elif ins.op == "constant":
             value = _number(ins.value[1], ins.dtype, program.device)
+        elif ins.op == "boundary":
+            value = _leading_to(made[ins.args[0]], leaves[part.leaves[ins.value]])
         else:
             op = TABLE[ins.op]
             value = apply(
@@ -215,6 +227,14 @@ def evaluate(part: Part, leaves: Sequence[Any]) -> Tensor:
         made.append(value)
     result: Tensor = made[-1]
     return result.alias() if program.is_load else result  # the cotangent itself, say
+
+
+def _leading_to(value: Tensor, cell: Cell) -> Tensor:
+    """A value computed again, whose gradient goes where that of the first one went."""
+    result = value.detach()
+    if state.grad and cell.node is not None:
+        result._attach(cell.node, cell.output)
+    return result
 
 
 def _number(value: Any, d: Any, where: device) -> Tensor:

@@ -1,0 +1,378 @@
+"""What built-in nodes saved, for people who look: ``grad_fn._saved_self`` and its raw kin.
+
+No backward pass asks here. A region keeps what its whole gradient reads; to show what its last op
+saved, that op is looked at alone, and once hooks are registered on a saved value it *is* alone: the
+node goes on as one of those that `lucid_gpu.ops.watched` makes.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid_gpu.device import CPU
+from lucid_gpu.dtypes import bool as boolean
+from lucid_gpu.dtypes import dtype, float32
+from lucid_gpu.fusion.expression import Expr, of_array, of_constant, without_grad
+from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
+from lucid_gpu.fusion.region import RegionNode, edge_of, observe, saved_by
+from lucid_gpu.ops.packing import Packed
+from lucid_gpu.ops.record import OpNode, unpack
+from lucid_gpu.ops.watched import Alone, alone_of, operand_names, vjp_alone
+from lucid_gpu.tape.node import SECOND_TIME, Node
+from lucid_gpu.tensor import Tensor, _tensor
+
+_NAMES = ("self", "other", "exponent", "condition", "min", "max", "mat2", "result")
+_NUMBERS = ("exponent", "min", "max")  # shown as numbers where they are
+_OF_NODE = {"MmBackward0": ("self", "mat2"), "BmmBackward0": ("self", "mat2")}
+
+FREED = (
+    "Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values "
+    "of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to "
+    "access saved variables after calling backward."
+)
+
+
+class SavedTensor:
+    """One saved tensor of a node, as the node keeps it.
+
+    Parameters
+    ----------
+    node : Node
+    entries : str
+        The node's attribute that holds what was saved.
+    place : int, callable or None
+        The tensor's place there, or what finds it; None where it was not needed.
+    """
+
+    def __init__(self, node: Node, entries: str, place: Any) -> None:
+        self._node = node
+        self._entries = entries
+        self._found = place
+
+    def _place(self) -> int | None:
+        found: int | None = self._found() if callable(self._found) else self._found
+        return found
+
+    def _entry(self) -> Any:
+        if self._node.released:
+            raise RuntimeError(FREED)
+        place = self._place()
+        return None if place is None else getattr(self._node, self._entries)[place]
+
+    @property
+    def data(self) -> Any:
+        """What the pack hook returned, or the tensor itself."""
+        entry = self._entry()
+        return entry.data if isinstance(entry, Packed) else _unpacked(entry, self._node)
+
+    def unpack(self) -> Tensor | None:
+        """The saved tensor."""
+        return _unpacked(self._entry(), self._node)
+
+    def register_hooks(
+        self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]
+    ) -> None:
+        """Let a pair of hooks keep this one tensor; see `autograd.graph.saved_tensors_hooks`.
+
+        Raises
+        ------
+        RuntimeError
+            Where nothing is saved, the graph was freed, or hooks are set already.
+        """
+        for hook in (pack_hook, unpack_hook):
+            if not callable(hook):
+                raise TypeError(f"register_hooks() wants two functions, not {hook!r}")
+        entry = self._entry()
+        if entry is None:
+            raise RuntimeError(
+                "Calling register_hooks on a saved tensor with value None is forbidden"
+            )
+        if isinstance(entry, Packed) and entry.unpack_hook is not _same:
+            raise RuntimeError(
+                "Calling register_hooks on a saved tensor whose hooks have already been set. "
+                "Hint: only one pair of hooks is allowed at a time."
+            )
+        value, edge = _value_and_edge(entry, self._node)
+        packed = Packed(value.detach(), edge, (pack_hook, unpack_hook))
+        place, entries = self._place(), list(getattr(self._node, self._entries))
+        assert place is not None
+        entries[place] = packed
+        setattr(self._node, self._entries, tuple(entries))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _unpacked(entry: Any, node: Node) -> Tensor | None:
+    if hasattr(entry, "unpack"):  # packed by hooks, or an output of a Function
+        found: Tensor = entry.unpack(node)
+        return found
+    return unpack((entry,), node)[0]
+
+
+def _value_and_edge(entry: Any, node: Node) -> tuple[Tensor, Any]:
+    if isinstance(entry, Packed):
+        return entry.data, entry.edge
+    value = _unpacked(entry, node)
+    assert value is not None
+    if not value.requires_grad:
+        return value, None
+    source, output = edge_of(value._expr)
+    return value, (None if source is node else source, output)
+
+
+# --- nodes that keep one entry a saved tensor -----------------------------------------------------
+
+
+def _names_of(node: Any) -> Sequence[str]:
+    alone: Alone | None = getattr(node, "alone", None)
+    if alone is not None:
+        return alone.rule.names
+    return _OF_NODE.get(type(node).__name__, ("self",)) if node.saved else ()
+
+
+def _check_name(node: Any, name: str) -> None:
+    """Refuse names of what ops of this kind never save."""
+    alone: Alone | None = getattr(node, "alone", None)
+    known = _ever_saved(alone.rule.program) if alone is not None else _names_of(node)
+    if name not in known:
+        raise _no_attribute(node, name)
+
+
+def _no_attribute(node: Node, name: str) -> AttributeError:
+    return AttributeError(f"{type(node).__name__!r} object has no attribute '_saved_{name}'")
+
+
+def _place_in(node: Any, name: str) -> int | None:
+    names = _names_of(node)
+    return names.index(name) if name in names else None
+
+
+def _saved_by_node(node: Any, name: str) -> Any:
+    _check_name(node, name)
+    place = _place_in(node, name)
+    if place is None:
+        return None
+    if node.released:
+        raise RuntimeError(SECOND_TIME)
+    return unpack((node.saved[place],), node)[0]
+
+
+def _raw_of_node(node: Any, name: str) -> SavedTensor:
+    _check_name(node, name)
+    return SavedTensor(node, "saved", lambda: _place_in(node, name))
+
+
+# --- regions --------------------------------------------------------------------------------------
+
+
+class _Opened(RegionNode):
+    """A region's node whose last op stands alone."""
+
+    saved: tuple[Any, ...]
+    alone: Alone
+    function = staticmethod(vjp_alone)
+    saved_tensors = OpNode.saved_tensors
+    vjp = OpNode.vjp
+    release = OpNode.release
+
+    def keep_output(self, expr: Expr, cell: Any) -> None:
+        """What is kept was decided when the node was opened."""
+
+    def prepare(self) -> None:
+        """There is nothing inside."""
+
+
+def _open(node: RegionNode) -> None:
+    """Let a region's node keep what its last op saves, one entry a tensor."""
+    alone = _look(node)
+    assert alone is not None
+    operands = [t._expr for t in alone.tensors]
+    alone = alone._replace(tensors=[])
+    saved: list[Any] = []
+    for leaf in alone.rule.saves:
+        if leaf < len(alone.sources):
+            tensor = _living(_fresh(node, operands[alone.sources[leaf]]))
+            saved.append((tensor, tensor._version))
+        else:
+            value = _tensor(without_grad(_result(node)._expr))
+            saved.append(Packed(value, (None, 0), (_same, _same)))
+    observe(node)  # regions that took this op in are opened too
+    opened: Any = node
+    opened.edges = tuple([edge_of(value) for value in operands])
+    opened.saved, opened.alone = tuple(saved), alone
+    opened.made_by, opened.leaves, opened.output = None, (), None
+    opened.__class__ = type(type(node).__name__, (_Opened, type(node)), {})
+
+
+def _look(node: RegionNode) -> Alone | None:
+    """The last op of a region, alone."""
+    if node.made_by is not None:
+        op, *operands = node.made_by
+    else:
+        root = node.program.root
+        op, operands = TABLE[root.op], [_operand(node, a) for a in root.args]
+    to = node.program.dtype if op.rule == "cast" else None
+    shape = node.program.shape if op.rule == "identity" else None
+    values = [_tensor(o) if type(o) is Expr else o for o in operands]
+    return alone_of(op, values, to, shape, keep_operands=False)
+
+
+def _operand(node: RegionNode, index: int) -> Any:
+    """An operand inside a region as a value of its own; numbers as they are."""
+    known = node.program.instructions
+    while known[index].op == "cast":
+        (index,) = known[index].args
+    ins = known[index]
+    if ins.op == "constant":
+        return ins.value[1]
+    if ins.op == "scalar":
+        return node.leaves[ins.value].array
+    instructions = Assembly(known).extract(index)
+    used = sorted(
+        {leaf for i in instructions if (leaf := leaf_of(i)) is not None},
+        key=lambda leaf: (ins.op == "boundary" and leaf == ins.value, leaf),
+    )
+    place = {leaf: i for i, leaf in enumerate(used)}
+    compact = [relocate(i, range(len(instructions)), place) for i in instructions]
+    program = intern(compact, len(used), node.program.device, node.program.shared)
+    return Expr(program, tuple([node.leaves[leaf] for leaf in used]), None)
+
+
+def _saved_by_region(node: RegionNode, name: str) -> Any:
+    if isinstance(node, _Opened):
+        return _saved_by_node(node, name)
+    if name not in _ever_saved(node.program):
+        raise _no_attribute(node, name)
+    alone = _look_unless_freed(node)
+    if alone is None or name not in alone.rule.names:
+        return _number(node, name)
+    if name == "result":
+        return _result(node)
+    value = alone.tensors[alone.sources[alone.rule.saves[alone.rule.names.index(name)]]]._expr
+    del alone  # its tensors are nobody's
+    return _living(_fresh(node, value))
+
+
+def _look_unless_freed(node: RegionNode) -> Alone | None:
+    if node.released and saved_by(node.program):
+        raise RuntimeError(SECOND_TIME)
+    return _look(node)
+
+
+def _number(node: RegionNode, name: str) -> Any:
+    """An operand that is a Python number, where the op is told apart by it; else None."""
+    names = operand_names(node.program.root.op)[: len(node.program.root.args)]
+    if name not in names[1:]:
+        return None
+    operand = _operand(node, node.program.root.args[names.index(name)])
+    if type(operand) is Expr or operand is None:
+        return None
+    if name in _NUMBERS:
+        return operand
+    return _tensor(of_constant(operand, node.program.dtype, (), node.program.device))
+
+
+def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:
+    if name not in _ever_saved(node.program):
+        raise _no_attribute(node, name)
+
+    def place() -> int | None:
+        if not isinstance(node, _Opened):
+            alone = _look(node)
+            if alone is None or name not in alone.rule.names:
+                return None
+            _open(node)
+        return _place_in(node, name)
+
+    return SavedTensor(node, "saved", place)
+
+
+def _fresh(node: RegionNode, value: Expr) -> Expr:
+    """A saved operand, unless it was written since."""
+    stale = value.leaves[0].stale if value.program.is_load else None
+    if stale is not None:
+        raise node.stale_error(stale)
+    return value
+
+
+def _result(node: RegionNode) -> Tensor:
+    """A region's value, with the region as its history."""
+    if node.output_stale is not None:
+        raise node.stale_error(node.output_stale)
+    program = node.program
+    if node.output is not None:
+        array = node.output.array
+        return _tensor(of_array(array, program.dtype, program.device, True, node))
+    value = Expr(program, node.leaves, None)
+    value.node = node
+    return _tensor(value)
+
+
+def _living(value: Expr) -> Tensor:
+    """The tensor somebody holds with this value, else a new one; looks at every object there is."""
+    best = None
+    for found in gc.get_objects():
+        if issubclass(type(found), Tensor):
+            have = found.__dict__.get("_expr")
+            if have is value:
+                result: Tensor = found
+                return result
+            if have is not None and best is None and _same_value(have, value):
+                best = found
+    return _tensor(value) if best is None else best
+
+
+def _same_value(have: Expr, value: Expr) -> bool:
+    if not have.program.is_load:
+        return False
+    cell = have.leaves[0]
+    if value.program.is_load:
+        return cell is value.leaves[0]
+    return value.node is not None and cell.node is value.node and cell.stale is None
+
+
+_ever: dict[Any, frozenset[str]] = {}
+
+
+def _ever_saved(program: Program) -> frozenset[str]:
+    """What PyTorch's nodes of a program's last op save, were every operand to want a gradient."""
+    root = program.root
+    numbers = tuple([program.instructions[a].op in ("constant", "scalar") for a in root.args])
+    if root.op != "pow":
+        numbers = (False,) * len(numbers)
+    found = _ever.get((root.op, numbers))
+    if found is None:
+        alone = alone_of(TABLE[root.op], _samples(TABLE[root.op], numbers), float32, ())
+        found = frozenset(alone.rule.names if alone is not None else ())
+        if root.op == "pow":
+            found |= {"self", "exponent"}
+        _ever[root.op, numbers] = found
+    return found
+
+
+def _samples(op: Op, numbers: Sequence[bool]) -> list[Any]:
+    values = [2.0 if given else _sample(0.0, float32).requires_grad_() for given in numbers]
+    if op.rule == "select":
+        values[0] = _sample(True, boolean)
+    return values
+
+
+def _sample(number: Any, d: dtype) -> Tensor:
+    return _tensor(of_constant(number, d, (), CPU))
+
+
+def _named(read: Callable[[Any, str], Any], name: str) -> property:
+    return property(lambda node: read(node, name))
+
+
+for _name in _NAMES:
+    setattr(OpNode, f"_saved_{_name}", _named(_saved_by_node, _name))
+    setattr(OpNode, f"_raw_saved_{_name}", _named(_raw_of_node, _name))
+    setattr(RegionNode, f"_saved_{_name}", _named(_saved_by_region, _name))
+    setattr(RegionNode, f"_raw_saved_{_name}", _named(_raw_of_region, _name))
