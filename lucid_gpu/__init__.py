@@ -64,6 +64,8 @@ _LAZY = {
 }
 _FROM = {
     "explain": "lucid_gpu.fusion.explain",
+    "is_anomaly_check_nan_enabled": "lucid_gpu.autograd.anomaly",
+    "is_anomaly_enabled": "lucid_gpu.autograd.anomaly",
     "save": "lucid_gpu.serialization",
     "load": "lucid_gpu.serialization",
     "set_printoptions": "lucid_gpu.printing",

@@ -236,6 +236,7 @@ class Tensor:
             )
         node = AccumulateGrad()
         node.refer_to(self)
+        node.order = dense_order(self._expr.program)
         self._attach(node)
         return self
 
@@ -282,7 +283,7 @@ class Tensor:
             found: Tensor | None = node.grad
             return found
         kept: Tensor | None = self.__dict__.get("_grad")
-        if node is not None and "_retains_grad" not in self.__dict__:
+        if kept is None and node is not None and "_retains_grad" not in self.__dict__:
             import warnings
 
             warnings.warn(
@@ -398,6 +399,21 @@ class Tensor:
             other._siblings = siblings
         return other
 
+    def as_gradient(self, order: tuple[int, ...] | None) -> Tensor:
+        """An alias to be the first gradient of a leaf, laid out as the leaf is.
+
+        Parameters
+        ----------
+        order : tuple of int or None
+            The leaf's `dense_order`.
+        """
+        program = self._expr.program
+        if order is None and not (program.is_load and program.root.value[1]):
+            return self.alias()
+        if program.marks & (SPARSE | WRAPPED) or dense_order(program) == order is not None:
+            return self.alias()
+        return _laid_out(self, order or tuple(range(len(program.shape))))
+
     def _borrowed(self, expr: Expr) -> Expr:
         """The value through a leaf of its own, which yields to whoever owns the memory."""
         program, cell = expr.program, expr.leaves[0]
@@ -443,6 +459,7 @@ class Tensor:
         self._base, self._steps, self._creation = None, (), None
         self._memory().add(self)
         if node is not None:
+            node.order = dense_order(self._expr.program)
             self._attach(node)
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
@@ -706,6 +723,33 @@ def _check_grad(tensor: Tensor, value: Any) -> None:
                 f"attempting to assign a gradient with {what} '{other}' to a tensor with {what} "
                 f"'{mine}'. Please ensure that the gradient and the tensor are of the same {what}"
             )
+
+
+def dense_order(program: Any) -> tuple[int, ...] | None:
+    """How the dimensions of a dense array lie in memory; None for row-major, and with gaps."""
+    strides = program.root.value[1] if program.is_load else None
+    if strides is None:
+        return None
+    shape = program.shape
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
+    expected = program.dtype.itemsize
+    for i in reversed(order):
+        if shape[i] != 1 and strides[i] != expected:
+            return None
+        expected *= shape[i]
+    return tuple(order)
+
+
+def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
+    """A copy whose dimensions lie in memory in this order."""
+    shape = tensor._expr.program.shape
+    memory = room(tensor.device).xp.empty([shape[i] for i in order], tensor.array.dtype)
+    array = memory.transpose(np.argsort(order).tolist())
+    array[...] = tensor.array
+    copy = from_array(array, tensor.dtype, tensor.device)
+    if tensor.requires_grad:
+        copy._attach(*tensor._edge())
+    return copy
 
 
 def duplicate(array: Any) -> Any:

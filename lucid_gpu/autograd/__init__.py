@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lucid_gpu.autograd import functional, graph
+from lucid_gpu.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from lucid_gpu.autograd.backward import backward, grad
 from lucid_gpu.autograd.function import Function, FunctionCtx, once_differentiable
 from lucid_gpu.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
@@ -13,6 +14,7 @@ __all__ = [
     "FunctionCtx",
     "GradcheckError",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "functional",
     "grad",
@@ -22,5 +24,6 @@ __all__ = [
     "is_grad_enabled",
     "no_grad",
     "once_differentiable",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]

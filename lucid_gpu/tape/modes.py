@@ -40,6 +40,8 @@ class _State(threading.local):
         Why hooks may not be set now.
     task : Task or None
         The backward pass that is running.
+    node : Node or None
+        The node that is running, where anomaly mode asks.
     """
 
     grad: Any = True
@@ -47,6 +49,7 @@ class _State(threading.local):
     hooks: tuple[Any, ...] = ()
     no_hooks: str | None = None
     task: Any = None
+    node: Any = None
 
 
 state = _State()

@@ -103,6 +103,7 @@ class AccumulateGrad(Node):
         self.post_accumulate: OrderedDict[int, Any] | None = None
         self.variable_reference: Any = None
         self.held: Any = None  # the leaf, once its hooks must be shown it
+        self.order: Any = None  # of the leaf's dimensions in memory, if not row-major
 
     def refer_to(self, leaf: Any) -> None:
         """Set the leaf; once it is gone, nobody can ask for its gradient, which may read it."""
@@ -140,7 +141,7 @@ class AccumulateGrad(Node):
         """Add a gradient to the leaf's: in place, unless the addition is itself recorded."""
         with _accumulating:
             if self.grad is None:
-                self.grad = cotangent.alias()  # no copy, and no object shared between two leaves
+                self.grad = cotangent.as_gradient(self.order)  # no copy, if it can be helped
             elif create_graph or self.grad.is_sparse:  # and it may become dense
                 self.grad = self.grad + cotangent
             else:

@@ -1,0 +1,227 @@
+"""Anomaly mode: which op's gradient failed or became NaN, and where that op was called.
+
+While it is on, on all threads, every op is computed on its own line and has a node of its own, and
+every node notes who made it. Nothing of this is asked while it is off: making a node, building an op
+and the engine's loop are what they are.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from types import FrameType
+from typing import Any
+
+from lucid_gpu.fusion import Eager
+from lucid_gpu.fusion.gradient import gradient_leaves
+from lucid_gpu.fusion.program import Program, forget
+from lucid_gpu.fusion.region import RegionNode
+from lucid_gpu.tape.engine import watching
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import Edge, Node
+from lucid_gpu.tensor import Tensor, apply
+
+__all__ = [
+    "detect_anomaly",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
+    "set_detect_anomaly",
+]
+
+_plain_init = Node.__init__
+
+
+class _Watcher:
+    """What the engine asks about each node while the mode is on."""
+
+    check_nan = True
+
+    def run(self, node: Node, cotangents: list[Any]) -> Any:
+        """Run a node; what is made meanwhile notes it as its parent."""
+        outer, state.node = state.node, node
+        try:
+            results = node.vjp(cotangents)
+            for result in results:
+                if result is not None and not result.is_sparse:
+                    result._realise()
+            return results
+        finally:
+            state.node = outer
+
+    def check(self, node: Node, results: Any) -> None:
+        if not self.check_nan:
+            return
+        for i, result in enumerate(results):
+            if result is not None and _has_nan(result):
+                raise RuntimeError(
+                    f"Function '{node.name()}' returned nan values in its {_operand(node, i)}th "
+                    "output."
+                )
+
+    def explain(self, node: Node | None) -> None:
+        """Warn where a node that failed, and the nodes whose gradient it belongs to, were made."""
+        if node is None:
+            return
+        head, verb = f"Error detected in {node.name()}. ", "caused the error"
+        while node is not None:
+            stack = node.metadata.get("traceback_")
+            if stack is None:
+                text = (
+                    "No forward pass information available. Enable detect anomaly during forward "
+                    "pass for more information."
+                )
+            else:
+                text = f"Traceback of forward call that {verb}:\n{''.join(stack)}"
+            warnings.warn(head + text, stacklevel=3)
+            node = node.metadata.get("parent_")
+            if node is not None:
+                head = f"\n\nPrevious calculation was induced by {node.name()}. "
+                verb = "induced the previous calculation"
+
+
+_watcher = _Watcher()
+
+
+def _has_nan(gradient: Any) -> bool:
+    array = (gradient.detach()._values() if gradient.is_sparse else gradient).array
+    return bool((array != array).any())
+
+
+def _operand(node: Node, i: int) -> int:
+    """Which operand an edge belongs to: a region has edges only for those that need a gradient."""
+    if not isinstance(node, RegionNode):
+        return i
+    program = node.program
+    leaf = gradient_leaves(program)[i]
+    for place, argument in enumerate(program.root.args):
+        if leaf in _leaves_under(program, argument):
+            return place
+    return i
+
+
+def _leaves_under(program: Program, number: int) -> set[int]:
+    instruction = program.instructions[number]
+    if instruction.op == "load":
+        return {instruction.value[0]}
+    if instruction.op == "boundary":
+        return {instruction.value}
+    return set().union(*[_leaves_under(program, a) for a in instruction.args])
+
+
+# --- notes on nodes -------------------------------------------------------------------------------
+
+
+def _noting_init(self: Node, edges: tuple[Edge, ...] = ()) -> None:
+    _plain_init(self, edges)
+    if isinstance(self, RegionNode) and not _made_on_its_line(sys._getframe(1)):
+        return
+    self.metadata["traceback_"] = traceback.format_list(traceback.extract_stack(_users_frame()))
+    if state.node is not None:
+        self.metadata["parent_"] = state.node
+
+
+def _made_on_its_line(frame: FrameType | None) -> bool:
+    """Whether a region's node is made by its op, not later for an op from before the mode."""
+    while frame is not None and frame.f_code is not Tensor._realise.__code__:
+        frame = frame.f_back
+    caller = None if frame is None else frame.f_back
+    return caller is not None and caller.f_code in (apply.__code__, _Watcher.run.__code__)
+
+
+def _users_frame() -> FrameType | None:
+    """The innermost frame outside of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] != "lucid_gpu":
+            return frame
+        frame = frame.f_back
+    return None
+
+
+# --- the switch -----------------------------------------------------------------------------------
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether anomaly mode is on."""
+    return watching.by is not None
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether anomaly mode, where it is on, looks for NaN in gradients."""
+    return _Watcher.check_nan
+
+
+class _Setting:
+    """Whether the mode is on, what it checks, and whether the user had ops realised at once."""
+
+    eager = False
+
+
+def _switch(on: bool, check_nan: bool) -> None:
+    _Watcher.check_nan = bool(check_nan)
+    if bool(on) == is_anomaly_enabled():
+        return
+    if on:
+        _Setting.eager = Eager.on
+    watching.by = _watcher if on else None
+    setattr(Node, "__init__", _noting_init if on else _plain_init)  # noqa: B010
+    Eager.on = True if on else _Setting.eager
+    forget()  # what is remembered of ops skips the question
+
+
+class set_detect_anomaly:
+    """Switch anomaly mode on or off, at once, and back at the end of a ``with`` block.
+
+    Parameters
+    ----------
+    mode : bool
+    check_nan : bool
+        Raise where a backward function gives NaN.
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        self._before = is_anomaly_enabled(), is_anomaly_check_nan_enabled()
+        _switch(mode, check_nan)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        _switch(*self._before)
+
+
+class detect_anomaly:
+    """Inside a ``with`` block, say which op's gradient failed or became NaN, and where it was called.
+
+    Ops called inside note their caller, so the forward pass belongs into the block too. It is slow:
+    every op is computed on its own line.
+
+    Parameters
+    ----------
+    check_nan : bool
+        Raise where a backward function gives NaN.
+
+    Examples
+    --------
+    >>> import lucid_gpu
+    >>> x = lucid_gpu.tensor(-1.0, requires_grad=True)
+    >>> with lucid_gpu.autograd.detect_anomaly():  # doctest: +SKIP
+    ...     x.sqrt().backward()
+    RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output.
+    """
+
+    def __init__(self, check_nan: bool = True) -> None:
+        self._before = is_anomaly_enabled(), is_anomaly_check_nan_enabled()
+        self._check_nan = check_nan
+        warnings.warn(
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should "
+            "only be enabled for debugging.",
+            stacklevel=2,
+        )
+
+    def __enter__(self) -> None:
+        _switch(True, self._check_nan)
+
+    def __exit__(self, *_: object) -> None:
+        _switch(*self._before)
