@@ -33,7 +33,7 @@ from lucid_gpu.dtypes import bool as bool
 from lucid_gpu.dtypes import dtype as dtype
 from lucid_gpu.fusion.threads import get_num_threads, set_num_threads
 from lucid_gpu.layouts import layout, sparse_coo, strided
-from lucid_gpu.ops import creation, elementwise, indexing, reductions, shape
+from lucid_gpu.ops import complex_numbers, creation, elementwise, indexing, reductions, shape
 from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import transfer as _transfer
@@ -45,7 +45,7 @@ half, float, double = float16, float32, float64
 short, int, long = int16, int32, int64
 cfloat, cdouble = complex64, complex128
 
-for _module in (creation, shape):
+for _module in (creation, shape, complex_numbers):
     for _function in _module.FUNCTIONS:
         globals()[_function.__name__] = _function
 for _module in (reductions, indexing, _matmul):

@@ -27,7 +27,13 @@ from lucid_gpu.tensor import Tensor, _mark_shared, apply
 
 
 def view_of(
-    input: Tensor, name: str, array: Any, vjp: Any, step: tuple[Any, ...], **attributes: Any
+    input: Tensor,
+    name: str,
+    array: Any,
+    vjp: Any,
+    step: tuple[Any, ...],
+    dtype: Any = None,
+    **attributes: Any,
 ) -> Tensor:
     """Record a view: ``array`` lies in the input's memory.
 
@@ -35,12 +41,16 @@ def view_of(
     ----------
     step : (function, arguments)
         Makes the view of any tensor of the input's shape.
+    dtype : dtype, optional
+        Of the view, where it is not the input's.
     """
     if input._wrapper is not None:
         level = input._wrapper.level
+        if dtype is not None:
+            attributes["dtype"] = dtype
         wrapped: Tensor = level.view(input, name, array, vjp, step, **attributes)
         return wrapped
-    result: Tensor = record(name, array, (input,), vjp, dtype=input.dtype, **attributes)
+    result: Tensor = record(name, array, (input,), vjp, dtype=dtype or input.dtype, **attributes)
     _share(input, result, step)
     if not state.grad:
         result._creation = "no_grad"

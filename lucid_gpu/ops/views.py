@@ -39,6 +39,8 @@ _WHY = {
     "multiple": "This view is the output of a function that returns multiple views. "
     "Such functions do not allow the output views to be modified inplace. You should replace the "
     "inplace operation by an out-of-place one.",
+    "part": "Its history is not supported: write the complex tensor itself, "
+    "z.copy_(lucid_gpu.complex(real, imag)).",
     "function": "This view was created inside a custom Function (or because an input was "
     "returned as-is) and the autograd logic to handle view+inplace would override the custom "
     "backward associated with the custom Function, leading to incorrect gradients. This behavior "
@@ -69,6 +71,8 @@ def _forbidden(creation: str, node: Any, output: int, modified: str) -> str:
     if creation in ("multiple", "function") and node is not None:
         name = node.name().replace("Backward0", "").replace("Backward", "")
         head = f"Output {output} of {name} is a view and {modified} modified inplace."
+    elif creation == "part":
+        head = f"A real or imaginary part {modified} modified inplace where that is recorded."
     elif creation == "inference":
         head = (
             f"A view was created in inference mode and {modified} modified inplace in normal mode."

@@ -122,6 +122,8 @@ z*z
 x.add(x,alpha=2)
 x.sub(x,alpha=2)
 x.view_as(x)
+z.real
+z.imag
 """.strip().splitlines()
 LAST_OP = {
     "1/x": "DivBackward0",
