@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FunctionType
 from typing import Any, NoReturn
 
 from lucid_gpu.device import device
@@ -135,8 +136,7 @@ class SparseTensor(Tensor):
         """The same elements, apart from the graph."""
         return wrap(without_grad(self._expr), self)
 
-    def detach_(self) -> Tensor:
-        """Cut this tensor from its graph, in place."""
+    def _cut(self) -> Tensor:
         self._expr = without_grad(self._expr)
         return self
 
@@ -262,15 +262,23 @@ def _expr(cell: Cell, like: Expr, needs_grad: bool) -> Expr:
     return Expr(load_program(p.dtype, p.shape, None, needs_grad, p.device, p.marks), (cell,), None)
 
 
-# What of Tensor's own holds for sparse tensors as it is.
-_KEPT = frozenset(
+# Methods in the body of Tensor are about the graph and hold as they are, but for these.
+_OF_ARRAYS = frozenset(
     (
-        "__deepcopy__",
-        "__format__",
-        "__hash__",
-        "__len__",
-        "__pos__",
-        "backward",
+        "__array__",
+        "__bool__",
+        "__complex__",
+        "__contains__",
+        "__float__",
+        "__index__",
+        "__int__",
+        "__iter__",
+        "item",
+    )
+)
+# Methods that ops attach work on arrays, but for these.
+_OF_SHAPES = frozenset(
+    (
         "dim",
         "element_size",
         "is_complex",
@@ -278,24 +286,20 @@ _KEPT = frozenset(
         "ndimension",
         "nelement",
         "numel",
-        "register_hook",
-        "register_post_accumulate_grad_hook",
-        "requires_grad_",
-        "retain_grad",
         "size",
-        *dir(object),
     )
-) - {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
+)
 
 
 def refuse_the_rest() -> None:
     """Give each method of Tensor that has no sparse form one that says so."""
-    for name in dir(Tensor):
-        method = getattr(Tensor, name)
+    for name, method in vars(Tensor).items():
         private = name[0] == "_" and not name.endswith("__")
-        if name in vars(SparseTensor) or name in _KEPT or private or not callable(method):
+        if name in vars(SparseTensor) or private or not isinstance(method, FunctionType):
             continue
-        setattr(SparseTensor, name, _refusing(name))
+        own = method.__module__ == Tensor.__module__ and method.__code__.co_name == name
+        if name not in _OF_SHAPES and (not own or name in _OF_ARRAYS):
+            setattr(SparseTensor, name, _refusing(name))
 
 
 def _refusing(name: str) -> Any:
