@@ -255,6 +255,23 @@ def check(function: Any, inputs: Any = numbers, second: bool = False, **options:
     return run
 
 
+def wrong_forward(m: Any) -> Any:
+    class Func(m.autograd.Function):  # type: ignore[name-defined]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 2
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any) -> Any:
+            return t * 3
+
+    return Func.apply
+
+
 FAILS: dict[str, tuple[Any, str]] = {
     "a wrong gradient": (
         check(lambda m: custom(m, lambda x: x * 2, times(3))),
@@ -356,6 +373,14 @@ FAILS: dict[str, tuple[Any, str]] = {
             check_undefined_grad=False,
         ),
         "Jacobian mismatch for output 0 with respect to input 1",
+    ),
+    "a wrong tangent": (
+        check(lambda m: wrong_forward(m), check_forward_ad=True),
+        "Jacobian computed with forward mode mismatch for output 0 with respect to input 0",
+    ),
+    "a wrong tangent, in fast mode": (
+        check(lambda m: wrong_forward(m), check_forward_ad=True, fast_mode=True),
+        "Jacobian computed with forward mode mismatch for output 0 with respect to input 0",
     ),
     "no mode": (
         check(lambda m: lambda x: x * 2, check_backward_ad=False),
@@ -468,3 +493,63 @@ def test_masked_lets_gradients_be_nearly_zero() -> None:
 
 def test_a_gradient_that_is_the_cotangent_itself_is_checked() -> None:
     assert gradgradcheck(lambda a: a.clone(), double(2, 3))
+
+
+# --- forward mode ---------------------------------------------------------------------------------
+
+FORWARD: dict[str, tuple[Any, Any]] = {
+    "elementwise": (lambda m, x: x.exp() * x, numbers),
+    "two outputs": (lambda m, x: (x * x, x.sum(0)), numbers),
+    "a product": (lambda m, x: x @ x.T, numbers),
+    "extrema": (lambda m, x: x.max(1)[0] + x.median(), numbers),
+    "running sums": (lambda m, x: x.cumsum(1), numbers),
+    "repeated positions": (lambda m, x: x.take(m.tensor([0, 0, 3])), numbers),
+    "a complex function": (lambda m, x: x * x.exp(), complex_numbers),
+    "a real function of complex numbers": (lambda m, x: x.abs(), complex_numbers),
+    "a complex function of real numbers": (lambda m, x: x * (1 + 2j), numbers),
+    "parts of complex numbers": (lambda m, x: x.real * x.imag + x.angle(), complex_numbers),
+}
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward_mode_is_checked(name: str) -> None:
+    function, inputs = FORWARD[name]
+    x = numbers(lucid_gpu, 2, 3) if inputs is numbers else inputs(lucid_gpu)
+    for options in ({}, {"fast_mode": True}, {"check_backward_ad": False}):
+        assert gradcheck(
+            lambda t: function(lucid_gpu, t),
+            x,
+            check_forward_ad=True,
+            **options,
+        )
+    assert gradgradcheck(lambda t: function(lucid_gpu, t), x, check_fwd_over_rev=True)
+
+
+def test_an_input_without_a_tangent_counts_as_one_with_zeros() -> None:
+    """Wrong only where exactly one of three tangents is missing, which no column shows."""
+
+    def function(m: Any) -> Any:
+        class Func(m.autograd.Function):  # type: ignore[name-defined]
+            @staticmethod
+            def forward(ctx: Any, x: Any, y: Any, z: Any) -> Any:
+                ctx.set_materialize_grads(False)
+                return x + y + z
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return g, g, g
+
+            @staticmethod
+            def jvp(ctx: Any, *tangents: Any) -> Any:
+                there = [t for t in tangents if t is not None]
+                return sum(there) * (3 if len(there) == 2 else 1)
+
+        return Func.apply
+
+    words = "has an undefined tangent value."
+    for m in (lucid_gpu, pytest.importorskip("torch")):
+        inputs = tuple(numbers(m, 2) for _ in range(3))
+        with pytest.raises(RuntimeError) as found:
+            m.autograd.gradcheck(function(m), inputs, check_forward_ad=True)
+        assert type(found.value).__name__ == "GradcheckError"
+        assert words in " ".join(map(str, found.value.args))
