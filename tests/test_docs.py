@@ -58,3 +58,19 @@ def test_the_guide_is_read_whole() -> None:
     assert text.count("```text") == sum(
         b.output is not None for b in blocks(TREE / "docs" / "custom_functions.md")
     )
+
+
+def test_kernels_on_the_pages_compile() -> None:
+    """What cannot run without a GPU is at least CUDA C for every one of them."""
+    from tests.fusion import nvrtc
+
+    sources = [
+        source
+        for page in PAGES
+        for block in blocks(page)
+        for source in re.findall(r'RawKernel\(\s*r"""(.*?)"""', block.code, re.DOTALL)
+    ]
+    assert sources
+    for architecture in nvrtc.architectures():
+        for source in sources:
+            nvrtc.compiled(source, architecture)
