@@ -37,7 +37,14 @@ from lucid_gpu.ops import complex_numbers, creation, elementwise, indexing, redu
 from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import transfer as _transfer
-from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from lucid_gpu.tape.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from lucid_gpu.tensor import Size, Tensor
 from lucid_gpu.version import __version__
 
@@ -110,6 +117,11 @@ def __getattr__(name: str) -> Any:
 def is_tensor(value: Any) -> Any:
     """Whether a value is a `Tensor`."""
     return isinstance(value, Tensor)
+
+
+def is_inference(input: Tensor) -> Any:
+    """Whether a tensor was made in inference mode, or views what was."""
+    return input.is_inference()
 
 
 def numel(input: Tensor) -> Any:

@@ -23,11 +23,11 @@ from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr, TooLarge, merge
 from lucid_gpu.fusion.optable import TABLE, Op
-from lucid_gpu.fusion.program import SHARED, SPARSE, WRAPPED, load_program
+from lucid_gpu.fusion.program import INFERENCE, SHARED, SPARSE, WRAPPED, load_program
 from lucid_gpu.fusion.realise import realise
 from lucid_gpu.storage import SameMemory, Storage
 from lucid_gpu.tape.levels import innermost
-from lucid_gpu.tape.modes import WATCHED, state
+from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
 
 _new = object.__new__
@@ -170,7 +170,7 @@ class Tensor:
                 None,
                 needs,
                 program.device,
-                program.marks & WRAPPED,
+                program.marks & (WRAPPED | INFERENCE),
             )
         if self._expr is expr:
             self._expr = Expr(plain, (cell,), None)
@@ -229,6 +229,11 @@ class Tensor:
                     "var_no_grad = var.detach()."
                 )
             return self._cut()
+        if self.is_inference() and not is_inference_mode_enabled():
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                "allowed. Make a clone to get a normal tensor: x.clone().requires_grad_()."
+            )
         if self.dtype.category < 2:
             raise RuntimeError(
                 "only Tensors of floating point and complex dtype can require gradients, got "
@@ -311,8 +316,14 @@ class Tensor:
 
     @property
     def _version(self) -> int:
+        if self._expr.program.inference:
+            raise RuntimeError("Inference tensors do not track version counter.")
         storage = self._storage
         return 0 if storage is None else storage.version
+
+    def is_inference(self) -> bool:
+        """Whether this was made in inference mode, or views what was."""
+        return self._expr.program.inference
 
     def _memory(self) -> Storage:
         """The storage record, made now if there was none."""
@@ -453,7 +464,7 @@ class Tensor:
                 "data set to a tensor that requires gradients must be floating point or complex "
                 f"dtype, got {value.dtype.name}; call requires_grad_(False) first."
             )
-        version = self._version
+        version = 0 if self._storage is None else self._storage.version
         other = value.detach()
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
         self._base, self._steps, self._creation = None, (), None
@@ -847,6 +858,10 @@ def apply(
     shared = False
     for o in operands:
         if isinstance(o, Tensor) and o._expr.program.marks:
+            if o._expr.program.inference and state.grad:
+                _refuse_inference(op, operands, to, shape)
+            if not o._expr.program.barred:
+                continue
             if o._expr.program.wrapped:
                 found: Tensor = innermost(operands).apply(op, operands, to, shape)
                 return found
@@ -874,6 +889,12 @@ def _apply_watched(op: Op, operands: Any, to: Any, shape: Any) -> Tensor | None:
     from lucid_gpu.ops.watched import apply_watched
 
     return apply_watched(op, operands, to, shape)
+
+
+def _refuse_inference(op: Op, operands: Any, to: Any, shape: Any) -> None:
+    from lucid_gpu.ops.watched import refuse_inference_operands
+
+    refuse_inference_operands(op, operands, to, shape)
 
 
 def _apply_sparse(op: Op, operands: Any) -> Tensor:
@@ -939,7 +960,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
 def _remember(a: Expr, key: Any, result: Tensor) -> None:
     """Let the straight path find a program, unless the op must be realised at once."""
     expr = result._expr
-    if _Eager.on or a.program.marks or expr.made_by is None:
+    if _Eager.on or a.program.barred or expr.made_by is None:
         return
     if expr.leaves is a.leaves:
         a.program.next[key] = expr.program
@@ -967,7 +988,7 @@ def binary(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
             operands = (other, self) if reflected else (self, other)
             result = apply(op, *operands)
             expr = result._expr
-            if expr.leaves is a.leaves and not (_Eager.on or a.program.marks):
+            if expr.leaves is a.leaves and not (_Eager.on or a.program.barred):
                 a.program.next[key] = expr.program
             return result
         if not isinstance(other, Tensor):
@@ -998,7 +1019,7 @@ def binary(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
             and other._expr is b
             and expr.leaves == leaves
             and expr.made_by is not None
-            and not (_Eager.on or a.program.marks or b.program.marks or expr.program.marks)
+            and not (_Eager.on or a.program.barred or b.program.barred or expr.program.barred)
         ):
             a.program.next[key] = expr.program
         return result

@@ -389,7 +389,7 @@ class Function(metaclass=_FunctionMeta):
         ctx.needs_input_grad = needs = tuple(
             [isinstance(a, Tensor) and a._expr.program.needs_grad for a in args]
         )
-        state.grad = False
+        state.grad = recording and False  # inference mode stays
         try:
             if plan.separate:
                 output = cls.forward(*args)

@@ -15,9 +15,11 @@ from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype, scalar_type
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
+    INFERENCE,
     LIMIT,
     MAX_LEAVES,
     SCALARS_BEFORE_SLOT,
+    SHARED,
     Assembly,
     Instruction,
     Program,
@@ -29,6 +31,8 @@ from lucid_gpu.fusion.program import (
     relocate,
 )
 from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
+from lucid_gpu.tape import modes
+from lucid_gpu.tape.modes import state
 
 
 class Cell:
@@ -151,7 +155,7 @@ def of_array(
     """The expression of a realised array."""
     strides = None if array.flags.c_contiguous else array.strides
     return Expr(
-        load_program(d, array.shape, strides, needs_grad, where),
+        load_program(d, array.shape, strides, needs_grad, where, made_here()),
         (Cell(array, node, output),),
         None,
     )
@@ -161,9 +165,14 @@ def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) ->
     """A tensor full of one number, which takes no memory until something needs its bytes."""
     one = Instruction("constant", (), d, (), False, constant_value(number))
     if not shape:
-        return Expr(intern((one,), 0, where), (), None)
+        return Expr(intern((one,), 0, where, made_here()), (), None)
     full = Instruction("identity", (0,), d, shape, False)
-    return Expr(intern((one, full), 0, where), (), None)
+    return Expr(intern((one, full), 0, where, made_here()), (), None)
+
+
+def made_here() -> int:
+    """The mark of tensors made in the present mode."""
+    return INFERENCE if state.off is modes.INFERENCE else 0
 
 
 # --- assembling an op ---------------------------------------------------------------------------
@@ -383,16 +392,20 @@ def _derive(
         else:
             part, pattern = mark
             operands.append(assembly.include(part, expand_pattern(pattern, part.leaves)))
-    root = emit(assembly, op, operands, grad, to, shape)
+    recorded = False if grad is modes.INFERENCE else grad
+    root = emit(assembly, op, operands, recorded, to, shape)
     if assembly.instructions[root].op in ("load", "boundary"):
         # ``x * 1`` is a tensor of its own: x may be written, and has a gradient of its own.
-        root = emit(assembly, op, operands, grad, to, shape, plainly=True)
+        root = emit(assembly, op, operands, recorded, to, shape, plainly=True)
     instructions = assembly.extract(root)
     pending = any(not p.is_load for p in programs)
     full = limit is not None and (len(instructions) > limit or leaf_count > MAX_LEAVES)
     if full and pending:
         return None
-    return intern(instructions, leaf_count, where, int(any(p.shared for p in programs)))
+    marks_of_result = SHARED if any(p.shared for p in programs) else 0
+    if grad is modes.INFERENCE:
+        marks_of_result |= INFERENCE
+    return intern(instructions, leaf_count, where, marks_of_result)
 
 
 def one_device(name: str, programs: Sequence[Program]) -> device:
@@ -471,7 +484,7 @@ def without_grad(value: Expr) -> Expr:
         return Expr(plain, (value.leaves[0].twin(),), None)
     if program.is_boundary and program.root.args[0] == len(program.instructions) - 2:
         return Expr(_inside(program), value.leaves[:-1], None)  # the node is not held
-    plain = build(TABLE["identity"], [value], False, shape=program.shape, limit=None)
-    if program.wrapped:
-        plain.program = marked(plain.program, program.marks)
-    return plain
+    same = build(TABLE["identity"], [value], False, shape=program.shape, limit=None)
+    if program.marks:
+        same.program = marked(same.program, program.marks)
+    return same

@@ -21,7 +21,7 @@ MAX_LEAVES = 24  # arrays one kernel may read
 MAX_PROGRAMS = 50_000  # beyond it the tables start anew
 SCALARS_BEFORE_SLOT = 8  # different Python numbers at one place before they become an argument
 
-SHARED, WRAPPED, SPARSE = 1, 2, 4  # marks of a program
+SHARED, WRAPPED, SPARSE, INFERENCE = 1, 2, 4, 8  # marks of a program
 
 
 class Instruction(NamedTuple):
@@ -53,7 +53,12 @@ class Program:
     marks : int
         What bars the straight path to ops on this program; equal programs of different marks are
         different objects. The bits are ``shared``, ``wrapped`` and, for a
-        leaf that holds coordinates and values instead of an array, sparse.
+        leaf that holds coordinates and values instead of an array, sparse; and ``inference``, which
+        bars nothing.
+    barred : int
+        The marks that bar the straight path.
+    inference : bool
+        The tensor was made in inference mode.
     shared : bool
         Reads memory that others can write without our knowing.
     wrapped : bool
@@ -64,9 +69,11 @@ class Program:
 
     __slots__ = (
         "__weakref__",
+        "barred",
         "device",
         "dtype",
         "gradients",
+        "inference",
         "instructions",
         "is_boundary",
         "is_load",
@@ -94,6 +101,8 @@ class Program:
         self.leaves = leaves
         self.device = where
         self.marks = marks
+        self.barred = marks & ~INFERENCE
+        self.inference = bool(marks & INFERENCE)
         self.shared = bool(marks & SHARED)
         self.wrapped = bool(marks & WRAPPED)
         self.is_load = root.op == "load"  # the value of a realised tensor

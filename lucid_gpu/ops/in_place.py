@@ -9,15 +9,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
 from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.storage import Storage
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor, _tensor, _unmark_shared, duplicate
 
@@ -48,6 +47,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
             return written
     expr = self._expr
     old = expr.program
+    if old.inference:
+        refuse_inference()
     if state.grad:
         refuse_recorded(self, value._expr.program.needs_grad, name)
     value = _fitted(value, old, name)
@@ -56,6 +57,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         storage = self._storage = Storage()
         storage.add(self)
     new = _reading_afresh(value._expr, expr)
+    if new.program.inference is not old.inference:
+        new = Expr(marked(new.program, new.program.marks ^ INFERENCE), new.leaves, new.made_by)
     if storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
         _write_through(self, _tensor(new), storage, name)
         return self
@@ -87,6 +90,16 @@ def refuse_recorded(target: Tensor, value_needs_grad: bool, name: str, part: boo
         raise RuntimeError(
             f"{what} {name} changes a leaf of shape {list(program.shape)}; do it under "
             "lucid_gpu.no_grad(), or out of place."
+        )
+
+
+def refuse_inference() -> None:
+    """Refuse to write what was made in inference mode, outside of it."""
+    if not is_inference_mode_enabled():
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make "
+            "a clone to get a normal tensor before doing inplace update. See "
+            "https://github.com/pytorch/rfcs/pull/17 for more details."
         )
 
 
@@ -144,6 +157,8 @@ def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
 
 def _writable(self: Tensor, name: str) -> Any:
     """The buffer, for the caller to write at once; readers of the old contents keep them."""
+    if self._expr.program.inference:
+        refuse_inference()
     self._own_memory()
     storage = self._memory()
     _protect_readers(self, storage, name)
@@ -293,6 +308,8 @@ def _nobody_reads(storage: Storage) -> bool:
     return True
 
 
-_UNREAD = _references(_tensor(expression.of_array(np.zeros(()), dt.float32, CPU)))
+_UNREAD = _references(
+    _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
+)
 for _method in (_write, _writable, _protect_readers, _written_elsewhere):
     setattr(Tensor, _method.__name__, _method)

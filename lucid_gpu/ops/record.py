@@ -27,10 +27,23 @@ Saved = tuple[Tensor, int] | Packed  # kept for backward with its version then, 
 
 def save(tensor: Tensor) -> Saved:
     """Keep a tensor for backward."""
-    if modes.watchers and state.hooks:
-        return pack(tensor, state.hooks[-1])
+    if modes.watchers:
+        refuse_inference(tensor)
+        if state.hooks:
+            return pack(tensor, state.hooks[-1])
     storage = tensor._storage
     return (tensor, 0 if storage is None else storage.version)
+
+
+def refuse_inference(tensor: Tensor) -> None:
+    """Refuse to save what was made in inference mode."""
+    if tensor._expr.program.inference:
+        raise RuntimeError(
+            "Inference tensors cannot be saved for backward. Please do not use Tensors created in "
+            "inference mode in computation tracked by autograd. To work around this, you can make "
+            "a clone to get a normal tensor and use it in autograd, or use `lucid_gpu.no_grad()` "
+            "instead of `lucid_gpu.inference_mode()`."
+        )
 
 
 def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, ...]:

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.devices import xp_of
+from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.fusion.program import INFERENCE, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import (
@@ -22,7 +24,7 @@ from lucid_gpu.ops.reductions import (
     sum_to_shape,
 )
 from lucid_gpu.storage import SameMemory
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tensor import Tensor, _mark_shared, apply
 
 
@@ -53,7 +55,7 @@ def view_of(
     result: Tensor = record(name, array, (input,), vjp, dtype=dtype or input.dtype, **attributes)
     _share(input, result, step)
     if not state.grad:
-        result._creation = "no_grad"
+        result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
     elif input._creation is not None:
         result._creation = input._creation
     return result
@@ -63,8 +65,13 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...]) -> None:
     """Let a view know its base and its memory."""
     storage = input._memory()
     result._storage = storage
-    base = input._base
-    if base is None:
+    base, program = input._base, input._expr.program
+    if program.inference is not result._expr.program.inference:
+        expr = result._expr
+        result._expr = Expr(marked(expr.program, expr.program.marks ^ INFERENCE), expr.leaves, None)
+    if program.inference:
+        pass  # PyTorch tracks no views of these
+    elif base is None:
         result._base = input
         result._steps = (step,)
     else:
@@ -72,7 +79,7 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...]) -> None:
         result._steps = (*input._steps, step)
     storage.add(result)
     storage.add_cell(result._expr.leaves[0])
-    if input._expr.program.shared:
+    if program.shared:
         _mark_shared(result)
 
 
@@ -484,7 +491,10 @@ def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple
     results = _parts_of(input, name, dim, [(*lead, part, ...) for part in parts])
     for result, step in zip(results, steps, strict=True):
         _share(input, result, step)
-        result._creation = "multiple" if state.grad else "no_grad"
+        if state.grad:
+            result._creation = "multiple"
+        else:
+            result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
     return results
 
 

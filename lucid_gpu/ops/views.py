@@ -167,9 +167,7 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
     cell = ViewCell(view._expr.leaves[0].array, base, view._steps)
     cell.refusal = _refusal(view)
     storage.add_cell(cell)
-    loads = load_program(
-        root.dtype, root.shape, root.value[1], True, program.device, program.shared
-    )
+    loads = load_program(root.dtype, root.shape, root.value[1], True, program.device, program.marks)
     before = view._edge() if "_retains_grad" in view.__dict__ else None
     view._expr = Expr(loads, (cell,), None)
     if before is not None and cell.refusal is None:
@@ -236,7 +234,7 @@ def replay(tensor: Tensor, steps: Any) -> Tensor:
 
 
 def _replayed(base: Tensor, steps: Any) -> Tensor:
-    recording, state.grad = state.grad, state.recording
+    recording, state.grad = state.grad, True
     try:
         return replay(base, steps)
     finally:

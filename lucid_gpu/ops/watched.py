@@ -17,7 +17,7 @@ from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import title_of
 from lucid_gpu.ops.packing import pack_output
-from lucid_gpu.ops.record import OpNode, save
+from lucid_gpu.ops.record import OpNode, refuse_inference, save
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, _tensor, apply
@@ -118,6 +118,15 @@ def apply_watched(
     if rule.saves and rule.saves[-1] == len(sources):
         node.saved += (pack_output(result, 0, state.hooks[-1]),)
     return result
+
+
+def refuse_inference_operands(op: Op, operands: Sequence[Any], to: Any, shape: Any) -> None:
+    """Refuse an op that would save for backward what was made in inference mode."""
+    alone = alone_of(op, operands, to, shape)
+    if alone is not None:
+        for leaf in alone.rule.saves:
+            if leaf < len(alone.sources):
+                refuse_inference(alone.tensors[alone.sources[leaf]])
 
 
 def _load(tensor: Tensor) -> Program:

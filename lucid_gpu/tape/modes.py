@@ -23,6 +23,7 @@ DECORATED_CLASS = (
 
 
 WATCHED = 2
+INFERENCE: Any = ()  # what `state.grad` is in inference mode: false, and a key of its own
 
 
 class _State(threading.local):
@@ -38,6 +39,8 @@ class _State(threading.local):
         Saved-tensor hooks, the innermost last.
     no_hooks : str or None
         Why hooks may not be set now.
+    off : bool or ()
+        What ``grad`` is where nothing is recorded: False, or `INFERENCE`.
     task : Task or None
         The backward pass that is running.
     node : Node or None
@@ -48,12 +51,13 @@ class _State(threading.local):
     recording: Any = True
     hooks: tuple[Any, ...] = ()
     no_hooks: str | None = None
+    off: Any = False
     task: Any = None
     node: Any = None
 
 
 state = _State()
-watchers = 0  # pairs of saved-tensor hooks set on any thread
+watchers = 0  # pairs of saved-tensor hooks set on any thread, and one for inference mode once used
 _counting = threading.Lock()
 
 
@@ -68,8 +72,9 @@ def watch(hooks: tuple[Any, ...]) -> None:
     with _counting:
         watchers += len(hooks) - len(state.hooks)
     state.hooks = hooks
-    state.recording = WATCHED if hooks else True
-    state.grad = state.grad and state.recording
+    if state.off is not INFERENCE:
+        state.recording = WATCHED if hooks else True
+        state.grad = state.grad and state.recording
 
 
 class _Mode:
@@ -89,7 +94,7 @@ class _Mode:
 
     def __enter__(self) -> None:
         self._before.append(state.grad)
-        state.grad = self._value and state.recording
+        state.grad = state.recording if self._value else state.off
 
     def __exit__(self, *_: object) -> None:
         state.grad = self._before.pop()
@@ -162,6 +167,51 @@ class enable_grad(_Mode):
     _value = True
 
 
+class inference_mode(_Mode):
+    """Do not record ops, nor let what is made here ever be recorded.
+
+    Tensors made in this mode count no versions, cannot be saved for backward and are not written
+    in place outside. ``inference_mode(False)`` is the ordinary mode, inside this one.
+    """
+
+    def __new__(cls, mode: Any = True) -> Any:
+        if callable(mode):
+            return cls()(mode)
+        return object.__new__(cls)
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        self.mode = bool(mode)
+
+    def _again(self) -> _Mode:
+        return inference_mode(self.mode)
+
+    def __enter__(self) -> None:
+        self._before.append((state.grad, state.recording, state.off))
+        if self.mode:
+            _look_at_what_is_saved()
+            state.grad = state.recording = state.off = INFERENCE
+        else:
+            state.grad = state.recording = WATCHED if state.hooks else True
+            state.off = False
+
+    def __exit__(self, *_: object) -> None:
+        state.grad, state.recording, state.off = self._before.pop()
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is in inference mode."""
+    return state.off is INFERENCE
+
+
+@functools.cache
+def _look_at_what_is_saved() -> None:
+    """From the first use of inference mode on, what it made is not saved for backward."""
+    global watchers
+    with _counting:
+        watchers += 1
+
+
 class set_grad_enabled(_Mode):
     """Switch recording on or off, at once, and back at the end of a ``with`` block."""
 
@@ -172,14 +222,14 @@ class set_grad_enabled(_Mode):
         super().__init__()
         self._value = bool(mode)
         self._entered = state.grad
-        state.grad = self._value and state.recording
+        state.grad = state.recording if self._value else state.off
 
     def _again(self) -> _Mode:
         return set_grad_enabled(self._value)
 
     def __enter__(self) -> None:
         self._before.append(self._entered)
-        state.grad = self._value and state.recording
+        state.grad = state.recording if self._value else state.off
 
     def __call__(self, function: F) -> F:
         state.grad = self._entered  # a decorator switches only inside the function
