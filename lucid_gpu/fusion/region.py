@@ -12,7 +12,7 @@ from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.program import LIMIT, Program, load_program
 from lucid_gpu.tape.engine import observing
-from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.modes import WATCHED, state
 from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Edge, Node
 
 _NAMES = {"cast": "ToCopy", "log1p": "Log1P", "square": "Pow"}
@@ -42,6 +42,7 @@ class RegionNode(Node):
     wrap: Callable[[Expr], Any]  # set by tensor.py: this module knows no Tensor class
     sum_to: Callable[[Expr, tuple[int, ...]], Expr]
     realise: Callable[[Any], None]
+    vjp_by_ops: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/watched.py
 
     def __init__(self, expr: Expr) -> None:
         super().__init__()
@@ -102,8 +103,11 @@ class RegionNode(Node):
             return (None,) * len(self.edges)
         if self.released and saved_by(self.program):
             raise RuntimeError(SECOND_TIME)
-        if state.grad and self.observed and self.output is None:
-            self._save_output()
+        if state.grad:
+            if state.grad is WATCHED:
+                return self.vjp_by_ops(self, cotangent)
+            if self.observed and self.output is None:
+                self._save_output()
         leaves = self.leaves
         if cotangent._expr.program.shared:
             cotangent = cotangent.alias()

@@ -15,7 +15,7 @@ from lucid_gpu.fusion.expression import Cell, Expr, build, of_constant
 from lucid_gpu.fusion.gradient import Gradient, Part, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Program, load_program
-from lucid_gpu.fusion.region import title_of
+from lucid_gpu.fusion.region import RegionNode, title_of
 from lucid_gpu.ops.packing import pack_output
 from lucid_gpu.ops.record import OpNode, refuse_inference, save
 from lucid_gpu.ops.reductions import sum_to_shape
@@ -246,5 +246,36 @@ def _leading_to(value: Tensor, cell: Cell) -> Tensor:
     return result
 
 
+def region_vjp(node: RegionNode, cotangent: Tensor) -> list[Tensor]:
+    """The gradient of a whole region, formula by formula, each op applied like any other."""
+    program = node.program
+    known = {ins.value[0]: ins for ins in program.instructions if ins.op == "load"}
+    values = [_leaf(cell, known.get(i), node) for i, cell in enumerate(node.leaves)]
+    output_leaf = None
+    if node.output is not None:
+        output_leaf = len(values)
+        root = program.root._replace(value=(output_leaf, None))
+        values.append(_leaf(node.output.twin(node), root, node))
+    like = cotangent._expr.program
+    load = load_program(like.dtype, like.shape, None, False, like.device)
+    place = len(values)
+    gradient = gradient_of(program, load, place, place + 1, bool(state.grad), output_leaf)
+    node._check_versions(gradient)
+    return list(evaluate_gradient(gradient, [*values, cotangent]).values())
+
+
+def _leaf(cell: Cell, load: Any, node: RegionNode) -> Any:
+    """A leaf of a region as a tensor, or as the number it is."""
+    if load is None or cell.array is None:
+        return cell.array
+    needs = bool(state.grad) and cell.node is not None
+    strides = None if cell.array.flags.c_contiguous else cell.array.strides
+    program = load_program(load.dtype, load.shape, strides, needs, node.program.device)
+    return _tensor(Expr(program, (cell,), None))
+
+
 def _number(value: Any, d: Any, where: device) -> Tensor:
     return _tensor(of_constant(value, d, (), where))
+
+
+RegionNode.vjp_by_ops = staticmethod(region_vjp)
