@@ -280,6 +280,26 @@ def test_nodes_of_a_recorded_backward_pass_are_watched() -> None:
     on_both(scenario)
 
 
+def test_a_region_recorded_before_the_hooks_goes_backward_under_them() -> None:
+    def scenario(module: Any) -> Any:
+        count = [0]
+
+        def pack(t: Any) -> Any:
+            count[0] += 1
+            return t
+
+        x = module.tensor(X, requires_grad=True)
+        z = module.tensor(Z, requires_grad=True)
+        y = ((x * z).exp() * z + x.view(3, 1).tanh() ** 2).sum()
+        with module.autograd.graph.saved_tensors_hooks(pack, same):
+            g, h = module.autograd.grad(y, (x, z), create_graph=True)
+        assert count[0] > 5
+        second = module.autograd.grad((g * h).sum(), (x, z))
+        return [t.tolist() for t in (g, h, *second)]
+
+    on_both(scenario)
+
+
 def test_hooks_are_per_thread() -> None:
     import threading
 
