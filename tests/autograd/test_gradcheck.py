@@ -553,3 +553,35 @@ def test_an_input_without_a_tangent_counts_as_one_with_zeros() -> None:
             m.autograd.gradcheck(function(m), inputs, check_forward_ad=True)
         assert type(found.value).__name__ == "GradcheckError"
         assert words in " ".join(map(str, found.value.args))
+
+
+# --- sparse tensors -------------------------------------------------------------------------------
+
+
+def sparse_values(m: Any) -> Any:
+    return m.tensor([1.5, 2.0], dtype=m.float64).requires_grad_()
+
+
+def sparse(m: Any, values: Any) -> Any:
+    return m.sparse_coo_tensor(m.tensor([[0, 1], [1, 0]]), values, (2, 2))
+
+
+def test_sparse_tensors_inside_the_function_are_checked() -> None:
+    dense = numbers(lucid_gpu, 2, 3)
+    for checker in (gradcheck, gradgradcheck):
+        assert checker(
+            lambda v, d: sparse(lucid_gpu, v).matmul(d), (sparse_values(lucid_gpu), dense)
+        )
+
+
+def test_sparse_results_are_refused_as_in_pytorch() -> None:
+    words = "Sparse output is not supported at gradcheck yet."
+    for m in (lucid_gpu, pytest.importorskip("torch")):
+        with pytest.raises(ValueError, match=words):
+            m.autograd.gradcheck(lambda v, m=m: sparse(m, v), sparse_values(m))
+
+
+def test_sparse_inputs_are_refused_by_name() -> None:
+    given = sparse(lucid_gpu, sparse_values(lucid_gpu).detach()).requires_grad_()
+    with pytest.raises(ValueError, match="Input #0 is sparse, .* pass the values"):
+        gradcheck(lambda s: s.to_dense(), given)
