@@ -21,7 +21,7 @@ from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.record import constant, record
 from lucid_gpu.ops.shape import view_of
 from lucid_gpu.ops.wrapping import bared, take_off, unwrapped, without, wrap, wrapper_at
-from lucid_gpu.tape.levels import Level, Wrapper
+from lucid_gpu.tape.levels import Level, Wrapper, innermost
 from lucid_gpu.tensor import Tensor, _tensor, apply
 
 
@@ -41,6 +41,22 @@ class DualLevel(Level):
     def make(self, primal: Tensor, tangent: Tensor) -> Tensor:
         """Give a tensor a tangent, in place."""
         return wrap(primal, Dual(self, tangent))
+
+    def enter(self, primal: Tensor, tangent: Tensor) -> Tensor:
+        """A dual of two tensors, either of which may be batched: batches lie over duals."""
+        batch = innermost((primal, tangent))
+        if batch is None or not batch.batches:
+            return self.make(primal.alias(), tangent)
+        dual: Tensor = batch.wrap(self.enter(batch.full(primal), batch.full(tangent)))
+        return dual
+
+    def leave(self, value: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The value and its tangent, if it has one."""
+        batch = innermost((value,))
+        if batch is not None and batch.batches:
+            primal, tangent = self.leave(batch.value(value))
+            return batch.wrap(primal), None if tangent is None else batch.wrap(tangent)
+        return self.primal(value), self.tangent(value)
 
     def tangent(self, value: Any) -> Tensor | None:
         """The tangent of a value at this level."""
@@ -110,6 +126,15 @@ class DualLevel(Level):
     def alias(self, tensor: Tensor) -> Tensor:
         """The same value with the same tangent."""
         return self.make(unwrapped(tensor).alias(), wrapper_at(tensor, self).tangent.alias())
+
+    def over(self, tensor: Tensor, function: Any) -> Tensor:
+        """The dual of ``function(primal)`` and ``function(tangent)``."""
+        primal, tangent = self.parts(tensor)
+        return self.enter(function(primal), function(tangent))
+
+    def parts(self, tensor: Tensor) -> list[Tensor]:
+        """What a dual consists of."""
+        return [unwrapped(tensor), wrapper_at(tensor, self).tangent]
 
     def write(self, target: Tensor, value: Tensor, name: str) -> Tensor:
         """The tangent is written too, in place: views of it, and what it is a view of, see that."""

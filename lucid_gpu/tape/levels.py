@@ -15,6 +15,7 @@ from typing import Any
 
 open_levels: list[Level] = []  # while it is empty, nobody looks for wrapped tensors
 _numbers = itertools.count(1)
+_FIRST = 1 << 40
 
 
 class Wrapper:
@@ -37,11 +38,14 @@ class Wrapper:
 class Level:
     """One transformation under way; subclasses interpret the ops.
 
-    ``number`` orders levels: one opened later is further in, and sees an op first.
+    ``number`` orders levels: one opened later is further in, and sees an op first. Those that batch
+    come before all others, so that these see values with arrays.
     """
 
+    batches = False
+
     def __init__(self) -> None:
-        self.number = next(_numbers)
+        self.number = next(_numbers) + (_FIRST if self.batches else 0)
         self.members: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def __enter__(self) -> Any:
@@ -92,6 +96,14 @@ class Level:
 
     def alias(self, tensor: Any) -> Any:
         """Interpret `Tensor.alias`."""
+        raise NotImplementedError
+
+    def over(self, tensor: Any, function: Any) -> Any:
+        """The wrapped tensor with ``function(part)`` for each of its parts."""
+        raise NotImplementedError
+
+    def parts(self, tensor: Any) -> Any:
+        """The tensors, one level down, that a wrapped one consists of."""
         raise NotImplementedError
 
 
