@@ -100,3 +100,43 @@ def same_error(function: Callable[[Any], Any], *words: str) -> None:
         function(lucid_gpu)
     for word in words:
         assert word in " ".join(map(str, got.value.args))
+
+
+# --- scenarios: one function of a module and a device, and what it must give ---------------------
+
+
+def modules(device: str = "cpu") -> list[tuple[Any, str]]:
+    """lucid_gpu on a device, and PyTorch on the CPU where it is installed."""
+    try:
+        import torch
+    except ImportError:
+        return [(lucid_gpu, device)]
+    return [(lucid_gpu, device), (torch, "cpu")]
+
+
+def plain(value: Any) -> Any:
+    """Tensors as lists, inside lists, tuples and dictionaries too."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value
+
+
+def gives(expected: Any, scenario: Callable[[Any, str], Any], device: str = "cpu") -> None:
+    """Check that ``scenario(module, device)`` gives ``expected`` here, and with PyTorch too."""
+    for module, where in modules(device):
+        found = plain(scenario(module, where))
+        assert found == plain(expected), f"{module.__name__}: {found}"
+
+
+def refuses(
+    kind: type[BaseException], words: str, scenario: Callable[[Any, str], Any], device: str = "cpu"
+) -> None:
+    """Check that ``scenario(module, device)`` raises ``kind`` with these words, with both."""
+    for module, where in modules(device):
+        with pytest.raises(kind) as caught:
+            scenario(module, where)
+        assert words in str(caught.value), f"{module.__name__}: {caught.value}"

@@ -1,8 +1,8 @@
 """Anomaly mode: which op's gradient failed or became NaN, and where that op was called.
 
 While it is on, on all threads, every op is computed on its own line and has a node of its own, and
-every node notes who made it. Nothing of this is asked while it is off: making a node, building an op
-and the engine's loop are what they are.
+every node notes who made it. While it is off none of this is asked: making a node and building an
+op are what they are.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class set_detect_anomaly:
 
 
 class detect_anomaly:
-    """Inside a ``with`` block, say which op's gradient failed or became NaN, and where it was called.
+    """Say, inside a ``with`` block, which op's gradient failed or is NaN, and where it was called.
 
     Ops called inside note their caller, so the forward pass belongs into the block too. It is slow:
     every op is computed on its own line.

@@ -181,18 +181,13 @@ def _inputs(given: Any, caller: str) -> Sequence[Any]:
         )
     found = _sequence(given)
     if not found:
-        quote = "'" if caller == "backward" else "`"
-        raise RuntimeError(f"{quote}inputs{quote} argument to {_call(caller)} cannot be empty.")
+        raise RuntimeError(f"`inputs` argument to `{caller}()` cannot be empty.")
     for one in found:
         if not isinstance(one, (Tensor, GradientEdge)):
             raise RuntimeError(
                 f"all inputs have to be Tensors or GradientEdges, but got {type(one).__name__}"
             )
     return found
-
-
-def _call(caller: str) -> str:
-    return "backward()" if caller == "backward" else "`grad()`"
 
 
 def _edge(tensor: Any) -> tuple[Any, int]:

@@ -365,7 +365,7 @@ MISUSE: dict[str, tuple[Any, str]] = {
     ),
     "empty inputs of backward": (
         lambda m: (m.ones(1, requires_grad=True) * 2).backward(inputs=[]),
-        "'inputs' argument to backward() cannot be empty",
+        "`inputs` argument to `backward()` cannot be empty",
     ),
     "contradicting arguments": (
         lambda m: m.autograd.grad(
