@@ -328,7 +328,9 @@ def hardswish(input: Tensor) -> Tensor:
 
 def logsigmoid(input: Tensor) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
-    return apply(TABLE["minimum"], input, 0.0) - (-input.abs()).exp().log1p()
+    below = input < 0  # each branch is the whole function, so derivatives at 0 are right too
+    size = apply(TABLE["where"], below, input, -input)
+    return apply(TABLE["where"], below, input, 0.0) - size.exp().log1p()
 
 
 def softsign(input: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import array_of, torch_module
+from lucid_gpu.autograd import gradgradcheck
+from tests.oracle import agree, array_of, torch_module
 
 INF, NAN = math.inf, math.nan
 Function = Callable[..., Any]
@@ -103,6 +104,28 @@ def test_gradients_at_special_points(name: str, device: str) -> None:
     but = np.isnan(POINTS) if name in OTHERWISE_AT_NAN else False
     exact = name != "hardsigmoid"  # where PyTorch's 1/6 is a float32
     same(ONE[name], POINTS if exact else POINTS.astype(np.float32), device=device, but=but)
+
+
+SMOOTH_AT_ZERO = {
+    **{name: ONE[name] for name in ("logsigmoid", "softplus", "silu", "gelu", "mish", "x ** 3")},
+    "logaddexp": lambda m, x: m.logaddexp(x, -x),
+    "cross entropy of logits": lambda m, x: m.nn.functional.binary_cross_entropy_with_logits(
+        x, m.full_like(x, 0.25), reduction="none"
+    ),
+    "cross entropy": lambda m, x: m.nn.functional.cross_entropy(
+        m.stack([x, -x], 1), m.zeros(len(x), dtype=m.int64, device=x.device), reduction="none"
+    ),
+    "softmax": lambda m, x: m.softmax(m.stack([x, 0 * x]), 0)[0],
+    "norm": lambda m, x: m.stack([x, m.ones_like(x)]).norm(2, 0),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH_AT_ZERO)
+def test_second_derivatives_of_smooth_functions_at_zero(name: str, device: str) -> None:
+    points = np.array([0.0, -0.0, 1.0, -2.0])
+    agree(SMOOTH_AT_ZERO[name], points, device=device)
+    x = lucid_gpu.tensor([0.0], dtype=lucid_gpu.float64, device=device, requires_grad=True)
+    assert gradgradcheck(lambda t: SMOOTH_AT_ZERO[name](lucid_gpu, t), x)
 
 
 # --- two and three operands -----------------------------------------------------------------------
