@@ -168,7 +168,7 @@ class Tensor:
                 program.dtype,
                 program.shape,
                 None,
-                needs,
+                program.root.needs_grad,
                 program.device,
                 program.marks & (WRAPPED | INFERENCE),
             )
@@ -358,7 +358,7 @@ class Tensor:
         if self._expr.program.is_load:
             self._own_memory()
         other = _tensor(expression.without_grad(self._expr))
-        if not self._expr.program.needs_grad:
+        if self._expr.program.independent:
             expr = self._expr
             other._expr = Expr(expr.program, expr.leaves, expr.made_by)
         other._siblings = self._siblings  # reading it computes what reading this would

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from lucid_gpu.autograd.function import FunctionCtx, _finish
+from lucid_gpu.autograd.function import FunctionCtx
+from lucid_gpu.autograd.outputs import finish
 from lucid_gpu.ops.record import constant
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import innermost
@@ -25,12 +26,15 @@ class Called(NamedTuple):
         What forward returned.
     constant : tuple of Tensor
         Those marked non-differentiable.
+    dirty : tuple of Tensor
+        Those marked dirty.
     """
 
     ctx: FunctionCtx
     result: Any
     outputs: tuple[Any, ...]
     constant: tuple[Tensor, ...]
+    dirty: tuple[Tensor, ...]
 
     @property
     def results(self) -> tuple[Any, ...]:
@@ -48,7 +52,7 @@ def call(cls: Any, args: Sequence[Any]) -> Called:
     ctx.needs_input_grad = tuple([isinstance(a, Tensor) and a.requires_grad for a in args])
     state.grad = None if recording and True in ctx.needs_input_grad else False
     try:
-        if cls._plan_of().separate:
+        if cls._methods_of().separate:
             output = cls.forward(*args)
             cls.setup_context(ctx, tuple(args), output)
         else:
@@ -56,9 +60,9 @@ def call(cls: Any, args: Sequence[Any]) -> Called:
     finally:
         state.grad = recording
     outputs = output if isinstance(output, tuple) else (output,)
-    constant = tuple(ctx._constant_outputs)
-    result = _finish(ctx, tuple(args), output, recording and True in ctx.needs_input_grad)
-    return Called(ctx, result, outputs, constant)
+    constant, dirty = ctx._constant, ctx._dirty
+    result = finish(ctx, tuple(args), output, recording and True in ctx.needs_input_grad)
+    return Called(ctx, result, outputs, constant, dirty)
 
 
 def call_on_duals(level: Any, cls: Any, args: Sequence[Any]) -> Called:
@@ -86,11 +90,14 @@ def _run_jvp(
     ctx: FunctionCtx, cls: Any, args: Sequence[Any], tangents: Sequence[Tensor | None]
 ) -> Sequence[Any]:
     given = [_materialised(a, t, ctx) for a, t in zip(args, tangents, strict=True)]
-    before, ctx._to_save = ctx._to_save, ctx._for_forward
+    before = ctx._saved, ctx._saved_output
+    ctx._saved = tuple([None if t is None else (t, t._version) for t in ctx._for_forward])
+    ctx._saved_output = False
     try:
         moved = cls.jvp(ctx, *given)
     finally:
-        ctx._to_save, ctx._for_forward = before, ()
+        ctx._saved, ctx._saved_output = before
+        ctx._for_forward = ()
     return moved if isinstance(moved, tuple) else (moved,)
 
 
@@ -135,7 +142,7 @@ def _give(
     """Set an output's tangent, which must mirror a view or an in-place write of forward."""
     result, output = called.results[place], called.outputs[place]
     given = any(tangent is t for t in tangents)
-    if any(output is d for d in called.ctx._dirty):
+    if any(output is d for d in called.dirty):
         own = next((t for a, t in zip(args, tangents, strict=True) if a is output), None)
         if own is None:
             level.make(result, tangent.alias())

@@ -6,53 +6,23 @@ The context *is* the node of the backward graph. It holds what backward needs of
 
 from __future__ import annotations
 
-import functools
-import inspect
-import weakref
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from lucid_gpu.autograd.methods import Methods
+from lucid_gpu.autograd.outputs import SavedOutput, finish, finish_one
+from lucid_gpu.autograd.second_derivatives import once_differentiable, refuse_intermediates
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.program import Program
-from lucid_gpu.fusion.region import edge_of
-from lucid_gpu.ops.record import modified, save, unpack
+from lucid_gpu.ops.record import unpack
+from lucid_gpu.ops.saved_values import SavedTensor
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tape.modes import no_grad, state
-from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Edge, Node
-from lucid_gpu.tensor import Tensor, _tensor, tensor_of
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import SECOND_TIME, Node
+from lucid_gpu.tensor import Tensor, _tensor
 
-__all__ = ["Function", "FunctionCtx", "once_differentiable"]
-
-
-class _SavedOutput:
-    """An output kept without holding it: its value, and a weak reference for its version."""
-
-    __slots__ = ("expr", "output", "reference", "version")
-
-    def __init__(self, tensor: Tensor, output: int) -> None:
-        self.reference = weakref.ref(tensor)
-        self.expr: Any = None
-        self.output = output
-        self.version = tensor._version
-
-    def settle(self) -> None:
-        """Take the value once forward is over, without its edge to the node (a cycle)."""
-        tensor = self.reference()
-        if tensor is not None:
-            self.expr = expression.without_grad(tensor._expr)
-            self.version = tensor._version
-
-    def unpack(self, node: FunctionCtx) -> Tensor:
-        value = self.expr
-        alive = self.reference()
-        if alive is not None:
-            if alive._version != self.version:
-                raise modified(alive, self.version, node)
-            value = expression.without_grad(alive._expr)  # perhaps realised by now
-        result = tensor_of(value)
-        if self.output not in node._constant_outputs:
-            result._attach(node, self.output)
-        return result
+__all__ = ["Function", "FunctionCtx", "FunctionMeta", "InplaceFunction", "once_differentiable"]
 
 
 class FunctionCtx(Node):
@@ -72,12 +42,15 @@ class FunctionCtx(Node):
     _for_forward: tuple[Any, ...] = ()
     _saved: tuple[Any, ...] = ()
     _saved_output = False  # is one of them an output
-    _dirty: tuple[Tensor, ...] = ()
-    _constant_outputs: Any = ()
+    _dirty: tuple[Any, ...] = ()
+    _constant: tuple[Any, ...] = ()  # outputs without a gradient
     _materialize = True
     _inputs: tuple[Program | None, ...] = ()  # of forward; None for what is no tensor
     _outputs: tuple[Program | None, ...] = ()
+    _defaulted = 0  # how many of the last inputs are defaults
+    _recorded = False  # is backward running under create_graph=True
     needs_input_grad: tuple[bool, ...] = ()
+    requires_grad = True
 
     # --- for forward --------------------------------------------------------------------------
 
@@ -116,31 +89,119 @@ class FunctionCtx(Node):
             self._for_forward = tensors
 
     def mark_dirty(self, *inputs: Tensor) -> None:
-        """Say that forward changed these inputs in place."""
+        """Say that forward changed these inputs in place; it must return them too."""
+        for i, tensor in enumerate(inputs):
+            if not isinstance(tensor, Tensor):
+                raise RuntimeError(
+                    f"mark_dirty can only accept variables, but argument {i} is of type "
+                    f"{type(tensor).__name__}"
+                )
         self._dirty = inputs
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
-        """Say that these outputs have no gradient."""
-        self._constant_outputs = outputs
+        """Say that these outputs have no gradient; backward still gets an argument for each."""
+        for output in outputs:
+            if not isinstance(output, Tensor):
+                raise RuntimeError(
+                    "mark_non_differentiable only accepts variable arguments, but got "
+                    f"{type(output).__name__}"
+                )
+        self._constant = outputs
 
     def set_materialize_grads(self, value: bool) -> None:
         """Whether undefined output gradients arrive as zeros (the default) or as None."""
+        if not isinstance(value, bool):
+            raise TypeError(
+                "set_materialize_grads received an invalid combination of arguments - got "
+                f"({type(value).__name__}), but expected (bool)"
+            )
         self._materialize = value
+
+    def mark_shared_storage(self, *pairs: Any) -> None:
+        """Do nothing, with a warning: shared memory is known without being told."""
+        warnings.warn(
+            "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically "
+            "tracked. Note that calls to `set_()` are not tracked",
+            FutureWarning,
+            stacklevel=2,
+        )
+
+    # --- older names --------------------------------------------------------------------------
+
+    @property
+    def to_save(self) -> tuple[Any, ...] | None:
+        """What `save_for_backward` was given, while forward runs."""
+        return self._to_save
+
+    @to_save.setter
+    def to_save(self, tensors: tuple[Any, ...]) -> None:
+        if not isinstance(tensors, tuple):
+            raise RuntimeError(
+                "autograd internal error: to_save attribute is expected to be a tuple but is "
+                f"{type(tensors).__name__}; call ctx.save_for_backward(...)"
+            )
+        self.save_for_backward(*tensors)
+
+    @property
+    def dirty_tensors(self) -> tuple[Any, ...] | None:
+        """What `mark_dirty` was given, while forward runs."""
+        return self._dirty or None
+
+    @dirty_tensors.setter
+    def dirty_tensors(self, tensors: tuple[Any, ...]) -> None:
+        self.mark_dirty(*tensors)
+
+    @property
+    def non_differentiable(self) -> tuple[Any, ...] | None:
+        """What `mark_non_differentiable` was given, while forward runs."""
+        return self._constant or None
+
+    @non_differentiable.setter
+    def non_differentiable(self, tensors: tuple[Any, ...]) -> None:
+        self.mark_non_differentiable(*tensors)
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """The old name of `saved_tensors`."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
+        return self.saved_tensors
+
+    # --- for backward -------------------------------------------------------------------------
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         if self.released:
             raise RuntimeError(SECOND_TIME)
-        if self._to_save is not None:  # still inside forward
-            return self._to_save
         if self._saved_output:
-            return tuple(
+            found = tuple(
                 [
-                    s.unpack(self) if type(s) is _SavedOutput else unpack((s,), self)[0]
+                    s.unpack(self) if type(s) is SavedOutput else unpack((s,), self)[0]
                     for s in self._saved
                 ]
             )
-        return unpack(self._saved, self)
+        else:
+            found = unpack(self._saved, self)
+        if self._recorded and state.grad:
+            refuse_intermediates(self, found)
+        return found
+
+    @property
+    def _raw_saved_tensors(self) -> tuple[SavedTensor, ...]:
+        if self.released:
+            raise RuntimeError(SECOND_TIME)
+        return tuple(
+            [SavedTensor(self, "_saved", e if e is None else i) for i, e in enumerate(self._saved)]
+        )
+
+    @property
+    def _input_metadata(self) -> Sequence[Any]:
+        return self._outputs
+
+    def apply(self, *grad_outputs: Any) -> Any:
+        """Call the function's backward."""
+        return self._run_backward(*grad_outputs)
 
     # --- for the engine -----------------------------------------------------------------------
 
@@ -151,10 +212,20 @@ class FunctionCtx(Node):
                     zeros = self._zeros
                     cotangents = [zeros(i) if c is None else c for i, c in enumerate(cotangents)]
                     break
-        results = self._run_backward(*cotangents)
+        if state.grad:
+            results = self._run_recorded(cotangents)
+        else:
+            results = self._run_backward(*cotangents)
         if not isinstance(results, tuple):
             results = (results,)
         return self._checked(results)
+
+    def _run_recorded(self, cotangents: Sequence[Any]) -> Any:
+        self._recorded = True
+        try:
+            return self._run_backward(*cotangents)
+        finally:
+            self._recorded = False
 
     def _zeros(self, i: int) -> Any:
         program = self._outputs[i]
@@ -167,18 +238,15 @@ class FunctionCtx(Node):
         """One gradient a tensor among the inputs of forward, each fit for it."""
         inputs = self._inputs
         if len(results) != len(inputs):
-            count = len(inputs)
-            if len(results) < count or any(r is not None for r in results[count:]):
-                self._wrong_count(len(results), count)
-            results = results[:count]
+            results = self._as_many(results, len(inputs))
         chosen: list[Tensor | None] = []
-        for result, program in zip(results, inputs, strict=True):
+        for result, program in zip(results, inputs):
             if result is None:
                 if program is not None:
                     chosen.append(None)
                 continue
             if program is None or not isinstance(result, Tensor):
-                self._refuse(result, len(chosen), program)
+                self._refuse(results)
             have = result._expr.program
             if (
                 have.shape != program.shape
@@ -189,40 +257,66 @@ class FunctionCtx(Node):
             chosen.append(result)
         return chosen
 
-    def _refuse(self, result: Any, place: int, program: Program | None) -> NoReturn:
+    def _as_many(self, results: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+        """Without what is None beyond the inputs, and with None for defaults left off."""
+        got = len(results)
+        if count - self._defaulted <= got < count:
+            return results + (None,) * (count - got)
+        if got < count or any(r is not None for r in results[count:]):
+            self._refuse_count(got, count)
+        return results[:count]
+
+    def _refuse(self, results: tuple[Any, ...]) -> NoReturn:
+        """Say which result is no gradient for its input."""
+        for place, (result, program) in enumerate(zip(results, self._inputs, strict=True)):  # noqa: B007
+            if result is not None and (program is None or not isinstance(result, Tensor)):
+                break
+        name = self._function._methods_of().parameter_names(place + 1)[place]
         if program is None:
             raise RuntimeError(
-                f"function {self.name()} returned a gradient different from None at position "
-                f"{place + 1}, but the corresponding forward input was not a Variable"
+                f"function {self.name()} returned a gradient different than None at position "
+                f"{place + 1}, but the corresponding forward input was not a Variable: return None "
+                f"for {name}"
             )
         raise RuntimeError(
             f"function {self.name()}: expected Variable or None (got {type(result).__name__}) as "
-            f"gradient {place}"
+            f"gradient {place}, of {name}"
         )
 
-    def _wrong_count(self, got: int, count: int) -> None:
+    def _refuse_count(self, got: int, count: int) -> NoReturn:
         function = self._function
-        names = ", ".join(function._parameter_names(count))
+        names = function._methods_of().parameter_names(count)
+        mend = ""
+        if got < count:
+            what = "a gradient or None" if True in self.needs_input_grad[got:] else "None"
+            mend = f" Return {what} for {' and '.join(names[got:])}."
         raise RuntimeError(
             f"function {self.name()} returned an incorrect number of gradients (expected {count}, "
             f"got {got}): {function.__name__}.backward must return one value per argument of "
-            f"forward ({names}). Return None for arguments without a gradient."
+            f"forward ({', '.join(names)}); got {got}.{mend}"
         )
 
     def _fitted(self, result: Tensor, place: int, program: Program) -> Tensor:
+        """A gradient summed and cast to its input; unneeded ones are dropped as they are."""
+        if self.edges[place][0] is None:
+            return result
         shape, d, where = program.shape, program.dtype, program.device
+        invalid = f"Function {self.name()} returned an invalid gradient at index {place} - "
         if result.device != where:
+            raise RuntimeError(f"{invalid}expected device {where} but got {result.device}")
+        if result.dtype.is_complex and not d.is_complex:
             raise RuntimeError(
-                f"Function {self.name()} returned an invalid gradient at index {place} - expected "
-                f"device {where} but got {result.device}"
+                f"{invalid}got {result.dtype.name} for an input of type {d.name}: Expected "
+                "isFloatingType(grad.scalar_type()) || (input_is_complex == grad_is_complex) to "
+                "be true, but got false. Return its real part."
             )
         if tuple(result.shape) != shape:
             from lucid_gpu.ops.reductions import sum_to_shape
 
             if not _can_sum(tuple(result.shape), shape):
                 raise RuntimeError(
-                    f"Function {self.name()} returned an invalid gradient at index {place} - got "
-                    f"{list(result.shape)} but expected shape compatible with {list(shape)}"
+                    f"{invalid}got {list(result.shape)} but expected shape compatible with "
+                    f"{list(shape)}"
                 )
             result = sum_to_shape(result, shape)
         if result.dtype is not d:
@@ -230,9 +324,17 @@ class FunctionCtx(Node):
         return result
 
     def release(self) -> None:
-        if self._saved:
-            self.released = True
-            self._saved = ()
+        self.released = True
+        self._saved = ()
+
+
+def _refuse_keywords(function: type[Function], keywords: dict[str, Any]) -> None:
+    if keywords:
+        raise TypeError(
+            f"{function.__name__}.apply() cannot pass on what forward takes by keyword only "
+            f"({', '.join(keywords)}) under forward-mode AD or vmap: let forward take it by "
+            "position"
+        )
 
 
 def _can_sum(have: tuple[int, ...], want: tuple[int, ...]) -> bool:
@@ -241,62 +343,50 @@ def _can_sum(have: tuple[int, ...], want: tuple[int, ...]) -> bool:
     return all(n in (1, m) for m, n in zip(have[::-1], want[::-1], strict=False))
 
 
-def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a backward that must not be differentiated: a second derivative raises."""
+class _ReadOnce(FunctionCtx):
+    """Lets go of each saved tensor when backward takes them (`clear_saved_tensors_on_access`)."""
 
-    @functools.wraps(function)
-    def wrapped(ctx: Any, *cotangents: Any) -> Any:
-        recording = state.grad and any(
-            isinstance(c, Tensor) and c.requires_grad for c in (*cotangents, *_saved(ctx))
-        )
-        with no_grad():
-            results = function(ctx, *cotangents)
-        if not recording:
-            return results
-        many = results if isinstance(results, tuple) else (results,)
-        marked = tuple([_refusing(r, ctx) if isinstance(r, Tensor) else r for r in many])
-        return marked if isinstance(results, tuple) else marked[0]
+    _read = False
 
-    return wrapped
-
-
-def _saved(ctx: FunctionCtx) -> Sequence[Any]:
-    return ctx.saved_tensors
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        if self._read and not self.released:
+            raise RuntimeError(
+                "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True "
+                "is set on the autograd.Function. Either access saved_tensors only once, or set "
+                "clear_saved_tensors_on_access=False."
+            )
+        found = super().saved_tensors
+        self._read, self._saved = True, ()
+        return found
 
 
-class _Refusing(Node):
-    """Raises when a gradient arrives."""
-
-    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
-        raise RuntimeError(
-            "trying to differentiate twice a function that was marked with @once_differentiable"
-        )
-
-
-def _refusing(result: Tensor, ctx: FunctionCtx) -> Tensor:
-    marked = result.detach()
-    marked._storage = None
-    marked._attach(_Refusing(ctx.edges))
-    return marked
-
-
-class _FunctionMeta(type):
+class FunctionMeta(type):
     """Makes, for each Function, the class of its nodes: ``<Name>Backward``."""
 
     _node: type[FunctionCtx]
+    clear_saved_tensors_on_access: bool
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
         super().__init__(name, bases, namespace)
-        cls._node = type(f"{name}Backward", (FunctionCtx,), {"_function": cls})
-        cls._plan: Any = None
+        kind = _ReadOnce if cls.clear_saved_tensors_on_access else FunctionCtx
+        cls._node = type(f"{name}Backward", (kind,), {"_function": cls})
+        cls._methods: Any = None
 
 
-class Function(metaclass=_FunctionMeta):
+class Function(metaclass=FunctionMeta):
     """Base of functions with a gradient of their own.
 
     Subclasses define static methods ``forward(ctx, *args)``, or ``forward(*args)`` with
     ``setup_context(ctx, inputs, output)``, and ``backward(ctx, *grad_outputs)``; they are called
     with ``MyFunction.apply(*args)``.
+
+    Attributes
+    ----------
+    clear_saved_tensors_on_access : bool
+        Whether reading ``ctx.saved_tensors`` lets go of them; they can then be read once.
+    boxed_grads_call : bool
+        Whether backward takes one list of gradients, from which it may remove them.
 
     Examples
     --------
@@ -315,6 +405,18 @@ class Function(metaclass=_FunctionMeta):
     >>> x.grad
     tensor(12.)
     """
+
+    clear_saved_tensors_on_access = False
+    boxed_grads_call = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all "
+            "static, so you should invoke them on the class itself. Instantiating an autograd "
+            "function will raise an error in a future version of PyTorch.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
@@ -354,239 +456,55 @@ class Function(metaclass=_FunctionMeta):
         )
 
     @classmethod
-    def _plan_of(cls) -> _Plan:
-        plan: _Plan | None = cls.__dict__.get("_plan")
-        if plan is None:
-            plan = cls._plan = _Plan(cls)
-            cls._node._run_backward = plan.backward
-        return plan
-
-    @classmethod
-    def _parameter_names(cls, count: int) -> list[str]:
-        names = [p for p in cls._plan_of().names if p != "ctx"]
-        return (names + [f"argument {i}" for i in range(len(names), count)])[:count]
+    def _methods_of(cls) -> Methods:
+        methods: Methods | None = cls.__dict__["_methods"]
+        if methods is None:
+            methods = cls._methods = Methods(cls, Function)
+            cls._node._run_backward = methods.backward
+        return methods
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward and record the call.
+
+        Keywords and defaults are bound by forward's signature.
 
         Returns
         -------
         Tensor or tuple
             What forward returned; tensors carry this function as their ``grad_fn``.
         """
-        plan: Any = cls.__dict__["_plan"]
-        if plan is None:
-            plan = cls._plan_of()
-        if kwargs or len(args) < plan.required:
-            args = plan.bind(args, kwargs)
+        methods: Any = cls.__dict__["_methods"]
+        if methods is None:
+            methods = cls._methods_of()
+        ctx = cls._node()
+        if kwargs or len(args) < methods.required:
+            args, kwargs, ctx._defaulted = methods.bind(args, kwargs)
         if open_levels:
             level = innermost(args)
             if level is not None:
+                _refuse_keywords(cls, kwargs)
                 return level.function(cls, args).result
-        ctx = cls._node()
-        recording = state.grad
+        before = state.grad
         ctx.needs_input_grad = needs = tuple(
             [isinstance(a, Tensor) and a._expr.program.needs_grad for a in args]
         )
-        state.grad = recording and False  # inference mode stays
+        recording = before and True in needs
+        # None: not recorded, yet what depends on inputs is told from constants
+        state.grad = None if recording else recording
         try:
-            if plan.separate:
-                output = cls.forward(*args)
+            if methods.separate:
+                output = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, output)
             else:
-                output = cls.forward(ctx, *args)
+                output = cls.forward(ctx, *args, **kwargs)
         finally:
-            state.grad = recording
-        recording = recording and True in needs
-        plain = type(output) is Tensor and not ctx._dirty and not ctx._constant_outputs
+            state.grad = before
+        plain = type(output) is Tensor and not ctx._dirty and not ctx._constant
         if recording and plain and output._expr.program.dtype.category >= 2:
-            return _finish_one(ctx, args, output)
-        return _finish(ctx, args, output, recording)
+            return finish_one(ctx, args, output)
+        return finish(ctx, args, output, recording)
 
 
-class _Plan:
-    """What is known of a Function's methods, found out once."""
-
-    __slots__ = ("backward", "defaults", "names", "required", "separate", "signature")
-
-    def __init__(self, function: type[Function]) -> None:
-        own_backward = function.backward is not Function.backward
-        own_vjp = function.vjp is not Function.vjp
-        if own_backward and own_vjp:
-            raise RuntimeError(
-                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You "
-                "should only implement one of them."
-            )
-        self.backward = function.vjp if own_vjp else function.backward
-        self.separate = function.setup_context is not Function.setup_context
-        if function.forward is Function.forward:
-            Function.forward()
-        self.signature = inspect.signature(function.forward)
-        parameters = list(self.signature.parameters.values())
-        if not self.separate:
-            parameters = parameters[1:]
-        self.names = [
-            p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-        keyword_only = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        self.required = 0 if variadic and not self.names else len(self.names) + len(keyword_only)
-        self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Arguments by position, keywords and defaults included."""
-        lead = () if self.separate else (None,)
-        bound = self.signature.bind(*lead, *args, **kwargs)
-        bound.apply_defaults()
-        if bound.kwargs:
-            raise TypeError(
-                "apply() cannot pass keyword-only arguments to forward: " + ", ".join(bound.kwargs)
-            )
-        return bound.args[len(lead) :]
-
-
-def _connect(ctx: FunctionCtx, args: tuple[Any, ...]) -> None:
-    """Note where each argument's gradient goes, and what it must look like."""
-    edges: list[Edge] = []
-    inputs: list[Program | None] = []
-    for a in args:
-        if isinstance(a, Tensor):
-            expr = a._expr
-            edges.append(edge_of(expr))
-            inputs.append(expr.program)
-        else:
-            inputs.append(None)
-    ctx.edges = tuple(edges)
-    ctx._inputs = tuple(inputs)
-
-
-def _finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tensor:
-    """`_finish` for what nearly every Function returns: one tensor with a gradient."""
-    for a in args:
-        if output is a:
-            output = output.detach()
-    _connect(ctx, args)
-    ctx._outputs = (output._expr.program,)
-    if output._expr.program.needs_grad:
-        output._cut()
-    output._attach(ctx)
-    to_save = ctx._to_save
-    ctx._to_save = None
-    if to_save:
-        ctx._saved = tuple(
-            [
-                None if t is None else save(t) if t is not output else _save_output(ctx, t, 0)
-                for t in to_save
-            ]
-        )
-        _store_together(to_save, (output,))
-    return output
-
-
-def _finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: bool) -> Any:
-    """Check what forward returned and tie it to the node."""
-    single = not isinstance(output, tuple)
-    outputs: list[Any] = [output] if single else list(output)
-    if not recording and not ctx._dirty:
-        ctx._to_save = None
-        fresh = [_fresh(o, args) for o in outputs]
-        return fresh[0] if single else tuple(fresh)
-    dirty = ctx._dirty
-    if dirty:
-        _check_dirty(ctx, args, outputs)
-    constant_outputs = ctx._constant_outputs
-    if recording:
-        _connect(ctx, args)
-        ctx.outputs = len(outputs)
-        ctx._outputs = tuple([o._expr.program if isinstance(o, Tensor) else None for o in outputs])
-    to_save, ctx._to_save = ctx._to_save, None
-    done: dict[int, Any] = {}
-    given = {id(o): i for i, o in enumerate(outputs) if isinstance(o, Tensor)}
-    results = []
-    marked = {id(t) for t in constant_outputs}
-    for i, o in enumerate(outputs):
-        if not isinstance(o, Tensor):
-            results.append(o)
-            continue
-        if id(o) in done:
-            results.append(done[id(o)])
-            continue
-        is_dirty = any(o is d for d in dirty)
-        result = o if is_dirty else _fresh(o, args)
-        if recording and id(o) not in marked and result.dtype.category >= 2:
-            if result._expr.program.needs_grad:
-                result._cut()
-            result._attach(ctx, i)
-            if is_dirty and result._storage is not None:
-                from lucid_gpu.ops.views import share_history
-
-                share_history(result)
-        done[id(o)] = result
-        results.append(result)
-    if recording:
-        ctx._constant_outputs = {given[m] for m in marked if m in given}
-        if to_save:
-            ctx._saved = tuple(
-                [
-                    None
-                    if t is None
-                    else _save_output(ctx, done[id(t)], given[id(t)])
-                    if id(t) in given
-                    else save(t)
-                    for t in to_save
-                ]
-            )
-            _store_together(to_save, results)
-    return results[0] if single else tuple(results)
-
-
-def _fresh(output: Any, args: tuple[Any, ...]) -> Any:
-    """An input returned as it is comes back as an alias."""
-    if isinstance(output, Tensor) and any(output is a for a in args):
-        return output.detach()
-    return output
-
-
-def _store_together(saved: Sequence[Any], results: Sequence[Any]) -> None:
-    """A chain of functions long enough to be cut into kernels stores what it saved on the way.
-
-    Otherwise backward would compute the chain again from its start for each function in it.
-    """
-    for tensor in saved:
-        if tensor is None or tensor._expr.program.is_load:
-            continue
-        group = tensor._siblings
-        if group is None:
-            group = tensor._siblings = []
-        group.append(weakref.ref(tensor))
-        for result in results:
-            if isinstance(result, Tensor):
-                result._siblings = group
-
-
-def _save_output(ctx: FunctionCtx, tensor: Tensor, number: int) -> _SavedOutput:
-    ctx._saved_output = True
-    saved = _SavedOutput(tensor, number)
-    saved.settle()
-    return saved
-
-
-def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any]) -> None:
-    for tensor in ctx._dirty:
-        if not any(tensor is a for a in args):
-            raise RuntimeError(
-                f"{ctx.name()}: mark_dirty was given a tensor that is not an input of forward; "
-                "mark the inputs that forward changed in place"
-            )
-        node = tensor._edge()[0] if tensor.requires_grad else None
-        if state.grad and isinstance(node, AccumulateGrad):
-            raise RuntimeError(
-                "a leaf Variable that requires grad is being used in an in-place operation: "
-                f"{ctx.name()} marked it dirty"
-            )
-        if not any(tensor is o for o in outputs):
-            raise RuntimeError(
-                "Some elements marked as dirty during the forward method were not returned as "
-                "output. The inputs that are modified inplace must all be outputs of the Function."
-            )
+class InplaceFunction(Function):
+    """An older name of `Function`, kept so that programs which use it run."""

@@ -234,16 +234,22 @@ def emit(
         own = list(given[0])
         raise RuntimeError(f"a tensor of shape {own} does not broadcast to {list(shape)}")
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
-    needs = (
-        grad
-        and op.differentiable
-        and result.category >= 2
-        and any(assembly.instructions[a].needs_grad for a in args)
-    )
+    needs = _needs_grad(grad, op.differentiable, result, [known[a].needs_grad for a in args])
     same = None if plainly else _simpler(assembly, op, args, result, shape, needs)
     if same is not None:
         return same
     return assembly.append(Instruction(op.name, args, result, shape, needs))
+
+
+def _needs_grad(
+    grad: Any, differentiable: bool, result: dtype, operands: list[bool | None]
+) -> bool | None:
+    """None for what would need a gradient, were it recorded (inside `Function.forward`)."""
+    if grad is False or not differentiable or result.category < 2:
+        return False
+    if grad is None:
+        return None if None in operands or True in operands else False
+    return True in operands
 
 
 def _refuse_negative(exponent: Any) -> None:
@@ -267,7 +273,7 @@ def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
         have = assembly.instructions[operand]
         if have.dtype is wanted:
             return operand
-        needs = grad and have.needs_grad and wanted.category >= 2
+        needs = _needs_grad(grad, True, wanted, [have.needs_grad])
         return assembly.append(Instruction("cast", (operand,), wanted, have.shape, needs))
     if type(operand) is Slot:
         return assembly.append(Instruction("scalar", (), wanted, (), False, int(operand)))
@@ -283,7 +289,7 @@ def _simpler(
     args: tuple[int, ...],
     result: dtype,
     shape: tuple[int, ...],
-    needs: bool,
+    needs: bool | None,
 ) -> int | None:
     """An operand that already equals the result: ``x * 1``, ``x / 1``, ``x ** 1``."""
     name = op.name
@@ -471,17 +477,28 @@ def _inside(program: Program) -> Program:
     return found
 
 
+def dependent(value: Expr) -> Expr:
+    """A realised value as one that would require grad, had it been recorded."""
+    program, root = value.program, value.program.root
+    if root.dtype.category < 2:
+        return value
+    loads = load_program(
+        root.dtype, root.shape, root.value[1], None, program.device, program.marks
+    )
+    return Expr(loads, value.leaves, None)
+
+
 def without_grad(value: Expr) -> Expr:
     """The same value as a constant for gradients (`Tensor.detach`)."""
     program = value.program
-    if not program.needs_grad:
+    if program.independent:
         return value
     if program.is_load:
         root = program.root
-        plain = load_program(
+        loads = load_program(
             root.dtype, root.shape, root.value[1], False, program.device, program.marks
         )
-        return Expr(plain, (value.leaves[0].twin(),), None)
+        return Expr(loads, (value.leaves[0].twin(),), None)
     if program.is_boundary and program.root.args[0] == len(program.instructions) - 2:
         return Expr(_inside(program), value.leaves[:-1], None)  # the node is not held
     same = build(TABLE["identity"], [value], False, shape=program.shape, limit=None)

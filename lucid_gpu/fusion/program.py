@@ -31,13 +31,14 @@ class Instruction(NamedTuple):
     its strides in bytes, None for row-major), ``scalar`` (a Python number passed as a leaf),
     ``constant`` (``value`` is its repr and the number), ``boundary`` (the value of ``args[0]``,
     whose gradient goes to the leaf numbered ``value``).
+    ``needs_grad`` is None for what would be True, were it recorded (see `Program.independent`).
     """
 
     op: str
     args: tuple[int, ...]
     dtype: dtype
     shape: tuple[int, ...]
-    needs_grad: bool
+    needs_grad: bool | None
     value: Any = None
 
 
@@ -59,6 +60,10 @@ class Program:
         The marks that bar the straight path.
     inference : bool
         The tensor was made in inference mode.
+    needs_grad : bool
+    independent : bool
+        Depends on nothing that requires grad, recorded or not: false also for what a
+        `Function.forward` computes on its way from inputs that require grad.
     shared : bool
         Reads memory that others can write without our knowing.
     wrapped : bool
@@ -73,6 +78,7 @@ class Program:
         "device",
         "dtype",
         "gradients",
+        "independent",
         "inference",
         "instructions",
         "is_boundary",
@@ -109,7 +115,8 @@ class Program:
         self.is_boundary = root.op == "boundary"
         self.dtype = root.dtype
         self.shape = root.shape
-        self.needs_grad = root.needs_grad
+        self.needs_grad = root.needs_grad is True
+        self.independent = root.needs_grad is False
         self.next: dict[Any, Any] = {}
         self.gradients: dict[Any, Any] = {}
         self.scalars_seen: dict[Any, int] = {}
@@ -162,7 +169,7 @@ def load_program(
     d: dtype,
     shape: tuple[int, ...],
     strides: tuple[int, ...] | None,
-    needs_grad: bool,
+    needs_grad: bool | None,
     where: device,
     marks: int = 0,
 ) -> Program:

@@ -83,6 +83,16 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...]) -> None:
         _mark_shared(result)
 
 
+def view_of_all(input: Tensor) -> Tensor:
+    """A view in the same shape, not recorded; a pending value stays pending."""
+    result = input.detach()
+    if input._expr.program.inference:
+        return result  # PyTorch tracks no views of these
+    result._base = input if input._base is None else input._base
+    result._steps = (*input._steps, (reshape, (tuple(input.shape),)))
+    return result
+
+
 def base_array(input: Tensor) -> Any:
     """The array to take a view of."""
     input._own_memory()

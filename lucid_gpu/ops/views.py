@@ -103,8 +103,11 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     _give_history(target, base, before, value if value.requires_grad else Overwritten(replaced))
 
 
-def share_history(written: Tensor) -> None:
-    """Let a base and its views know the node of a write that has already happened."""
+def rebase(written: Tensor, node: Any, output: int) -> None:
+    """Give a tensor that was written already, its base and their views a node's history."""
+    _point(written, node, output)
+    if written._storage is None:
+        return
     base = _root(written)
     if base is written:
         _renew_views(base)

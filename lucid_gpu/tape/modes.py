@@ -31,8 +31,9 @@ class _State(threading.local):
 
     Attributes
     ----------
-    grad : bool or int
-        Whether ops are recorded: False, or ``recording``.
+    grad : bool, int or None
+        Whether ops are recorded: ``recording``, False, or None inside `Function.forward`, where
+        what depends on inputs that require grad is told from constants.
     recording : bool or int
         How: True, or `WATCHED` by saved-tensor hooks.
     hooks : tuple of (pack, unpack)
@@ -94,7 +95,7 @@ class _Mode:
 
     def __enter__(self) -> None:
         self._before.append(state.grad)
-        state.grad = state.recording if self._value else state.off
+        state.grad = state.recording if self._value else state.grad and state.off
 
     def __exit__(self, *_: object) -> None:
         state.grad = self._before.pop()
@@ -222,14 +223,14 @@ class set_grad_enabled(_Mode):
         super().__init__()
         self._value = bool(mode)
         self._entered = state.grad
-        state.grad = state.recording if self._value else state.off
+        state.grad = state.recording if self._value else state.grad and state.off
 
     def _again(self) -> _Mode:
         return set_grad_enabled(self._value)
 
     def __enter__(self) -> None:
         self._before.append(self._entered)
-        state.grad = state.recording if self._value else state.off
+        state.grad = state.recording if self._value else state.grad and state.off
 
     def __call__(self, function: F) -> F:
         state.grad = self._entered  # a decorator switches only inside the function

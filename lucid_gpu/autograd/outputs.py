@@ -1,0 +1,246 @@
+"""What forward returned, tied to the node of the call; and what it saved for backward."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lucid_gpu.fusion import expression
+from lucid_gpu.fusion.program import Program
+from lucid_gpu.fusion.region import edge_of
+from lucid_gpu.ops.packing import pack_output
+from lucid_gpu.ops.record import modified, save
+from lucid_gpu.ops.shape import view_of_all
+from lucid_gpu.ops.views import rebase, refuse_written_view
+from lucid_gpu.tape import modes
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import AccumulateGrad, Edge
+from lucid_gpu.tensor import Tensor, tensor_of
+
+if TYPE_CHECKING:
+    from lucid_gpu.autograd.function import FunctionCtx
+
+NOT_RETURNED = (
+    "Some elements marked as dirty during the forward method were not returned as output. The "
+    "inputs that are modified inplace must all be outputs of the Function."
+)
+NOT_AN_INPUT = (
+    "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been "
+    "mutated should be passed to ctx.mark_dirty()."
+)
+VIEW_AND_MORE = (
+    "If your Function modifies inplace an input that is a view of another Tensor, your Function "
+    "cannot return more than one Tensor. This is not supported by the current autograd engine. You "
+    "should either make sure the input is not a view (using .clone() for example) or make your "
+    "Function only return one Tensor (potentially splitting it into two Functions: one doing the "
+    "inplace that returns a single Tensor and a second one that does the other operations)."
+)
+RETURNED_AND_SAVED = (
+    "An input that has been returned as-is as output is being saved for backward. This is not "
+    "supported if you override setup_context. You should return and save a view of the input "
+    "instead, e.g. with x.view_as(x) or setup ctx inside the forward function itself."
+)
+
+
+class SavedOutput:
+    """An output kept without holding it: its value, and a weak reference for its version."""
+
+    __slots__ = ("expr", "output", "reference", "version")
+
+    def __init__(self, tensor: Tensor, output: int) -> None:
+        self.reference = weakref.ref(tensor)
+        self.output = output
+        self.expr: Any = expression.without_grad(tensor._expr)  # an edge would be a cycle
+        self.version = tensor._version
+
+    def unpack(self, node: FunctionCtx) -> Tensor:
+        value = self.expr
+        alive = self.reference()
+        if alive is not None:
+            if alive._version != self.version:
+                raise modified(alive, self.version, node)
+            value = expression.without_grad(alive._expr)  # perhaps realised by now
+        result = tensor_of(value)
+        result._attach(node, self.output)
+        return result
+
+
+def finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tensor:
+    """`finish` for what nearly every Function returns: one tensor with a gradient."""
+    for a in args:
+        if output is a:
+            output = _alias_of_input(ctx, a)
+    connect(ctx, args)
+    ctx._outputs = (output._expr.program,)
+    if output._expr.program.needs_grad:
+        output._cut()
+    output._attach(ctx)
+    if output._base is not None:
+        output._creation = "function"
+    to_save = ctx._to_save
+    if to_save:
+        ctx._to_save = None
+        ctx._saved = tuple(
+            [
+                None if t is None else save(t) if t is not output else _save_output(ctx, t, 0)
+                for t in to_save
+            ]
+        )
+        _store_together(to_save, (output,))
+    return output
+
+
+def connect(ctx: FunctionCtx, args: tuple[Any, ...]) -> None:
+    """Note where each argument's gradient goes, and what it must look like."""
+    edges: list[Edge] = []
+    inputs: list[Program | None] = []
+    for a in args:
+        if isinstance(a, Tensor):
+            expr = a._expr
+            edges.append(edge_of(expr))
+            inputs.append(expr.program)
+        else:
+            inputs.append(None)
+    ctx.edges = tuple(edges)
+    ctx._inputs = tuple(inputs)
+
+
+def finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: Any) -> Any:
+    """Check what forward returned and tie it to the node.
+
+    Parameters
+    ----------
+    recording : bool or None
+        False where nothing is recorded, None inside another Function's forward.
+    """
+    single = not isinstance(output, tuple)
+    outputs: list[Any] = [output] if single else list(output)
+    dirty, constant = ctx._dirty, {id(t) for t in ctx._constant}
+    ctx._dirty = ctx._constant = ()  # they may be outputs, which hold the node
+    _check_dirty(dirty, args, outputs)
+    if recording:
+        connect(ctx, args)
+        ctx.outputs = len(outputs)
+        ctx._outputs = tuple([o._expr.program if isinstance(o, Tensor) else None for o in outputs])
+    inputs = {id(a) for a in args if isinstance(a, Tensor)}
+    written = {id(t) for t in dirty}
+    last = {id(o): i for i, o in enumerate(outputs)}
+    differentiable = 0
+    for i, o in enumerate(outputs):
+        if not isinstance(o, Tensor) or (last[id(o)] != i and id(o) not in inputs - written):
+            continue  # returned again: one object, and its gradient is that of the last
+        returned = id(o) in inputs
+        if not recording or id(o) in constant or o.dtype.category < 2:
+            outputs[i] = _without_gradient(ctx, o, returned, id(o) in written, recording)
+        elif id(o) in written:
+            _rebase(ctx, o, i)
+            differentiable += 1
+            continue
+        else:
+            outputs[i] = _with_gradient(ctx, _alias_of_input(ctx, o) if returned else o, i)
+            differentiable += 1
+        if outputs[i]._base is not None:
+            outputs[i]._creation = "function"
+    if differentiable > 1:
+        _refuse_writes(outputs)
+    to_save, ctx._to_save = ctx._to_save, None
+    if to_save and recording:
+        ctx._saved = tuple([None if t is None else _save(ctx, t, last) for t in to_save])
+        _store_together(to_save, outputs)
+    return outputs[0] if single else tuple(outputs)
+
+
+def _alias_of_input(ctx: FunctionCtx, tensor: Tensor) -> Tensor:
+    """What stands for an input that forward returned as it is."""
+    saved = ctx._to_save or ()
+    if any(tensor is t for t in saved) and ctx._function._methods.separate:
+        raise RuntimeError(RETURNED_AND_SAVED)
+    return view_of_all(tensor)
+
+
+def _with_gradient(ctx: FunctionCtx, output: Tensor, number: int) -> Tensor:
+    if output._expr.program.needs_grad:
+        output._cut()
+    output._attach(ctx, number)
+    return output
+
+
+def _without_gradient(
+    ctx: FunctionCtx, output: Tensor, returned: bool, written: bool, recording: Any
+) -> Tensor:
+    if returned and output.requires_grad:
+        return output.detach()
+    if returned and not written:
+        return _alias_of_input(ctx, output)
+    if output.requires_grad or (recording and not output._expr.program.independent):
+        output._cut()
+    return output
+
+
+# --- inputs changed in place ----------------------------------------------------------------------
+
+
+def _check_dirty(dirty: Sequence[Tensor], args: tuple[Any, ...], outputs: Sequence[Any]) -> None:
+    for tensor in dirty:
+        tensor._memory().version += 1
+        if not any(tensor is o for o in outputs):
+            raise RuntimeError(NOT_RETURNED)
+        if not any(tensor is a for a in args):
+            warnings.warn(NOT_AN_INPUT, stacklevel=4)
+
+
+def _refuse_writes(outputs: Sequence[Any]) -> None:
+    """Views that come out together must not be written."""
+    for output in outputs:
+        if isinstance(output, Tensor) and output._base is not None:
+            output._creation = "multiple"
+
+
+def _rebase(ctx: FunctionCtx, tensor: Tensor, number: int) -> None:
+    """The history of a changed input leads to this node from now on."""
+    if tensor.requires_grad and isinstance(tensor._edge()[0], AccumulateGrad):
+        raise RuntimeError(
+            "a leaf Variable that requires grad has been used in an in-place operation: "
+            f"{ctx.name()} marked it dirty. Pass x.clone(), or call apply under no_grad()."
+        )
+    if tensor._base is not None:
+        if ctx.outputs > 1:
+            raise RuntimeError(VIEW_AND_MORE)
+        refuse_written_view(tensor, True, ctx.name())
+    rebase(tensor, ctx, number)
+
+
+# --- saving ---------------------------------------------------------------------------------------
+
+
+def _save(ctx: FunctionCtx, tensor: Tensor, numbers: dict[int, int]) -> Any:
+    """Keep a tensor for backward, which must not hold what holds the node."""
+    if id(tensor) in numbers and tensor._edge()[0] is ctx:
+        return _save_output(ctx, tensor, numbers[id(tensor)])
+    return save(tensor)
+
+
+def _save_output(ctx: FunctionCtx, tensor: Tensor, number: int) -> Any:
+    if modes.watchers and state.hooks:
+        return pack_output(tensor, number, state.hooks[-1])  # a cycle, were it kept as a tensor
+    ctx._saved_output = True
+    return SavedOutput(tensor, number)
+
+
+def _store_together(saved: Sequence[Any], results: Sequence[Any]) -> None:
+    """A chain of functions long enough to be cut into kernels stores what it saved on the way.
+
+    Otherwise backward would compute the chain again from its start for each function in it.
+    """
+    for tensor in saved:
+        if tensor is None or tensor._expr.program.is_load:
+            continue
+        group = tensor._siblings
+        if group is None:
+            group = tensor._siblings = []
+        group.append(weakref.ref(tensor))
+        for result in results:
+            if isinstance(result, Tensor):
+                result._siblings = group

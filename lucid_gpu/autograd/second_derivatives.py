@@ -1,0 +1,78 @@
+"""Refusing second derivatives that would be wrong."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid_gpu.ops.packing import Packed
+from lucid_gpu.tape.modes import no_grad, state
+from lucid_gpu.tape.node import Node
+from lucid_gpu.tensor import Tensor
+
+
+def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a backward that must not be differentiated: a second derivative raises."""
+
+    @functools.wraps(function)
+    def wrapped(ctx: Any, *cotangents: Any) -> Any:
+        with no_grad():
+            results = function(ctx, *cotangents)
+        if not state.grad or not _depends_on_inputs(ctx, cotangents):
+            return results
+        many = results if isinstance(results, tuple) else (results,)
+        marked = tuple([_refusing(r, ctx) if isinstance(r, Tensor) else r for r in many])
+        return marked if isinstance(results, tuple) else marked[0]
+
+    return wrapped
+
+
+def _depends_on_inputs(ctx: Any, cotangents: Sequence[Any]) -> bool:
+    if any(isinstance(c, Tensor) and c.requires_grad for c in cotangents):
+        return True
+    return any(_has_derivative(entry) for entry in ctx._saved if entry is not None)
+
+
+def _has_derivative(entry: Any) -> bool:
+    """Whether a saved value depends on inputs; it is not unpacked for that."""
+    if isinstance(entry, Packed):
+        return entry.edge is not None
+    return not isinstance(entry, tuple) or not entry[0]._expr.program.independent
+
+
+class Error(Node):
+    """Raises when a gradient arrives."""
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        raise RuntimeError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
+
+
+def _refusing(result: Tensor, ctx: Any) -> Tensor:
+    marked = result.alias()
+    if marked.requires_grad:
+        marked._cut()
+    marked._attach(Error(ctx.edges))
+    return marked
+
+
+def refuse_intermediates(ctx: Any, saved: Sequence[Tensor | None]) -> None:
+    """Raise where backward is recorded and reads what forward computed on its way.
+
+    Its own derivative was not recorded, so that second derivatives would lack a term. Constants
+    made in forward, and what has no derivative, pass.
+    """
+    for i, (tensor, entry) in enumerate(zip(saved, ctx._saved, strict=True)):
+        if tensor is None or not isinstance(entry, tuple) or tensor.requires_grad:
+            continue
+        if not tensor._expr.program.independent:
+            raise RuntimeError(
+                f"{ctx.name()} saved an intermediate, saved_tensors[{i}] of shape "
+                f"{list(tensor.shape)}: it is neither an input nor an output of forward, and was "
+                "computed there from inputs that require grad, without being recorded. "
+                "Differentiating backward (create_graph=True) would silently leave out its "
+                "derivative. Return it from forward as one more output, or recompute it in "
+                "backward from saved inputs, or mark backward with @once_differentiable."
+            )
