@@ -67,6 +67,7 @@ _LAZY = {
     "optim": "lucid_gpu.optim",
     "profiler": "lucid_gpu.profiler",
     "sparse": "lucid_gpu.sparse",
+    "testing": "lucid_gpu.testing",
     "utils": "lucid_gpu.utils",
 }
 _FROM = {

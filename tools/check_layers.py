@@ -34,6 +34,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "ops": ("tensor",),
     "sparse": ("ops", "printing"),
     "autograd": ("ops",),  # Function records as ops do
+    "testing": ("autograd",),
     "serialization": ("autograd",),
     "nn": ("autograd",),
     "optim": ("nn",),

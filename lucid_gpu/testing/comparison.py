@@ -1,0 +1,161 @@
+"""`assert_close`: values, dtype, device, layout and shape, with PyTorch's sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.autograd.jacobians import host, xp
+from lucid_gpu.tensor import Tensor
+
+_TOLERANCES = {  # relative, absolute
+    dt.float16: (1e-3, 1e-5),
+    dt.bfloat16: (1.6e-2, 1e-5),
+    dt.float32: (1.3e-6, 1e-5),
+    dt.float64: (1e-7, 1e-7),
+    dt.complex64: (1.3e-6, 1e-5),
+    dt.complex128: (1e-7, 1e-7),
+}
+
+
+def tolerances(*types: dt.dtype) -> tuple[float, float]:
+    """The default tolerances of the coarsest of some types: relative, absolute."""
+    found = [_TOLERANCES.get(d, (0.0, 0.0)) for d in types]
+    return max(r for r, _ in found), max(a for _, a in found)
+
+
+def assert_close(
+    actual: Any,
+    expected: Any,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_device: bool = True,
+    check_dtype: bool = True,
+    check_layout: bool = True,
+    msg: str | Callable[[str], str] | None = None,
+) -> None:
+    """Raise unless ``|actual - expected| <= atol + rtol * |expected|`` everywhere.
+
+    Parameters
+    ----------
+    actual, expected : Tensor, number, or sequences and mappings of them
+    rtol, atol : float, optional
+        Both or neither; by default those of the dtype.
+    equal_nan : bool
+        Whether two NaNs are close.
+    check_device, check_dtype, check_layout : bool
+        Whether these must be equal too.
+    msg : str or callable, optional
+        The error's text instead of the usual one, or a function of that.
+
+    Raises
+    ------
+    AssertionError
+        Where something differs; it says what, by how much and where.
+    """
+    if (rtol is None) != (atol is None):
+        raise ValueError(
+            f"rtol and atol must both be specified or both be unspecified, but got rtol={rtol} and "
+            f"atol={atol}"
+        )
+    checks = {"device": check_device, "dtype": check_dtype, "layout": check_layout}
+    for place, a, b in _pairs(actual, expected, ""):
+        words = _difference(a, b, rtol, atol, equal_nan, [n for n, on in checks.items() if on])
+        if words is not None:
+            words += f"\n\nThe failure occurred for item {place}" if place else ""
+            raise AssertionError(msg(words) if callable(msg) else msg or words)
+
+
+def _pairs(a: Any, b: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        if a.keys() != b.keys():
+            raise AssertionError(
+                f"The keys of the mappings do not match: {sorted(map(repr, a))} and "
+                f"{sorted(map(repr, b))}"
+            )
+        for key in a:
+            yield from _pairs(a[key], b[key], f"{place}[{key!r}]")
+    elif _is_sequence(a) and _is_sequence(b):
+        if len(a) != len(b):
+            raise AssertionError(f"The length of the sequences mismatch: {len(a)} != {len(b)}")
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            yield from _pairs(x, y, f"{place}[{i}]")
+    else:
+        yield place, a, b
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _difference(
+    a: Any, b: Any, rtol: float | None, atol: float | None, equal_nan: bool, same: Sequence[str]
+) -> str | None:
+    """What is wrong with two leaves of a comparison; None where they are close."""
+    numbers = (bool, int, float, complex)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _tensor_difference(a, b, rtol, atol, equal_nan, same)
+    if a is None and b is None:
+        return None
+    if not isinstance(a, numbers) or not isinstance(b, numbers):
+        raise TypeError(
+            f"No comparison pair was able to handle inputs of type {type(a)} and {type(b)}."
+        )
+    if rtol is None or atol is None:
+        rtol, atol = tolerances(*[_wide(x) for x in (a, b)])
+    if bool(xp.isclose(xp.asarray(a), xp.asarray(b), rtol, atol, equal_nan)):
+        return None
+    if not rtol and not atol:
+        return f"Scalars are not equal!\n\nExpected {b} but got {a}."
+    return (
+        f"Scalars are not close!\n\nExpected {b} but got {a}.\n"
+        f"Absolute difference: {abs(a - b)} (up to {atol} allowed)\n"
+        f"Relative difference: {abs(a - b) / abs(b) if b else float('inf')} (up to {rtol} allowed)"
+    )
+
+
+def _wide(number: Any) -> dt.dtype:
+    return {bool: dt.bool, int: dt.int64, float: dt.float64, complex: dt.complex128}[type(number)]
+
+
+def _tensor_difference(
+    a: Tensor,
+    b: Tensor,
+    rtol: float | None,
+    atol: float | None,
+    equal_nan: bool,
+    same: Sequence[str],
+) -> str | None:
+    for name in ("shape", *same):
+        mine, other = getattr(a, name), getattr(b, name)
+        if mine != other:
+            return f"The values for attribute {name!r} do not match: {mine} != {other}."
+    if rtol is None or atol is None:
+        rtol, atol = tolerances(a.dtype, b.dtype)
+    return array_difference(host(a.to_dense()), host(b.to_dense()), rtol, atol, equal_nan)
+
+
+def array_difference(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> str | None:
+    """What is wrong with two host arrays of one shape; None where they are close."""
+    close = xp.isclose(a, b, rtol, atol, equal_nan)
+    if close.all():
+        return None
+    with xp.errstate(all="ignore"):
+        absolute = xp.where(close, 0.0, abs(a - b))
+        relative = xp.where(close, 0.0, absolute / abs(b))
+    wrong = int((~close).sum())
+    word, tail = ("close", " ({} allowed)") if rtol or atol else ("equal", "")
+    return (
+        f"Tensor-likes are not {word}!\n\n"
+        f"Mismatched elements: {wrong} / {close.size} ({100 * wrong / close.size:.1f}%)\n"
+        f"Greatest absolute difference: {_greatest(absolute)}{tail.format(f'up to {atol}')}\n"
+        f"Greatest relative difference: {_greatest(relative)}{tail.format(f'up to {rtol}')}"
+    )
+
+
+def _greatest(differences: Any) -> str:
+    place = xp.unravel_index(int(differences.argmax()), differences.shape)
+    return f"{differences[place]} at index {tuple(int(i) for i in place)}"
