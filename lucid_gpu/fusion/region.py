@@ -13,7 +13,7 @@ from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.program import LIMIT, Program, load_program
 from lucid_gpu.tape.engine import observing
 from lucid_gpu.tape.modes import WATCHED, state
-from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Edge, Node
+from lucid_gpu.tape.node import AccumulateGrad, Edge, Node
 
 _NAMES = {"cast": "ToCopy", "log1p": "Log1P", "square": "Pow"}
 
@@ -43,6 +43,7 @@ class RegionNode(Node):
     sum_to: Callable[[Expr, tuple[int, ...]], Expr]
     realise: Callable[[Any], None]
     vjp_by_ops: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/watched.py
+    vjp_when_freed: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/watched.py
 
     def __init__(self, expr: Expr) -> None:
         super().__init__()
@@ -79,9 +80,11 @@ class RegionNode(Node):
             )
 
     def release(self) -> None:
-        self.released = True
         if saved_by(self.program):
+            if not state.task.everywhere and not self.asked_for()[1].reads:
+                return  # nothing of it was used: as in PyTorch, it stays for another pass
             self.leaves = ()
+        self.released = True
         self.output = None
         self.made_by = None
         self.root = None
@@ -102,7 +105,7 @@ class RegionNode(Node):
         if cotangent is None:
             return (None,) * len(self.edges)
         if self.released and saved_by(self.program):
-            raise RuntimeError(SECOND_TIME)
+            return self.vjp_when_freed(self, cotangent)
         if state.grad:
             if state.grad is WATCHED:
                 return self.vjp_by_ops(self, cotangent)
@@ -162,6 +165,16 @@ class RegionNode(Node):
                 found[part] = self.wrap(Expr(part.program, cells, None))
                 self.realise(found[part])
         return found
+
+    def asked_for(self) -> tuple[list[int], Gradient]:
+        """The leaves a gradient goes to, and the gradient of those that the pass asks for."""
+        program, reached = self.program, state.task.waiting
+        leaves = gradient_leaves(program)
+        pairs = zip(leaves, self.edges, strict=True)
+        wanted = frozenset([leaf for leaf, (node, _) in pairs if node in reached])
+        root, n = program.root, program.leaves
+        load = load_program(root.dtype, root.shape, None, False, program.device)
+        return leaves, gradient_of(program, load, n, n + 1, bool(state.grad), None, wanted)
 
     def _save_output(self) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""

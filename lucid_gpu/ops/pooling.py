@@ -53,7 +53,8 @@ def max_pool2d(
         "MaxPool2DWithIndicesBackward0",
         largest,
         (input,),
-        lambda node, g: (_put(g, place, frame),),
+        lambda node, g: (_put(g, node.saved_tensors[0].array, frame),),
+        (from_array(place, None, input.device),),
     )
     if not return_indices:
         return pooled

@@ -20,6 +20,7 @@ from lucid_gpu.ops.packing import pack_output
 from lucid_gpu.ops.record import OpNode, refuse_inference, save
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import SECOND_TIME
 from lucid_gpu.tensor import Tensor, _tensor, apply
 
 _OPERANDS = {
@@ -264,6 +265,17 @@ def region_vjp(node: RegionNode, cotangent: Tensor) -> list[Tensor]:
     return list(evaluate_gradient(gradient, [*values, cotangent]).values())
 
 
+def vjp_when_freed(node: RegionNode, cotangent: Tensor) -> Sequence[Tensor | None]:
+    """The gradient of a region whose saved values are gone, where it does not need them."""
+    if state.task is None:
+        raise RuntimeError(SECOND_TIME)
+    leaves, gradient = node.asked_for()
+    if gradient.reads:
+        raise RuntimeError(SECOND_TIME)
+    found = evaluate_gradient(gradient, [*[None] * node.program.leaves, cotangent])
+    return [found.get(leaf) for leaf in leaves]
+
+
 def _leaf(cell: Cell, load: Any, node: RegionNode) -> Any:
     """A leaf of a region as a tensor, or as the number it is."""
     if load is None or cell.array is None:
@@ -279,3 +291,4 @@ def _number(value: Any, d: Any, where: device) -> Tensor:
 
 
 RegionNode.vjp_by_ops = staticmethod(region_vjp)
+RegionNode.vjp_when_freed = staticmethod(vjp_when_freed)
