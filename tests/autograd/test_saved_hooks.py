@@ -608,6 +608,22 @@ def test_retain_graph_is_asked_for_only_where_values_were_saved(name: str) -> No
     on_both(scenario)
 
 
+def test_a_pass_that_needs_nothing_saved_asks_for_no_retain_graph() -> None:
+    def scenario(module: Any) -> Any:
+        x, w, v = (module.tensor(X, requires_grad=True) for _ in range(3))
+        z = (x * w + v).sum()
+        log = [module.autograd.grad(z, v)[0].tolist() for _ in range(2)]
+        log.append(module.autograd.grad(z, x)[0].tolist())
+        log.append(module.autograd.grad(z, v)[0].tolist())
+        try:
+            module.autograd.grad(z, (v, x))
+        except RuntimeError as error:
+            log.append("Specify retain_graph=True" in str(error))
+        return log
+
+    on_both(scenario)
+
+
 def test_a_number_is_no_saved_value() -> None:
     x = lucid_gpu.tensor(X, requires_grad=True)
     y = (x * 2 / 3).sum()

@@ -91,3 +91,15 @@ def test_first_and_second_gradients(pool):
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+def test_where_the_maxima_are_is_saved_as_a_tensor() -> None:
+    x = lucid_gpu.rand(1, 1, 4, 4, requires_grad=True)
+    seen = []
+    with lucid_gpu.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t):
+        y = F.max_pool2d(x, 2)
+    assert [t.dtype for t in seen] == [lucid_gpu.uint8]
+    y.sum().backward()
+    assert x.grad.sum().item() == 4
+    with pytest.raises(RuntimeError, match="Specify retain_graph=True"):
+        y.sum().backward()
