@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.ops.packing import Packed
+from lucid_gpu.ops.views import replay
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor
@@ -58,21 +59,34 @@ def _refusing(result: Tensor, ctx: Any) -> Tensor:
     return marked
 
 
-def refuse_intermediates(ctx: Any, saved: Sequence[Tensor | None]) -> None:
-    """Raise where backward is recorded and reads what forward computed on its way.
+def differentiable(ctx: Any, saved: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """Saved tensors for a backward that is recorded: what forward computed on its way is refused.
 
-    Its own derivative was not recorded, so that second derivatives would lack a term. Constants
-    made in forward, and what has no derivative, pass.
+    Its own derivative was not recorded, so that second derivatives would lack a term. Views of
+    inputs and outputs are made again, with their history; constants made in forward, and what has
+    no derivative, pass.
     """
-    for i, (tensor, entry) in enumerate(zip(saved, ctx._saved, strict=True)):
-        if tensor is None or not isinstance(entry, tuple) or tensor.requires_grad:
-            continue
-        if not tensor._expr.program.independent:
-            raise RuntimeError(
-                f"{ctx.name()} saved an intermediate, saved_tensors[{i}] of shape "
-                f"{list(tensor.shape)}: it is neither an input nor an output of forward, and was "
-                "computed there from inputs that require grad, without being recorded. "
-                "Differentiating backward (create_graph=True) would silently leave out its "
-                "derivative. Return it from forward as one more output, or recompute it in "
-                "backward from saved inputs, or mark backward with @once_differentiable."
-            )
+    return tuple(
+        [
+            tensor
+            if tensor is None or tensor.requires_grad or not isinstance(entry, tuple)
+            else _with_history(ctx, tensor, place)
+            for place, (tensor, entry) in enumerate(zip(saved, ctx._saved, strict=True))
+        ]
+    )
+
+
+def _with_history(ctx: Any, tensor: Tensor, place: int) -> Tensor:
+    if tensor._expr.program.independent:
+        return tensor
+    base = tensor._base
+    if base is not None and base.requires_grad:
+        return replay(base, tensor._steps)
+    raise RuntimeError(
+        f"{ctx.name()} saved an intermediate, saved_tensors[{place}] of shape "
+        f"{list(tensor.shape)}: it is neither an input nor an output of forward, and was computed "
+        "there from inputs that require grad, without being recorded. Differentiating backward "
+        "(create_graph=True) would silently leave out its derivative. Return it from forward as "
+        "one more output, or recompute it in backward from saved inputs, or mark backward with "
+        "@once_differentiable."
+    )
