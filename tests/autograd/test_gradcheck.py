@@ -585,3 +585,30 @@ def test_sparse_inputs_are_refused_by_name() -> None:
     given = sparse(lucid_gpu, sparse_values(lucid_gpu).detach()).requires_grad_()
     with pytest.raises(ValueError, match="Input #0 is sparse, .* pass the values"):
         gradcheck(lambda s: s.to_dense(), given)
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def test_batched_gradients_and_tangents_are_checked() -> None:
+    for function in (lambda x: x.exp() * x, lambda x: (x @ x.T, x.sum(0)), lambda x: x.cumsum(1)):
+        assert gradcheck(
+            function,
+            numbers(lucid_gpu, 2, 3),
+            check_batched_grad=True,
+            check_forward_ad=True,
+            check_batched_forward_grad=True,
+        )
+
+
+def test_a_backward_that_takes_numbers_out_fails_in_a_batch() -> None:
+    words = "While computing batched gradients, got:"
+    for m in (lucid_gpu, pytest.importorskip("torch")):
+
+        def backward(ctx: Any, g: Any) -> Any:
+            return None if g is None else g * 2 + 0 * g.sum().item()
+
+        function = custom(m, lambda x: x * 2, backward)
+        with pytest.raises(RuntimeError, match=words) as error:
+            m.autograd.gradcheck(function, numbers(m, 2), check_batched_grad=True)
+        assert type(error.value).__name__ == "GradcheckError"
