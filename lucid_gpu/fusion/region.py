@@ -386,10 +386,10 @@ class _Observers:
 
     def add(self, change: int) -> None:
         self.count += change
-        observing.count += change
+        observing.add(change)
 
     def __del__(self) -> None:
-        observing.count -= self.count
+        observing.add(-self.count)
 
 
 def observe(node: Node, change: int = 1) -> None:

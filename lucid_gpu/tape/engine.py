@@ -24,6 +24,12 @@ class observing:
     """
 
     count = 0
+    _lock = threading.RLock()
+
+    @classmethod
+    def add(cls, change: int) -> None:
+        with cls._lock:
+            cls.count += change
 
 
 class watching:

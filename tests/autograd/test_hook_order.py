@@ -205,7 +205,7 @@ def test_a_hook_of_a_view_stays_behind_when_its_base_is_written(device: str) -> 
     gives([[], [70.0, 0.0]], scenario, device)
 
 
-# --- grad() and backward(inputs=) ------------------------------------------------------------------
+# --- grad() and backward(inputs=) -----------------------------------------------------------------
 
 
 def test_grad_runs_the_targets_tensor_hooks_not_its_nodes(device: str) -> None:
@@ -634,28 +634,17 @@ def test_multi_grad_hooks_know_two_modes() -> None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def test_a_hook_closing_over_its_own_tensor_is_collected(device: str) -> None:
-    """PyTorch leaks here."""
-    x = leaf(lucid_gpu, device, 1.0)
-    y = x * 2
-    y.register_hook(lambda g: g * y.detach())
-    out = y.sum()
-    out.backward()
-    died = weakref.ref(y), weakref.ref(y.grad_fn)
-    del y, out
-    gc.collect()
-    assert [r() for r in died] == [None, None]
-
-
-@pytest.mark.parametrize("kind", ["posthook", "prehook", "post-accumulate", "multi"])
-def test_other_hooks_closing_over_their_tensor_are_collected(kind: str, device: str) -> None:
+def with_a_hook_on_itself(kind: str, device: str) -> list[Any]:
+    """Weak references to what a hook that closes over its tensor holds, after a backward."""
     x = leaf(lucid_gpu, device, 1.0)
     y = x * 2
 
     def hook(*_: Any) -> None:
         assert y is not None and x is not None
 
-    if kind == "posthook":
+    if kind == "tensor":
+        y.register_hook(hook)
+    elif kind == "posthook":
         y.grad_fn.register_hook(hook)
     elif kind == "prehook":
         y.grad_fn.register_prehook(hook)
@@ -664,7 +653,12 @@ def test_other_hooks_closing_over_their_tensor_are_collected(kind: str, device: 
     else:
         x.register_post_accumulate_grad_hook(hook)
     y.sum().backward()
-    died = weakref.ref(y), weakref.ref(x), weakref.ref(y.grad_fn)
-    del x, y, hook
+    return [weakref.ref(y), weakref.ref(x), weakref.ref(y.grad_fn)]
+
+
+@pytest.mark.parametrize("kind", ["tensor", "posthook", "prehook", "post-accumulate", "multi"])
+def test_a_hook_closing_over_its_own_tensor_is_collected(kind: str, device: str) -> None:
+    """PyTorch leaks here."""
+    died = with_a_hook_on_itself(kind, device)
     gc.collect()
     assert [r() for r in died] == [None, None, None]

@@ -1,0 +1,497 @@
+"""Section Engine of the specification: long graphs, passes inside passes, threads, errors."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import lucid_gpu
+from lucid_gpu.autograd import Function
+from lucid_gpu.tape import engine
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import Node
+from tests.oracle import gives, modules
+
+
+@pytest.fixture
+def without_gc() -> Iterator[None]:
+    """By reference counts alone."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def leaf(m: Any, device: str, *values: float) -> Any:
+    return m.tensor(list(values), device=device, requires_grad=True)
+
+
+# --- long graphs ----------------------------------------------------------------------------------
+
+
+class Same(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g
+
+
+def test_a_chain_of_150_000_nodes_goes_backward_and_is_freed(device: str, without_gc: None) -> None:
+    """Without recursion, and by reference count alone."""
+    x = leaf(lucid_gpu, device, 1.0)
+    y, nodes = x, []
+    for i in range(150_000):
+        y = Same.apply(y)
+        if i % 10_000 == 0:
+            nodes.append(weakref.ref(y.grad_fn))
+    y.sum().backward()
+    assert x.grad.tolist() == [1.0]
+    assert all(n() is not None for n in nodes)
+    y = None
+    assert all(n() is None for n in nodes)
+
+
+def test_a_chain_kept_by_retain_graph_runs_again(device: str, without_gc: None) -> None:
+    x = leaf(lucid_gpu, device, 1.0)
+    y = x
+    for _ in range(3000):
+        y = Same.apply(y)
+    node = weakref.ref(y.grad_fn)
+    for _ in range(3):
+        y.backward(retain_graph=True)
+    assert x.grad.tolist() == [3.0]
+    y = None
+    assert node() is None
+
+
+class _Plain(Node):
+    """A node of numbers: the engine knows no tensors."""
+
+    def __init__(self, edges: Any, order: list[Any], name: str) -> None:
+        super().__init__(edges)
+        self.order = order
+        self.title = name
+
+    def vjp(self, cotangents: Any) -> Any:
+        self.order.append((self.title, cotangents[0]))
+        return (cotangents[0],) * len(self.edges)
+
+
+def test_nodes_run_when_all_that_feeds_them_has_and_the_latest_first() -> None:
+    order: list[Any] = []
+    a = _Plain((), order, "a")
+    b = _Plain(((a, 0),), order, "b")
+    c = _Plain(((a, 0), (b, 0)), order, "c")
+    d = _Plain(((b, 0), (a, 0), (c, 0)), order, "d")
+    engine.backward([(d, 0, 1.0), (b, 0, 10.0)], False, False)
+    assert order == [("d", 1.0), ("c", 1.0), ("b", 12.0), ("a", 14.0)]
+
+
+def test_the_latest_branch_goes_first(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        seen: list[str] = []
+        x = leaf(m, device, 1.0)
+        branches = []
+        for name in "abcd":
+            h = x.clone()
+            h.grad_fn.register_prehook(lambda g, n=name: seen.append(n))
+            branches.append(h)
+        m.stack(branches[::-1]).sum().backward()
+        return seen
+
+    gives(["d", "c", "b", "a"], scenario, device)
+
+
+# --- passes inside passes -------------------------------------------------------------------------
+
+
+def nesting(m: Any) -> Any:
+    """A Function whose backward goes backward through itself, one level deeper."""
+
+    class Nests(m.autograd.Function):  # type: ignore[misc]
+        deepest = 0
+
+        @staticmethod
+        def forward(ctx: Any, x: Any, level: int) -> Any:
+            ctx.level = level
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            Nests.deepest = max(Nests.deepest, ctx.level)
+            if ctx.level == Nests.limit:
+                return Nests.bottom(g), None
+            with m.enable_grad():
+                x = g.detach().requires_grad_()
+                Nests.apply(x, ctx.level + 1).backward(g)
+            return x.grad, None
+
+        @staticmethod
+        def bottom(g: Any) -> Any:
+            return g * 2
+
+    return Nests
+
+
+def test_2_000_nested_reentrant_backwards(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        f = nesting(m)
+        f.limit = 2000
+        x = leaf(m, device, 1.0)
+        f.apply(x, 0).backward()
+        return x.grad, f.deepest
+
+    gives([[2.0], 2000], scenario, device)
+
+
+def test_the_threads_of_deep_nests_end(device: str) -> None:
+    before = threading.active_count()
+    f = nesting(lucid_gpu)
+    f.limit = 100
+    for _ in range(3):
+        f.apply(leaf(lucid_gpu, device, 1.0), 0).backward()
+    assert threading.active_count() <= before
+
+
+def test_modes_hold_in_deep_nests(device: str) -> None:
+    """A pass on another thread has the modes of the one it is called from."""
+
+    def scenario(m: Any, device: str) -> Any:
+        f = nesting(m)
+        f.limit = 70
+        seen: list[Any] = []
+
+        def bottom(g: Any) -> Any:
+            seen.append(m.is_grad_enabled())
+            return g * 2
+
+        f.bottom = staticmethod(bottom)
+        x = leaf(m, device, 1.0)
+        (first,) = m.autograd.grad(f.apply(x, 0), x, create_graph=True)
+        return seen, first, m.is_grad_enabled()
+
+    gives([[False], [2.0], True], scenario, device)
+
+
+def test_reentrant_tasks_run_before_the_outer_graphs_pending_ones(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        seen: list[str] = []
+
+        class Reenters(m.autograd.Function):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                seen.append("in")
+                with m.enable_grad():
+                    own = leaf(m, device, 1.0)
+                    h = own * 1
+                    h.register_hook(lambda g: seen.append("inner"))
+                    (h * 2).backward()
+                seen.append("out")
+                return g * own.grad
+
+        x = leaf(m, device, 1.0)
+        waiting = x.clone()
+        waiting.grad_fn.register_prehook(lambda g: seen.append("outer"))
+        (waiting + Reenters.apply(x)).backward()
+        return seen, x.grad
+
+    gives([["in", "inner", "out", "outer"], [3.0]], scenario, device)
+
+
+def test_an_inner_pass_may_add_to_leaves_of_the_outer_one(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x, w = leaf(m, device, 1.0), leaf(m, device, 3.0)
+
+        class AddsToW(m.autograd.Function):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.save_for_backward(x)
+                return x * 3
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                with m.enable_grad():
+                    own = ctx.saved_tensors[0].detach().requires_grad_()
+                    (own * w).backward(g)
+                return own.grad
+
+        (AddsToW.apply(x) * w).backward()
+        return x.grad, w.grad
+
+    gives([[9.0], [6.0]], scenario, device)
+
+
+def test_an_inner_pass_through_the_outer_graph(device: str) -> None:
+    """A hook that goes backward through a graph which the outer pass has yet to run."""
+
+    def scenario(m: Any, device: str) -> Any:
+        x = leaf(m, device, 2.0)
+        h = x * 3
+        y = h.clone()
+        inner = h.sum()
+        y.register_hook(lambda g: inner.backward(retain_graph=True))
+        y.sum().backward()
+        return x.grad
+
+    gives([6.0], scenario, device)
+
+
+@pytest.mark.parametrize("depth", [1, 100])
+def test_a_childs_error_reaches_the_parent_with_the_users_traceback(
+    depth: int, device: str
+) -> None:
+    for m, where in modules(device):
+        f = nesting(m)
+        f.limit = depth
+
+        def fails_at_the_bottom(g: Any) -> Any:
+            raise KeyError("at the bottom")
+
+        f.bottom = staticmethod(fails_at_the_bottom)
+        y = f.apply(leaf(m, where, 1.0), 0)
+        with pytest.raises(KeyError, match="at the bottom") as caught:
+            y.backward()
+        lines = traceback.extract_tb(caught.value.__traceback__)
+        assert lines[-1].name == "fails_at_the_bottom"
+        assert sum(line.name == "backward" and line.filename == __file__ for line in lines) > depth
+        assert m.is_grad_enabled()
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+def in_threads(count: int, work: Any) -> None:
+    """Run ``work(i)`` on threads that start together; the first error is raised here."""
+    failed: list[BaseException] = []
+    start = threading.Barrier(count)
+
+    def run(i: int) -> None:
+        try:
+            start.wait(timeout=20)
+            work(i)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_eight_threads_on_shared_leaves_give_the_right_sums(read: bool, device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.ones(1000, device=device).requires_grad_()
+        w = m.full((1000,), 2.0, device=device).requires_grad_()
+
+        def work(i: int) -> None:
+            for k in range(25):
+                y = (x * w * float(i + 1)).sum() + (x + k).sum()
+                y.backward()
+                if read:
+                    x.grad.sum().item()
+
+        in_threads(8, work)
+        return [x.grad.min(), x.grad.max(), w.grad.min(), w.grad.max()]
+
+    each = 25.0 * sum(range(1, 9))
+    gives([2 * each + 200, 2 * each + 200, each, each], scenario, device)
+
+
+def test_eight_threads_on_one_graph_give_the_right_sums(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.ones(100, device=device).requires_grad_()
+        shared = (x * 3).exp().log() * x
+        loss = (shared * shared).sum()
+
+        def work(i: int) -> None:
+            for _ in range(10):
+                loss.backward(retain_graph=True)
+
+        in_threads(8, work)
+        return [round(x.grad.min().item() / 80, 2), round(x.grad.max().item() / 80, 2)]
+
+    gives([36.0, 36.0], scenario, device)
+
+
+def test_eight_threads_with_custom_functions_and_hooks(device: str) -> None:
+    x = lucid_gpu.ones(50, device=device).requires_grad_()
+    seen: list[int] = []
+    x.register_hook(lambda g: seen.append(1))
+    x.register_post_accumulate_grad_hook(lambda t: seen.append(2))
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            Same.apply(Same.apply(x) * 2).sum().backward()
+
+    in_threads(8, work)
+    assert x.grad.tolist() == [320.0] * 50
+    assert (seen.count(1), seen.count(2)) == (160, 160)
+
+
+def test_threads_ask_for_gradients_of_one_intermediate(device: str) -> None:
+    x = lucid_gpu.ones(50, device=device).requires_grad_()
+    found: list[Any] = []
+
+    def work(i: int) -> None:
+        for _ in range(10):
+            h = x * (i + 1)
+            (g,) = lucid_gpu.autograd.grad((h * h * x).sum(), h)
+            found.append((i, g.tolist()))
+
+    in_threads(8, work)
+    assert all(g == [2.0 * (i + 1)] * 50 for i, g in found) and len(found) == 80
+
+
+def test_a_pass_knows_only_its_own_thread(device: str) -> None:
+    seen: list[Any] = []
+    x = leaf(lucid_gpu, device, 1.0)
+    y = x * 2
+
+    def look(g: Any) -> None:
+        other: list[Any] = []
+        thread = threading.Thread(target=lambda: other.append(state.task))
+        thread.start()
+        thread.join()
+        seen.append((state.task is None, other))
+
+    y.register_hook(look)
+    y.backward()
+    assert seen == [(False, [None])]
+    assert state.task is None
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def failing(m: Any) -> Any:
+    class Fails(m.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            raise ValueError("mine")
+
+    return Fails
+
+
+@pytest.mark.parametrize("by", ["backward", "grad", "create_graph"])
+def test_an_exception_in_a_users_backward_leaves_the_engine_usable(by: str, device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = leaf(m, device, 1.0, 2.0)
+        y = (failing(m).apply(x) * x).sum()
+        with pytest.raises(ValueError, match="mine"):
+            if by == "backward":
+                y.backward()
+            else:
+                m.autograd.grad(y, x, create_graph=by == "create_graph")
+        still = m.is_grad_enabled()
+        x.grad = None
+        (x * x).sum().backward()
+        return still, x.grad
+
+    gives([True, [2.0, 4.0]], scenario, device)
+
+
+def test_an_exception_in_a_users_backward_frees_the_graph(device: str, without_gc: None) -> None:
+    function = failing(lucid_gpu)
+    x = leaf(lucid_gpu, device, 1.0)
+    h = x.exp()
+    y = function.apply(h)
+    z = (y * h).sum()
+    died = [weakref.ref(t.grad_fn) for t in (h, y, z)] + [weakref.ref(h), weakref.ref(y)]
+    with contextlib.suppress(ValueError):
+        z.backward()
+    h = y = z = None
+    assert [r() for r in died] == [None] * 5
+
+
+def test_an_exception_deep_in_a_nest_frees_the_graph(device: str) -> None:
+    f = nesting(lucid_gpu)
+    f.limit = 50
+    f.bottom = staticmethod(lambda g: 1 / 0)
+    y = f.apply(leaf(lucid_gpu, device, 1.0), 0)
+    died = weakref.ref(y.grad_fn)
+    with pytest.raises(ZeroDivisionError):
+        y.backward()
+    y = None
+    gc.collect()
+    assert died() is None
+
+
+def test_leaves_reached_before_an_error_keep_their_gradients(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x, w = leaf(m, device, 1.0), leaf(m, device, 2.0)
+        y = failing(m).apply(x)
+        (y * 2 + w * 3).sum()
+        z = w * 3
+        with pytest.raises(ValueError):
+            (y + z).sum().backward()
+        w.grad = None
+        (w * 5).sum().backward()
+        return x.grad, w.grad
+
+    gives([None, [5.0]], scenario, device)
+
+
+def test_a_keyboard_interrupt_passes_unchanged(device: str) -> None:
+    x = leaf(lucid_gpu, device, 1.0)
+    y = x * 2
+
+    def interrupt(g: Any) -> None:
+        raise KeyboardInterrupt
+
+    handle = y.register_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        y.backward(retain_graph=True)
+    handle.remove()
+    assert state.task is None and lucid_gpu.is_grad_enabled()
+    y.backward()
+    assert x.grad.tolist() == [2.0]
+
+
+# --- cost -----------------------------------------------------------------------------------------
+
+
+def test_a_node_costs_the_engine_little() -> None:
+    """Half a microsecond when written; a slip to several would show."""
+    node = _Cheap(())
+    for _ in range(5000):
+        node = _Cheap(((node, 0),))
+    best = min(_seconds(lambda: engine.backward([(node, 0, 1.0)], False, False)) for _ in range(20))
+    assert best / 5000 < 5e-6
+
+
+class _Cheap(Node):
+    def vjp(self, cotangents: Any) -> Any:
+        return cotangents
+
+
+def _seconds(work: Any) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
