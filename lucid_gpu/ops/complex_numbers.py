@@ -103,7 +103,8 @@ def angle(input: Tensor) -> Tensor:
         input = cast(input, dt.get_default_dtype())
     flat = input.sign() * 0  # part of the graph, and of no slope
     turned: Tensor = where(input < 0, flat + math.pi, flat)
-    return where(input.isnan(), input.detach(), turned)  # type: ignore[no-any-return]
+    kept: Tensor = where(input.isnan(), input.detach(), turned)
+    return kept
 
 
 def _assign(name: str) -> Any:
@@ -114,6 +115,6 @@ def _assign(name: str) -> Any:
 
 
 FUNCTIONS = (real, imag, complex, angle)
+setattr(Tensor, "angle", angle)  # noqa: B010  for type checkers, methods are attached
 for _property in (real, imag):
     setattr(Tensor, _property.__name__, property(_property, _assign(_property.__name__)))
-Tensor.angle = angle
