@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu.devices import xp_of
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.record import OpNode
 from lucid_gpu.sparse.pattern import Pattern
@@ -136,7 +137,7 @@ def _looked_up(g: SparseTensor, pattern: Pattern) -> Tensor:
     values, have, wanted = values_of(g), g.pattern.keys.array, pattern.keys.array
     if not len(have):
         return zeros(pattern.count, *pattern.dense_size, dtype=g.dtype, device=g.device)
-    positions = have.searchsorted(wanted).clip(0, len(have) - 1)
+    positions = xp_of(g).searchsorted(have, wanted).clip(0, len(have) - 1)
     found = values.index_select(0, from_array(positions, None, g.device))
     listed = from_array(have[positions] == wanted, None, g.device)
     return found * listed.reshape(-1, *(1,) * len(pattern.dense_size))
