@@ -78,6 +78,16 @@ def test_the_sparse_function_passes_gradcheck(device):
     )
 
 
+def test_the_sparse_function_refuses_second_derivatives_that_would_lack_a_term(device):
+    """Its matrix is an intermediate: PyTorch leaves the term out in silence."""
+    indices = lucid_gpu.tensor(PLACES, device=device)
+    values = lucid_gpu.ones(5, device=device, requires_grad=True)
+    b = lucid_gpu.ones(3, 2, device=device, requires_grad=True)
+    y = special_spmm(lucid_gpu).apply(indices, values, (3, 3), b)
+    with pytest.raises(RuntimeError, match="saved an intermediate, saved_tensors.0. of shape"):
+        lucid_gpu.autograd.grad(y.sum(), values, create_graph=True)
+
+
 def test_the_sparse_function_in_a_layer_of_attention(device):
     """The layer around it: values from a softmax over edges, rows divided by their sums."""
 
