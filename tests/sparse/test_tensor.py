@@ -517,3 +517,11 @@ def test_without_scipy_a_product_names_the_command_that_installs_it(monkeypatch)
     monkeypatch.undo()
     sparse_room._library.cache_clear()
     assert (made() @ lucid_gpu.ones(3, 2)).tolist() == [[3, 3], [9, 9]]
+
+
+def test_types_that_a_library_does_not_multiply_are_accumulated(monkeypatch, device):
+    there = made(device=device).to(lucid_gpu.int32)
+    dense = lucid_gpu.arange(6, device=device, dtype=lucid_gpu.int32).reshape(3, 2)
+    expected = (there @ dense).tolist()
+    monkeypatch.setitem(sparse_room._MULTIPLIED, device, frozenset())
+    assert (there @ dense).tolist() == expected == [[12, 15], [20, 29]]
