@@ -62,6 +62,7 @@ globals().update(elementwise.FUNCTIONS)
 
 _LAZY = {
     "cuda": "lucid_gpu.cuda",
+    "func": "lucid_gpu.func",
     "fusion": "lucid_gpu.fusion",
     "nn": "lucid_gpu.nn",
     "optim": "lucid_gpu.optim",
@@ -74,10 +75,11 @@ _FROM = {
     "explain": "lucid_gpu.fusion.explain",
     "is_anomaly_check_nan_enabled": "lucid_gpu.autograd.anomaly",
     "is_anomaly_enabled": "lucid_gpu.autograd.anomaly",
+    "vmap": "lucid_gpu.func",
     "save": "lucid_gpu.serialization",
+    "sparse_coo_tensor": "lucid_gpu.sparse.creation",
     "load": "lucid_gpu.serialization",
     "set_printoptions": "lucid_gpu.printing",
-    "sparse_coo_tensor": "lucid_gpu.sparse.creation",
     **dict.fromkeys(
         (
             "Generator",

@@ -37,6 +37,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "testing": ("autograd",),
     "serialization": ("autograd",),
     "nn": ("autograd",),
+    "func": ("nn",),
     "optim": ("nn",),
     "utils": ("autograd",),
     "cuda": ("ops",),
@@ -53,6 +54,8 @@ LATE: set[tuple[str, str]] = {
     ("ops/creation.py", "sparse"),
     ("ops/layouts.py", "sparse"),
     ("ops/matmul.py", "sparse"),
+    ("autograd/backward.py", "func"),  # batches of cotangents are vmap's
+    ("autograd/gradcheck.py", "func"),
 }
 
 # Who may import each array module: folders and files of the package. CuPy's only inside functions:

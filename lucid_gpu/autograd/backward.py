@@ -141,6 +141,17 @@ def gradients(
         if level is not None:
             found: list[Any] = level.grad(outputs, inputs, cotangents, keep, create_graph)
             return found
+    return run_pass(outputs, inputs, cotangents, keep, create_graph)
+
+
+def run_pass(
+    outputs: Sequence[Any],
+    inputs: Sequence[Any],
+    cotangents: Sequence[Tensor],
+    keep: bool,
+    create_graph: bool,
+) -> list[Any]:
+    """As `gradients`, through the graph of ordinary tensors; cotangents may be batched."""
     edges = [_wanted(i, t) for i, t in enumerate(inputs)]
     reached = _observed(_roots(outputs, cotangents), keep, create_graph, edges, accumulate=False)
     return [reached.get(edge) for edge in edges]
@@ -359,25 +370,23 @@ def _batched(
     keep: bool,
     create_graph: bool,
 ) -> list[Any]:
-    """One pass for each slice of the cotangents' first dimension."""
-    from lucid_gpu.ops.shape import stack
+    """One pass on a batch of cotangents, which their first dimension counts."""
+    from lucid_gpu.func.vmap import vmap
 
     for i, (output, cotangent) in enumerate(zip(outputs, cotangents)):
         _check_batched(i, output, cotangent)
-    sizes = [c.shape[0] for c in cotangents]
-    if len(set(sizes)) > 1:
-        raise ValueError(
-            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
-            f"{sizes} for the mapped dimension"
-        )
-    count = sizes[0] if sizes else 0
-    if count == 0:
+    if not cotangents or not cotangents[0].shape[0]:
         return [constant(0.0, t, (0, *t.shape)) for t in inputs]
-    rows = []
-    for k in range(count):
-        part = [_cotangent(i, outputs[i], c[k]) for i, c in enumerate(cotangents)]
-        rows.append(gradients(outputs, inputs, part, keep or k + 1 < count, create_graph))
-    return [None if column[0] is None else stack(column) for column in zip(*rows)]
+    reached: list[bool] = []
+
+    def vjp(*some: Tensor) -> tuple[Tensor, ...]:
+        part = [_cotangent(i, outputs[i], c) for i, c in enumerate(some)]
+        found = gradients(outputs, inputs, part, keep, create_graph)
+        reached[:] = [g is not None for g in found]
+        return tuple([g for g in found if g is not None])
+
+    batches = iter(vmap(vjp)(*cotangents))
+    return [next(batches) if known else None for known in reached]
 
 
 def _check_batched(i: int, output: Any, cotangent: Any) -> None:

@@ -188,7 +188,7 @@ class DualLevel(Level):
             return primals
         moved = gradients([y for y, _ in roots], xs, [u for _, u in roots], keep, create_graph)
         return [
-            g if t is None else self.make(_or_zeros(g, t).alias(), self.primal(t))
+            g if t is None else self.enter(_or_zeros(g, t), self.primal(t))
             for g, t in zip(primals, moved, strict=True)
         ]
 

@@ -387,6 +387,8 @@ class Function(metaclass=FunctionMeta):
         Whether reading ``ctx.saved_tensors`` lets go of them; they can then be read once.
     boxed_grads_call : bool
         Whether backward takes one list of gradients, from which it may remove them.
+    generate_vmap_rule : bool
+        Whether `lucid_gpu.func.vmap` may run forward and backward on batched tensors.
 
     Examples
     --------
@@ -408,6 +410,7 @@ class Function(metaclass=FunctionMeta):
 
     clear_saved_tensors_on_access = False
     boxed_grads_call = False
+    generate_vmap_rule = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn(
@@ -455,6 +458,26 @@ class Function(metaclass=FunctionMeta):
             "forward mode AD."
         )
 
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """Compute a whole batch: from arguments with a dimension more, outputs with one more.
+
+        Parameters
+        ----------
+        info : VmapInfo
+            ``info.batch_size`` and ``info.randomness``.
+        in_dims : tuple of int or None
+            Which dimension of each argument counts the examples.
+
+        Returns
+        -------
+        output, out_dims
+        """
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
+            "set generate_vmap_rule=True."
+        )
+
     @classmethod
     def _methods_of(cls) -> Methods:
         methods: Methods | None = cls.__dict__["_methods"]
@@ -484,7 +507,9 @@ class Function(metaclass=FunctionMeta):
             level = innermost(args)
             if level is not None:
                 _refuse_keywords(cls, kwargs)
-                return level.function(cls, args).result
+                called = level.function(cls, args)
+                called.ctx._for_forward = ()
+                return called.result
         before = state.grad
         ctx.needs_input_grad = needs = tuple(
             [isinstance(a, Tensor) and a._expr.program.needs_grad for a in args]

@@ -348,7 +348,16 @@ def _grads(
     if not kept:
         return (None,) * len(inputs)
     roots, weights = zip(*kept, strict=True)
-    return grad(roots, inputs, weights, retain_graph, create_graph, True, batched)
+    found: Tensors = grad(
+        roots,
+        inputs,
+        weights,
+        retain_graph,
+        create_graph,
+        allow_unused=True,
+        is_grads_batched=batched,
+    )
+    return found
 
 
 def _rows(

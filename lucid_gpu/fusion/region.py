@@ -10,7 +10,7 @@ from typing import Any
 from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.optable import Op
-from lucid_gpu.fusion.program import LIMIT, Program, load_program
+from lucid_gpu.fusion.program import LIMIT, WRAPPED, Program, load_program
 from lucid_gpu.tape.engine import observing
 from lucid_gpu.tape.modes import WATCHED, state
 from lucid_gpu.tape.node import AccumulateGrad, Edge, Node
@@ -44,6 +44,7 @@ class RegionNode(Node):
     realise: Callable[[Any], None]
     vjp_by_ops: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/watched.py
     vjp_when_freed: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/watched.py
+    vjp_of_wrapped: Callable[[RegionNode, Any], Sequence[Any]]  # set by func/batched_grad.py
 
     def __init__(self, expr: Expr) -> None:
         super().__init__()
@@ -112,7 +113,10 @@ class RegionNode(Node):
             if self.observed and self.output is None:
                 self._save_output()
         leaves = self.leaves
-        if cotangent._expr.program.shared:
+        marks = cotangent._expr.program.marks
+        if marks:
+            if marks & WRAPPED:
+                return self.vjp_of_wrapped(self, cotangent)
             cotangent = cotangent.alias()
         g: Expr = cotangent._expr
         too_large = len(g.program.instructions) + len(self.program.instructions) > LIMIT

@@ -102,3 +102,11 @@ def bared(tensor: Tensor, level: Level) -> Iterator[Wrapper | None]:
     finally:
         if wrapper is not None:
             wrap(tensor, wrapper)
+
+
+def cut(tensor: Tensor) -> Tensor:
+    """The tensor apart from the graph, with everything that levels know of it."""
+    if tensor._wrapper is None:
+        return tensor.detach()
+    found: Tensor = tensor._wrapper.level.over(tensor, cut)
+    return found

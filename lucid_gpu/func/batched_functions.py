@@ -1,0 +1,204 @@
+"""Custom functions under vmap: by a ``vmap`` of their own, or by running their methods under it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from lucid_gpu.autograd.dual_function import Called
+from lucid_gpu.autograd.function import Function, FunctionCtx
+from lucid_gpu.func.batching import BatchLevel
+from lucid_gpu.func.trees import flatten, spread, unflatten
+from lucid_gpu.ops.shape import movedim
+from lucid_gpu.tensor import Tensor
+
+
+class VmapInfo(NamedTuple):
+    """What a Function's ``vmap`` is told of the batch."""
+
+    batch_size: int
+    randomness: str
+
+
+def call(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> Called:
+    """Run a Function on arguments that are batched at ``level``."""
+    own = cls.vmap is not Function.vmap
+    if own and cls.generate_vmap_rule:
+        raise RuntimeError(
+            f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and "
+            "an overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the "
+            "overridden vmap staticmethod to avoid ambiguity."
+        )
+    if own:
+        return _by_own_rule(level, cls, args)
+    if cls.generate_vmap_rule:
+        return _by_running(level, cls, args)
+    raise RuntimeError(
+        f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please "
+        "override and implement the vmap staticmethod or set generate_vmap_rule=True: write "
+        f"`generate_vmap_rule = True` in class {cls.__name__} if its forward and backward are made "
+        "of tensor ops."
+    )
+
+
+# --- a rule of the user's -------------------------------------------------------------------------
+
+
+def _by_own_rule(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> Called:
+    in_dims = tuple([0 if level.holds(a) else None for a in args])
+    values = [level.value(a) for a in args]
+    found = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *values)
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise RuntimeError(
+            "Expected the vmap staticmethod to have two returns, an output and out_dims with "
+            f"pytree structure compatible with the output. Got a {type(found)} instead"
+        )
+    output, out_dims = found
+    leaves, structure = flatten(output)
+    places = spread(out_dims, structure)
+    if places is None:
+        raise RuntimeError(
+            "The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) "
+            f"tuple. Expected out_dims={out_dims} to be compatible with the structure of `output`. "
+            f"out_dims has structure {flatten(out_dims)[1]} but output has structure {structure}."
+        )
+    wrapped = [_placed(level, o, d) for o, d in zip(leaves, places, strict=True)]
+    result = unflatten(wrapped, structure)
+    return Called(cls._node(), result, tuple(wrapped), (), ())
+
+
+def _placed(level: BatchLevel, output: Any, place: int | None) -> Any:
+    if place is None or not isinstance(output, Tensor):
+        return output
+    return level.wrap(movedim(output, place, 0))
+
+
+# --- forward and backward under vmap --------------------------------------------------------------
+
+
+def _by_running(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> Called:
+    """A Function of the values, whose forward and backward run the user's on batched tensors."""
+    run = _Run(cls, level, [level.holds(a) for a in args])
+
+    class Vmapped(Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(ctx: Any, *values: Any) -> Any:
+            return run.forward(ctx, values)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return run.backward(ctx, gradients)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            return run.jvp(ctx, tangents)
+
+    Vmapped._node.__name__ = f"Vmapped{cls.__name__}Backward"
+    values = Vmapped.apply(*[level.value(a) for a in args])
+    outputs = values if isinstance(values, tuple) else (values,)
+    wrapped = [
+        level.wrap(o) if batched else o for o, batched in zip(outputs, run.batched, strict=True)
+    ]
+    result = tuple(wrapped) if isinstance(values, tuple) else wrapped[0]
+    constant = tuple([o for o, c in zip(wrapped, run.constant, strict=True) if c])
+    return Called(run.inner, result, tuple(wrapped), constant, ())
+
+
+class _Run:
+    """One call: the ctx the user sees, and which of its tensors have the batch."""
+
+    def __init__(self, cls: type[Function], level: BatchLevel, given: list[bool]) -> None:
+        self.cls = cls
+        self.size, self.randomness = level.size, level.randomness
+        self.given = given
+        self.inner: FunctionCtx = cls._node()
+        self.batched: list[bool] = []
+        self.constant: list[bool] = []
+        self.saved: list[bool] = []  # which of the saved tensors have the batch
+        self.for_forward: list[bool] = []  # and of those saved for jvp
+
+    def level(self) -> BatchLevel:
+        return BatchLevel(self.size, self.randomness)
+
+    def forward(self, ctx: Any, values: Sequence[Any]) -> Any:
+        inner, cls = self.inner, self.cls
+        inner.needs_input_grad = ctx.needs_input_grad
+        with self.level() as level:
+            args = tuple(_wrapped(level, values, self.given))
+            if cls._methods_of().separate:
+                output = cls.forward(*args)
+                cls.setup_context(inner, args, output)
+            else:
+                output = cls.forward(inner, *args)
+            if inner._dirty:
+                _refuse_dirty(cls)
+            outputs = output if isinstance(output, tuple) else (output,)
+            self.batched = [level.holds(o) for o in outputs]
+            self.constant = [any(o is c for c in inner._constant) for o in outputs]
+            results = [level.value(o) for o in outputs]
+            to_save, inner._to_save = inner._to_save or (), None
+            self.saved = [level.holds(t) for t in to_save]
+            ctx.save_for_backward(*[level.value(t) for t in to_save])
+            for_forward, inner._for_forward = inner._for_forward, ()
+            self.for_forward = [level.holds(t) for t in for_forward]
+            ctx.save_for_forward(*[level.value(t) for t in for_forward])
+        ctx.set_materialize_grads(inner._materialize)
+        constant = [r for r, c in zip(results, self.constant, strict=True) if c]
+        ctx.mark_non_differentiable(*constant)
+        return tuple(results) if isinstance(output, tuple) else results[0]
+
+    def jvp(self, ctx: Any, tangents: Sequence[Any]) -> Any:
+        inner = self.inner
+        with self.level() as level:
+            saved = _wrapped(level, ctx.saved_tensors, self.for_forward)
+            inner._saved = tuple([None if t is None else (t, t._version) for t in saved])
+            try:
+                found = self.cls.jvp(inner, *_wrapped(level, tangents, self.given))
+            finally:
+                inner._saved = ()
+            results = found if isinstance(found, tuple) else (found,)
+            pairs = zip(results, [*self.batched, *[False] * len(results)])
+            moved = [self._tangent(level, t, batched) for t, batched in pairs]
+            return tuple(moved) if isinstance(found, tuple) else moved[0]
+
+    def _tangent(self, level: BatchLevel, tangent: Any, batched: bool) -> Any:
+        if not isinstance(tangent, Tensor):
+            return tangent
+        return level.full(tangent) if batched else level.value(tangent)
+
+    def backward(self, ctx: Any, gradients: Sequence[Any]) -> Any:
+        inner = self.inner
+        with self.level() as level:
+            saved = _wrapped(level, ctx.saved_tensors, self.saved)
+            inner._saved = tuple([None if t is None else (t, t._version) for t in saved])
+            try:
+                found = inner._run_backward(*_wrapped(level, gradients, self.batched))
+            finally:
+                inner._saved = ()
+            results = found if isinstance(found, tuple) else (found,)
+            pairs = zip(results, [*self.given, *[False] * len(results)])
+            return tuple([self._gradient(level, g, batched) for g, batched in pairs])
+
+    def _gradient(self, level: BatchLevel, gradient: Any, batched: bool) -> Any:
+        """The gradient of an argument: the examples' own, or their sum where they share it."""
+        if not isinstance(gradient, Tensor):
+            return gradient
+        if batched:
+            return level.full(gradient)
+        return level.value(gradient).sum(0) if level.holds(gradient) else gradient * level.size
+
+
+def _wrapped(level: BatchLevel, values: Sequence[Any], batched: Sequence[bool]) -> list[Any]:
+    return [
+        level.wrap(v) if b and isinstance(v, Tensor) else v
+        for v, b in zip(values, batched, strict=True)
+    ]
+
+
+def _refuse_dirty(cls: type[Function]) -> NoReturn:
+    raise RuntimeError(
+        f"vmap: {cls.__name__} changes an input in place (mark_dirty), which generate_vmap_rule "
+        "does not support; write its vmap staticmethod"
+    )

@@ -1,0 +1,330 @@
+"""Batched tensors: what a function under `vmap` sees of a tensor with one more dimension.
+
+To the function it has the shape of one example. Its value has the batch in front; ops run on the
+values, once for the whole batch, and graphs are recorded there. Elementwise ops are interpreted
+here, the others by `lucid_gpu.func.rules`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from lucid_gpu.dtypes import scalar_type
+from lucid_gpu.fusion.expression import Expr
+from lucid_gpu.fusion.optable import Op
+from lucid_gpu.fusion.program import WRAPPED, Instruction, intern
+from lucid_gpu.fusion.typing_rules import types_of
+from lucid_gpu.ops.elementwise import cast
+from lucid_gpu.ops.shape import expand, movedim, reshape
+from lucid_gpu.tape.levels import Level, Wrapper, open_levels
+from lucid_gpu.tensor import Tensor, apply
+
+ENDED = (
+    "vmap: your tensor may have escaped from inside a function being vmapped and this is a user "
+    "error: it was used after its vmap had ended. Return it from the function instead."
+)
+
+
+class NeedsArray(RuntimeError):
+    """Somebody asked for the memory of a batched tensor."""
+
+
+class Batched(Wrapper):
+    """The value with the batch in front."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, level: Level, value: Tensor) -> None:
+        super().__init__(level)
+        self.value = value
+
+
+class BatchedTensor(Tensor):
+    """A tensor that has the shape of one example and no memory of its own."""
+
+    def _realise(self) -> NoReturn:
+        value_below(self)  # or it has escaped
+        raise NeedsArray(
+            "vmap: something asked for the memory of a batched tensor: .numpy(), .cupy(), or an op "
+            "that vmap does not know. Do it outside of vmap, or write it with tensor ops."
+        )
+
+    def _cell(self) -> NoReturn:
+        self._realise()
+
+    def _load(self) -> NoReturn:
+        self._realise()
+
+    def _own_memory(self) -> None:
+        self._realise()
+
+    def item(self) -> NoReturn:
+        raise RuntimeError(
+            "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over "
+            "calling .item() on a Tensor, please try to rewrite what you're doing with other "
+            "operations."
+        )
+
+    def __bool__(self) -> NoReturn:
+        raise RuntimeError(
+            "vmap: It looks like you're attempting to use a Tensor in some data-dependent control "
+            "flow. We don't support that yet; choose elementwise with lucid_gpu.where(condition, "
+            "a, b) instead."
+        )
+
+    def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(
+            "backward() called inside a functorch transform. This is not supported, please use "
+            "lucid_gpu.func.grad or lucid_gpu.func.vjp instead or call backward() outside of "
+            "transforms."
+        )
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        if requires_grad == self.requires_grad:
+            return self
+        raise RuntimeError(
+            "You are attempting to call Tensor.requires_grad_() (or perhaps using "
+            "autograd.functional.* APIs) inside of a function being transformed by vmap. This is "
+            "unsupported, please attempt to use the transforms of lucid_gpu.func (e.g. grad, vjp, "
+            "jacrev, jacfwd, hessian) or call requires_grad_() outside of a function being "
+            "transformed instead."
+        )
+
+    def _edge(self) -> tuple[Any, int]:
+        return value_below(self)._edge()
+
+    @property  # type: ignore[misc]
+    def requires_grad(self) -> bool:
+        return value_below(self).requires_grad
+
+    @property
+    def _version(self) -> int:
+        return value_below(self)._version
+
+    @property
+    def is_leaf(self) -> bool:
+        return value_below(self).is_leaf
+
+    def __repr__(self) -> str:
+        batch = _batch_of(self)
+        depth = open_levels.index(batch.level) + 1
+        inner = "\n".join("    " + line for line in repr(batch.value).splitlines())
+        return f"BatchedTensor(lvl={depth}, bdim=0, value=\n{inner}\n)"
+
+
+def _batch_of(tensor: Tensor) -> Batched:
+    """What the innermost `vmap` knows of a tensor, whatever else lies on it."""
+    wrapper = tensor._wrapper
+    while wrapper is not None and not isinstance(wrapper, Batched):
+        wrapper = wrapper.below
+    if wrapper is None or wrapper.level not in open_levels:
+        raise RuntimeError(ENDED)
+    return wrapper
+
+
+def value_below(tensor: Tensor) -> Tensor:
+    """The value of a batched tensor."""
+    return _batch_of(tensor).value
+
+
+class BatchLevel(Level):
+    """One call of `vmap`.
+
+    Attributes
+    ----------
+    size : int
+        How many examples the batch has.
+    randomness : {"error", "different", "same"}
+    asleep : bool
+        Whether random ops are left to the levels further out, for now.
+    """
+
+    batches = True
+
+    def __init__(self, size: int, randomness: str) -> None:
+        super().__init__()
+        self.asleep = False
+        self.size = size
+        self.randomness = randomness
+        self.thread = threading.get_ident()
+
+    # --- values -----------------------------------------------------------------------------------
+
+    def wrap(self, value: Tensor) -> Tensor:
+        """A batched tensor; ``value`` has the batch in front."""
+        program = value._expr.program
+        one = Instruction(
+            "wrapped", (), program.dtype, tuple(program.shape[1:]), program.needs_grad
+        )
+        made = object.__new__(BatchedTensor)
+        made._expr = Expr(intern((one,), 0, program.device, WRAPPED), (), None)
+        made._wrapper = Batched(self, value)
+        return made
+
+    def wrap_all(self, values: Any) -> Any:
+        """Batched tensors, one or a tuple."""
+        if not isinstance(values, tuple):
+            return self.wrap(values)
+        wrapped = [self.wrap(v) for v in values]
+        return type(values)(*wrapped) if hasattr(values, "_fields") else tuple(wrapped)
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is batched at this level, first of all."""
+        wrapper = value._wrapper if isinstance(value, Tensor) else None
+        return wrapper is not None and wrapper.level is self
+
+    def value(self, tensor: Any) -> Any:
+        """The value of a tensor batched here; anything else as it is."""
+        if not self.holds(tensor):
+            return tensor
+        if self not in open_levels:
+            raise RuntimeError(ENDED)
+        return tensor._wrapper.value
+
+    def full(self, tensor: Tensor) -> Tensor:
+        """A value with the batch in front: expanded, without a copy, if there was none."""
+        if self.holds(tensor):
+            kept: Tensor = self.value(tensor)
+            return kept
+        return expand(tensor, (self.size, *tensor.shape))
+
+    def aligned(self, tensor: Any, rank: int) -> Any:
+        """A value whose dimensions after the batch face those of tensors of a larger rank."""
+        if not self.holds(tensor):
+            return tensor
+        value = self.value(tensor)
+        missing = rank - tensor.ndim
+        if not missing:
+            return value
+        return reshape(value, (self.size, *[1] * missing, *tensor.shape))
+
+    # --- interpreting -----------------------------------------------------------------------------
+
+    def release(self, tensor: Any) -> None:
+        """Nothing to do: a batched tensor is of no use without its level."""
+
+    def apply(self, op: Op, operands: Sequence[Any], to: Any = None, shape: Any = None) -> Tensor:
+        if any(isinstance(o, Tensor) and o.is_sparse for o in operands):
+            raise NotImplementedError(
+                f"vmap: {op.name} of a batched and a sparse tensor; call .to_dense() first"
+            )
+        operands = _in_one_type(op, operands)
+        ranks = [o.ndim for o in operands if isinstance(o, Tensor)]
+        rank = max(ranks) if shape is None else len(shape)
+        whole = None if shape is None else (self.size, *shape)
+        values = [self.aligned(o, rank) for o in operands]
+        return self.wrap(apply(op, *values, to=to, shape=whole))
+
+    def record(self, *call: Any, **attributes: Any) -> NoReturn:
+        raise NeedsArray("vmap: an op was recorded that vmap does not know")
+
+    def view(self, *call: Any, **attributes: Any) -> NoReturn:
+        raise NeedsArray("vmap: a view was taken that vmap does not know")
+
+    def write(self, target: Tensor, value: Any, name: str) -> Tensor:
+        if not self.holds(target):
+            raise RuntimeError(
+                f"vmap: {name}(self, *extra_args) is not possible because there exists a Tensor "
+                "`other` in extra_args that has more elements than `self`. This happened due to "
+                "`other` being vmapped over but `self` not being vmapped over in a vmap. Please "
+                f"try to use out-of-place operators instead of {name}."
+            )
+        if isinstance(value, Tensor):
+            if tuple(value.shape) != tuple(target.shape):
+                raise RuntimeError(
+                    f"output with shape {list(target.shape)} doesn't match the broadcast shape "
+                    f"{list(value.shape)} in {name}"
+                )
+            value = self.full(value)
+        self.value(target)._write(value, name)
+        return target
+
+    def detach(self, tensor: Tensor) -> Tensor:
+        return self.wrap(self.value(tensor).detach())
+
+    def alias(self, tensor: Tensor) -> Tensor:
+        return self.wrap(self.value(tensor).alias())
+
+    def over(self, tensor: Tensor, function: Any) -> Tensor:
+        """The batched tensor with ``function(value)`` for its value."""
+        return self.wrap(function(self.value(tensor)))
+
+    def parts(self, tensor: Tensor) -> list[Tensor]:
+        """What a batched tensor consists of."""
+        return [self.value(tensor)]
+
+    def function(self, cls: Any, args: Any) -> Any:
+        from lucid_gpu.func.batched_functions import call
+
+        return call(self, cls, args)
+
+    def grad(self, *call: Any) -> list[Any]:
+        from lucid_gpu.func.batched_grad import grad
+
+        return grad(self, *call)
+
+
+def _in_one_type(op: Op, operands: Sequence[Any]) -> Sequence[Any]:
+    """Operands in the types they have for one example: a batch of numbers is still numbers."""
+    tensors = [o for o in operands if isinstance(o, Tensor)]
+    if len({o.dtype for o in tensors}) < 2 or op.rule in ("cast", "identity"):
+        return operands
+    described = [
+        (o.dtype, o.ndim, False) if isinstance(o, Tensor) else (scalar_type(o), 0, True)
+        for o in operands
+    ]
+    types, _ = types_of(op, described)
+    return [
+        cast(o, d) if isinstance(o, Tensor) else o for o, d in zip(operands, types, strict=True)
+    ]
+
+
+def batch_levels() -> list[BatchLevel]:
+    """The calls of `vmap` that this thread is in, the outermost first."""
+    own = threading.get_ident()
+    return [lv for lv in open_levels if isinstance(lv, BatchLevel) and lv.thread == own]
+
+
+def everywhere_batched(tensor: Tensor) -> Tensor:
+    """The tensor with a batch at every level of `vmap` that is open.
+
+    To differentiate by: then each example has a gradient of its own.
+    """
+    return _batched_at(tensor, batch_levels())
+
+
+def _batched_at(tensor: Tensor, levels: Sequence[BatchLevel]) -> Tensor:
+    if not levels:
+        return tensor
+    *outer, level = levels
+    wrapper = tensor._wrapper
+    if wrapper is not None and wrapper.level.number > level.number:
+        found: Tensor = wrapper.level.over(tensor, lambda t: _batched_at(t, levels))
+        return found
+    if level.holds(tensor):
+        return level.over(tensor, lambda t: _batched_at(t, outer))
+    return level.wrap(level.full(_batched_at(tensor, outer)))
+
+
+def beneath(tensor: Tensor, level: BatchLevel) -> Tensor:
+    """The value at ``level`` of a tensor that may be batched further in as well.
+
+    That other batch stays; the one of ``level`` becomes the first dimension it sees.
+    """
+    wrapper = tensor._wrapper
+    if wrapper is None or wrapper.level.number <= level.number:
+        return level.full(tensor)
+    inner = wrapper.level
+    found: Tensor = inner.over(tensor, lambda t: movedim(beneath(t, level), 0, 1))
+    return found
+
+
+def raised(tensor: Tensor, level: BatchLevel) -> Tensor:
+    """The reverse of `beneath`."""
+    wrapper = tensor._wrapper
+    if wrapper is None or wrapper.level.number <= level.number:
+        return level.wrap(tensor)
+    found: Tensor = wrapper.level.over(tensor, lambda t: raised(movedim(t, 1, 0), level))
+    return found

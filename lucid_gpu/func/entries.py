@@ -1,0 +1,160 @@
+"""Where batched tensors are noticed: at the entry of each op that is not elementwise.
+
+An op is a plain function, called by name from many places, which looks at shapes and asks for
+arrays at once. While a `vmap` runs, the code of these functions is exchanged for two lines that
+look at the arguments first. All references to a function share its code, so none is missed; and as
+soon as the last `vmap` ends the functions are what they were: ordinary programs pay nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from lucid_gpu.func.batching import BatchLevel, NeedsArray
+from lucid_gpu.func.trees import flatten, unflatten
+from lucid_gpu.ops.shape import stack
+from lucid_gpu.tape.levels import innermost
+from lucid_gpu.tensor import Tensor
+
+Rule = Callable[..., Any]
+
+
+class Entry:
+    """The exchanged code of one function.
+
+    Attributes
+    ----------
+    function : function
+        The op; calling it comes here while entries are installed.
+    body : function
+        What it does otherwise.
+    rule : callable
+        ``rule(level, function, *args, **kwargs)`` for arguments batched at ``level``.
+    """
+
+    def __init__(self, function: Any, rule: Rule | None) -> None:
+        self.function = function
+        self.code = function.__code__
+        self.body = types.FunctionType(
+            self.code, function.__globals__, function.__name__, function.__defaults__
+        )
+        self.body.__kwdefaults__ = function.__kwdefaults__
+        self.rule = rule
+
+    def install(self) -> None:
+        self.function.__code__ = _TEMPLATE.replace(
+            co_consts=tuple([self if c == _PLACE else c for c in _TEMPLATE.co_consts]),
+            co_name=self.code.co_name,
+            co_filename=self.code.co_filename,
+            co_firstlineno=self.code.co_firstlineno,
+        )
+
+    def remove(self) -> None:
+        self.function.__code__ = self.code
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        level = innermost(_tensors(args, kwargs))
+        if level is None:
+            return self.body(*args, **kwargs)
+        if not isinstance(level, BatchLevel):
+            return level.call(self.function, self.body, args, kwargs)
+        if self.rule is not None:
+            result = self.rule(level, self.function, *args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        try:
+            return self.body(*args, **kwargs)  # written with other ops, perhaps
+        except NeedsArray:
+            return one_by_one(level, self.function, args, kwargs)
+
+
+_PLACE = 0.123456789
+_namespace: dict[str, Any] = {}
+exec(f"def entry(*args, **kwargs):\n    return {_PLACE}.run(args, kwargs)", _namespace)
+_TEMPLATE: types.CodeType = _namespace["entry"].__code__
+
+
+def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
+    """The tensors among arguments, also inside sequences."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (list, tuple)):
+            yield from value
+        else:
+            yield value
+
+
+def one_by_one(
+    level: BatchLevel, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """Run an op on each example, and stack the results."""
+    if not level.size:
+        raise RuntimeError(
+            f"vmap: {function.__name__} has no batching rule, and the fallback path does not "
+            "support vmap over dims of size 0"
+        )
+    _warn(function.__name__)
+    leaves, structure = flatten((args, kwargs))
+    columns: list[list[Any]] = []
+    for b in range(level.size):
+        picked = [level.value(leaf)[b] if level.holds(leaf) else leaf for leaf in leaves]
+        own_args, own_kwargs = unflatten(picked, structure)
+        results, of_result = flatten(function(*own_args, **own_kwargs))
+        columns.append(results)
+    return unflatten([_joined(level, function, row) for row in zip(*columns)], of_result)
+
+
+def _joined(level: BatchLevel, function: Callable[..., Any], row: tuple[Any, ...]) -> Any:
+    if not isinstance(row[0], Tensor):
+        if any(r != row[0] for r in row[1:]):
+            raise RuntimeError(f"vmap: {function.__name__} answers differently for each example")
+        return row[0]
+    if len({tuple(r.shape) for r in row}) > 1:
+        raise RuntimeError(
+            f"vmap: {function.__name__} gives each example another shape "
+            f"({list(row[0].shape)}, ...); results of vmap must have one"
+        )
+    return level.wrap(stack(row))
+
+
+_warned: set[str] = set()
+
+
+def _warn(name: str) -> None:
+    if name not in _warned:
+        _warned.add(name)
+        warnings.warn(
+            f"There is a performance drop because we have not yet implemented the batching rule "
+            f"for {name}: it runs once for each example.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+class Installed:
+    """Entries are installed while any thread is inside a ``with`` of this."""
+
+    def __init__(self, entries: Callable[[], list[Entry]]) -> None:
+        self.make = entries
+        self.entries: list[Entry] | None = None
+        self.users = 0
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.entries is None:
+                self.entries = self.make()
+            if not self.users:
+                for entry in self.entries:
+                    entry.install()
+            self.users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.users -= 1
+            if not self.users:
+                for entry in self.entries or ():
+                    entry.remove()

@@ -1,0 +1,76 @@
+"""Inputs set apart for a transformation, and results cut loose from it.
+
+A transformation differentiates by fresh tensors that stand for its inputs. What it returns keeps a
+graph only if that leads somewhere besides: to a tensor of the user's that requires grad, or to the
+inputs of a transformation further out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from lucid_gpu.tape.node import AccumulateGrad, Node
+from lucid_gpu.tensor import Tensor
+
+
+class Apart(Node):
+    """Where the inputs of a transformation begin, if they have a history of their own."""
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        return cotangents
+
+
+def fresh(tensor: Tensor) -> Tensor:
+    """A tensor of the same value to differentiate by; gradients pass on to the original's."""
+    if tensor._wrapper is not None:
+        found: Tensor = tensor._wrapper.level.over(tensor, fresh)
+        return found
+    apart = tensor.alias()
+    if not tensor.requires_grad:
+        return apart.requires_grad_()
+    edge = tensor._edge()
+    apart.detach_()
+    apart._attach(Apart((edge,)))
+    return apart
+
+
+def parts_of(tensor: Tensor) -> Iterator[Tensor]:
+    """The ordinary tensors that a wrapped one consists of; an ordinary one itself."""
+    if tensor._wrapper is None:
+        yield tensor
+        return
+    for part in tensor._wrapper.level.parts(tensor):
+        yield from parts_of(part)
+
+
+class Ends:
+    """The fresh inputs of a transformation, as the ends of graphs."""
+
+    def __init__(self, inputs: Iterable[Tensor]) -> None:
+        self.nodes = {part._edge()[0] for tensor in inputs for part in parts_of(tensor)}
+
+    def lead_elsewhere(self, tensors: Iterable[Any]) -> bool:
+        """Whether the tensors depend on anything that requires grad besides these inputs."""
+        seen: set[Node] = set()
+        stack = [p._edge()[0] for t in tensors if isinstance(t, Tensor) for p in parts_of(t)]
+        while stack:
+            node = stack.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            if type(node) is AccumulateGrad:
+                if node not in self.nodes and not node.metadata.get(_OVER):
+                    return True
+                continue
+            stack.extend([target for target, _ in node.edges])
+        return False
+
+    def close(self) -> None:
+        """The transformation is over: nobody will differentiate by these inputs again."""
+        for node in self.nodes:
+            if type(node) is AccumulateGrad:
+                node.metadata[_OVER] = True
+
+
+_OVER = "transformation is over"

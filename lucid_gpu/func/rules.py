@@ -1,0 +1,599 @@
+"""Batching rules: how ops that are not elementwise act on batched tensors.
+
+A rule is called as ``rule(level, function, *arguments)``. Most call the function again on the
+values, with every dimension one further, and wrap the result. What has no rule is tried as it is
+written, and otherwise runs one example at a time (`entries`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.func.batching import BatchLevel
+from lucid_gpu.func.entries import Entry, Installed
+from lucid_gpu.ops import (
+    convolution,
+    creation,
+    dropout,
+    elementwise,
+    embedding,
+    indexing,
+    matmul,
+    normalization,
+    pooling,
+    random,
+    reductions,
+    shape,
+    softmax,
+    transfer,
+)
+from lucid_gpu.ops.creation import arange, full
+from lucid_gpu.ops.reductions import normalise_dim, normalise_dims
+from lucid_gpu.tensor import Tensor
+
+Rule = Callable[..., Any]
+RULES: dict[Any, Rule] = {}
+
+
+def rule(*functions: Any) -> Callable[[Rule], Rule]:
+    """Register a rule for these functions."""
+
+    def register(one: Rule) -> Rule:
+        for function in functions:
+            RULES[function] = one
+        return one
+
+    return register
+
+
+# --- shapes ---------------------------------------------------------------------------------------
+
+
+@rule(shape.reshape)
+def _reshape(level: BatchLevel, f: Any, x: Tensor, *sizes: Any) -> Tensor:
+    wanted = shape._infer(tuple(x.shape), shape._sizes(sizes))
+    return level.wrap(f(level.value(x), (level.size, *wanted)))
+
+
+@rule(shape.view)
+def _view(level: BatchLevel, f: Any, x: Tensor, *sizes: Any) -> Tensor:
+    if len(sizes) == 1 and isinstance(sizes[0], dtype):
+        return level.wrap(f(level.value(x), sizes[0]))
+    return _reshape(level, f, x, *sizes)
+
+
+@rule(shape.reshape_strided)
+def _insert(level: BatchLevel, f: Any, x: Tensor, sizes: tuple[int, ...], dim: int) -> Tensor:
+    return level.wrap(f(level.value(x), (level.size, *sizes), dim + 1))
+
+
+@rule(shape.permute)
+def _permute(level: BatchLevel, f: Any, x: Tensor, *dims: Any) -> Tensor:
+    order = shape._sizes(dims)
+    if len(order) != x.ndim:
+        return shape_error(x, order)
+    inner = [normalise_dim(d, x.ndim) + 1 for d in order]
+    return level.wrap(f(level.value(x), (0, *inner)))
+
+
+def shape_error(x: Tensor, order: tuple[int, ...]) -> Any:
+    """What `permute` raises for one example."""
+    return shape.permute(full(tuple(x.shape), 0.0), order)
+
+
+@rule(shape.transpose)
+def _transpose(level: BatchLevel, f: Any, x: Tensor, dim0: int, dim1: int) -> Tensor:
+    a, b = normalise_dim(dim0, x.ndim), normalise_dim(dim1, x.ndim)
+    if not x.ndim:
+        return level.alias(x)
+    return level.wrap(f(level.value(x), a + 1, b + 1))
+
+
+@rule(shape.expand)
+def _expand(level: BatchLevel, f: Any, x: Tensor, *sizes: Any) -> Tensor:
+    wanted = shape._sizes(sizes)
+    if len(wanted) < x.ndim:
+        return NotImplemented
+    missing = len(wanted) - x.ndim
+    own = tuple(x.shape)
+    filled = [own[i - missing] if n == -1 and i >= missing else n for i, n in enumerate(wanted)]
+    return level.wrap(f(level.aligned(x, len(wanted)), (level.size, *filled)))
+
+
+@rule(shape.flip)
+def _flip(level: BatchLevel, f: Any, x: Tensor, *dims: Any) -> Tensor:
+    axes = normalise_dims(shape._sizes(dims), x.ndim) if x.ndim else ()
+    return level.wrap(f(level.value(x), [d + 1 for d in axes])) if axes else x.clone()
+
+
+@rule(shape.cat)
+def _cat(level: BatchLevel, f: Any, tensors: Any, dim: int = 0) -> Tensor:
+    kept = [t for t in tensors if tuple(t.shape) != (0,)] or list(tensors)[:1]
+    place = normalise_dim(dim, kept[0].ndim)
+    return level.wrap(f([level.full(t) for t in kept], place + 1))
+
+
+@rule(shape.contiguous, transfer.to_device)
+def _same(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return level.wrap(f(level.value(x), *args, **kwargs))
+
+
+@rule(shape.is_contiguous)
+def _is_contiguous(level: BatchLevel, f: Any, x: Tensor) -> bool:
+    return bool(f(level.value(x)))
+
+
+# --- reductions -----------------------------------------------------------------------------------
+
+
+def _with_dim(level: BatchLevel, x: Tensor) -> Tensor:
+    """A value with at least one dimension after the batch."""
+    return level.value(x) if x.ndim else level.value(x).unsqueeze(1)
+
+
+def _inner(dim: Any, x: Tensor) -> tuple[int, ...]:
+    return tuple([d + 1 for d in normalise_dims(dim, x.ndim)]) or (1,)
+
+
+@rule(reductions.sum)
+def _sum(
+    level: BatchLevel, f: Any, x: Tensor, dim: Any = None, keepdim: bool = False, **options: Any
+) -> Tensor:
+    keepdim = keepdim and x.ndim > 0
+    return level.wrap(f(_with_dim(level, x), _inner(dim, x), keepdim, **options))
+
+
+@rule(reductions.sum_to_shape)
+def _sum_to_shape(level: BatchLevel, f: Any, x: Tensor, wanted: tuple[int, ...]) -> Tensor:
+    missing = x.ndim - len(wanted)
+    return level.wrap(
+        f(level.value(x), (level.size, *[1] * missing, *wanted)).reshape((level.size, *wanted))
+    )
+
+
+@rule(reductions._extremum)
+def _extremum(
+    level: BatchLevel,
+    f: Any,
+    name: str,
+    x: Tensor,
+    dim: Any,
+    keepdim: bool,
+    *rest: Any,
+    **more: Any,
+) -> Tensor:
+    keepdim = keepdim and x.ndim > 0
+    return level.wrap(f(name, _with_dim(level, x), _inner(dim, x), keepdim, *rest, **more))
+
+
+@rule(reductions._position)
+def _position(
+    level: BatchLevel, f: Any, name: str, x: Tensor, dim: int | None, keepdim: bool
+) -> Tensor:
+    if dim is None or not x.ndim:
+        flat = level.value(x).reshape((level.size, -1))
+        found = f(name, flat, 1, False)
+        return level.wrap(found.reshape((level.size, *[1] * (x.ndim if keepdim else 0))))
+    return level.wrap(f(name, level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim))
+
+
+@rule(reductions.prod)
+def _prod(
+    level: BatchLevel, f: Any, x: Tensor, dim: int | None = None, keepdim: bool = False, **o: Any
+) -> Tensor:
+    if dim is None or not x.ndim:
+        return level.wrap(f(level.value(x).reshape((level.size, -1)), 1, **o))
+    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim, **o))
+
+
+@rule(reductions._median)
+def _median(
+    level: BatchLevel, f: Any, x: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool
+) -> Any:
+    if dim is None or not x.ndim:
+        return NotImplemented
+    place = normalise_dim(dim, x.ndim) + 1
+    return level.wrap_all(f(level.value(x), place, keepdim, ignore_nan))
+
+
+@rule(reductions._running_op)
+def _running(level: BatchLevel, f: Any, name: str, x: Tensor, dim: int, *rest: Any) -> Tensor:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap(f(name, level.value(x), normalise_dim(dim, x.ndim) + 1, *rest))
+
+
+@rule(reductions._truth)
+def _truth(level: BatchLevel, f: Any, name: str, x: Tensor, dim: Any, keepdim: bool) -> Tensor:
+    keepdim = keepdim and x.ndim > 0
+    return level.wrap(f(name, _with_dim(level, x), _inner(dim, x), keepdim))
+
+
+# --- products -------------------------------------------------------------------------------------
+
+
+@rule(matmul._product)
+def _product(level: BatchLevel, f: Any, a: Tensor, b: Tensor) -> Tensor:
+    if not level.holds(a) and a.ndim == b.ndim == 2 and b.shape[-1] == 1:
+        rows = level.value(b).squeeze(-1)  # a vector an example: one product of matrices
+        return level.wrap(f(rows, a.mT).unsqueeze(-1))
+    rank = max(a.ndim, b.ndim)
+    if not level.holds(b) and b.ndim == 2:
+        return level.wrap(f(level.value(a), b))
+    return level.wrap(f(level.aligned(a, rank), level.aligned(b, rank)))
+
+
+@rule(matmul.linear)
+def _linear(
+    level: BatchLevel, f: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    if not level.holds(weight):
+        if not level.holds(x):
+            return f(x, weight) + bias
+        product = level.wrap(f(level.value(x), weight))
+    else:
+        product = x @ weight.mT
+    return product if bias is None else product + bias
+
+
+# --- softmax, moments -----------------------------------------------------------------------------
+
+
+@rule(softmax._logsumexp)
+def _logsumexp(level: BatchLevel, f: Any, x: Tensor, dim: int) -> Tensor:
+    found = f(_with_dim(level, x), normalise_dim(dim, x.ndim) + 1)
+    return level.wrap(found if x.ndim else found.squeeze(1))
+
+
+@rule(normalization.moments)
+def _moments(level: BatchLevel, f: Any, x: Tensor, dims: Any) -> Any:
+    return level.wrap_all(f(level.value(x), [normalise_dim(d, x.ndim) + 1 for d in dims]))
+
+
+@rule(softmax.nll_loss)
+def _nll_loss(
+    level: BatchLevel,
+    f: Any,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    return _class_loss(level, f, x, target, weight, ignore_index, reduction)
+
+
+@rule(softmax.cross_entropy)
+def _cross_entropy(
+    level: BatchLevel,
+    f: Any,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    if target.is_floating_point():
+        return NotImplemented
+    return _class_loss(
+        level, f, x, target, weight, ignore_index, reduction, label_smoothing=label_smoothing
+    )
+
+
+def _class_loss(
+    level: BatchLevel,
+    f: Any,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore: int,
+    reduction: str,
+    **more: Any,
+) -> Any:
+    """One loss an element for all examples as one batch; then each example's own reduction."""
+    smooth = more.get("label_smoothing")
+    if (weight is not None and (level.holds(weight) or smooth)) or (smooth and ignore >= 0):
+        return NotImplemented
+    if x.ndim not in (1, 2) or target.ndim != x.ndim - 1:
+        return NotImplemented
+    classes = x.shape[-1]
+    flat, numbers = level.full(x).reshape((-1, classes)), level.full(target).reshape(-1)
+    each = f(flat, numbers, weight, ignore, "none", **more)
+    loss = level.wrap(each.reshape((level.size, *target.shape)))
+    if reduction != "mean":
+        return softmax.reduce_loss(loss, reduction)
+    numbers = level.wrap(level.full(target))
+    counted = (numbers != ignore).to(x.dtype)
+    if weight is not None:
+        known = level.full(target).clamp(0, classes - 1)
+        counted = counted * level.wrap(weight[known])
+    return loss.sum() / counted.sum()
+
+
+@rule(normalization.batch_norm)
+def _batch_norm(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    named = dict(zip(("running_mean", "running_var", "weight", "bias", "training"), args))
+    named.update(kwargs)
+    running = [named.get("running_mean"), named.get("running_var")]
+    if named.get("training") and any(r is not None and not level.holds(r) for r in running):
+        raise RuntimeError(
+            "vmap: batch_norm would update running_mean and running_var, which are not vmapped "
+            "over, in place with the figures of a batched tensor. Please use layer_norm, use "
+            "BatchNorm with track_running_stats=False, or vmap over the running figures too."
+        )
+    return NotImplemented
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+def _folded(level: BatchLevel, x: Tensor) -> Tensor:
+    """A batch of batches of images as one batch."""
+    value = level.value(x)
+    if x.ndim == 3:
+        return value
+    return value.reshape((level.size * x.shape[0], *x.shape[1:]))
+
+
+def _unfolded(level: BatchLevel, x: Tensor, result: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple([_unfolded(level, x, r) for r in result])
+    if x.ndim == 3:
+        return level.wrap(result)
+    return level.wrap(result.reshape((level.size, x.shape[0], *result.shape[1:])))
+
+
+@rule(convolution.conv2d)
+def _conv2d(
+    level: BatchLevel,
+    f: Any,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    if level.holds(weight) or x.ndim not in (3, 4):
+        return NotImplemented
+    result = x
+    if level.holds(x):
+        result = _unfolded(level, x, f(_folded(level, x), weight, None, *args, **kwargs))
+    else:
+        result = f(x, weight, None, *args, **kwargs)
+    return result if bias is None else result + bias.reshape(-1, 1, 1)
+
+
+@rule(pooling.max_pool2d, pooling.avg_pool2d)
+def _pool(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    if x.ndim not in (3, 4):
+        return NotImplemented
+    return _unfolded(level, x, f(_folded(level, x), *args, **kwargs))
+
+
+@rule(embedding.embedding)
+def _embedding(
+    level: BatchLevel, f: Any, x: Tensor, weight: Tensor, padding_idx: int | None = None
+) -> Any:
+    if level.holds(weight):
+        return NotImplemented
+    return level.wrap(f(level.value(x), weight, padding_idx))
+
+
+# --- indexing -------------------------------------------------------------------------------------
+
+
+def _is_advanced(part: Any) -> bool:
+    """Whether an index part selects elements one by one."""
+    return isinstance(part, (list, range, tuple)) or hasattr(part, "dtype")
+
+
+def _together(parts: Any) -> bool:
+    """Whether the element-wise parts of an index stand side by side, so that results do too."""
+    if not any(_is_advanced(p) for p in parts):
+        return True
+    if any(isinstance(p, bool) or (hasattr(p, "dtype") and not p.ndim) for p in parts):
+        return False
+    places = [i for i, p in enumerate(parts) if _is_advanced(p) or type(p) is int]
+    return places == list(range(places[0], places[-1] + 1))
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+@rule(indexing.slice_view)
+def _slice_view(level: BatchLevel, f: Any, x: Tensor, index: Any, name: str) -> Tensor:
+    return level.wrap(f(level.value(x), (slice(None), *index), name))
+
+
+@rule(indexing._picked)
+def _picked(level: BatchLevel, f: Any, kind: str, x: Tensor, index: Any) -> Any:
+    parts = _parts(index)
+    if any(level.holds(p) for p in parts):
+        return _by_batched_index(level, f, kind, x, parts)
+    parsed, basic = indexing._parse(x, index)
+    if basic or not _together(parsed):
+        return NotImplemented
+    return level.wrap(f(kind, level.value(x), (slice(None), *parts)))
+
+
+def _by_batched_index(level: BatchLevel, f: Any, kind: str, x: Tensor, parts: Any) -> Any:
+    """``x[..., i, j, ...]`` with a side-by-side run of index tensors, batched or not."""
+    if any(level.holds(p) and p.dtype.category == 0 for p in parts):
+        _refuse_shapes("index with a bool tensor")
+    places = [i for i, p in enumerate(parts) if isinstance(p, Tensor)]
+    lead = parts[: places[0]]
+    run = parts[places[0] : places[-1] + 1]
+    if not all(isinstance(p, Tensor) and p.dtype.category == 1 for p in run):
+        return NotImplemented
+    rest = parts[places[-1] + 1 :]
+    if not all(isinstance(p, slice) or p is None for p in (*lead, *rest)):
+        return NotImplemented
+    rank = max(p.ndim for p in run)
+    indices = tuple([level.aligned(p, rank) for p in run])
+    p = len(lead)
+    if not level.holds(x):
+        found = f(kind, x, (*lead, *indices, *rest))
+        return level.wrap(shape.movedim(found, p, 0))
+    examples = arange(level.size, device=x.device).reshape((-1, *[1] * rank))
+    found = f(kind, level.value(x), (examples, *lead, *indices, *rest))
+    if p:  # element-wise parts that stand apart come first
+        inner = range(1, 1 + rank)
+        found = shape.movedim(found, tuple(inner), tuple([d + p for d in inner]))
+    return level.wrap(found)
+
+
+def _refuse_shapes(what: str) -> None:
+    raise RuntimeError(
+        "vmap: We do not support batching operators that can output dynamic shape. Attempted to "
+        f"vmap over {what}; use torch.where-like masking (x.where(mask, 0)) instead."
+    )
+
+
+@rule(indexing.nonzero, indexing.masked_select)
+def _dynamic(level: BatchLevel, f: Any, *args: Any, **kwargs: Any) -> None:
+    _refuse_shapes(f.__name__)
+
+
+@rule(indexing.getitem_parsed)
+def _getitem_parsed(level: BatchLevel, f: Any, g: Tensor, index: Any) -> Any:
+    if not _together(_parts(index)):
+        return NotImplemented
+    return level.wrap(f(level.value(g), (slice(None), *_parts(index))))
+
+
+@rule(indexing.place)
+def _place(level: BatchLevel, f: Any, values: Tensor, index: Any, wanted: Any) -> Any:
+    if not _together(_parts(index)):
+        return NotImplemented
+    return level.wrap(f(level.value(values), (slice(None), *_parts(index)), (level.size, *wanted)))
+
+
+@rule(indexing.with_values)
+def _with_values(level: BatchLevel, f: Any, x: Tensor, index: Any, value: Tensor) -> Any:
+    if not _together(_parts(index)):
+        return NotImplemented
+    spread = indexing._spread(value, indexing._selected_shape(x, index))
+    return level.wrap(f(level.full(x), (slice(None), *_parts(index)), level.full(spread)))
+
+
+@rule(indexing.setitem)
+def _setitem(level: BatchLevel, f: Any, x: Tensor, index: Any, value: Any) -> Any:
+    if not level.holds(x):
+        level.write(x, value, "index_put_")
+    return NotImplemented
+
+
+@rule(indexing.gathered)
+def _gathered(
+    level: BatchLevel, f: Any, name: str, x: Tensor, dim: int, index: Tensor, keepdim: bool = True
+) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    place = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(name, level.full(x), place, level.full(index), keepdim))
+
+
+@rule(indexing.scatter, indexing.scatter_add)
+def _scatter(level: BatchLevel, f: Any, x: Tensor, dim: int, index: Tensor, src: Any) -> Any:
+    if not x.ndim or (isinstance(src, Tensor) and src.ndim != x.ndim):
+        return NotImplemented
+    source = level.full(src) if isinstance(src, Tensor) else src
+    place = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(level.full(x), place, level.full(index), source))
+
+
+@rule(indexing.index_add)
+def _index_add(
+    level: BatchLevel, f: Any, x: Tensor, dim: int, index: Tensor, source: Tensor, **options: Any
+) -> Any:
+    if level.holds(index) or not x.ndim:
+        return NotImplemented
+    place = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(level.full(x), place, index, level.full(source), **options))
+
+
+@rule(indexing.argsort)
+def _argsort(
+    level: BatchLevel, f: Any, x: Tensor, dim: int = -1, *args: Any, **options: Any
+) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, *args, **options))
+
+
+# --- making tensors -------------------------------------------------------------------------------
+
+
+@rule(creation.zeros_like, creation.ones_like, creation.full_like, creation.empty_like)
+def _like(level: BatchLevel, f: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    if options.pop("requires_grad", False):
+        raise RuntimeError(
+            "vmap: requires_grad=True makes a leaf inside a function that is being transformed; "
+            "use lucid_gpu.func.grad instead"
+        )
+    return level.wrap(f(level.value(x), *args, **options))
+
+
+@rule(random._coins)
+def _coins(level: BatchLevel, f: Any, p: Tensor, sizes: Any, where: Any, generator: Any) -> Tensor:
+    value = level.value(p).detach()
+    if not bool(((value >= 0) & (value <= 1)).all()):
+        raise RuntimeError(
+            "Expected p_in >= 0 && p_in <= 1 to be true, but got false: bernoulli takes "
+            "probabilities"
+        )
+    drawn: Tensor = random._uniform(sizes, value.dtype, where, generator) < p.detach()
+    return drawn
+
+
+@rule(elementwise._refuse_zero)
+def _refuse_zero(level: BatchLevel, f: Any, *operands: Any) -> None:
+    f(*[level.value(o) for o in operands])
+
+
+# --- installing -----------------------------------------------------------------------------------
+
+_LOOPED = (
+    convolution.unfold,
+    convolution.fold,
+    convolution._pad_end,
+    pooling._put,
+    pooling._take,
+    pooling._sum,
+    pooling._spread,
+    embedding._take_rows,
+    embedding._sum_rows,
+    softmax._pick,
+    softmax._class_losses,
+    indexing._place_vjp,
+    dropout.dropout,
+    softmax.softmax,
+    softmax.log_softmax,
+    normalization.layer_norm,
+)
+
+
+@functools.cache
+def all_entries() -> list[Entry]:
+    """An entry for every op that is not elementwise."""
+    from lucid_gpu.func.random_rules import RANDOM, RandomEntry
+
+    public = [
+        f
+        for module in (shape, reductions, indexing, matmul)
+        for f in (*module.METHODS, *getattr(module, "FUNCTIONS", ()))
+    ]
+    functions = dict.fromkeys([*RULES, *public, *_LOOPED])
+    plain = [f for f in functions if f not in RANDOM]
+    return [
+        *[Entry(f, RULES.get(f)) for f in plain],
+        *[RandomEntry(f, one) for f, one in RANDOM.items()],
+    ]
+
+
+installed = Installed(all_entries)

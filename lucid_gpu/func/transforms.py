@@ -1,0 +1,346 @@
+"""Transformations that differentiate in reverse: `grad` and kin, `vjp`, `jacrev`, `hessian`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.autograd.backward import grad as gradients_of
+from lucid_gpu.func.graphs import Ends, fresh, parts_of
+from lucid_gpu.func.trees import Structure, flatten, leaves_of, tree_map, unflatten
+from lucid_gpu.func.vmap import everywhere_batched, vmap
+from lucid_gpu.ops.creation import zeros_like
+from lucid_gpu.ops.shape import split
+from lucid_gpu.ops.wrapping import cut
+from lucid_gpu.tape.modes import enable_grad, is_grad_enabled
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["grad", "grad_and_value", "hessian", "jacrev", "value_and_grad", "vjp"]
+
+Argnums = int | tuple[int, ...]
+_VALUE = "grad_and_value(f)(*args)"
+_VJP = "vjp(f, *primals)"
+
+
+def grad(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """The function that computes the gradient of ``func``.
+
+    Parameters
+    ----------
+    func : callable
+        Returns a 0-d tensor, or ``(tensor, aux)`` with ``has_aux``.
+    argnums : int or tuple of int
+        Which positional arguments to differentiate by; each is a tensor or a tree of them.
+    has_aux : bool
+        Whether ``func`` returns something besides, to be handed on.
+
+    Returns
+    -------
+    callable
+        Takes ``func``'s arguments; returns a gradient of the argument's structure, a tuple of them
+        for a tuple of ``argnums``, and with ``has_aux`` ``(gradient, aux)``.
+
+    Examples
+    --------
+    >>> import lucid_gpu
+    >>> from lucid_gpu.func import grad
+    >>> grad(grad(lambda x: x ** 3))(lucid_gpu.tensor(2.0))
+    tensor(12.)
+    """
+
+    @functools.wraps(func)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        slope, _, aux = _differentiated(func, argnums, has_aux, args, kwargs)
+        return (slope, aux) if has_aux else slope
+
+    return gradient
+
+
+def grad_and_value(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """As `grad`, for both: ``(gradient, value)``, or ``(gradient, (value, aux))``."""
+
+    @functools.wraps(func)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        slope, value, aux = _differentiated(func, argnums, has_aux, args, kwargs)
+        return slope, (value, aux) if has_aux else value
+
+    return both
+
+
+def value_and_grad(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """As `grad_and_value`, the other way round: ``(value, gradient)``."""
+
+    @functools.wraps(func)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        slope, value, aux = _differentiated(func, argnums, has_aux, args, kwargs)
+        return (value, aux) if has_aux else value, slope
+
+    return both
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """What ``func`` returns, and the function that multiplies vectors with its Jacobian.
+
+    Parameters
+    ----------
+    func : callable
+        Of tensors or trees of tensors, returning a tensor or a tree of them.
+    primals : tensors or trees
+        The arguments.
+    has_aux : bool
+        Whether ``func`` returns ``(output, aux)``.
+
+    Returns
+    -------
+    output, vjp_fn[, aux]
+        ``vjp_fn`` takes cotangents of the output's structure and returns a tuple, one a primal; it
+        may be called again.
+    """
+    output, pull, aux = _pullback(func, primals, tuple(range(len(primals))), has_aux, {})
+    return (output, pull, aux) if has_aux else (output, pull)
+
+
+def jacrev(
+    func: Callable[..., Any],
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """The function that computes the Jacobian of ``func``, a row an element of its output.
+
+    Parameters
+    ----------
+    func, argnums, has_aux
+        As for `grad`; ``func`` returns a tensor or a tree of them.
+    chunk_size : int, optional
+        How many rows to compute at once; all of them by default. Smaller takes less memory.
+
+    Returns
+    -------
+    callable
+        Its result has the structure of ``func``'s output, with that of the argument (a tuple for a
+        tuple of ``argnums``) in place of each tensor: ``(*output.shape, *argument.shape)``.
+    """
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError("jacrev: `chunk_size` should be greater than 0.")
+
+    @functools.wraps(func)
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        output, pull, aux = _pullback(func, args, argnums, has_aux, kwargs)
+        outputs, structure = flatten(output)
+        sizes = [o.numel() for o in outputs]
+        point = _chosen(args, argnums)
+        if sum(sizes):
+            units = _units(outputs, sizes)
+
+            def row(*cotangents: Tensor) -> Any:
+                return pull(unflatten(cotangents, structure))
+
+            rows = vmap(row, chunk_size=chunk_size)(*units)
+            rows = (rows,) if isinstance(argnums, int) else rows
+        else:
+            rows = tree_map(lambda x: x.new_zeros((0, *x.shape)), point)
+        blocks = _blocks(rows, outputs, sizes, point)
+        if isinstance(argnums, int):
+            blocks = [block[0] for block in blocks]
+        found = unflatten(blocks, structure)
+        return (found, aux) if has_aux else found
+
+    return jacobian
+
+
+def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    """The function that computes the second derivatives of ``func``: ``jacrev(jacrev(func))``."""
+    return jacrev(jacrev(func, argnums), argnums)
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def _numbers(argnums: Any, count: int) -> tuple[int, ...]:
+    given = (argnums,) if isinstance(argnums, int) else argnums
+    if not isinstance(given, tuple) or not all(isinstance(n, int) for n in given):
+        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+    if not given:
+        raise RuntimeError("argnums must be non-empty")
+    for n in given:
+        if not -count <= n < count:
+            raise RuntimeError(f"Got argnum={n}, but only {count} positional inputs")
+    if len({n % count for n in given}) != len(given):
+        raise RuntimeError(f"argnums elements must be unique, got {argnums}")
+    return tuple([n % count for n in given])
+
+
+def _chosen(args: tuple[Any, ...], argnums: Argnums) -> tuple[Any, ...]:
+    return tuple([args[n] for n in _numbers(argnums, len(args))])
+
+
+def _apart(value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"Thing passed to transform API must be Tensor, got {type(value)}")
+    return fresh(everywhere_batched(value))
+
+
+def _set_apart(args: tuple[Any, ...], argnums: Argnums) -> tuple[tuple[Any, ...], Any]:
+    """The arguments, those to differentiate by replaced by fresh ones; and those."""
+    given = list(args)
+    point = []
+    for n in _numbers(argnums, len(args)) if argnums != () else ():
+        given[n] = tree_map(_apart, args[n])
+        point.append(given[n])
+    return tuple(given), tuple(point)
+
+
+def _without_aux(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
+    if not has_aux:
+        return result, None
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise RuntimeError(
+            f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True"
+        )
+    return result
+
+
+# --- differentiating ------------------------------------------------------------------------------
+
+
+def _differentiated(
+    func: Callable[..., Any],
+    argnums: Argnums,
+    has_aux: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[Any, Any, Any]:
+    """Gradient, value and aux."""
+    _numbers(argnums, len(args))
+    recording = is_grad_enabled()
+    with enable_grad():
+        given, point = _set_apart(args, argnums)
+        value, aux = _without_aux(func(*given, **kwargs), has_aux, _VALUE)
+        _check_value(value)
+        targets, structure = flatten(point)
+        ends = Ends(targets)
+        keep = recording and ends.lead_elsewhere((value,))
+        slope = _gradients([value], targets, None, keep)
+    results = [_loose(t, ends, recording) for t in slope]
+    value, aux = tree_map(lambda t: _loose(t, ends, recording), (value, aux))
+    ends.close()
+    found = unflatten(results, structure)
+    return found[0] if isinstance(argnums, int) else found, value, aux
+
+
+def _check_value(value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise RuntimeError(f"{_VALUE}: Expected f(*args) to return a Tensor, got {type(value)}")
+    if value.ndim:
+        raise RuntimeError(
+            f"{_VALUE}: Expected f(*args) to return a scalar Tensor, got tensor with {value.ndim} "
+            "dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
+        )
+
+
+def _gradients(
+    outputs: list[Any], targets: list[Any], cotangents: Any, create_graph: bool
+) -> list[Tensor]:
+    """Gradients, zeros where there are none; the graph is kept."""
+    given = [None] * len(outputs) if cotangents is None else cotangents
+    pairs = [(o, c) for o, c in zip(outputs, given, strict=True) if o.requires_grad]
+    if not pairs or not targets:
+        return [zeros_like(t) for t in targets]
+    roots, weights = zip(*pairs, strict=True)
+    keep = create_graph or cotangents is not None
+    found = gradients_of(roots, targets, weights, keep, create_graph, allow_unused=True)
+    return [zeros_like(t) if g is None else g for g, t in zip(found, targets, strict=True)]
+
+
+def _loose(value: Any, ends: Ends, recording: bool) -> Any:
+    """A result without a graph, unless that leads to something besides the transform's inputs."""
+    if not isinstance(value, Tensor) or not any(p.requires_grad for p in parts_of(value)):
+        return value
+    if recording and ends.lead_elsewhere((value,)):
+        return value
+    return cut(value)
+
+
+def _pullback(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    argnums: Argnums,
+    has_aux: bool,
+    kwargs: dict[str, Any],
+) -> tuple[Any, Callable[..., Any], Any]:
+    """Output, the function from cotangents to gradients, aux."""
+    recording = is_grad_enabled()
+    with enable_grad():
+        given, point = _set_apart(args, argnums)
+        output, aux = _without_aux(func(*given, **kwargs), has_aux, _VJP)
+    outputs, structure = flatten(output)
+    for o in outputs:
+        if not isinstance(o, Tensor):
+            raise RuntimeError(
+                f"{_VJP}: expected f(*primals) to return only tensors, got unsupported type "
+                f"{type(o)}"
+            )
+    targets, of_point = flatten(point)
+    ends = Ends(targets)
+
+    def pull(cotangents: Any) -> Any:
+        vectors = _cotangents(cotangents, structure)
+        keep = is_grad_enabled() and ends.lead_elsewhere((*outputs, *vectors))
+        with enable_grad():
+            found = _gradients(outputs, targets, vectors, keep)
+        results = [_loose(g, ends, keep) for g in found]
+        slopes = unflatten(results, of_point)
+        return slopes[0] if isinstance(argnums, int) else slopes
+
+    output, aux = tree_map(lambda t: _loose(t, ends, recording), (output, aux))
+    return output, pull, aux
+
+
+def _cotangents(given: Any, structure: Structure) -> list[Tensor]:
+    vectors, own = flatten(given)
+    if own != structure:
+        raise RuntimeError(
+            "Expected pytree structure of cotangents to be the same as pytree structure of outputs "
+            f"to the function. cotangents: {own}, primal output: {structure}"
+        )
+    return vectors
+
+
+# --- Jacobians ------------------------------------------------------------------------------------
+
+
+def _units(outputs: list[Tensor], sizes: list[int]) -> list[Tensor]:
+    """For each output, a batch of the unit vectors of all of them together."""
+    total, start, made = sum(sizes), 0, []
+    for output, n in zip(outputs, sizes, strict=True):
+        unit = output.new_zeros((total, n))
+        unit[range(start, start + n), range(n)] = 1
+        made.append(unit.reshape((total, *output.shape)))
+        start += n
+    return made
+
+
+def _blocks(rows: Any, outputs: list[Tensor], sizes: list[int], point: Any) -> list[Any]:
+    """For each output, the rows of its Jacobian in the shape of output and argument."""
+    leaves, structure = flatten(rows)
+    shapes = [tuple(x.shape) for x in leaves_of(point)]
+    parts = [split(leaf, sizes) for leaf in leaves]
+    return [
+        unflatten(
+            [
+                part[i].reshape((*output.shape, *shape))
+                for part, shape in zip(parts, shapes, strict=True)
+            ],
+            structure,
+        )
+        for i, output in enumerate(outputs)
+    ]

@@ -1,0 +1,231 @@
+"""grad, vjp, jacrev, hessian: PyTorch's results, structures, graphs and sentences."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any, NamedTuple
+
+import pytest
+
+import lucid_gpu
+from lucid_gpu.func import grad, grad_and_value, value_and_grad, vjp
+from tests.func.comparing import agree, tensor
+from tests.oracle import same_error
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+def x3(m: Any) -> Any:
+    return tensor(m, 3)
+
+
+def cubes(x: Any) -> Any:
+    return (x**3).sum()
+
+
+def test_grad_of_one_and_of_several_arguments() -> None:
+    agree(lambda m: m.func.grad(cubes)(x3(m)))
+    agree(lambda m: m.func.grad(lambda x, y: (x * y.sin()).sum(), (0, 1))(x3(m), x3(m)))
+    agree(lambda m: m.func.grad(lambda x, y: (x * y.sin()).sum(), -1)(x3(m), x3(m)))
+    agree(lambda m: m.func.grad(lambda x, k=1: (x * k).sum())(x3(m), k=2))
+
+
+def test_trees_of_inputs_and_outputs() -> None:
+    agree(lambda m: m.func.grad(lambda p: (p["a"] * p["b"][0] ** 2).sum())(
+        {"a": x3(m), "b": (x3(m), x3(m))}
+    ))  # fmt: skip
+    agree(lambda m: list(m.func.grad(lambda p: (p.a * p.b).sum())(Pair(x3(m), x3(m)))))
+    agree(lambda m: m.func.vjp(lambda p: {"o": p["a"] * 2}, {"a": x3(m)})[1]({"o": x3(m)}))
+    agree(lambda m: m.func.jacrev(lambda p: {"o": p["a"] * 2, "s": [p["a"].sum()]})({"a": x3(m)}))
+    agree(lambda m: m.func.jacrev(lambda x, y: (x * y, x.sum()), (0, 1))(x3(m), x3(m)))
+    found = grad(lambda p: (p.a * p.b).sum())(Pair(lucid_gpu.ones(2), lucid_gpu.ones(2)))
+    assert type(found) is Pair
+
+
+def test_has_aux() -> None:
+    agree(lambda m: m.func.grad(lambda x: (x.sum(), {"k": x * 2}), has_aux=True)(x3(m)))
+    agree(lambda m: m.func.grad_and_value(lambda x: (x.sum(), x), has_aux=True)(x3(m)))
+    agree(lambda m: m.func.grad_and_value(cubes)(x3(m)))
+    agree(lambda m: m.func.jacrev(lambda x: (x**2, {"k": x}), has_aux=True)(x3(m)))
+    agree(lambda m: m.func.vjp(lambda x: (x.sum(), x), x3(m), has_aux=True)[2])
+    x = lucid_gpu.tensor([1.0, 2.0])
+    value, slope = value_and_grad(cubes)(x)
+    assert value.item() == 9.0 and slope.tolist() == [3.0, 12.0]
+    (value, aux), slope = value_and_grad(lambda x: (cubes(x), "more"), has_aux=True)(x)
+    assert aux == "more" and not value.requires_grad
+
+
+def test_derivatives_nest() -> None:
+    agree(lambda m: m.func.grad(m.func.grad(lambda x: x.sin()))(tensor(m)))
+    agree(lambda m: m.func.grad(m.func.grad(m.func.grad(lambda x: x.exp() * x)))(tensor(m)))
+    agree(lambda m: m.func.grad(lambda x: (m.func.grad(cubes)(x) * x).sum())(x3(m)))
+    agree(lambda m: m.func.grad(lambda x: m.func.grad(lambda y: x * y * y)(x))(tensor(m)))
+    agree(lambda m: m.func.jacrev(m.func.jacrev(lambda x: (x**3).sum() * x))(x3(m)))
+
+
+def test_hessian() -> None:
+    agree(lambda m: m.func.hessian(lambda x: (x.sin() * x.sum()).sum())(x3(m)))
+    agree(lambda m: m.func.hessian(lambda x, y: (x**3 * y).sum(), (0, 1))(x3(m), x3(m)))
+    agree(lambda m: m.vmap(m.func.hessian(cubes))(tensor(m, 2, 3)))
+
+
+@pytest.mark.parametrize("chunk_size", [None, 1, 2, 3, 7])
+def test_jacrev_in_chunks(chunk_size: Any) -> None:
+    agree(lambda m: m.func.jacrev(lambda x: (x.sin(), x * x.sum()), chunk_size=chunk_size)(x3(m)))
+
+
+def test_unused_arguments_have_gradients_of_zero() -> None:
+    agree(lambda m: m.func.grad(lambda x, y: x.sum(), (0, 1))(x3(m), x3(m)))
+    agree(lambda m: m.func.jacrev(lambda x, y: x, 1)(x3(m), x3(m)))
+    agree(lambda m: m.func.grad(lambda x: m.ones(()).double())(x3(m)))
+
+
+GRAPHS = {
+    "of a plain tensor": lambda m, x, w: m.func.grad(cubes)(x.detach()),
+    "of a tensor with history": lambda m, x, w: m.func.grad(cubes)(x),
+    "constant, of a tensor with history": lambda m, x, w: m.func.grad(lambda x: x.sum())(x),
+    "of a function that closes over one": lambda m, x, w: m.func.grad(
+        lambda x: (x**2 * w).sum()
+    )(x.detach()),
+    "that does not depend on what it closes over": lambda m, x, w: m.func.grad(
+        lambda x: (x * 2 + w).sum()
+    )(x.detach()),
+    "value": lambda m, x, w: m.func.grad_and_value(cubes)(x.detach())[1],
+    "value with history": lambda m, x, w: m.func.grad_and_value(cubes)(x)[1],
+    "output of vjp": lambda m, x, w: m.func.vjp(lambda x: x * 2, x.detach())[0],
+    "output of vjp with history": lambda m, x, w: m.func.vjp(lambda x: x * w, x.detach())[0],
+    "vjp": lambda m, x, w: m.func.vjp(lambda x: x * 2, x.detach())[1](x.detach())[0],
+    "vjp of a cotangent with history": lambda m, x, w: m.func.vjp(
+        lambda x: x * 2, x.detach()
+    )[1](w)[0],
+    "jacrev": lambda m, x, w: m.func.jacrev(lambda x: x**2)(x),
+    "jacrev of a plain tensor": lambda m, x, w: m.func.jacrev(lambda x: x**2)(x.detach()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("recording", [True, False])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_results_have_a_graph_where_it_leads_somewhere(name: str, recording: bool) -> None:
+    def call(m: Any) -> Any:
+        x, w = x3(m).requires_grad_(), tensor(m, 3, seed=1).requires_grad_()
+        with m.set_grad_enabled(recording):
+            found = GRAPHS[name](m, x, w)
+        second: Any = ()
+        if found.requires_grad:
+            second = m.autograd.grad(found.sum(), (x, w), materialize_grads=True)
+        return [found, found.requires_grad, second]
+
+    agree(call)
+
+
+def test_no_grad_inside_is_respected() -> None:
+    def f(m: Any) -> Any:
+        def inner(x: Any) -> Any:
+            with m.no_grad():
+                y = x**2
+            return (x - y).sum()
+
+        return inner
+
+    agree(lambda m: m.func.grad(f(m))(x3(m)))
+
+
+def test_autograd_grad_inside() -> None:
+    agree(lambda m: m.func.grad(
+        lambda x: m.autograd.grad((x**3).sum(), x, create_graph=True)[0].sum()
+    )(x3(m)))  # fmt: skip
+
+
+def test_inputs_are_left_as_they_are() -> None:
+    x = lucid_gpu.tensor([1.0, 2.0])
+    grad(cubes)(x)
+    assert not x.requires_grad and x.grad is None and x._version == 0
+    leaf = lucid_gpu.tensor([1.0, 2.0], requires_grad=True)
+    grad(cubes)(leaf)
+    assert leaf.grad is None and leaf.is_leaf
+    same_error(lambda m: m.func.grad(lambda x: x.mul_(2).sum())(m.ones(2)), "a leaf Variable")
+
+
+def test_vjp_may_be_called_again() -> None:
+    x = lucid_gpu.tensor([1.0, 2.0])
+    _, pull = vjp(lambda x: x**2, x)
+    one = lucid_gpu.ones(2)
+    assert pull(one)[0].tolist() == pull(one)[0].tolist() == [2.0, 4.0]
+
+
+def test_custom_functions_are_differentiated() -> None:
+    def square(m: Any) -> Any:
+        class Square(m.autograd.Function):
+            @staticmethod
+            def forward(x: Any) -> Any:
+                return x * x
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                ctx.save_for_backward(inputs[0])
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return 2 * ctx.saved_tensors[0] * g
+
+        return Square.apply
+
+    agree(lambda m: m.func.grad(lambda x: square(m)(x).sum())(x3(m)))
+    agree(lambda m: m.func.grad(m.func.grad(lambda x: square(m)(x)))(tensor(m)))
+    agree(lambda m: m.func.jacrev(square(m))(x3(m)))
+
+
+def test_nothing_is_left_behind() -> None:
+    x = lucid_gpu.randn(3)
+    seen = []
+
+    def f(x: Any) -> Any:
+        seen.append(weakref.ref(x))
+        return (x**3).sum()
+
+    grad_and_value(f)(x)
+    _, pull = vjp(f, x)
+    pull(lucid_gpu.tensor(1.0))
+    del pull
+    gc.collect()
+    assert [r() for r in seen] == [None, None]
+
+
+WRONG = [
+    ("of no scalar", lambda m: m.func.grad(lambda x: x)(m.ones(2)), "got tensor with 1 dims"),
+    ("of no tensor", lambda m: m.func.grad(lambda x: 1.0)(m.ones(2)), "to return a Tensor"),
+    ("of a tuple", lambda m: m.func.grad(lambda x: (x.sum(),))(m.ones(2)), "to return a Tensor"),
+    ("without aux", lambda m: m.func.grad(cubes, has_aux=True)(m.ones(2)), "(output, aux)"),
+    ("argnums too large", lambda m: m.func.grad(cubes, 5)(m.ones(2)), "Got argnum=5, but only 1"),
+    ("argnums a string", lambda m: m.func.grad(cubes, "a")(m.ones(2)), "argnums must be int or"),
+    ("no argnums", lambda m: m.func.grad(cubes, ())(m.ones(2)), "argnums must be non-empty"),
+    ("argnums twice", lambda m: m.func.grad(cubes, (0, 0))(m.ones(2)), "must be unique"),
+    ("of a number", lambda m: m.func.grad(lambda x: x)(3.0), "must be Tensor, got"),
+    ("of integers", lambda m: m.func.grad(cubes)(m.tensor([1])), "only Tensors of floating point"),
+    (
+        "complex",
+        lambda m: m.func.grad(lambda x: x.sum())(m.ones(2, dtype=m.complex64)),
+        "real scalar",
+    ),
+    (
+        "cotangents of another structure",
+        lambda m: m.func.vjp(lambda x: (x, x), m.ones(2))[1](m.ones(2)),
+        "cotangents: *, primal output: (*, *)",
+    ),
+    (
+        "cotangents of another shape",
+        lambda m: m.func.vjp(lambda x: x, m.ones(2))[1](m.ones(3)),
+        "Mismatch in shape",
+    ),
+    ("vjp of no tensor", lambda m: m.func.vjp(lambda x: 3, m.ones(2)), "got unsupported type"),
+    ("chunk_size 0", lambda m: m.func.jacrev(cubes, chunk_size=0)(m.ones(2)), "`chunk_size`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("one", WRONG, ids=[w[0] for w in WRONG])
+def test_wrong_calls_say_what_was_expected(one: Any) -> None:
+    same_error(one[1], one[2])
