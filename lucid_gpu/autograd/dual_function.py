@@ -97,7 +97,6 @@ def _run_jvp(
         moved = cls.jvp(ctx, *given)
     finally:
         ctx._saved, ctx._saved_output = before
-        ctx._for_forward = ()
     return moved if isinstance(moved, tuple) else (moved,)
 
 
