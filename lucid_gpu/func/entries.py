@@ -39,6 +39,12 @@ class Entry:
     def __init__(self, function: Any, rule: Rule | None) -> None:
         self.function = function
         self.code = function.__code__
+        self.exchanged = _TEMPLATE.replace(
+            co_consts=tuple([self if c == _PLACE else c for c in _TEMPLATE.co_consts]),
+            co_name=self.code.co_name,
+            co_filename=self.code.co_filename,
+            co_firstlineno=self.code.co_firstlineno,
+        )
         self.body = types.FunctionType(
             self.code, function.__globals__, function.__name__, function.__defaults__
         )
@@ -46,12 +52,7 @@ class Entry:
         self.rule = rule
 
     def install(self) -> None:
-        self.function.__code__ = _TEMPLATE.replace(
-            co_consts=tuple([self if c == _PLACE else c for c in _TEMPLATE.co_consts]),
-            co_name=self.code.co_name,
-            co_filename=self.code.co_filename,
-            co_firstlineno=self.code.co_firstlineno,
-        )
+        self.function.__code__ = self.exchanged
 
     def remove(self) -> None:
         self.function.__code__ = self.code

@@ -1,0 +1,198 @@
+"""Custom functions under vmap: Function.vmap and generate_vmap_rule."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+import lucid_gpu
+from lucid_gpu.autograd import Function
+from tests.func.comparing import agree, tensor
+from tests.oracle import same_error
+
+
+def product(m: Any) -> Any:
+    """Two outputs of two tensors and a number, to be batched by running its methods."""
+
+    class Product(m.autograd.Function):  # type: ignore[misc, name-defined]
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Any, y: Any, n: float) -> Any:
+            return x * y * n, x.sum()
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            x, y, ctx.n = inputs
+            ctx.save_for_backward(x, y, output[0])
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, h: Any) -> Any:
+            x, y, _ = ctx.saved_tensors
+            assert x.ndim == y.ndim == g.ndim == 1 and h.ndim == 0
+            return g * y * ctx.n + h, g * x * ctx.n, None
+
+    return Product.apply
+
+
+def doubled(m: Any, out_dim: Any = 0, **members: Any) -> Any:
+    """Doubles, and notes what its own vmap is given."""
+
+    def own(info: Any, in_dims: Any, x: Any, n: Any) -> Any:
+        given.append((info.batch_size, info.randomness, in_dims, tuple(x.shape)))
+        return (x * 2 * n).movedim(in_dims[0], out_dim), out_dim
+
+    given: list[Any] = []
+    known: dict[str, Any] = {
+        "forward": staticmethod(lambda x, n: x * 2 * n),
+        "setup_context": staticmethod(lambda ctx, inputs, output: None),
+        "backward": staticmethod(lambda ctx, g: (g * 2, None)),
+        "vmap": staticmethod(own),
+        **members,
+    }
+    kind = type("Doubled", (m.autograd.Function,), {k: v for k, v in known.items() if v})
+    return kind.apply, given
+
+
+def test_generate_vmap_rule() -> None:
+    def call(m: Any) -> Any:
+        f = product(m)
+        x, y = tensor(m, 4, 3), tensor(m, 4, 3, seed=1)
+        return [
+            m.vmap(lambda x, y: f(x, y, 2.0))(x, y),
+            m.vmap(lambda x: f(x, y[0], 2.0), 1)(x.t().contiguous()),
+            m.vmap(m.vmap(lambda x, y: f(x, y, 2.0), (None, 0)), (0, None))(x, y),
+        ]
+
+    agree(call)
+
+
+def test_gradients_of_a_generated_rule() -> None:
+    def call(m: Any) -> Any:
+        f = product(m)
+        x, y = tensor(m, 4, 3).requires_grad_(), tensor(m, 3, seed=1).requires_grad_()
+        out, total = m.vmap(lambda x: f(x, y, 2.0))(x)
+        found = m.autograd.grad((out.sin().sum() + total.sum()), (x, y), create_graph=True)
+        again = m.autograd.grad((found[0] * found[0]).sum(), (x, y))
+        return [found, again]
+
+    agree(call)
+
+
+def test_gradients_of_each_example_through_a_function() -> None:
+    def call(m: Any) -> Any:
+        f = product(m)
+        slope = m.func.grad(lambda x, y: f(x, y, 3.0)[0].sin().sum(), (0, 1))
+        return m.vmap(slope, (0, None))(tensor(m, 4, 3), tensor(m, 3, seed=1))
+
+    agree(call)
+
+
+def test_jacobian_of_a_function() -> None:
+    def call(m: Any) -> Any:
+        f = product(m)
+        x, y = tensor(m, 3), tensor(m, 3, seed=1)
+        by = m.func.jacrev(lambda x, y: f(x, y, 3.0), (0, 1))
+        return [by(x, y), m.vmap(by)(tensor(m, 2, 3), tensor(m, 2, 3, seed=1))]
+
+    agree(call)
+
+
+@pytest.mark.parametrize("out_dim", [0, 1])
+def test_a_vmap_of_its_own(out_dim: int) -> None:
+    def call(m: Any) -> Any:
+        f, given = doubled(m, out_dim)
+        found = m.vmap(lambda x: f(x, 3.0))(tensor(m, 4, 3))
+        return [found, given[0][0], given[0][1], given[0][2][0], given[0][3]]
+
+    agree(call)
+
+
+def test_what_its_own_vmap_returns_is_checked() -> None:
+    def returning(value: Any) -> Any:
+        own = staticmethod(lambda info, in_dims, x, n: value(x))
+        return lambda m: m.vmap(lambda x: doubled(m, vmap=own)[0](x, 1))(m.ones(2, 3))
+
+    same_error(returning(lambda x: x), "Expected the vmap staticmethod to have two returns")
+    same_error(returning(lambda x: (x, (0, 0))), "returned an incompatible (output, out_dims)")
+    agree(returning(lambda x: (x * 1, None)))
+
+
+def test_neither_and_both_are_refused() -> None:
+    def run(**members: Any) -> Any:
+        return lambda m: m.vmap(lambda x: doubled(m, **members)[0](x, 1))(m.ones(2))
+
+    same_error(run(vmap=None), "You tried to vmap over Doubled, but it does not have vmap support")
+    same_error(run(generate_vmap_rule=True), "both generate_vmap_rule=True and an overridden vmap")
+
+
+def test_the_older_form_of_forward_is_batched_too() -> None:
+    class Square(Function):  # PyTorch wants setup_context here
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return 2 * g * ctx.saved_tensors[0]
+
+    x = lucid_gpu.tensor([1.0, 2.0, 3.0])
+    assert lucid_gpu.vmap(Square.apply)(x).tolist() == [1, 4, 9]
+    assert lucid_gpu.vmap(lucid_gpu.func.grad(Square.apply))(x).tolist() == [2, 4, 6]
+
+
+def test_marks_of_a_generated_rule() -> None:
+    class Parts(Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            whole = x.floor()
+            ctx.mark_non_differentiable(whole)
+            ctx.set_materialize_grads(False)
+            return x * 2, whole
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, unused: Any) -> Any:
+            assert unused is None
+            return g * 2
+
+    x = lucid_gpu.tensor([1.5, 2.5], requires_grad=True)
+    twice, whole = lucid_gpu.vmap(Parts.apply)(x)
+    assert not whole.requires_grad and whole.tolist() == [1, 2]
+    twice.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [2, 2]
+
+
+def test_mark_dirty_is_refused_by_name() -> None:
+    class Twice(Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+    with pytest.raises(RuntimeError, match="Twice changes an input in place"):
+        lucid_gpu.vmap(Twice.apply)(lucid_gpu.ones(2))
+
+
+def test_nothing_leaks() -> None:
+    f = product(lucid_gpu)
+    x = lucid_gpu.randn(4, 3, requires_grad=True)
+    y = lucid_gpu.randn(3)
+    out, _ = lucid_gpu.vmap(lambda x: f(x, y, 2.0))(x)
+    seen = [weakref.ref(out), weakref.ref(out.grad_fn)]
+    out.sum().backward()
+    out, _ = lucid_gpu.vmap(lambda x: f(x, y, 2.0))(x)  # and without a backward
+    seen += [weakref.ref(out), weakref.ref(out.grad_fn)]
+    del out, _
+    gc.collect()
+    assert [r() for r in seen] == [None] * 4
