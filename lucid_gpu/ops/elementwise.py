@@ -13,6 +13,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.tape.modes import WATCHED, state
 from lucid_gpu.tensor import Tensor, _set, apply, binary, unary
 
 Number = int | float | complex | bool
@@ -106,9 +107,14 @@ for _name, _op in TABLE.items():
     FUNCTIONS[_name] = _function(_op, _method)
 
 
+def _before_write(tensor: Tensor) -> Tensor:
+    """The operand of an in-place op: hooks that keep it must not see the write."""
+    return tensor.alias() if state.grad is WATCHED else tensor
+
+
 def _in_place(op: Op) -> Callable[..., Tensor]:
     def method(self: Tensor, *others: Any) -> Tensor:
-        return self._write(apply(op, self, *others), f"{op.name}_")
+        return self._write(apply(op, _before_write(self), *others), f"{op.name}_")
 
     return _checked(method) if op.name in _DIVIDES else method
 
@@ -356,7 +362,8 @@ _set("where", _where_method)
 
 def _written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self._write(function(self, *args, **kwargs), f"{function.__name__}_")
+        value = function(_before_write(self), *args, **kwargs)
+        return self._write(value, f"{function.__name__}_")
 
     return method
 

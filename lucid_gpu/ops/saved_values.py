@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from lucid_gpu.device import CPU
@@ -157,10 +158,25 @@ def _saved_by_node(node: Any, name: str) -> Any:
     _check_name(node, name)
     place = _place_in(node, name)
     if place is None:
-        return None
+        return _number_alone(node, name)
     if node.released:
         raise RuntimeError(SECOND_TIME)
     return unpack((node.saved[place],), node)[0]
+
+
+def _number_alone(node: Any, name: str) -> Any:
+    alone: Alone | None = getattr(node, "alone", None)
+    if alone is None:
+        return None
+    program, numbers = alone.rule.program, alone.numbers
+
+    def value(index: int) -> Any:
+        ins = program.instructions[index]
+        if ins.op == "scalar":
+            return numbers[ins.value]
+        return ins.value[1] if ins.op == "constant" else None
+
+    return _number(program, name, value)
 
 
 def _raw_of_node(node: Any, name: str) -> SavedTensor:
@@ -251,7 +267,7 @@ def _saved_by_region(node: RegionNode, name: str) -> Any:
         raise _no_attribute(node, name)
     alone = _look_unless_freed(node)
     if alone is None or name not in alone.rule.names:
-        return _number(node, name)
+        return _number(node.program, name, partial(_operand, node))
     if name == "result":
         return _result(node)
     value = alone.tensors[alone.sources[alone.rule.saves[alone.rule.names.index(name)]]]._expr
@@ -265,17 +281,17 @@ def _look_unless_freed(node: RegionNode) -> Alone | None:
     return _look(node)
 
 
-def _number(node: RegionNode, name: str) -> Any:
-    """An operand that is a Python number, where the op is told apart by it; else None."""
-    names = operand_names(node.program.root.op)[: len(node.program.root.args)]
+def _number(program: Program, name: str, value: Callable[[int], Any]) -> Any:
+    """The last op's operand of this name if it is a Python number, else None."""
+    names = operand_names(program.root.op)[: len(program.root.args)]
     if name not in names[1:]:
         return None
-    operand = _operand(node, node.program.root.args[names.index(name)])
-    if type(operand) is Expr or operand is None:
+    operand = value(program.root.args[names.index(name)])
+    if operand is None or type(operand) is Expr:
         return None
     if name in _NUMBERS:
         return operand
-    return _tensor(of_constant(operand, node.program.dtype, (), node.program.device))
+    return _tensor(of_constant(operand, program.dtype, (), program.device))
 
 
 def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:

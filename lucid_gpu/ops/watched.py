@@ -115,6 +115,7 @@ def apply_watched(
         result = apply(op, *operands, to=to, shape=shape)
     finally:
         state.grad = recording
+    node.metas = (rule.program,)
     result._attach(node)
     if rule.saves and rule.saves[-1] == len(sources):
         node.saved += (pack_output(result, 0, state.hooks[-1]),)

@@ -90,9 +90,19 @@ OPS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "masked_fill": lambda m, x, z: x.masked_fill(z > 0.5, 0.0),
     "matmul": lambda m, x, z: x.view(1, 3) @ z.view(3, 1),
     "in place": lambda m, x, z: (x * 2).add_(z).mul_(z),
+    "in place, both": lambda m, x, z: (x * 2).mul_(x),
+    "in place, through a view": lambda m, x, z: _written(x),
+    "in place, the operand": lambda m, x, z: (x * 2).sin_().clamp_(min=0.5),
     "in place, the result": lambda m, x, z: (x * 2).exp_(),
     "a chain": lambda m, x, z: ((x * z).exp() * x + 1).tanh() / z,
 }
+
+
+def _written(x: Any) -> Any:
+    y = x * 2
+    part = y[1:]
+    y.mul_(x)
+    return part * 3
 
 
 @pytest.mark.parametrize("name", OPS)

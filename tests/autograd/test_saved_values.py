@@ -55,13 +55,17 @@ def saved(node: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("realised", [False, True])
+@pytest.mark.parametrize("how", ["pending", "realised", "under hooks"])
 @pytest.mark.parametrize("name", OPS)
-def test_nodes_show_what_pytorchs_show(name: str, realised: bool) -> None:
+def test_nodes_show_what_pytorchs_show(name: str, how: str) -> None:
     def scenario(module: Any) -> Any:
         x, z = module.tensor(X, requires_grad=True), module.tensor(Z)
-        y = OPS[name](module, x, z)
-        if realised:
+        if how == "under hooks":
+            with module.autograd.graph.saved_tensors_hooks(lambda t: t.detach(), same):
+                y = OPS[name](module, x, z)
+        else:
+            y = OPS[name](module, x, z)
+        if how == "realised":
             y.tolist()
         return list(saved(y.grad_fn).items())
 
