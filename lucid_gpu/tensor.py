@@ -56,6 +56,7 @@ class Tensor:
     _creation: str | None = None  # why a view must not be written: see `ops.views`
     is_sparse = False
     layout: layouts.layout = layouts.strided
+    _go_backward: Callable[..., None]  # set by autograd/backward.py
     _wrapper: Any = None  # what levels (forward-mode AD, vmap) know of this; see `tape.levels`
 
     __array_ufunc__ = None  # NumPy's operators leave ours to us
@@ -346,9 +347,7 @@ class Tensor:
         inputs: Any = None,
     ) -> None:
         """Compute the gradients of the leaves this tensor depends on; see `autograd.backward`."""
-        from lucid_gpu import autograd
-
-        autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+        self._go_backward(self, gradient, retain_graph, create_graph, None, inputs)
 
     def detach(self) -> Tensor:
         """The same value and memory, apart from the graph."""

@@ -47,8 +47,7 @@ BELOW: dict[str, tuple[str, ...]] = {
 # Upward imports allowed inside a function, where they run late: (file, room imported).
 LATE: set[tuple[str, str]] = {
     ("device.py", "devices"),  # is_available asks the room
-    ("tensor.py", "autograd"),  # thin methods that hand on
-    ("tensor.py", "ops"),
+    ("tensor.py", "ops"),  # thin methods that hand on
     ("tensor.py", "printing"),
     ("tensor.py", "sparse"),
     ("ops/creation.py", "sparse"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from lucid_gpu.autograd.graph import GradientEdge
 from lucid_gpu.fusion import expression
+from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
 from lucid_gpu.ops.record import constant
 from lucid_gpu.tape import engine
@@ -179,6 +180,9 @@ def _refuse_wrapped(tensors: Sequence[Any]) -> None:
         )
 
 
+Tensor._go_backward = staticmethod(backward)
+
+
 # --- inputs ---------------------------------------------------------------------------------------
 
 
@@ -288,7 +292,7 @@ def _cotangent(i: int, output: Any, given: Any) -> Tensor:
     if given is None:
         if isinstance(output, GradientEdge) or output.requires_grad:
             _check_implicit(like)
-        return _tensor(expression.of_constant(1.0, like.dtype, tuple(like.shape), like.device))
+        return _ones(like)
     if not isinstance(given, Tensor):
         raise TypeError(
             f"gradients can be either Tensors or None, but got {type(given).__name__} "
@@ -300,6 +304,17 @@ def _cotangent(i: int, output: Any, given: Any) -> Tensor:
             f"a shape of {_shape(output, like)}."
         )
     return _typed(i, given, like)
+
+
+def _ones(like: Any) -> Tensor:
+    """A cotangent that takes no memory; its program is looked up."""
+    if isinstance(like, Tensor):
+        like = like._expr.program
+    program = like.gradients.get("ones")
+    if program is None:
+        made = expression.of_constant(1.0, like.dtype, like.shape, like.device)
+        program = like.gradients["ones"] = made.program
+    return _tensor(Expr(program, (), None))
 
 
 def _shape(output: Any, like: Any) -> Any:
