@@ -12,6 +12,7 @@ from typing import Any
 from lucid_gpu.autograd.backward import grad
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.shape import split, stack
+from lucid_gpu.ops.wrapping import cut
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, set_grad_enabled
 from lucid_gpu.tensor import Tensor
 
@@ -257,7 +258,7 @@ def _aside(tensor: Tensor, needs: bool) -> Tensor:
 
 
 def _fresh_leaf(tensor: Tensor) -> Tensor:
-    return tensor if tensor.requires_grad else tensor.detach().requires_grad_()
+    return tensor if tensor.requires_grad else cut(tensor).requires_grad_()
 
 
 def _vector(v: Any, like: Tensors, many: bool, function: str, create_graph: bool) -> Any:

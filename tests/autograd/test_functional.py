@@ -216,3 +216,32 @@ WRONG = [
 def test_wrong_calls_say_what_was_expected(case: Any) -> None:
     call, words = case
     same_error(lambda m: call(m, m.autograd.functional, m.ones(2)), words)
+
+
+def test_forward_mode() -> None:
+    def forward(name: str, *arguments: Any) -> Any:
+        key = "strategy" if name == "jacobian" else "outer_jacobian_strategy"
+        options: Any = {key: "forward-mode", "vectorize": True}
+        return lambda m, f, t: tree_of(
+            lambda x: x.detach(), getattr(f, name)(*[a(t) for a in arguments], **options)
+        )
+
+    same(forward("jacobian", lambda t: two, lambda t: (t(X), t(Y))))
+    same(forward("jacobian", lambda t: lambda x: x.sin(), lambda t: t(X)))
+    same(forward("hessian", lambda t: scalar, lambda t: (t(X), t(Y))))
+    same(forward("hessian", lambda t: lambda x: (x**3).sum(), lambda t: t(X)))
+
+
+def tree_of(function: Any, tree: Any) -> Any:
+    """PyTorch's forward-mode Hessian carries a graph nobody asked for; look at values only."""
+    if isinstance(tree, (tuple, list)):
+        return tuple(tree_of(function, part) for part in tree)
+    return function(tree)
+
+
+def test_a_forward_mode_hessian_carries_no_graph() -> None:
+    hessian = lucid_gpu.autograd.functional.hessian
+    x = lucid_gpu.tensor(X)
+    options: Any = {"outer_jacobian_strategy": "forward-mode", "vectorize": True}
+    assert not hessian(lambda x: (x**3).sum(), x, **options).requires_grad
+    assert not x.requires_grad
