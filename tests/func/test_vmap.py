@@ -437,3 +437,24 @@ def test_random_functions_of_several_ops() -> None:
         slopes = vmap(lucid_gpu.func.grad(lambda x, f=f: (f(x).tanh() ** 2).sum()))(x)
         each = [lucid_gpu.func.grad(lambda x, f=f: (f(x).tanh() ** 2).sum())(row) for row in x]
         assert lucid_gpu.allclose(slopes, lucid_gpu.stack(each), rtol=1e-7, atol=1e-9)
+
+
+def test_several_threads_at_once() -> None:
+    x = lucid_gpu.randn(5, 4)
+    expected = lucid_gpu.stack([(row.reshape(2, 2).sum(0) ** 2).sum() for row in x])
+    slopes = vmap(lucid_gpu.func.grad(lambda x: (x**2).sum()))
+    wrong: list[Any] = []
+
+    def work() -> None:
+        for _ in range(20):
+            found = vmap(lambda row: (row.reshape(2, 2).sum(0) ** 2).sum())(x)
+            if not lucid_gpu.allclose(found, expected) or not lucid_gpu.equal(slopes(x), 2 * x):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert not vmap.__globals__["installed"].users
