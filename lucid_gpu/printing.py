@@ -236,9 +236,10 @@ def shows_type(d: dt.dtype, empty: bool = False) -> bool:
 
 def history_of(t: Tensor) -> list[str]:
     """What autograd knows of a tensor."""
+    known = [] if t._wrapper is None else t._wrapper.level.shown(t)
     if t.grad_fn is not None:
-        return [f"grad_fn=<{t.grad_fn.name()}>"]
-    return ["requires_grad=True"] if t.requires_grad else []
+        return [f"grad_fn=<{t.grad_fn.name()}>", *known]
+    return ["requires_grad=True", *known] if t.requires_grad else known
 
 
 def _with_suffixes(body: str, suffixes: Sequence[str]) -> str:

@@ -136,6 +136,10 @@ class DualLevel(Level):
         """What a dual consists of."""
         return [unwrapped(tensor), wrapper_at(tensor, self).tangent]
 
+    def shown(self, tensor: Tensor) -> list[str]:
+        """Its tangent, as in PyTorch."""
+        return [f"tangent={self.tangent(tensor)!r}"]
+
     def write(self, target: Tensor, value: Tensor, name: str) -> Tensor:
         """The tangent is written too, in place: views of it, and what it is a view of, see that."""
         moved = self.tangent(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lucid_gpu.func.forward import jacfwd, jvp
+from lucid_gpu.func.forward import jacfwd, jvp, linearize
 from lucid_gpu.func.functional_call import functional_call, stack_module_state
 from lucid_gpu.func.transforms import grad, grad_and_value, hessian, jacrev, value_and_grad, vjp
 from lucid_gpu.func.vmap import vmap
@@ -15,6 +15,7 @@ __all__ = [
     "jacfwd",
     "jacrev",
     "jvp",
+    "linearize",
     "stack_module_state",
     "value_and_grad",
     "vjp",

@@ -6,15 +6,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.autograd.backward import grad
 from lucid_gpu.autograd.dual import DualLevel
-from lucid_gpu.func.transforms import _numbers, _units
+from lucid_gpu.func.transforms import _numbers, _units, vjp
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
 from lucid_gpu.func.vmap import vmap
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.shape import movedim, split
+from lucid_gpu.tape.modes import enable_grad
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["jacfwd", "jvp"]
+__all__ = ["jacfwd", "jvp", "linearize"]
 
 _JVP = "jvp(f, primals, tangents)"
 
@@ -187,6 +189,53 @@ def jacfwd(
         return (found, tree_map(lambda a: a[0], aux[0])) if has_aux else found
 
     return jacobian
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """What ``func`` returns at a point, and its derivative there, a linear function of tangents.
+
+    As `jvp` for many tangents at one point: ``func`` runs once.
+
+    Parameters
+    ----------
+    func : callable
+        Of tensors or trees of tensors, returning a tensor or a tree of them.
+    primals : tensors or trees
+        Its arguments.
+
+    Returns
+    -------
+    output, jvp_fn
+        ``jvp_fn(*tangents)`` is the tangent of the output.
+    """
+    output, pull = vjp(func, *primals)
+    outputs, of_output = flatten(output)
+    points, of_primals = flatten(primals)
+    with enable_grad():
+        probes = [zeros_like(o).requires_grad_() for o in outputs]
+        pulled = flatten(pull(unflatten(probes, of_output)))[0]
+
+    def pushed(*tangents: Any) -> Any:
+        directions, structure = flatten(tangents)
+        if structure != of_primals:
+            raise RuntimeError(
+                "Expected the tangents to have the same structure as the primals given to "
+                f"linearize. tangents: {structure}, primals: {of_primals}"
+            )
+        for p, t in zip(points, directions, strict=True):
+            if p.shape != t.shape or p.dtype is not t.dtype:
+                raise RuntimeError(
+                    "Expected each tangent to be of the shape and type of its primal, got "
+                    f"{list(t.shape)}, {t.dtype} for {list(p.shape)}, {p.dtype}"
+                )
+        pairs = [(g, t) for g, t in zip(pulled, directions, strict=True) if g.requires_grad]
+        if not pairs:
+            return unflatten([zeros_like(o) for o in outputs], of_output)
+        rows, vectors = zip(*pairs, strict=True)
+        found = grad(rows, probes, vectors, retain_graph=True, materialize_grads=True)
+        return unflatten(found, of_output)
+
+    return output, pushed
 
 
 def _blocks(columns: Tensor, inputs: list[Tensor], sizes: list[int], structure: Any) -> Any:

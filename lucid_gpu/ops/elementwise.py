@@ -65,6 +65,11 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
             f"{name}(): functions with out=... arguments don't support automatic differentiation, "
             "but one of the arguments requires grad."
         )
+    if result._wrapper is not None or out._wrapper is not None:
+        raise NotImplementedError(
+            f"Trying to use forward AD or vmap with {name}_out that does not support it because it "
+            f"is an out= function; write x = {name}(...) or x.copy_({name}(...))."
+        )
     return out._write(result, name)
 
 

@@ -15,6 +15,9 @@ def to_device(input: Tensor, where: Any) -> Tensor:
     target = resolve(where)
     if target == input.device:
         return input
+    if input._wrapper is not None:
+        moved: Tensor = input._wrapper.level.over(input, lambda part: to_device(part, target))
+        return moved
     array = _move(input.array, input.device, target)
     return _placed(array, input, target)
 

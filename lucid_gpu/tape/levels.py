@@ -106,6 +106,10 @@ class Level:
         """The wrapped tensor with ``function(part)`` for each of its parts."""
         raise NotImplementedError
 
+    def shown(self, tensor: Any) -> list[str]:
+        """What the ``repr`` of a wrapped tensor says of this level."""
+        return []
+
     def parts(self, tensor: Any) -> Any:
         """The tensors, one level down, that a wrapped one consists of."""
         raise NotImplementedError

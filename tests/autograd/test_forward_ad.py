@@ -162,6 +162,24 @@ def a_dual_meets_constants_and_other_types(module: Any, ad: Any) -> Any:
 
 
 @both
+def parts_of_complex_duals(module: Any, ad: Any) -> Any:
+    x, t = vectors(module)
+    with ad.dual_level():
+        dual = ad.make_dual(module.complex(x, x * 2), module.complex(t, t * 3))
+        found = (dual.real, dual.imag, dual.angle(), dual.abs(), (dual * dual).real)
+        joined = module.complex(dual.imag, dual.real)
+        return [*[parts(ad, f) for f in found], parts(ad, joined.real), parts(ad, joined.imag)]
+
+
+@both
+def a_dual_shows_its_tangent(module: Any, ad: Any) -> Any:
+    x, t = vectors(module)
+    with ad.dual_level():
+        dual = ad.make_dual(x, t)
+        return [repr(dual), repr(dual * 2), repr(dual > 1)]
+
+
+@both
 def decorated_functions_have_a_level(module: Any, ad: Any) -> Any:
     x, t = vectors(module)
 
@@ -328,6 +346,16 @@ def forward_over_reverse_by_an_intermediate(module: Any, ad: Any) -> Any:
 
 
 @both
+def a_dual_that_is_made_a_leaf(module: Any, ad: Any) -> Any:
+    x, t = vectors(module)
+    with ad.dual_level():
+        dual = ad.make_dual(x, t)
+        dual.requires_grad_()
+        (slope,) = module.autograd.grad((dual**3).sum(), dual)
+        return [dual.is_leaf, parts(ad, slope)]
+
+
+@both
 def a_dual_cotangent(module: Any, ad: Any) -> Any:
     x, t = vectors(module)
     leaf = module.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -424,6 +452,10 @@ REFUSED = {
     "leaving another level": (
         lambda m, ad: ad.exit_dual_level(level=3),
         ("exit a forward AD level that was not the last one that was created",),
+    ),
+    "out=": (
+        lambda m, ad: m.mul(ad.make_dual(m.ones(3), m.ones(3)), 2, out=m.zeros(3)),
+        ("Trying to use forward AD", "mul_out that does not support it because it is an out="),
     ),
     "unpacking a number": (
         lambda m, ad: ad.unpack_dual(3),

@@ -257,6 +257,8 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "mT": (lambda x: x.mT, (CUBE,)),
     "movedim": (lambda x: x.movedim(0, 2), (CUBE,)),
     "expand": (lambda x: x.expand(2, 3, 4), (SMALL,)),
+    "tensor_split": (lambda x: x.tensor_split(2, 1)[1] ** 2, (SMALL,)),
+    "unsafe_split": (lambda x: x.unsafe_split(2, 1)[1] ** 2, (SMALL,)),
     "repeat": (lambda x: x.repeat(2, 3), (SMALL,)),
     "tile": (lambda x: x.tile((2,)), (SMALL,)),
     "flip": (lambda x: x.flip(0, 1), (SMALL,)),

@@ -12,7 +12,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import Function
-from lucid_gpu.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from lucid_gpu.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from lucid_gpu.tape.levels import open_levels
 from tests.oracle import array_of, same_error, torch_module
 
@@ -259,6 +259,32 @@ def test_hessian_vector_products() -> None:
         return forward_over_reverse, reverse_over_forward
 
     agree(scenario, X, T)
+
+
+def test_linearize() -> None:
+    """torch traces for its linearize; the numbers are those of its jvp."""
+    x, t, w = on(lucid_gpu, X, T, W)
+    f = lambda d, b: {"p": d["x"].sin() @ b, "q": [b.sum() * 2, lucid_gpu.ones(2)]}  # noqa: E731
+    output, push = linearize(f, {"x": x}, w)
+    expected, _ = jvp(f, ({"x": x}, w), ({"x": t}, w))
+    np.testing.assert_allclose(array_of(output["p"]), array_of(expected["p"]))
+    for k in (1.0, 2.0):  # as often as wanted
+        found = leaves(push({"x": t * k}, w))
+        moved = leaves(jvp(f, ({"x": x}, w), ({"x": t * k}, w))[1])
+        for mine, theirs in zip(found, moved, strict=True):
+            np.testing.assert_allclose(array_of(mine), array_of(theirs), rtol=1e-12, atol=1e-14)
+            assert not mine.requires_grad
+    with pytest.raises(RuntimeError, match="same structure as the primals"):
+        push(t, w)
+    with pytest.raises(RuntimeError, match="shape and type of its primal"):
+        push({"x": w}, w)
+
+
+def test_linearize_a_constant() -> None:
+    x = lucid_gpu.ones(3)
+    output, push = linearize(lambda a: a.detach() * 2, x)
+    assert output.tolist() == [2.0, 2.0, 2.0]
+    assert push(x).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_jvp_of_vjp() -> None:
