@@ -10,6 +10,7 @@ from lucid_gpu.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from lucid_gpu.autograd.backward import backward, grad
 from lucid_gpu.autograd.function import Function, FunctionCtx, once_differentiable
 from lucid_gpu.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
+from lucid_gpu.ops.saved_values import SavedTensor
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 
 
@@ -23,6 +24,7 @@ __all__ = [
     "Function",
     "FunctionCtx",
     "GradcheckError",
+    "SavedTensor",
     "backward",
     "detect_anomaly",
     "enable_grad",

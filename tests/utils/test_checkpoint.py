@@ -283,6 +283,18 @@ def test_without_grad_it_is_a_plain_call() -> None:
     assert not y.requires_grad and job.log == ["network"]
 
 
+def test_backward_on_another_thread_recomputes_there() -> None:
+    import threading
+
+    ours, other = Job(lucid_gpu), Job(lucid_gpu)
+    ours.network(ours.x).sum().backward()
+    y = checkpoint(other.network, other.x, use_reentrant=False).sum()
+    thread = threading.Thread(target=y.backward)
+    thread.start()
+    thread.join()
+    np.testing.assert_allclose(other.x.grad.tolist(), ours.x.grad.tolist(), atol=1e-12)
+
+
 # --- random numbers -------------------------------------------------------------------------------
 
 
