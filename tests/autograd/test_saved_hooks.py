@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from lucid_gpu.autograd.graph import (
     save_on_cpu,
     saved_tensors_hooks,
 )
+from lucid_gpu.fusion import eager
 from tests.oracle import same_error, torch_module
 
 X, Z = [0.3, 0.5, 0.7], [0.2, 0.6, 0.9]
@@ -327,7 +328,13 @@ def test_hooks_are_per_thread() -> None:
     assert seen == [] and len(done) == 1
 
 
-def test_without_hooks_nothing_is_watched() -> None:
+@pytest.fixture
+def lazy() -> Iterator[None]:
+    with eager(False):
+        yield
+
+
+def test_without_hooks_nothing_is_watched(lazy: None) -> None:
     x = lucid_gpu.tensor(X, requires_grad=True)
     with saved_tensors_hooks(same, same):
         watched = (x * 2).exp()
@@ -340,7 +347,7 @@ def test_without_hooks_nothing_is_watched() -> None:
     assert len(log.kernels) == 2
 
 
-def test_values_and_gradients_still_fuse_under_hooks() -> None:
+def test_values_and_gradients_still_fuse_under_hooks(lazy: None) -> None:
     x = lucid_gpu.rand(100, requires_grad=True)
     with saved_tensors_hooks(same, same):
         with lucid_gpu.profiler.record() as log:
