@@ -9,7 +9,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
-from lucid_gpu.ops.in_place import refuse_overlap, refuse_recorded
+from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
 from lucid_gpu.ops.shape import base_array, view_of
@@ -196,6 +196,10 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         refuse_recorded(input, value.requires_grad, "x[...] = value", basic)
     _fits(input, parsed, value)
     recorded = state.grad and (value.requires_grad or input.requires_grad)
+    if recorded and basic and input._base is not None and refers_to_itself(input.array):
+        part = slice_view(input, parsed, "SliceBackward0")
+        part.copy_(_spread(value, tuple(part.shape)))
+        return
     if recorded or (open_levels and innermost((input, value)) is not None):
         input._write(with_values(input, parsed, value), "index_put_")
         return

@@ -27,6 +27,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tensor import Tensor, _tensor, from_array
 
+_INDIRECTLY = "its base or another view of its base has been"
 _WHY = {
     "no_grad": "Given that this use case is ambiguous and error-prone, it is forbidden. You "
     "can clarify your code by moving both the view and the inplace either both inside the no_grad "
@@ -58,19 +59,24 @@ def refuse_written_view(target: Tensor, value_needs_grad: bool, name: str) -> No
     if not (value_needs_grad or target.requires_grad or base.requires_grad):
         return
     if target._creation is not None:
-        raise RuntimeError(_forbidden(target._creation, *target._edge(), "is being"))
-    if base.requires_grad and base.is_leaf:
+        raise RuntimeError(_forbidden(target, "is being"))
+    if base.is_leaf and (target.requires_grad or base.requires_grad):
         raise RuntimeError(
             f"a view of {LEAF_IN_PLACE} {name} writes a view of a leaf of shape "
             f"{list(base.shape)}; do it under lucid_gpu.no_grad()."
         )
 
 
-def _forbidden(creation: str, node: Any, output: int, modified: str) -> str:
+def _forbidden(view: Tensor, modified: str) -> str:
     """PyTorch's sentence for a view that is, or whose base has been, modified in place."""
-    if creation in ("multiple", "function") and node is not None:
-        name = node.name().replace("Backward0", "").replace("Backward", "")
-        head = f"Output {output} of {name} is a view and {modified} modified inplace."
+    creation = view._creation
+    assert creation is not None
+    cell = view._expr.leaves[-1]
+    if isinstance(cell, ViewCell) and cell.refusal is not None:
+        return cell.refusal.replace(_INDIRECTLY, modified)
+    if creation in ("multiple", "function") and cell.node is not None:
+        name = cell.node.name().replace("Backward0", "").replace("Backward", "")
+        head = f"Output {cell.output} of {name} is a view and {modified} modified inplace."
     elif creation == "part":
         head = f"A real or imaginary part {modified} modified inplace where that is recorded."
     elif creation == "inference":
@@ -168,24 +174,14 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
     program = view._expr.program
     root = program.root
     cell = ViewCell(view._expr.leaves[0].array, base, view._steps)
-    cell.refusal = _refusal(view)
+    if view._creation is not None:
+        cell.refusal = _forbidden(view, _INDIRECTLY)
     storage.add_cell(cell)
     loads = load_program(root.dtype, root.shape, root.value[1], True, program.device, program.marks)
     before = view._edge() if "_retains_grad" in view.__dict__ else None
     view._expr = Expr(loads, (cell,), None)
     if before is not None and cell.refusal is None:
         move_retained(view, *before)
-
-
-def _refusal(view: Tensor) -> str | None:
-    """Why a view has no history once its base was written, if it has none."""
-    if view._creation is None:
-        return None
-    cell = view._expr.leaves[0]
-    if isinstance(cell, ViewCell):
-        return cell.refusal
-    modified = "its base or another view of its base has been"
-    return _forbidden(view._creation, cell.node, cell.output, modified)
 
 
 class ViewCell(Cell):
