@@ -229,7 +229,7 @@ class Tensor:
                     "a computed variable in a subgraph that doesn't require differentiation use "
                     "var_no_grad = var.detach()."
                 )
-            return self._cut()
+            return self._set_aside()
         if self.is_inference() and not is_inference_mode_enabled():
             raise RuntimeError(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not "
@@ -240,11 +240,21 @@ class Tensor:
                 "only Tensors of floating point and complex dtype can require gradients, got "
                 f"{self.dtype}"
             )
-        node = AccumulateGrad()
-        node.refer_to(self)
+        node = self.__dict__.pop("_leaf_node", None)
+        if node is None:
+            node = AccumulateGrad()
+            node.refer_to(self)
         node.order = dense_order(self._expr.program)
+        node.grad = self.__dict__.pop("_grad", None)
         self._attach(node)
         return self
+
+    def _set_aside(self) -> Tensor:
+        """Cut the tensor off; a leaf keeps its gradient and hooks for when it is marked again."""
+        node = self._edge()[0]
+        if type(node) is AccumulateGrad:
+            self._leaf_node, self._grad = node, node.grad
+        return self._cut()
 
     def _attach(self, node: Node, output: int = 0) -> None:
         """Send the gradient of this value to ``node``."""
@@ -381,7 +391,7 @@ class Tensor:
                 "Can't detach views in-place. Use detach() instead, on a view of shape "
                 f"{list(self.shape)}."
             )
-        return self._cut()
+        return self._set_aside()
 
     def _is_view(self) -> bool:
         """Whether this shares the memory, and with it the history, of another tensor."""

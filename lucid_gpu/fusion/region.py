@@ -12,9 +12,12 @@ from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.program import LIMIT, WRAPPED, Program, load_program
 from lucid_gpu.tape.engine import observing
+from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.modes import WATCHED, state
 from lucid_gpu.tape.node import AccumulateGrad, Edge, Node
 
+_COMMUTES = ("add", "mul")
+_COUNTS_NUMBERS = (*_COMMUTES, "sub", "div")  # PyTorch makes a tensor of a number there
 _NAMES = {"cast": "ToCopy", "log1p": "Log1P", "square": "Pow"}
 
 
@@ -62,6 +65,34 @@ class RegionNode(Node):
     @property
     def _input_metadata(self) -> Sequence[Any]:
         return (self.program,)
+
+    @property
+    def next_functions(self) -> tuple[Edge, ...]:
+        """Where the last op's operands come from; once nobody can see inside, the region's leaves."""
+        if self.made_by is None:
+            return self.edges
+        op, *operands = self.made_by
+        if op.name == "where":
+            del operands[0]
+        found = [edge_of(o) for o in operands if type(o) is Expr]
+        if len(found) < len(operands) and (op.name in _COMMUTES or type(operands[0]) is Expr):
+            found += [(None, 0)] * (op.name in _COUNTS_NUMBERS)
+        return tuple(found)
+
+    def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        observe(self)
+        return super().register_prehook(hook)
+
+    def register_hook(self, hook: Callable[[Any, Any], Any]) -> RemovableHandle:
+        """Call ``hook(grad_inputs, grad_outputs)`` after this node ran.
+
+        It sees one gradient for each different operand that wants one.
+        """
+        observe(self)
+        for node, _ in self.next_functions:
+            if node is not None:
+                observe(node)
+        return super().register_hook(hook)
 
     # --- saving -------------------------------------------------------------------------------
 

@@ -662,3 +662,116 @@ def test_a_hook_closing_over_its_own_tensor_is_collected(kind: str, device: str)
     died = with_a_hook_on_itself(kind, device)
     gc.collect()
     assert [r() for r in died] == [None, None, None]
+
+
+# --- hooks of nodes inside a fused expression -----------------------------------------------------
+
+
+def test_a_prehook_of_a_node_inside_an_expression_runs(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        seen: list[Any] = []
+        x = leaf(m, device, 1.0, 2.0)
+        y = x * 2
+        y.grad_fn.register_prehook(note_node(seen, "prehook", 10.0))
+        (y * 3).sum().backward()
+        return seen, x.grad
+
+    gives([[["prehook", [3.0, 3.0]]], [60.0, 60.0]], scenario, device)
+
+
+def test_a_posthook_sees_the_gradients_of_its_own_ops_operands(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        seen: list[Any] = []
+        x = leaf(m, device, 1.0, 2.0)
+        z = (x * 2).exp() * 3
+        z.grad_fn.register_hook(lambda rs, gs: seen.append([rs[0].tolist(), gs[0].tolist()]))
+        (z * 5).sum().backward()
+        return seen
+
+    gives([[[15.0, 15.0], [5.0, 5.0]]], scenario, device)
+
+
+def test_a_node_found_by_walking_the_graph_takes_hooks(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        seen: list[Any] = []
+        x = leaf(m, device, 1.0, 2.0)
+        z = (x * 2 + 1) * 3
+        node, names = z.grad_fn, []
+        while node.next_functions:
+            names.append(node.name())
+            node.register_prehook(note_node(seen, node.name()))
+            node = node.next_functions[0][0]
+        z.sum().backward()
+        return names, seen
+
+    names = ["MulBackward0", "AddBackward0", "MulBackward0"]
+    seen = [[names[0], [1.0, 1.0]], [names[1], [3.0, 3.0]], [names[2], [3.0, 3.0]]]
+    gives([names, seen], scenario, device)
+
+
+NEXT: dict[str, Any] = {
+    "number": lambda m, x, c: x * 2,
+    "number first": lambda m, x, c: 2 * x,
+    "rsub": lambda m, x, c: 1 - x,
+    "power": lambda m, x, c: x**2,
+    "constant": lambda m, x, c: x * c,
+    "constant first": lambda m, x, c: c * x,
+    "twice": lambda m, x, c: x * x,
+    "nested": lambda m, x, c: (x * 2) * (x + 1).tanh(),
+    "where": lambda m, x, c: m.where(x > 0, x, c),
+    "after a sum": lambda m, x, c: x.exp().sum(),
+}
+
+
+@pytest.mark.parametrize("name", NEXT)
+def test_next_functions_are_those_of_the_op(name: str, device: str) -> None:
+    def functions(m: Any, device: str) -> Any:
+        z = NEXT[name](m, leaf(m, device, 1.0, 2.0), m.ones(2, device=device))
+        return z.grad_fn.name(), [
+            None if node is None else [type(node).__name__, number]
+            for node, number in z.grad_fn.next_functions
+        ]
+
+    for m, where in modules(device):
+        gives(functions(m, where), functions, device)
+
+
+# --- leaves that stop being asked for a gradient, and are asked again -----------------------------
+
+
+def test_a_leaf_marked_again_keeps_its_gradient_and_hooks(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        seen: list[str] = []
+        x = leaf(m, device, 1.0)
+        x.register_hook(lambda g: seen.append("tensor"))
+        x.register_post_accumulate_grad_hook(lambda t: seen.append("added"))
+        (x * 2).sum().backward()
+        early = x * 3
+        x.requires_grad_(False)
+        between = x.grad.tolist()
+        x.requires_grad_(True)
+        early.sum().backward()
+        return seen, between, x.grad
+
+    gives([["tensor", "added"] * 2, [2.0], [5.0]], scenario, device)
+
+
+def test_a_gradient_assigned_before_marking_is_added_to(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.zeros(1, device=device)
+        x.grad = m.ones(1, device=device)
+        x.requires_grad_()
+        (x * 2).sum().backward()
+        return x.grad
+
+    gives([3.0], scenario, device)
+
+
+def test_detaching_a_leaf_in_place_keeps_its_gradient(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = leaf(m, device, 1.0)
+        (x * 2).sum().backward()
+        x.detach_()
+        return x.grad, x.requires_grad
+
+    gives([[2.0], False], scenario, device)
