@@ -78,6 +78,22 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     return self
 
 
+def set_(self: Tensor, source: Tensor) -> Tensor:
+    """Take another tensor's memory, shape and strides, in place."""
+    if source.dtype is not self.dtype:
+        raise RuntimeError(
+            f"Could not set tensor of type {source.dtype.name} to a tensor of type "
+            f"{self.dtype.name}; convert it with source.to(x.dtype)."
+        )
+    if self._expr.program.inference:
+        refuse_inference()
+    if state.grad:
+        refuse_recorded(self, False, "set_")
+    self.data = source
+    self._memory().version += 1
+    return self
+
+
 def refuse_recorded(target: Tensor, value_needs_grad: bool, name: str, part: bool = False) -> None:
     """Refuse what must not be written, wholly or in part, while gradients are recorded."""
     program = target._expr.program
@@ -311,5 +327,5 @@ def _nobody_reads(storage: Storage) -> bool:
 _UNREAD = _references(
     _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
 )
-for _method in (_write, _writable, _protect_readers, _written_elsewhere):
+for _method in (set_, _write, _writable, _protect_readers, _written_elsewhere):
     setattr(Tensor, _method.__name__, _method)

@@ -140,8 +140,11 @@ def _give_history(target: Tensor, base: Tensor, before: Tensor, value: Any) -> N
 
 
 def _root(tensor: Tensor) -> Tensor:
-    """The base a write is recorded on."""
-    return tensor if tensor._base is None else tensor._base
+    """The tensor a write is recorded on: the base, if it is on this memory still (`x.data = y`)."""
+    base, storage = tensor._base, tensor._storage
+    if base is None or storage is None or all(t is not base for t in storage.others(tensor)):
+        return tensor
+    return base
 
 
 def _past(tensor: Tensor) -> Tensor:
