@@ -71,7 +71,7 @@ class SameMemory(Storage):
     __slots__ = ("memory",)
 
     def __init__(self, memory: Storage, version: int = 0) -> None:
-        self.memory = memory.memory if isinstance(memory, SameMemory) else memory
+        self.memory: Storage = memory.memory if isinstance(memory, SameMemory) else memory
         self.version = version
 
 

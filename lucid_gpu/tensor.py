@@ -52,7 +52,7 @@ class Tensor:
     _storage: Storage | None = None  # set once somebody views, detaches, writes or takes the memory
     _siblings: list[Any] | None = None  # weak references to what is realised together with this
     _base: Tensor | None = None  # what this is a view of; never itself a view
-    _steps: tuple[Any, ...] = ()  # how the view is made from it: functions and their arguments
+    _steps: tuple[Any, ...] = ()  # how it is made from that: (earlier steps, (function, arguments))
     _creation: str | None = None  # why a view must not be written: see `ops.views`
     is_sparse = False
     layout: layouts.layout = layouts.strided

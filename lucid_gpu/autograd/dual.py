@@ -20,6 +20,7 @@ from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.record import constant, record
 from lucid_gpu.ops.shape import view_of
+from lucid_gpu.ops.views import replay
 from lucid_gpu.ops.wrapping import bared, take_off, unwrapped, without, wrap, wrapper_at
 from lucid_gpu.tape.levels import Level, Wrapper, innermost
 from lucid_gpu.tensor import Tensor, _tensor, apply
@@ -158,9 +159,7 @@ class DualLevel(Level):
         zeros = zeros_like(base)
         for tensor in base._memory().others(None):
             if tensor is base or tensor._base is base:
-                tangent = zeros
-                for make, arguments in tensor._steps:
-                    tangent = make(tangent, *arguments)
+                tangent = replay(zeros, tensor._steps)
                 if wrapper_at(tensor, self) is None:
                     self.make(tensor, tangent)
 

@@ -73,10 +73,10 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...]) -> None:
         pass  # PyTorch tracks no views of these
     elif base is None:
         result._base = input
-        result._steps = (step,)
+        result._steps = ((), step)
     else:
         result._base = base
-        result._steps = (*input._steps, step)
+        result._steps = (input._steps, step)
     storage.add(result)
     storage.add_cell(result._expr.leaves[0])
     if program.shared:
@@ -89,7 +89,7 @@ def view_of_all(input: Tensor) -> Tensor:
     if input._expr.program.inference:
         return result  # PyTorch tracks no views of these
     result._base = input if input._base is None else input._base
-    result._steps = (*input._steps, (reshape, (tuple(input.shape),)))
+    result._steps = (input._steps, (reshape, (tuple(input.shape),)))
     return result
 
 

@@ -194,8 +194,8 @@ class ViewCell(Cell):
     ----------
     base : Tensor
         Stands for the base right after the write; its value is not to be read.
-    steps : tuple of (function, arguments)
-        How the view is made from its base.
+    steps : (steps, step)
+        How the view is made from its base; a step is a function and its arguments.
     refusal : str or None
         Why there is no history, for views that allow no write to their base.
     """
@@ -230,7 +230,11 @@ class ViewCell(Cell):
 
 def replay(tensor: Tensor, steps: Any) -> Tensor:
     """The view of a tensor that these steps make."""
-    for function, arguments in steps:
+    order = []
+    while steps:
+        steps, step = steps
+        order.append(step)
+    for function, arguments in reversed(order):
         tensor = function(tensor, *arguments)
     return tensor
 

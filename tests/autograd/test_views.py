@@ -526,6 +526,19 @@ def test_views_hold_their_base_and_nothing_else_does(device: str) -> None:
     assert node() is None
 
 
+def test_a_long_chain_of_views_is_made_and_found_anew_without_recursion(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device, requires_grad=True)
+    b = x * 1
+    view = b
+    for _ in range(20_000):
+        view = view.view(2)
+    b.mul_(2)
+    view.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+    del b, view
+    gc.collect()
+
+
 # --- where we depart from PyTorch, on purpose ----------------------------------------------------
 
 
