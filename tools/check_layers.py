@@ -78,7 +78,6 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "ops/creation.py",
         "ops/indexing.py",
         "ops/record.py",
-        "ops/views.py",
         "utils/data/",
     ),
     "cupy": ("devices/",),

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.fusion.expression import Cell, Expr
@@ -258,7 +256,8 @@ def _written_elements(node: Any, g: Tensor) -> Tensor:
     xp = xp_of(g)
     order = sorted(range(g.ndim), key=lambda i: -abs(node.strides[i]))
     memory = xp.zeros([g.shape[i] for i in order], bool)
-    base = from_array(memory.transpose(np.argsort(order)), dt.bool, g.device)
+    inverse = sorted(range(g.ndim), key=order.__getitem__)
+    base = from_array(memory.transpose(inverse), dt.bool, g.device)
     with no_grad():
         replay(base, node.steps).array[...] = True
     return base
