@@ -18,6 +18,8 @@ from lucid_gpu.fusion.expression import of_constant
 from lucid_gpu.fusion.gradient import Symbol
 from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
 from lucid_gpu.ops.creation import zeros_like
+from lucid_gpu.ops.elementwise import spread_copy
+from lucid_gpu.ops.in_place import UNNOTICED, _reading_afresh
 from lucid_gpu.ops.record import constant, record
 from lucid_gpu.ops.shape import view_of
 from lucid_gpu.ops.views import replay
@@ -144,13 +146,16 @@ class DualLevel(Level):
     def write(self, target: Tensor, value: Tensor, name: str) -> Tensor:
         """The tangent is written too, in place: views of it, and what it is a view of, see that."""
         moved = self.tangent(value)
+        if moved is not None and moved._wrapper is None:  # reads the old value by right
+            moved = _tensor(_reading_afresh(moved._expr, target._expr))
         with bared(target, self) as dual:
             target._write(self.primal(value), name)
         if dual is None and moved is not None:
             self._give_memory_a_tangent(target)
         own = self.tangent(target)
         if own is not None:
-            own._write(constant(0.0, own) if moved is None else moved.to(own.dtype), name)
+            new = constant(0.0, own) if moved is None else spread_copy(moved.to(own.dtype), own)
+            own._write(new, UNNOTICED)
         return target
 
     def _give_memory_a_tangent(self, target: Tensor) -> None:

@@ -496,7 +496,7 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
                 "fill_ only supports 0-dimension value tensor but got tensor with "
                 f"{value.ndim} dimensions."
             )
-        return self._write(_spread_copy(cast(value, self.dtype), self), "fill_")
+        return self._write(spread_copy(cast(value, self.dtype), self), "fill_")
     return self._write(constant(value, self), "fill_")
 
 
@@ -511,12 +511,14 @@ def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
             "call .to_dense() first"
         )
     value = to(value, dtype=self.dtype, device=self.device)
-    return self._write(_spread_copy(value, self), "copy_")
+    return self._write(spread_copy(value, self), "copy_")
 
 
-def _spread_copy(value: Tensor, like: Tensor) -> Tensor:
+def spread_copy(value: Tensor, like: Tensor) -> Tensor:
     """A value broadcast to another's shape, which shares neither writes nor history with it."""
-    if value.shape == like.shape and not value.requires_grad:
+    program = value._expr.program
+    row_major = not program.is_load or program.root.value[1] is None  # an expanded one is shared
+    if value.shape == like.shape and not value.requires_grad and row_major:
         return value.alias()
     return apply(TABLE["identity"], value, shape=tuple(like.shape))
 

@@ -25,6 +25,7 @@ OVERLAP = (
     "unsupported operation: more than one element of the written-to tensor refers to a single "
     "memory location. Please clone() the tensor before performing the operation."
 )
+UNNOTICED = ""  # the name of a write that leaves what was saved valid: readers keep the old value
 _MAY_OVERLAP = ("fill_", "masked_fill_", "index_put_")  # they write one number, or say where
 
 
@@ -164,7 +165,7 @@ def move_retained(tensor: Tensor, node: Node, output: int) -> None:
 
 def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
     """What was saved of the old value must not be used by backward."""
-    if expr.program.is_load:
+    if name and expr.program.is_load:
         cell = expr.leaves[0]
         cell.stale = (name, storage.version)
         if type(cell) is Cell and isinstance(cell.node, region.RegionNode):

@@ -344,3 +344,10 @@ def test_the_gradient_of_an_assigned_slice_has_memory_of_its_own(device: str) ->
     other.mul_(5)
     assert cotangent.tolist() == [5.0] * 4
     assert value.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_copy_of_an_expanded_value_has_elements_of_its_own(device: str) -> None:
+    x = lucid_gpu.zeros(3, device=device)
+    x.copy_(lucid_gpu.tensor(5.0, device=device).expand(3))
+    x[0].mul_(2)
+    assert x.tolist() == [10.0, 5.0, 5.0]
