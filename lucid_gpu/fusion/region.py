@@ -242,7 +242,7 @@ class RegionNode(Node):
         """Gradients of leaves, and the pending root itself, are realised by one kernel."""
         group = [
             weakref.ref(result)
-            for result, (node, _) in zip(results, self.edges, strict=True)
+            for result, (node, _) in zip(results, self.edges)
             if type(node) is AccumulateGrad and not result._expr.program.is_load
         ]
         if self.root is not None:
