@@ -21,7 +21,7 @@ from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region
-from lucid_gpu.fusion.expression import Cell, Expr, TooLarge, merge
+from lucid_gpu.fusion.expression import Cell, Expr, TooLarge, apart, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import INFERENCE, SHARED, SPARSE, WRAPPED, load_program
 from lucid_gpu.fusion.realise import realise
@@ -429,10 +429,17 @@ class Tensor:
         """
         program = self._expr.program
         if order is None and not (program.is_load and program.root.value[1]):
-            return self.alias()
+            return self.unrecorded()
         if program.marks & (SPARSE | WRAPPED) or dense_order(program) == order is not None:
-            return self.alias()
+            return self.unrecorded()
         return _laid_out(self, order or tuple(range(len(program.shape))))
+
+    def unrecorded(self) -> Tensor:
+        """An alias of a gradient that, unless the pass is recorded, holds no part of the graph."""
+        other = self.alias()
+        if not state.grad:
+            other._expr = apart(other._expr)
+        return other
 
     def _borrowed(self, expr: Expr) -> Expr:
         """The value through a leaf of its own, which yields to whoever owns the memory."""
@@ -519,7 +526,7 @@ class Tensor:
             tensor = reference()
             if tensor is not None:
                 earlier = tensor.__dict__.get("_grad")
-                tensor._grad = gradient.alias() if earlier is None else earlier + gradient
+                tensor._grad = gradient.unrecorded() if earlier is None else earlier + gradient
 
         self._retains_grad = True
         node.all_hooks().retain[output] = keep

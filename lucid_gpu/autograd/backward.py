@@ -155,6 +155,9 @@ def run_pass(
     """As `gradients`, through the graph of ordinary tensors; cotangents may be batched."""
     edges = [_wanted(i, t) for i, t in enumerate(inputs)]
     reached = _observed(_roots(outputs, cotangents), keep, create_graph, edges, accumulate=False)
+    for gradient in reached.values():
+        if not gradient.requires_grad and gradient._wrapper is None:
+            gradient._expr = expression.apart(gradient._expr)
     return [reached.get(edge) for edge in edges]
 
 

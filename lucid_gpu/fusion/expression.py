@@ -56,6 +56,7 @@ class Cell:
     borrowed = False
     stale: tuple[str, int] | None = None
     sharers: list[Any] | None = None
+    apart: Any = None  # a weak reference to the twin without a node that gradients read
 
     def __init__(self, array: Any, node: Any = None, output: int = 0) -> None:
         self.array = array
@@ -80,12 +81,25 @@ class Cell:
         """A leaf that takes this one's place, which others may go on reading."""
         return Cell(self.array, self.node, self.output)
 
+    def without_node(self) -> Cell:
+        """A twin that leads to no graph: one for all who read it so."""
+        if type(self) is Cell and self.array is None:
+            return _NOWHERE
+        found: Cell | None = None if self.apart is None else self.apart()
+        if found is None:
+            found = self.twin()
+            self.apart = weakref.ref(found)
+        return found
+
     def readers(self) -> list[Cell]:
         """All living leaves on this array, this one first."""
         if self.sharers is None:
             return [self]
         found = [c for r in self.sharers if (c := r()) is not None and c is not self]
         return [self, *[c for c in found if c.array is self.array]]
+
+
+_NOWHERE = Cell(None)  # where only a gradient passed
 
 
 class Expr:
@@ -482,10 +496,20 @@ def dependent(value: Expr) -> Expr:
     program, root = value.program, value.program.root
     if root.dtype.category < 2:
         return value
-    loads = load_program(
-        root.dtype, root.shape, root.value[1], None, program.device, program.marks
-    )
+    loads = load_program(root.dtype, root.shape, root.value[1], None, program.device, program.marks)
     return Expr(loads, value.leaves, None)
+
+
+def apart(value: Expr) -> Expr:
+    """The value of a gradient that is not recorded; it holds no part of the graph it came from."""
+    if not value.program.independent:
+        value = without_grad(value)
+    for cell in value.leaves:
+        node = cell.node
+        if node is not None and node.edges:  # it leads further than to a leaf of the graph
+            leaves = tuple([c if c.node is None else c.without_node() for c in value.leaves])
+            return Expr(value.program, leaves, None)
+    return value if value.made_by is None else Expr(value.program, value.leaves, None)
 
 
 def without_grad(value: Expr) -> Expr:

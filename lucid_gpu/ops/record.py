@@ -178,7 +178,7 @@ def record(
         for i, result in enumerate(results):
             if result.dtype.category >= 2:
                 result._attach(node, i)
-    elif state.grad is None and not all([t._expr.program.independent for t in inputs]):
+    elif state.grad is None and not all(t._expr.program.independent for t in inputs):
         for result in results:
             result._expr = expression.dependent(result._expr)
     return tuple(results) if many else results[0]

@@ -12,7 +12,6 @@ from lucid_gpu.autograd import Function
 from tests.autograd.functions import gradient, leaf, make
 from tests.oracle import gives, modules, refuses
 
-
 # --- who makes ctx --------------------------------------------------------------------------------
 
 
