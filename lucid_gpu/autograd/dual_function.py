@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 from lucid_gpu.autograd.function import FunctionCtx
 from lucid_gpu.autograd.outputs import finish
 from lucid_gpu.ops.record import constant
+from lucid_gpu.ops.views import replay
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor
 
 
@@ -72,7 +74,7 @@ def call_on_duals(level: Any, cls: Any, args: Sequence[Any]) -> Called:
         for tensor in {id(a): a for a in args if wrapper_at(a, level) is not None}.values():
             stack.enter_context(bared(tensor, level))
         called = call(cls, args)
-        moved = _run_jvp(called.ctx, cls, args, tangents)
+        moved = _run_jvp(called, cls, args, tangents)
     if len(moved) != len(called.results):
         raise RuntimeError(
             f"Function's jvp returned an invalid number of forward gradients (expected "
@@ -87,17 +89,59 @@ def call_on_duals(level: Any, cls: Any, args: Sequence[Any]) -> Called:
 
 
 def _run_jvp(
-    ctx: FunctionCtx, cls: Any, args: Sequence[Any], tangents: Sequence[Tensor | None]
+    called: Called, cls: Any, args: Sequence[Any], tangents: Sequence[Tensor | None]
 ) -> Sequence[Any]:
+    ctx = called.ctx
+    kept = [_differentiable(called, args, t) for t in ctx._for_forward]
     given = [_materialised(a, t, ctx) for a, t in zip(args, tangents, strict=True)]
     before = ctx._saved, ctx._saved_output
-    ctx._saved = tuple([None if t is None else (t, t._version) for t in ctx._for_forward])
+    ctx._saved = tuple([None if t is None else (t, t._version) for t in kept])
     ctx._saved_output = False
     try:
         moved = cls.jvp(ctx, *given)
     finally:
         ctx._saved, ctx._saved_output = before
     return moved if isinstance(moved, tuple) else (moved,)
+
+
+def _differentiable(called: Called, args: Sequence[Any], saved: Tensor | None) -> Tensor | None:
+    """A tensor saved for jvp, such that the tangent can be differentiated or refuses to be.
+
+    What forward computed on its way was not recorded, and has no tangent further out.
+    """
+    if saved is None or any(saved is known for known in (*args, *called.outputs)):
+        return saved
+    base = saved._base
+    if base is not None and any(base is a for a in args):
+        return replay(base, saved._steps)
+    outer = innermost(args)
+    if outer is not None and not outer.batches:
+        raise RuntimeError(_intermediate(called.ctx, saved))
+    if not state.grad or saved._expr.program.independent:
+        return saved
+    marked = saved.alias()
+    marked._attach(Refusal(_intermediate(called.ctx, saved)))
+    return marked
+
+
+def _intermediate(ctx: FunctionCtx, saved: Tensor) -> str:
+    return (
+        f"{ctx.name()} saved an intermediate for jvp, of shape {list(saved.shape)}: it is neither "
+        "an input nor an output of forward. Differentiating the tangent would silently leave out "
+        "its derivative. Return it from forward as one more output, or compute it in jvp from "
+        "saved inputs."
+    )
+
+
+class Refusal(Node):
+    """Raises when a gradient arrives."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(())
+        self.message = message
+
+    def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        raise RuntimeError(self.message)
 
 
 def _materialised(argument: Any, tangent: Tensor | None, ctx: FunctionCtx) -> Tensor | None:

@@ -846,3 +846,38 @@ def test_a_custom_functions_duals_are_freed() -> None:
     del out
     gc.collect()
     assert node() is None
+
+
+class Intermediate(Function):
+    """Saves for jvp what forward computed on its way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        square = x * x
+        ctx.save_for_forward(square)
+        return square * x
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g
+
+    @staticmethod
+    def jvp(ctx: Any, t: Any) -> Any:
+        (square,) = ctx.saved_tensors
+        return t * 3 * square
+
+
+def test_an_intermediate_saved_for_jvp_serves_once() -> None:
+    """torch gives second derivatives without its part; here they raise and say what to write."""
+    x, t = lucid_gpu.tensor([2.0]), lucid_gpu.tensor([1.0])
+    with forward_ad.dual_level():
+        assert parts(forward_ad, Intermediate.apply(forward_ad.make_dual(x, t))) == [[8.0], [12.0]]
+    x.requires_grad_()
+    with forward_ad.dual_level():
+        _, tangent = forward_ad.unpack_dual(Intermediate.apply(forward_ad.make_dual(x, t)))
+        assert tangent.tolist() == [12.0]
+        with pytest.raises(RuntimeError, match=r"saved an intermediate for jvp.*compute it in jvp"):
+            tangent.sum().backward()
+    jvp = lucid_gpu.func.jvp
+    with pytest.raises(RuntimeError, match="saved an intermediate for jvp"):
+        jvp(lambda a: jvp(Intermediate.apply, (a,), (t,))[1], (x.detach(),), (t,))
