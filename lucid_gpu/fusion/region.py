@@ -68,7 +68,7 @@ class RegionNode(Node):
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:
-        """Where the last op's operands come from; once nobody can see inside, the region's leaves."""
+        """Where the last op's operands come from; the leaves, once nobody can see inside."""
         if self.made_by is None:
             return self.edges
         op, *operands = self.made_by

@@ -199,12 +199,13 @@ def _like(input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: boo
     return full(tuple(input.shape), value, dtype=d, device=where, requires_grad=requires_grad)
 
 
-def _like_sparse(input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+def _like_sparse(input: Any, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     from lucid_gpu.sparse import refuse, zeros_like
 
     if value != 0:
         refuse(f"a tensor full of {value} like it", input.device)
-    return zeros_like(input, dtype, device, requires_grad)
+    zeros: Tensor = zeros_like(input, dtype, device, requires_grad)
+    return zeros
 
 
 def zeros_like(
