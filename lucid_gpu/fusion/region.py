@@ -69,15 +69,35 @@ class RegionNode(Node):
     @property
     def next_functions(self) -> tuple[Edge, ...]:
         """Where the last op's operands come from; the leaves, once nobody can see inside."""
-        if self.made_by is None:
+        operands = self._stored_operands()
+        if self.made_by is not None:
+            operands = [edge_of(o) if type(o) is Expr else None for o in self.made_by[1:]]
+        if operands is None:
             return self.edges
-        op, *operands = self.made_by
-        if op.name == "where":
+        name = self.program.root.op
+        if name == "where":
             del operands[0]
-        found = [edge_of(o) for o in operands if type(o) is Expr]
-        if len(found) < len(operands) and (op.name in _COMMUTES or type(operands[0]) is Expr):
-            found += [(None, 0)] * (op.name in _COUNTS_NUMBERS)
+        found = [edge for edge in operands if edge is not None]
+        if len(found) < len(operands) and (name in _COMMUTES or operands[0] is not None):
+            found += [(None, 0)] * (name in _COUNTS_NUMBERS)
         return tuple(found)
+
+    def _stored_operands(self) -> list[Edge | None] | None:
+        """The edges of an op whose operands are all leaves or, with None, numbers."""
+        program = self.program
+        edges = dict(zip(gradient_leaves(program), self.edges))
+        found: list[Edge | None] = []
+        for number in program.root.args:
+            instruction = program.instructions[number]
+            if instruction.op in ("constant", "scalar"):
+                found.append(None)
+            elif instruction.op == "load":
+                found.append(edges.get(instruction.value[0], (None, 0)))
+            elif instruction.op == "boundary":
+                found.append(edges.get(instruction.value, (None, 0)))
+            else:
+                return None
+        return found
 
     def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
         observe(self)
