@@ -72,6 +72,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         edge = Overwritten(expr), 0
     before = self._edge() if "_retains_grad" in self.__dict__ else None
     self._expr = new
+    if new.program.is_load:
+        storage.add_cell(new.leaves[0])
     if edge is not None:
         self._attach(*edge)
     if before is not None:

@@ -351,3 +351,13 @@ def test_a_copy_of_an_expanded_value_has_elements_of_its_own(device: str) -> Non
     x.copy_(lucid_gpu.tensor(5.0, device=device).expand(3))
     x[0].mul_(2)
     assert x.tolist() == [10.0, 5.0, 5.0]
+
+
+def test_a_pending_reader_of_a_copy_keeps_what_it_read(device: str) -> None:
+    x = lucid_gpu.tensor([1.0, 2.0, 3.0], device=device)
+    x.copy_(lucid_gpu.tensor([4.0, 5.0, 6.0], device=device))
+    view = x[:2]
+    pending = x * 2
+    view.fill_(0.0)
+    assert pending.tolist() == [8.0, 10.0, 12.0]
+    assert x.tolist() == [0.0, 0.0, 6.0]
