@@ -18,13 +18,8 @@ from lucid_gpu.fusion.program import WRAPPED, Instruction, intern
 from lucid_gpu.fusion.typing_rules import types_of
 from lucid_gpu.ops.elementwise import cast
 from lucid_gpu.ops.shape import expand, movedim, reshape
-from lucid_gpu.tape.levels import Level, Wrapper, open_levels
+from lucid_gpu.tape.levels import ENDED, Level, Wrapper, open_levels
 from lucid_gpu.tensor import Tensor, apply
-
-ENDED = (
-    "vmap: your tensor may have escaped from inside a function being vmapped and this is a user "
-    "error: it was used after its vmap had ended. Return it from the function instead."
-)
 
 
 class NeedsArray(RuntimeError):

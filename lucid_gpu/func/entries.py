@@ -8,6 +8,8 @@ soon as the last `vmap` ends the functions are what they were: ordinary programs
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 import types
 import warnings
@@ -34,6 +36,8 @@ class Entry:
         What it does otherwise.
     rule : callable
         ``rule(level, function, *args, **kwargs)`` for arguments batched at ``level``.
+    fewest, most : int
+        How many arguments the function takes by position.
     """
 
     def __init__(self, function: Any, rule: Rule | None) -> None:
@@ -50,6 +54,9 @@ class Entry:
         )
         self.body.__kwdefaults__ = function.__kwdefaults__
         self.rule = rule
+        many = self.code.co_flags & inspect.CO_VARARGS
+        self.most = sys.maxsize if many else self.code.co_argcount
+        self.fewest = self.code.co_argcount - len(function.__defaults__ or ())
 
     def install(self) -> None:
         self.function.__code__ = self.exchanged
@@ -63,14 +70,28 @@ class Entry:
             return self.body(*args, **kwargs)
         if not isinstance(level, BatchLevel):
             return level.call(self.function, self.body, args, kwargs)
-        if self.rule is not None:
-            result = self.rule(level, self.function, *args, **kwargs)
-            if result is not NotImplemented:
-                return result
         try:
+            if self.rule is not None:
+                given, named = self.bound(args, kwargs)
+                result = self.rule(level, self.function, *given, **named)
+                if result is not NotImplemented:
+                    return result
             return self.body(*args, **kwargs)  # written with other ops, perhaps
         except NeedsArray:
             return one_by_one(level, self.function, args, kwargs)
+
+    def bound(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments where the function's own names put them; what does not fit raises its error."""
+        if not kwargs and self.fewest <= len(args) <= self.most:
+            return args, kwargs
+        try:
+            found = inspect.signature(self.body).bind(*args, **kwargs)
+        except TypeError:
+            self.body(*args, **kwargs)
+            raise
+        return found.args, found.kwargs
 
 
 _PLACE = 0.123456789

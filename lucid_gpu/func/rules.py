@@ -413,7 +413,7 @@ def _slice_view(level: BatchLevel, f: Any, x: Tensor, index: Any, name: str) -> 
 @rule(indexing._picked)
 def _picked(level: BatchLevel, f: Any, kind: str, x: Tensor, index: Any) -> Any:
     parts = _parts(index)
-    if any(level.holds(p) for p in parts):
+    if any(_is_wrapped(p) for p in parts):
         return _by_batched_index(level, f, kind, x, parts)
     parsed, basic = indexing._parse(x, index)
     if basic or not _together(parsed):
@@ -421,9 +421,14 @@ def _picked(level: BatchLevel, f: Any, kind: str, x: Tensor, index: Any) -> Any:
     return level.wrap(f(kind, level.value(x), (slice(None), *parts)))
 
 
+def _is_wrapped(part: Any) -> bool:
+    """Whether an index part is batched, here or further out."""
+    return isinstance(part, Tensor) and part._wrapper is not None
+
+
 def _by_batched_index(level: BatchLevel, f: Any, kind: str, x: Tensor, parts: Any) -> Any:
     """``x[..., i, j, ...]`` with a side-by-side run of index tensors, batched or not."""
-    if any(level.holds(p) and p.dtype.category == 0 for p in parts):
+    if any(_is_wrapped(p) and p.dtype.category == 0 for p in parts):
         _refuse_shapes("index with a bool tensor")
     places = [i for i, p in enumerate(parts) if isinstance(p, Tensor)]
     lead = parts[: places[0]]

@@ -8,6 +8,7 @@ from typing import Any
 
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
+from lucid_gpu.tape.levels import ENDED
 
 MAX_PLANS = 20_000
 
@@ -69,6 +70,8 @@ def plan_for(values: Sequence[Expr], axes: tuple[int, ...] | None) -> tuple[Plan
 
 def executor(plan: Plan) -> Callable[..., Any]:
     """Make a plan runnable on its device."""
+    if any(ins.op == "wrapped" for ins in plan.instructions):
+        raise RuntimeError(ENDED)
     if plan.device.type == "cuda":
         from lucid_gpu.fusion import cuda_executor
 

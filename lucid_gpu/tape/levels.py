@@ -16,6 +16,10 @@ from typing import Any
 open_levels: list[Level] = []  # while it is empty, nobody looks for wrapped tensors
 _numbers = itertools.count(1)
 _FIRST = 1 << 40
+ENDED = (
+    "vmap: your tensor may have escaped from inside a function being vmapped and this is a user "
+    "error: it was used after its vmap had ended. Return it from the function instead."
+)
 
 
 class Wrapper:

@@ -340,6 +340,52 @@ def test_escaped_tensors_are_refused() -> None:
             use(kept[0])
 
 
+def test_an_escaped_tensor_is_refused_by_fused_sums() -> None:
+    kept: list[Any] = []
+    vmap(lambda r: kept.append(r) or r * 1)(x23(lucid_gpu))
+    for one in (lambda t: t.sum(), lambda t: t.mean(), lambda t: bool(t.sum())):
+        with pytest.raises(RuntimeError, match="may have escaped"):
+            one(kept[0])
+
+
+def test_arguments_by_name() -> None:
+    agree(lambda m: m.vmap(lambda r: m.sum(input=r, keepdim=True, dim=0))(x23(m)))
+    agree(lambda m: m.vmap(lambda r: m.nn.functional.softmax(input=r, dim=0))(x23(m)))
+    agree(
+        lambda m: m.vmap(lambda r: m.nn.functional.linear(weight=tensor(m, 4, 3), input=r))(x23(m))
+    )
+    agree(
+        lambda m: m.vmap(lambda r: m.nn.functional.cross_entropy(target=m.tensor(1), input=r))(
+            x23(m)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (lambda r: r.transpose(0), r"^transpose\(\) missing 1 required .* 'dim1'"),
+        (lambda r: r.sum(0, True, 2, 3), r"^sum\(\) takes from 1 to 3 positional arguments"),
+        (lambda r: r.sum(over=1), r"^sum\(\) got an unexpected keyword argument 'over'"),
+    ],
+)
+def test_wrong_arguments_of_an_op_raise_what_they_raise_without_vmap(
+    wrong: Any, sentence: str
+) -> None:
+    for run in (wrong, vmap(wrong)):
+        with pytest.raises(TypeError, match=sentence):
+            run(x23(lucid_gpu))
+
+
+def test_an_index_that_is_batched_further_out() -> None:
+    def picked(m: Any, mask: bool = False) -> Any:
+        x, places = tensor(m, 2, 3, 4), m.tensor([[0, 2], [1, 1], [2, 0]])
+        return m.vmap(lambda i: m.vmap(lambda r: r[i])(x))(places > 0 if mask else places)
+
+    agree(picked)
+    same_error(lambda m: picked(m, mask=True), "dynamic shape")
+
+
 def test_ops_are_as_before_afterwards() -> None:
     from lucid_gpu.ops import reductions, shape
 
