@@ -172,7 +172,7 @@ class FunctionCtx(Node):
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        if self.released:
+        if self._released:
             raise RuntimeError(SECOND_TIME)
         if self._saved_output:
             found = tuple(
@@ -189,7 +189,7 @@ class FunctionCtx(Node):
 
     @property
     def _raw_saved_tensors(self) -> tuple[SavedTensor, ...]:
-        if self.released:
+        if self._released:
             raise RuntimeError(SECOND_TIME)
         return tuple(
             [SavedTensor(self, "_saved", e if e is None else i) for i, e in enumerate(self._saved)]
@@ -298,7 +298,7 @@ class FunctionCtx(Node):
 
     def _fitted(self, result: Tensor, place: int, program: Program) -> Tensor:
         """A gradient summed and cast to its input; unneeded ones are dropped as they are."""
-        if self.edges[place][0] is None:
+        if self._edges[place][0] is None:
             return result
         shape, d, where = program.shape, program.dtype, program.device
         invalid = f"Function {self.name()} returned an invalid gradient at index {place} - "
@@ -324,7 +324,7 @@ class FunctionCtx(Node):
         return result
 
     def release(self) -> None:
-        self.released = True
+        self._released = True
         self._saved = ()
 
 
@@ -350,7 +350,7 @@ class _ReadOnce(FunctionCtx):
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        if self._read and not self.released:
+        if self._read and not self._released:
             raise RuntimeError(
                 "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True "
                 "is set on the autograd.Function. Either access saved_tensors only once, or set "

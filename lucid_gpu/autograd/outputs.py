@@ -103,7 +103,7 @@ def connect(ctx: FunctionCtx, args: tuple[Any, ...]) -> None:
             inputs.append(expr.program)
         else:
             inputs.append(None)
-    ctx.edges = tuple(edges)
+    ctx._edges = tuple(edges)
     ctx._inputs = tuple(inputs)
 
 
@@ -122,7 +122,7 @@ def finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: Any)
     _check_dirty(dirty, args, outputs)
     if recording:
         connect(ctx, args)
-        ctx.outputs = len(outputs)
+        ctx._output_count = len(outputs)
         ctx._outputs = tuple([o._expr.program if isinstance(o, Tensor) else None for o in outputs])
     inputs = {id(a) for a in args if isinstance(a, Tensor)}
     written = {id(t) for t in dirty}
@@ -206,7 +206,7 @@ def _rebase(ctx: FunctionCtx, tensor: Tensor, number: int) -> None:
             f"{ctx.name()} marked it dirty. Pass x.clone(), or call apply under no_grad()."
         )
     if tensor._base is not None:
-        if ctx.outputs > 1:
+        if ctx._output_count > 1:
             raise RuntimeError(VIEW_AND_MORE)
         refuse_written_view(tensor, True, ctx.name())
     rebase(tensor, ctx, number)

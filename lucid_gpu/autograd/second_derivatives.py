@@ -55,7 +55,7 @@ def _refusing(result: Tensor, ctx: Any) -> Tensor:
     marked = result.alias()
     if marked.requires_grad:
         marked._cut()
-    marked._attach(Error(ctx.edges))
+    marked._attach(Error(ctx._edges))
     return marked
 
 

@@ -63,7 +63,7 @@ class Ends:
                 if node not in self.nodes and not node.metadata.get(_OVER):
                     return True
                 continue
-            stack.extend([target for target, _ in node.edges])
+            stack.extend([target for target, _ in node._edges])
         return False
 
     def close(self) -> None:

@@ -194,6 +194,6 @@ def origin(cell: Cell) -> str:
     node = cell.node
     if node is None:
         return "given, or realised before"
-    if not node.edges:
+    if not node._edges:
         return "given: a leaf that requires grad"
     return f"already realised: the result of {node.name()}"

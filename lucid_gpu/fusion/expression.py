@@ -506,7 +506,7 @@ def apart(value: Expr) -> Expr:
         value = without_grad(value)
     for cell in value.leaves:
         node = cell.node
-        if node is not None and node.edges:  # it leads further than to a leaf of the graph
+        if node is not None and node._edges:  # it leads further than to a leaf of the graph
             leaves = tuple([c if c.node is None else c.without_node() for c in value.leaves])
             return Expr(value.program, leaves, None)
     return value if value.made_by is None else Expr(value.program, value.leaves, None)

@@ -57,7 +57,7 @@ class RegionNode(Node):
     def _take(self, expr: Expr) -> None:
         self.program: Program = expr.program
         self.leaves: tuple[Cell, ...] = expr.leaves
-        self.edges = region_edges(expr)
+        self._edges = region_edges(expr)
 
     def name(self) -> str:
         return title_of(self.program)
@@ -73,7 +73,7 @@ class RegionNode(Node):
         if self.made_by is not None:
             operands = [edge_of(o) if type(o) is Expr else None for o in self.made_by[1:]]
         if operands is None:
-            return self.edges
+            return self._edges
         name = self.program.root.op
         if name == "where":
             del operands[0]
@@ -85,7 +85,7 @@ class RegionNode(Node):
     def _stored_operands(self) -> list[Edge | None] | None:
         """The edges of an op whose operands are all leaves or, with None, numbers."""
         program = self.program
-        edges = dict(zip(gradient_leaves(program), self.edges))
+        edges = dict(zip(gradient_leaves(program), self._edges))
         found: list[Edge | None] = []
         for number in program.root.args:
             instruction = program.instructions[number]
@@ -118,7 +118,7 @@ class RegionNode(Node):
 
     def keep_output(self, expr: Expr, cell: Cell) -> None:
         """The value is realised: keep only the arrays that the gradient reads, perhaps this one."""
-        if self.released:
+        if self._released:
             return
         reads = saved_by(self.program)
         if self.program.leaves in reads:
@@ -136,7 +136,7 @@ class RegionNode(Node):
             if not state.task.everywhere and not self.asked_for()[1].reads:
                 return  # nothing of it was used: as in PyTorch, it stays for another pass
             self.leaves = ()
-        self.released = True
+        self._released = True
         self.output = None
         self.made_by = None
         self.root = None
@@ -145,7 +145,7 @@ class RegionNode(Node):
 
     def prepare(self) -> None:
         """Let gradients be seen at the tensors inside the region that somebody observes."""
-        if self.made_by is None or self.released:
+        if self.made_by is None or self._released:
             return
         operands = self.made_by[1:]
         if any(type(e) is Expr and _observed_within(e) for e in operands):
@@ -155,8 +155,8 @@ class RegionNode(Node):
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         cotangent = cotangents[0]
         if cotangent is None:
-            return (None,) * len(self.edges)
-        if self.released and saved_by(self.program):
+            return (None,) * len(self._edges)
+        if self._released and saved_by(self.program):
             return self.vjp_when_freed(self, cotangent)
         if state.grad:
             if state.grad is WATCHED:
@@ -213,7 +213,7 @@ class RegionNode(Node):
         """
         summed = {step.part for step in gradient.steps}
         found = {}
-        for (_, part), (node, _) in zip(gradient.results, self.edges, strict=True):
+        for (_, part), (node, _) in zip(gradient.results, self._edges, strict=True):
             pending = part in summed and not part.program.is_load
             if pending and node is not None and node.reads_cotangent:
                 cells = tuple([leaves[i] for i in part.leaves])
@@ -225,7 +225,7 @@ class RegionNode(Node):
         """The leaves a gradient goes to, and the gradient of those that the pass asks for."""
         program, reached = self.program, state.task.waiting
         leaves = gradient_leaves(program)
-        pairs = zip(leaves, self.edges, strict=True)
+        pairs = zip(leaves, self._edges, strict=True)
         wanted = frozenset([leaf for leaf, (node, _) in pairs if node in reached])
         root, n = program.root, program.leaves
         load = load_program(root.dtype, root.shape, None, False, program.device)
@@ -262,7 +262,7 @@ class RegionNode(Node):
         """Gradients of leaves, and the pending root itself, are realised by one kernel."""
         group = [
             weakref.ref(result)
-            for result, (node, _) in zip(results, self.edges)
+            for result, (node, _) in zip(results, self._edges)
             if type(node) is AccumulateGrad and not result._expr.program.is_load
         ]
         if self.root is not None:

@@ -155,7 +155,7 @@ def _drop_base(view: Tensor, storage: Storage) -> bool:
 
 def move_retained(tensor: Tensor, node: Node, output: int) -> None:
     """`retain_grad` observes the value a tensor has now, not the one it had."""
-    hooks = node.hooks
+    hooks = node._hooks
     keep = None if hooks is None else hooks.retain.pop(output, None)
     if keep is None:
         return

@@ -102,21 +102,21 @@ class OpNode(Node):
         return unpack(self.saved, self)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
-        if self.released and self.saved:
+        if self._released and self.saved:
             raise RuntimeError(SECOND_TIME)
-        if self.outputs == 1:
+        if self._output_count == 1:
             if cotangents[0] is None:
-                return (None,) * len(self.edges)
+                return (None,) * len(self._edges)
             return self.function(self, cotangents[0])
         if all(c is None for c in cotangents):
-            return (None,) * len(self.edges)
+            return (None,) * len(self._edges)
         filled = [
             _zeros(meta) if c is None else c for c, meta in zip(cotangents, self.metas, strict=True)
         ]
         return self.function(self, *filled)
 
     def release(self) -> None:
-        self.released = True
+        self._released = True
         if self.saved:
             self.saved = (None,)
 
@@ -173,7 +173,7 @@ def record(
         node = kind(inputs, vjp, saved)
         node.__dict__.update(attributes)
         if many:
-            node.outputs = len(results)
+            node._output_count = len(results)
         node.metas = tuple([r._expr.program for r in results])
         for i, result in enumerate(results):
             if result.dtype.category >= 2:

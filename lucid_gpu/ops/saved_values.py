@@ -59,7 +59,7 @@ class SavedTensor:
         return found
 
     def _entry(self) -> Any:
-        if self._node.released:
+        if self._node._released:
             raise RuntimeError(FREED)
         place = self._place()
         return None if place is None else getattr(self._node, self._entries)[place]
@@ -159,7 +159,7 @@ def _saved_by_node(node: Any, name: str) -> Any:
     place = _place_in(node, name)
     if place is None:
         return _number_alone(node, name)
-    if node.released:
+    if node._released:
         raise RuntimeError(SECOND_TIME)
     return unpack((node.saved[place],), node)[0]
 
@@ -220,7 +220,7 @@ def _open(node: RegionNode) -> None:
             saved.append(Packed(value, (None, 0), (_same, _same)))
     observe(node)  # regions that took this op in are opened too
     opened: Any = node
-    opened.edges = tuple([edge_of(value) for value in operands])
+    opened._edges = tuple([edge_of(value) for value in operands])
     opened.saved, opened.alone = tuple(saved), alone
     opened.made_by, opened.leaves, opened.output = None, (), None
     opened.__class__ = type(type(node).__name__, (_Opened, type(node)), {})
@@ -276,7 +276,7 @@ def _saved_by_region(node: RegionNode, name: str) -> Any:
 
 
 def _look_unless_freed(node: RegionNode) -> Alone | None:
-    if node.released and saved_by(node.program):
+    if node._released and saved_by(node.program):
         raise RuntimeError(SECOND_TIME)
     return _look(node)
 

@@ -193,7 +193,7 @@ def vjp_alone(node: Any, g: Tensor) -> Sequence[Tensor | None]:
     values = [*numbers, None, g]
     for place, tensor in zip(rule.saves, node.saved_tensors, strict=True):
         values[place] = tensor
-    results: list[Tensor | None] = [None] * len(node.edges)
+    results: list[Tensor | None] = [None] * len(node._edges)
     for leaf, gradient in evaluate_gradient(rule.gradient, values).items():
         results[sources[leaf]] = gradient
     return results

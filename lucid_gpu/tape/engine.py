@@ -118,10 +118,10 @@ def _run(
                     continue
                 have = buffers.pop(target, None)
                 if have is None:
-                    if target.outputs == 1:
+                    if target._output_count == 1:
                         have = [result]
                     else:
-                        have = [None] * target.outputs
+                        have = [None] * target._output_count
                         have[output] = result
                 elif result is not None:
                     earlier = have[output]
@@ -132,23 +132,23 @@ def _run(
                 elif following is None:
                     following, cotangents = target, have
                 else:
-                    heappush(ready, (-target.sequence, id(target), target, have))
+                    heappush(ready, (-target._sequence, id(target), target, have))
             if following is None:
                 if not ready:
                     break
                 _, _, node, cotangents = heappop(ready)
             elif ready:
-                entry = (-following.sequence, id(following), following, cotangents)
+                entry = (-following._sequence, id(following), following, cotangents)
                 _, _, node, cotangents = heappushpop(ready, entry)
             else:
                 node = following
-            edges = node.edges
+            edges = node._edges
             if ends is not None and ends.reached(node, cotangents):
                 edges = ()
             elif type(node) is AccumulateGrad:
                 node.accept(cotangents, create_graph)
             else:
-                hooks = node.hooks
+                hooks = node._hooks
                 if hooks is not None:
                     cotangents = run_before(hooks, cotangents)
                 if watcher is None:
@@ -199,8 +199,8 @@ class _Ends:
         goes_on = node in self.leading
         if self.accumulate:
             goes_on = goes_on or type(node) is AccumulateGrad
-        if not goes_on and node.hooks is not None:
-            show_to_tensors(node.hooks, cotangents)
+        if not goes_on and node._hooks is not None:
+            show_to_tensors(node._hooks, cotangents)
         if not self.accumulate:
             for output in wanted:
                 if cotangents[output] is not None:
@@ -227,7 +227,7 @@ def _count_uses(roots: Sequence[tuple[Any, int]], ends: _Ends | None) -> dict[An
         node = pending.pop()
         if open_regions:
             node.prepare()
-        edges = node.edges
+        edges = node._edges
 
 
 def _leading_to(roots: Sequence[tuple[Any, int]], inputs: Sequence[Key]) -> set[Node]:
@@ -238,7 +238,7 @@ def _leading_to(roots: Sequence[tuple[Any, int]], inputs: Sequence[Key]) -> set[
         node = pending.pop()
         if observing.count:
             node.prepare()
-        for target, _ in node.edges:
+        for target, _ in node._edges:
             if target is None:
                 continue
             if target not in users:

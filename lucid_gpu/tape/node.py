@@ -26,28 +26,28 @@ SECOND_TIME = (
 
 class Node:
     """A recorded function: where its gradient comes from is the engine's affair, where it goes is
-    ``edges``.
+    ``_edges``.
 
     A subclass defines `vjp`, which takes one cotangent an output (None where undefined) and returns
     one an edge.
     """
 
     # What most nodes never change stays on the class: making a node is part of every op.
-    hooks: Hooks | None = None
-    outputs = 1
-    released = False
+    _hooks: Hooks | None = None
+    _output_count = 1
+    _released = False
     reads_cotangent = False  # will its vjp ask for the bytes of the cotangent
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
-        self.edges = edges
-        self.sequence = next(_sequence)
+        self._edges = edges
+        self._sequence = next(_sequence)
 
     def name(self) -> str:
         return type(self).__name__
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:
-        return self.edges
+        return self._edges
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Node:
         return ()
 
     def _sequence_nr(self) -> int:
-        return self.sequence
+        return self._sequence
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         raise NotImplementedError
@@ -71,12 +71,12 @@ class Node:
 
     def release(self) -> None:
         """Let go of what was saved; a later `vjp` raises."""
-        self.released = True
+        self._released = True
 
     def all_hooks(self) -> Hooks:
-        if self.hooks is None:
-            self.hooks = Hooks()
-        return self.hooks
+        if self._hooks is None:
+            self._hooks = Hooks()
+        return self._hooks
 
     def register_hook(self, hook: Callable[[Any, Any], Any]) -> RemovableHandle:
         """Call ``hook(grad_inputs, grad_outputs)`` after this node ran."""
@@ -98,7 +98,7 @@ class AccumulateGrad(Node):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sequence = 1 << 62  # ahead of everything else that is ready
+        self._sequence = 1 << 62  # ahead of everything else that is ready
         self.grad: Any = None
         self.post_accumulate: OrderedDict[int, Any] | None = None
         self.variable_reference: Any = None
@@ -127,7 +127,7 @@ class AccumulateGrad(Node):
 
     def accept(self, cotangents: list[Any], create_graph: bool) -> None:
         """Take the gradient that a pass found, with all hooks around it."""
-        hooks = self.hooks
+        hooks = self._hooks
         if hooks is not None:
             cotangents = run_before(hooks, cotangents)
         if cotangents[0] is not None:

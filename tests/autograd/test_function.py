@@ -11,7 +11,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.autograd import Function, FunctionCtx, gradcheck, gradgradcheck
 from lucid_gpu.autograd.function import once_differentiable
-from tests.oracle import agree, same_error, torch_module
+from tests.oracle import agree, gives, same_error, torch_module
 
 X = np.random.default_rng(11).uniform(0.3, 1.5, (3, 4))
 W = np.random.default_rng(12).uniform(0.3, 1.5, (5, 4))
@@ -301,6 +301,33 @@ def test_attributes_live_as_long_as_the_node(device: str) -> None:
     y.grad_fn.note = [1, 2]
     y.sum().backward()
     assert y.grad_fn.n == 4 and y.grad_fn.note == [1, 2]
+
+
+NAMES = ("outputs", "edges", "hooks", "released", "sequence", "inputs", "shape", "index")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_attributes_may_have_any_ordinary_name(name: str, device: str) -> None:
+    def run(m: Any, several: bool, where: str) -> Any:
+        class Marked(m.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.save_for_backward(x)
+                setattr(ctx, name, {"factor": 3})
+                return (x * 3, x * 5) if several else x * 3
+
+            @staticmethod
+            def backward(ctx: Any, g: Any, *rest: Any) -> Any:
+                (x,) = ctx.saved_tensors
+                return g * getattr(ctx, name)["factor"] + 0 * x
+
+        x = m.ones(2, device=where, requires_grad=True)
+        out = Marked.apply(x * 1)
+        (out[0] if several else out).sum().backward()
+        return x.grad
+
+    for several in (False, True):
+        gives([3.0, 3.0], lambda m, where, several=several: run(m, several, where), device)
 
 
 def test_node_hooks_of_functions(device: str) -> None:
