@@ -107,6 +107,11 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Expected tangent to be on the device of its primal: got "
             f"{tangent.device} and {tensor.device}; move it with .to(...)"
         )
+    if wrapper_at(tangent, found) is not None:
+        raise RuntimeError(
+            "Setting a forward grad that itself has a forward gradient at the same level 0 is not "
+            "supported."
+        )
     if wrapper_at(tensor, found) is not None:
         raise RuntimeError(
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the "

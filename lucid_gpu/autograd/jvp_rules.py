@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.autograd.backward import grad
 from lucid_gpu.ops import indexing, matmul, reductions, shape
 from lucid_gpu.ops.record import OpNode, constant
-from lucid_gpu.tape.modes import enable_grad, state
+from lucid_gpu.tape.modes import inference_mode, state
 from lucid_gpu.tensor import Tensor
 
 
@@ -41,7 +41,7 @@ def from_vjp(call: Call) -> Tangents:
     """The derivative of ``<vjp(u), t>`` by ``u``."""
     directions = [t for t in call.tangents if t is not None]
     record_tangent = bool(state.grad)
-    with enable_grad():
+    with inference_mode(False):
         cotangents = [_probe(result) for result in call.results]
         pulled = call.vjp(_node_of(call), *cotangents)
         pairs = [
@@ -75,7 +75,8 @@ def _node_of(call: Call) -> OpNode:
     """What the op's vjp reads, whether or not the op itself was recorded."""
     node = OpNode(call.inputs, call.vjp, ())
     node.needs_input_grad = tuple([t is not None for t in call.tangents])
-    node.saved = tuple([None if s is None else (s, s._version) for s in call.saved])
+    kept = [s if s is None or not s.is_inference() else s.clone() for s in call.saved]
+    node.saved = tuple([None if s is None else (s, s._version) for s in kept])
     node.__dict__.update(call.attributes)
     return node
 

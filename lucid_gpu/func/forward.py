@@ -8,12 +8,12 @@ from typing import Any
 
 from lucid_gpu.autograd.backward import grad
 from lucid_gpu.autograd.dual import DualLevel
-from lucid_gpu.func.transforms import _numbers, _units, vjp
+from lucid_gpu.func.transforms import _numbers, _units, refuse_complex, vjp
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
 from lucid_gpu.func.vmap import vmap
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.shape import movedim, split
-from lucid_gpu.tape.modes import enable_grad
+from lucid_gpu.tape.modes import inference_mode
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["jacfwd", "jvp", "linearize"]
@@ -165,6 +165,7 @@ def jacfwd(
 
     @functools.wraps(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
+        refuse_complex("jacfwd", args, "input")
         numbers = _numbers(argnums, len(args))
         point = tuple([args[n] for n in numbers])
         inputs, structure = flatten(point)
@@ -181,6 +182,7 @@ def jacfwd(
 
         batched = vmap(column, randomness=randomness, chunk_size=chunk_size)
         moved, *aux = batched(*_units(inputs, sizes))
+        refuse_complex("jacfwd", moved, "output")
         columns, of_output = flatten(moved)
         blocks = [_blocks(c, inputs, sizes, structure) for c in columns]
         if isinstance(argnums, int):
@@ -211,7 +213,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     output, pull = vjp(func, *primals)
     outputs, of_output = flatten(output)
     points, of_primals = flatten(primals)
-    with enable_grad():
+    with inference_mode(False):
         probes = [zeros_like(o).requires_grad_() for o in outputs]
         pulled = flatten(pull(unflatten(probes, of_output)))[0]
 

@@ -26,7 +26,7 @@ def fresh(tensor: Tensor) -> Tensor:
     if tensor._wrapper is not None:
         found: Tensor = tensor._wrapper.level.over(tensor, fresh)
         return found
-    apart = tensor.alias()
+    apart = tensor.clone() if tensor.is_inference() else tensor.alias()
     if not tensor.requires_grad:
         return apart.requires_grad_()
     edge = tensor._edge()

@@ -15,6 +15,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.func.batching import BatchLevel
 from lucid_gpu.func.entries import Entry, Installed
 from lucid_gpu.ops import (
+    complex_numbers,
     convolution,
     creation,
     dropout,
@@ -116,7 +117,7 @@ def _cat(level: BatchLevel, f: Any, tensors: Any, dim: int = 0) -> Tensor:
     return level.wrap(f([level.full(t) for t in kept], place + 1))
 
 
-@rule(shape.contiguous, transfer.to_device)
+@rule(shape.contiguous, transfer.to_device, complex_numbers._part)
 def _same(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return level.wrap(f(level.value(x), *args, **kwargs))
 
@@ -124,6 +125,12 @@ def _same(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Te
 @rule(shape.is_contiguous)
 def _is_contiguous(level: BatchLevel, f: Any, x: Tensor) -> bool:
     return bool(f(level.value(x)))
+
+
+@rule(complex_numbers.complex)
+def _complex(level: BatchLevel, f: Any, real: Tensor, imag: Tensor) -> Tensor:
+    rank = max(real.ndim, imag.ndim)
+    return level.wrap(f(level.aligned(real, rank), level.aligned(imag, rank)))
 
 
 # --- reductions -----------------------------------------------------------------------------------

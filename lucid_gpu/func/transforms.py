@@ -13,7 +13,7 @@ from lucid_gpu.func.vmap import everywhere_batched, vmap
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.shape import split
 from lucid_gpu.ops.wrapping import cut
-from lucid_gpu.tape.modes import enable_grad, is_grad_enabled
+from lucid_gpu.tape.modes import inference_mode, is_grad_enabled
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacrev", "value_and_grad", "vjp"]
@@ -134,7 +134,9 @@ def jacrev(
 
     @functools.wraps(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
+        refuse_complex("jacrev", args, "input")
         output, pull, aux = _pullback(func, args, argnums, has_aux, kwargs)
+        refuse_complex("jacrev", output, "output")
         outputs, structure = flatten(output)
         sizes = [o.numel() for o in outputs]
         point = _chosen(args, argnums)
@@ -160,6 +162,16 @@ def jacrev(
 def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     """The function that computes the second derivatives of ``func``: ``jacrev(jacrev(func))``."""
     return jacrev(jacrev(func, argnums), argnums)
+
+
+def refuse_complex(name: str, tree: Any, role: str) -> None:
+    """Jacobians are of real tensors: how complex ones are to be counted is not settled."""
+    for i, leaf in enumerate(leaves_of(tree)):
+        if isinstance(leaf, Tensor) and leaf.dtype.is_complex:
+            raise RuntimeError(
+                f"{name}: Expected all {role}s to be real but received complex tensor at flattened "
+                f"{role} idx: {i}; write it with the real and imag parts, or take vjp or jvp"
+            )
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -222,7 +234,7 @@ def _differentiated(
     """Gradient, value and aux."""
     _numbers(argnums, len(args))
     recording = is_grad_enabled()
-    with enable_grad():
+    with inference_mode(False):
         given, point = _set_apart(args, argnums)
         value, aux = _without_aux(func(*given, **kwargs), has_aux, _VALUE)
         _check_value(value)
@@ -279,7 +291,7 @@ def _pullback(
 ) -> tuple[Any, Callable[..., Any], Any]:
     """Output, the function from cotangents to gradients, aux."""
     recording = is_grad_enabled()
-    with enable_grad():
+    with inference_mode(False):
         given, point = _set_apart(args, argnums)
         output, aux = _without_aux(func(*given, **kwargs), has_aux, _VJP)
     outputs, structure = flatten(output)
@@ -295,7 +307,7 @@ def _pullback(
     def pull(cotangents: Any) -> Any:
         vectors = _cotangents(cotangents, structure)
         keep = is_grad_enabled() and ends.lead_elsewhere((*outputs, *vectors))
-        with enable_grad():
+        with inference_mode(False):
             found = _gradients(outputs, targets, vectors, keep)
         results = [_loose(g, ends, keep) for g in found]
         slopes = unflatten(results, of_point)

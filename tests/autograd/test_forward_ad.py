@@ -880,3 +880,13 @@ def test_an_intermediate_saved_for_jvp_serves_once() -> None:
     jvp = lucid_gpu.func.jvp
     with pytest.raises(RuntimeError, match="saved an intermediate for jvp"):
         jvp(lambda a: jvp(Intermediate.apply, (a,), (t,))[1], (x.detach(),), (t,))
+
+
+def test_a_tangent_that_is_a_dual_is_refused() -> None:
+    def twice(m: Any) -> Any:
+        forward_ad = m.autograd.forward_ad
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(m.ones(2), m.ones(2))
+            forward_ad.make_dual(m.ones(2), dual)
+
+    same_error(twice, "that itself has a forward gradient")

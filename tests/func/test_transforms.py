@@ -229,3 +229,38 @@ WRONG = [
 @pytest.mark.parametrize("one", WRONG, ids=[w[0] for w in WRONG])
 def test_wrong_calls_say_what_was_expected(one: Any) -> None:
     same_error(one[1], one[2])
+
+
+@pytest.mark.parametrize("made_inside", [False, True])
+@pytest.mark.parametrize("name", ["grad", "jacrev", "jacfwd", "hessian"])
+def test_transforms_differentiate_inside_inference_mode(name: str, made_inside: bool) -> None:
+    def differentiated(m: Any) -> Any:
+        outside = tensor(m, 3)
+        with m.inference_mode():
+            x = outside.clone() if made_inside else outside
+            found = getattr(m.func, name)(lambda t: (m.softmax(t, 0) * t).sum())(x)
+            pulled = m.func.vjp(lambda t: m.softmax(t, 0), x)[1](outside)[0]
+        return found.clone(), pulled.clone()
+
+    agree(differentiated)
+
+
+def test_inference_tensors_are_differentiated_outside_of_inference_mode() -> None:
+    def differentiated(m: Any) -> Any:
+        with m.inference_mode():
+            x = tensor(m, 3).clone()
+        return m.func.grad(lambda t: (t * t).sum())(x), m.func.jacfwd(lambda t: t.sin())(x)
+
+    agree(differentiated)
+
+
+@pytest.mark.parametrize("name", ["jacrev", "jacfwd"])
+def test_jacobians_of_complex_tensors_are_refused(name: str) -> None:
+    def run(m: Any, into: bool) -> Any:
+        x = tensor(m, 3)
+        if into:
+            return getattr(m.func, name)(lambda t: m.complex(t, t))(x)
+        return getattr(m.func, name)(lambda t: t * t)(m.complex(x, x))
+
+    same_error(lambda m: run(m, False), "received complex tensor at flattened input idx: 0")
+    same_error(lambda m: run(m, True), "Expected all outputs to be real but received complex")

@@ -285,3 +285,26 @@ def test_second_derivatives(one: Case) -> None:
         return m.func.jacrev(m.func.grad(loss(m, one)))(*one_example)
 
     agree(call, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda m, a, b: m.real(a) * b.imag,
+        lambda m, a, b: m.angle(a) + m.angle(b),
+        lambda m, a, b: a * b.conj(),
+    ],
+)
+def test_complex_numbers_apart_and_together(op: Any) -> None:
+    def joined(m: Any) -> Any:
+        x, y = tensor(m, 2, 3), tensor(m, 3, seed=1)
+        return m.vmap(lambda r: op(m, m.complex(r, y), m.complex(y[0], r)))(x)
+
+    agree(joined)
+
+
+def test_each_example_has_its_gradient_through_complex_numbers() -> None:
+    def slope(m: Any) -> Any:
+        return m.func.grad(lambda r: m.complex(r, r * r).abs().sum())
+
+    agree(lambda m: m.vmap(slope(m))(tensor(m, 2, 3)))
