@@ -385,6 +385,12 @@ def _check_layout(i: int, t: Tensor) -> None:
 
 
 def _check_outputs(outputs: Sequence[Any]) -> None:
+    for i, output in enumerate(outputs):
+        if not isinstance(output, Tensor):
+            raise ValueError(
+                f"gradcheck expects fn to return tensors, but output {i} is of type "
+                f"{type(output).__name__}; leave it out: gradcheck(lambda *args: fn(*args)[0], ...)"
+            )
     if any(getattr(o, "is_sparse", False) for o in outputs):
         raise ValueError(
             "Sparse output is not supported at gradcheck yet. Please call to_dense() on the output "

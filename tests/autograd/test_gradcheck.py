@@ -612,3 +612,10 @@ def test_a_backward_that_takes_numbers_out_fails_in_a_batch() -> None:
         with pytest.raises(RuntimeError, match=words) as error:
             m.autograd.gradcheck(function, numbers(m, 2), check_batched_grad=True)
         assert type(error.value).__name__ == "GradcheckError"
+
+
+@pytest.mark.parametrize("returned", [lambda x: 3.0, lambda x: (x.sin(), None)])
+def test_an_output_that_is_no_tensor_is_refused(returned: Any) -> None:
+    x = lucid_gpu.ones(2, dtype=lucid_gpu.float64, requires_grad=True)
+    with pytest.raises(ValueError, match="expects fn to return tensors, but output"):
+        gradcheck(returned, x)
