@@ -474,7 +474,7 @@ class Tensor:
                 "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have "
                 "incompatible tensor type: `tensor` is sparse; call .to_dense() first"
             )
-        node = self._edge()[0]
+        node, output = self._edge()
         if node is not None and value.dtype.category < 2:
             raise RuntimeError(
                 "data set to a tensor that requires gradients must be floating point or complex "
@@ -485,9 +485,10 @@ class Tensor:
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
         self._base, self._steps, self._creation = None, (), None
         self._memory().add(self)
-        if node is not None:
+        if type(node) is AccumulateGrad:
             node.order = dense_order(self._expr.program)
-            self._attach(node)
+        if node is not None:
+            self._attach(node, output)
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Call ``hook(grad)`` when this tensor's gradient is known; it may return another one."""

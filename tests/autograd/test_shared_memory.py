@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import lucid_gpu
+from tests.oracle import gives
 
 
 def test_a_detached_alias_stays_out_of_the_graph_of_a_later_write(device: str) -> None:
@@ -64,6 +67,29 @@ def test_data_shares_memory_after_assignment(device: str) -> None:
     assert p.tolist() == [1.0, 1.0]
     assert p.requires_grad
     assert p.is_leaf
+
+
+def test_data_of_any_output_of_a_node_may_be_set(device: str) -> None:
+    def slope(m: Any, where: str, number: int) -> Any:
+        class Twice(m.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.order = 2
+                return x * 3, x * 5
+
+            @staticmethod
+            def backward(ctx: Any, g: Any, h: Any) -> Any:
+                assert ctx.order == 2
+                return g * 3 + h * 5
+
+        x = m.ones(2, device=where, requires_grad=True)
+        out = Twice.apply(x)[number]
+        out.data = m.full((2,), 10.0, device=where)
+        out.sum().backward()
+        return x.grad
+
+    gives([3.0, 3.0], lambda m, where: slope(m, where, 0), device)
+    gives([5.0, 5.0], lambda m, where: slope(m, where, 1), device)
 
 
 def test_only_what_a_formula_reads_must_be_unchanged(device: str) -> None:
