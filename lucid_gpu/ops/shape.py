@@ -460,9 +460,15 @@ def _parts(extent: int, split_size_or_sections: Any, dim: int) -> list[slice]:
     return [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
 
 
+def _dimension_to_split(input: Tensor, dim: int, name: str) -> int:
+    if not input.ndim:
+        raise RuntimeError(f"{name} expects at least a 1-dimensional tensor; got one of shape []")
+    return normalise_dim(dim, input.ndim)
+
+
 def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts, of one size or of given sizes."""
-    dim = normalise_dim(dim, input.ndim)
+    dim = _dimension_to_split(input, dim, "split")
     parts = _parts(input.shape[dim], split_size_or_sections, dim)
     one_size = isinstance(split_size_or_sections, int)
     name = "SplitBackward0" if one_size else "SplitWithSizesBackward0"
@@ -480,12 +486,14 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 def _chunk_size(input: Tensor, chunks: int, dim: int) -> int:
-    extent = input.shape[normalise_dim(dim, input.ndim)]
+    extent = input.shape[_dimension_to_split(input, dim, "chunk")]
     return max(1, -(-extent // chunks))
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along a dimension, which they lose."""
+    if not input.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     dim = normalise_dim(dim, input.ndim)
     return _views_of(input, "UnbindBackward0", dim, range(input.shape[dim]))
 
@@ -530,7 +538,7 @@ def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tu
     Writing a part changes the input's memory but not its history: do not use the input, or parts
     that overlap, afterwards.
     """
-    dim = normalise_dim(dim, input.ndim)
+    dim = _dimension_to_split(input, dim, "split")
     parts = _parts(input.shape[dim], split_size_or_sections, dim)
     lead = (slice(None),) * dim
     results = _parts_of(input, "UnsafeSplitBackward0", dim, [(*lead, p, ...) for p in parts])
@@ -558,7 +566,7 @@ def tensor_split(
     input: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
     """Views of as many parts, their sizes as equal as can be, or cut at the given positions."""
-    dim = normalise_dim(dim, input.ndim)
+    dim = _dimension_to_split(input, dim, "tensor_split")
     extent = input.shape[dim]
     if isinstance(indices_or_sections, int):
         count = indices_or_sections

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, same_error
+from tests.oracle import agree, refuses, same_error
 
 RNG = np.random.default_rng(5)
 CUBE = RNG.standard_normal((2, 3, 4))
@@ -215,3 +215,19 @@ MISUSE: dict[str, tuple[Any, str]] = {
 def test_misuse_raises_as_in_torch(name: str) -> None:
     function, words = MISUSE[name]
     same_error(function, words)
+
+
+@pytest.mark.parametrize(
+    "cut, words",
+    [
+        (lambda t: t.split(1), "split expects at least a 1-dimensional tensor"),
+        (lambda t: t.split([1]), "split expects at least a 1-dimensional tensor"),
+        (lambda t: t.unsafe_split(1), "split expects at least a 1-dimensional tensor"),
+        (lambda t: t.chunk(2), "chunk expects at least a 1-dimensional tensor"),
+        (lambda t: t.tensor_split(2), "at least a 1-dimensional tensor"),
+        (lambda t: t.unbind(), "Dimension specified as 0 but tensor has no dimensions"),
+    ],
+)
+def test_a_tensor_without_dimensions_cannot_be_cut(cut: Any, words: str, device: str) -> None:
+    kind = IndexError if words.startswith("Dimension") else RuntimeError
+    refuses(kind, words, lambda m, where: cut(m.ones((), device=where)), device)
