@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import warnings
 import weakref
@@ -430,6 +431,8 @@ def test_an_op_without_a_rule_runs_once_for_each_example() -> None:
 
 
 def test_one_kernel_computes_the_batch() -> None:
+    if os.environ.get("LUCID_EAGER", "0") not in ("", "0"):
+        pytest.skip("with LUCID_EAGER=1 every value is in memory")
     x = lucid_gpu.randn(64, 32)
     x.array
     with lucid_gpu.profiler.record() as launches:

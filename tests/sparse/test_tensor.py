@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -215,6 +216,8 @@ def test_values_and_indices_share_memory_as_in_pytorch():
 
 
 def test_pending_values_are_taken_as_they_are(device):
+    if os.environ.get("LUCID_EAGER", "0") not in ("", "0"):
+        pytest.skip("with LUCID_EAGER=1 every value is in memory")
     x = lucid_gpu.ones(3, device=device)
     s = lucid_gpu.sparse_coo_tensor(PLACES, (x * 2 + 1).exp(), (2, 3), device=device)
     assert not s._values()._expr.program.is_load  # making a sparse tensor computes nothing
