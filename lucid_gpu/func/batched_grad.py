@@ -12,15 +12,9 @@ from typing import Any
 
 from lucid_gpu.autograd.backward import gradients, run_pass
 from lucid_gpu.func.batching import BatchLevel, beneath, raised
-from lucid_gpu.fusion.expression import Expr
-from lucid_gpu.fusion.gradient import gradient_of
-from lucid_gpu.fusion.program import load_program
-from lucid_gpu.fusion.region import RegionNode
 from lucid_gpu.ops.shape import stack
-from lucid_gpu.ops.watched import evaluate_gradient
 from lucid_gpu.tape.levels import innermost
-from lucid_gpu.tape.modes import state
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tensor import Tensor
 
 
 def grad(
@@ -96,36 +90,3 @@ def _one_by_one(
 def _example(cotangent: Tensor, level: BatchLevel, b: int) -> Tensor:
     """One example of a cotangent that may be batched further in."""
     return beneath(cotangent, level)[b]
-
-
-def region_vjp(node: RegionNode, cotangent: Tensor) -> list[Any]:
-    """The gradient of a fused region for a batched cotangent, formula by formula."""
-    program, leaves = node.program, [*node.leaves]
-    known = {ins.value[0]: ins for ins in program.instructions if ins.op == "load"}
-    values: list[Any] = [_leaf(cell, known.get(i), node) for i, cell in enumerate(leaves)]
-    output_leaf = None
-    if node.output is not None:
-        output_leaf = len(values)
-        root = program.root._replace(value=(output_leaf, None))
-        values.append(_leaf(node.output.twin(node), root, node))
-    like = cotangent._expr.program
-    load = load_program(like.dtype, tuple(like.shape), None, False, like.device)
-    place = len(values)
-    gradient = gradient_of(program, load, place, place + 1, bool(state.grad), output_leaf)
-    node._check_versions(gradient)
-    return list(evaluate_gradient(gradient, [*values, cotangent]).values())
-
-
-def _leaf(cell: Any, load: Any, node: RegionNode) -> Any:
-    """A leaf of a region as a tensor, part of the graph if that is recorded."""
-    if load is None or cell.array is None:
-        return cell.array if cell.node is None else cell
-    needs = bool(state.grad) and cell.node is not None
-    strides = load.value[1]
-    if not strides and not cell.array.flags.c_contiguous:
-        strides = cell.array.strides
-    program = load_program(load.dtype, load.shape, strides, needs, node.program.device)
-    return _tensor(Expr(program, (cell,), None))
-
-
-RegionNode.vjp_of_wrapped = staticmethod(region_vjp)

@@ -47,7 +47,6 @@ class RegionNode(Node):
     realise: Callable[[Any], None]
     vjp_by_ops: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/watched.py
     vjp_when_freed: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/watched.py
-    vjp_of_wrapped: Callable[[RegionNode, Any], Sequence[Any]]  # set by func/batched_grad.py
 
     def __init__(self, expr: Expr) -> None:
         super().__init__()
@@ -167,7 +166,7 @@ class RegionNode(Node):
         marks = cotangent._expr.program.marks
         if marks:
             if marks & WRAPPED:
-                return self.vjp_of_wrapped(self, cotangent)
+                return self.vjp_by_ops(self, cotangent)
             cotangent = cotangent.alias()
         g: Expr = cotangent._expr
         too_large = len(g.program.instructions) + len(self.program.instructions) > LIMIT

@@ -259,7 +259,7 @@ def region_vjp(node: RegionNode, cotangent: Tensor) -> list[Tensor]:
         root = program.root._replace(value=(output_leaf, None))
         values.append(_leaf(node.output.twin(node), root, node))
     like = cotangent._expr.program
-    load = load_program(like.dtype, like.shape, None, False, like.device)
+    load = load_program(like.dtype, tuple(like.shape), None, False, like.device)
     place = len(values)
     gradient = gradient_of(program, load, place, place + 1, bool(state.grad), output_leaf)
     node._check_versions(gradient)
@@ -278,11 +278,16 @@ def vjp_when_freed(node: RegionNode, cotangent: Tensor) -> Sequence[Tensor | Non
 
 
 def _leaf(cell: Cell, load: Any, node: RegionNode) -> Any:
-    """A leaf of a region as a tensor, or as the number it is."""
+    """A leaf of a region as a tensor, part of the graph if that is recorded, or as a number.
+
+    Where only a gradient leaves the region (a boundary) it is the cell.
+    """
     if load is None or cell.array is None:
-        return cell.array
+        return cell.array if cell.node is None else cell
     needs = bool(state.grad) and cell.node is not None
-    strides = None if cell.array.flags.c_contiguous else cell.array.strides
+    strides = load.value[1]
+    if not strides and not cell.array.flags.c_contiguous:
+        strides = cell.array.strides
     program = load_program(load.dtype, load.shape, strides, needs, node.program.device)
     return _tensor(Expr(program, (cell,), None))
 
