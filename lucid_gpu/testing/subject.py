@@ -37,6 +37,11 @@ class Subject:
     """
 
     def __init__(self, function: Any, inputs: Sequence[Any], dtype: dt.dtype | None) -> None:
+        if not callable(function):
+            raise TypeError(
+                "check_function expected a Function class or a function of its inputs, got "
+                f"{type(function).__name__}: write check_function(MyFunction, *inputs)"
+            )
         self.function = function
         self.inputs = tuple(inputs)
         self.dtype = dtype

@@ -363,22 +363,25 @@ def test_nothing_is_left_of_it_when_off(device: str) -> None:
     """Making a node and running one is what it was; ops fuse again."""
     init = Node.__init__
     x = lucid_gpu.ones(3, device=device, requires_grad=True)
-    with detecting(lucid_gpu):
-        assert Node.__init__ is not init
-        (x * 2 + 1).sum().backward()
-    assert Node.__init__ is init
-    assert engine.watching.by is None and not Eager.on
-    y = x * 2 + 1
-    assert not y._expr.program.is_load  # pending
-    assert "_metadata" not in vars((y * 3).grad_fn)
+    with eager(False):
+        with detecting(lucid_gpu):
+            assert Node.__init__ is not init
+            (x * 2 + 1).sum().backward()
+        assert Node.__init__ is init
+        assert engine.watching.by is None and not Eager.on
+        y = x * 2 + 1
+        assert not y._expr.program.is_load  # pending
+        assert "_metadata" not in vars((y * 3).grad_fn)
 
 
 def test_it_gives_eager_mode_back_as_it_was() -> None:
-    with eager(True):
-        with detecting(lucid_gpu):
-            pass
-        assert Eager.on
-    assert not Eager.on
+    before = Eager.on
+    for value in (True, False):
+        with eager(value):
+            with detecting(lucid_gpu):
+                assert Eager.on
+            assert Eager.on is value
+    assert Eager.on is before
 
 
 def test_an_error_inside_switches_it_off(device: str) -> None:

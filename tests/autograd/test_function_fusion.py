@@ -9,10 +9,18 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import Function
+from lucid_gpu.fusion import eager
 from lucid_gpu.profiler import Log, record
 
 SIZE = 1000
 BYTES = 4 * SIZE
+
+
+@pytest.fixture(autouse=True)
+def lazy() -> Any:
+    """Kernels are counted, also where LUCID_EAGER realises every op by itself."""
+    with eager(False):
+        yield
 
 
 class Swish(Function):

@@ -418,3 +418,8 @@ def test_an_error_of_backward_is_reported_once():
     assert rows[0].why == "ValueError: not written yet"
     assert {row.why for row in rows[1:]} == {"backward does not run"}
     assert str(error.value).count("not written yet") == 1
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match=r"expected a Function class .* got int: write"):
+        check_function(3, x(2))
