@@ -95,7 +95,6 @@ ALIASES = {
 }
 BY_NAME = {d.name: d for d in ALL}
 _FROM_NUMPY: dict[Any, dtype] = {d.numpy: d for d in ALL}
-_PYTHON_TYPES: dict[type, dtype] = {}
 _default_float = float32
 when_default_changes: list[Callable[[], None]] = []  # what was derived with it is to be forgotten
 

@@ -54,12 +54,15 @@ class Gradient(NamedTuple):
     saved : frozenset of int
         Those of them that a formula reads itself, as PyTorch would have saved them; the others are
         read to compute again what lies between.
+    summed : frozenset of Part
+        What a step sums and is itself a result too.
     """
 
     steps: tuple[Step, ...]
     results: tuple[tuple[int, Part], ...]
     reads: frozenset[int]
     saved: frozenset[int]
+    summed: frozenset[Part]
 
 
 class Symbol:
@@ -229,7 +232,12 @@ class _Derivation:
             if place in _loads(part.program)
             and (leaf < self.program.leaves or leaf == self.output_leaf)
         )
-        return Gradient(tuple(self.steps), tuple(results), reads, reads & self.saved)
+        summed = {s.part for s in self.steps}.intersection(
+            [p for _, p in results if not p.program.is_load]
+        )
+        return Gradient(
+            tuple(self.steps), tuple(results), reads, reads & self.saved, frozenset(summed)
+        )
 
     def symbol(self, index: int) -> Symbol:
         return Symbol(self.work, index, self.grad)

@@ -60,7 +60,6 @@ _WALK_X86_64 = bytes.fromhex(
     "4883c408"  # add rsp, 8         done:
     "5d5bc3"  # pop rbp; pop rbx; ret
 )
-_ENTRY = 5  # words an entry
 
 
 class _UfuncStruct(ctypes.Structure):

@@ -180,7 +180,7 @@ class RegionNode(Node):
         merged, pattern = merge(leaves, g.leaves)
         gradient = _gradient(self.program, g.program, pattern, len(merged), output_leaf)
         self._check_versions(gradient)
-        early = self._stored_anyway(gradient, merged) if gradient.steps and not state.grad else {}
+        early = self._stored_anyway(gradient, merged) if gradient.summed and not state.grad else {}
         for part, shape in gradient.steps:
             known = early.get(part)
             if known is None:
@@ -210,11 +210,9 @@ class RegionNode(Node):
 
         So ``relu(x @ w + b)`` masks its cotangent once, and b's gradient sums what x's stored.
         """
-        summed = {step.part for step in gradient.steps}
         found = {}
         for (_, part), (node, _) in zip(gradient.results, self._edges, strict=True):
-            pending = part in summed and not part.program.is_load
-            if pending and node is not None and node.reads_cotangent:
+            if part in gradient.summed and node is not None and node.reads_cotangent:
                 cells = tuple([leaves[i] for i in part.leaves])
                 found[part] = self.wrap(Expr(part.program, cells, None))
                 self.realise(found[part])

@@ -13,7 +13,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import TABLE, Op
-from lucid_gpu.tape.modes import WATCHED, state
+from lucid_gpu.ops.in_place import before_write, written
 from lucid_gpu.tensor import Tensor, _set, apply, binary, unary
 
 Number = int | float | complex | bool
@@ -112,14 +112,9 @@ for _name, _op in TABLE.items():
     FUNCTIONS[_name] = _function(_op, _method)
 
 
-def _before_write(tensor: Tensor) -> Tensor:
-    """The operand of an in-place op: hooks that keep it must not see the write."""
-    return tensor.alias() if state.grad is WATCHED else tensor
-
-
 def _in_place(op: Op) -> Callable[..., Tensor]:
     def method(self: Tensor, *others: Any) -> Tensor:
-        return self._write(apply(op, _before_write(self), *others), f"{op.name}_")
+        return self._write(apply(op, before_write(self), *others), f"{op.name}_")
 
     return _checked(method) if op.name in _DIVIDES else method
 
@@ -365,16 +360,8 @@ FUNCTIONS["where"] = where
 _set("where", _where_method)
 
 
-def _written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        value = function(_before_write(self), *args, **kwargs)
-        return self._write(value, f"{function.__name__}_")
-
-    return method
-
-
 for _composition in METHODS:
-    _set(f"{_composition.__name__}_", _written(_composition))
+    _set(f"{_composition.__name__}_", written(_composition))
 ALIASES = {
     "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
     "negative": "neg", "absolute": "abs", "greater": "gt", "greater_equal": "ge",

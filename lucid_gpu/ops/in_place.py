@@ -6,7 +6,7 @@ Whoever read the old value, pending or saved for backward, keeps it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
@@ -16,7 +16,7 @@ from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.storage import Storage
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tape.modes import is_inference_mode_enabled, state
+from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
 from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor, _tensor, _unmark_shared, duplicate
 
@@ -79,6 +79,21 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if before is not None:
         move_retained(self, *before)
     return self
+
+
+def before_write(tensor: Tensor) -> Tensor:
+    """The operand of an in-place op: saved-tensor hooks that keep it must not see the write."""
+    return tensor.alias() if state.grad is WATCHED else tensor
+
+
+def written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of an op, as a method."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        value = function(before_write(self), *args, **kwargs)
+        return self._write(value, f"{function.__name__}_")
+
+    return method
 
 
 def set_(self: Tensor, source: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
-from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded
+from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
 from lucid_gpu.ops.shape import base_array, view_of
@@ -507,18 +507,11 @@ def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
     return kept
 
 
-def _written(function: Any) -> Any:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self._write(function(self, *args, **kwargs), f"{function.__name__}_")
-
-    return method
-
-
 METHODS = (gather, take_along_dim, take, put, index_put, scatter, scatter_add, index_select,
            index_add, masked_select, nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
 for _function in (put, index_put, scatter, scatter_add, index_add, tril, triu):
-    setattr(Tensor, f"{_function.__name__}_", _written(_function))
+    setattr(Tensor, f"{_function.__name__}_", written(_function))
 for _name, _method in (("__getitem__", getitem), ("__setitem__", setitem)):
     setattr(Tensor, _name, _method)
