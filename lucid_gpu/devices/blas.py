@@ -4,8 +4,8 @@ OpenBLAS splits a product of a million multiplications over all cores, and its t
 another without giving the core away. Below `SHARED_FROM` that gains nothing on an idle machine, and
 on a busy one a product of 20 microseconds takes ten milliseconds.
 
-After a product its threads go on spinning for about 25 ms, on the cores that the elementwise kernel
-after it wants for itself: an Adam step took twice its time. `rest_early` lets them sleep sooner.
+After a product its threads go on spinning for 2^26 ticks, on the cores that the elementwise kernel
+after it wants for itself. `rest_early` lets them sleep sooner.
 """
 
 from __future__ import annotations
