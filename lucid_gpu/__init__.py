@@ -61,6 +61,7 @@ for _module in (reductions, indexing, _matmul):
 globals().update(elementwise.FUNCTIONS)
 
 _LAZY = {
+    "backends": "lucid_gpu.backends",
     "cuda": "lucid_gpu.cuda",
     "func": "lucid_gpu.func",
     "fusion": "lucid_gpu.fusion",
@@ -80,6 +81,8 @@ _FROM = {
     "sparse_coo_tensor": "lucid_gpu.sparse.creation",
     "load": "lucid_gpu.serialization",
     "set_printoptions": "lucid_gpu.printing",
+    "get_float32_matmul_precision": "lucid_gpu.devices.precision",
+    "set_float32_matmul_precision": "lucid_gpu.devices.precision",
     **dict.fromkeys(
         (
             "Generator",

@@ -41,6 +41,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "optim": ("nn",),
     "utils": ("autograd",),
     "cuda": ("ops",),
+    "backends": ("devices",),
     "__init__": ("*",),
 }
 

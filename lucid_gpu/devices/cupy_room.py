@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
+from lucid_gpu.devices import gemm
 from lucid_gpu.dtypes import dtype
 
 INSTALL = "python -m pip install 'lucid-gpu[cuda12]'"
@@ -155,11 +156,14 @@ class CupyRoom:
             target[...] = wide.astype(target.dtype)
 
     def matmul(self, a: Any, b: Any, d: dtype) -> Any:
-        if d.compute is not d and min(a.ndim, b.ndim) >= 2 and max(a.ndim, b.ndim) > 2:
-            from lucid_gpu.devices.batched_matmul import matmul
-
-            return matmul(self.xp, a, b)
-        return self.xp.matmul(a, b)
+        if d.category < 2:  # cuBLAS has no integers
+            return self.xp.matmul(a, b)
+        where = self.device_of(a)
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        with self._on(where):
+            out = self.empty((*lead, a.shape[-2], b.shape[-1]), d, where)
+            gemm.multiply(self.xp, a, b, out)
+        return out
 
     def check_index(self, index: Any, size: int, dim: int) -> None:
         outside = (index < -size) | (index >= size)

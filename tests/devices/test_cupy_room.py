@@ -7,11 +7,10 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import lucid_gpu
-from lucid_gpu.devices import batched_matmul, cupy_room
+from lucid_gpu.devices import cupy_room
 
 without_gpu = pytest.mark.skipif(lucid_gpu.cuda.is_available(), reason="there is a GPU")
 
@@ -83,59 +82,3 @@ def test_cupy_is_imported_where_home_cannot_be_written(tmp_path):
         pytest.skip("CUPY_CACHE_DIR is set")
     (folder,) = _python(code, **environment)
     assert "lucid_gpu-cupy" in folder
-
-
-# --- batched products -------------------------------------------------------------------------
-
-
-def _gemm(a, b, out, sizes):
-    """cublasGemmStridedBatchedEx in NumPy: column-major, by base, leading dimension and step."""
-    m, n, k = sizes
-    batch = out.size // (m * n)
-
-    def matrices(operand, rows, columns):
-        """Matrices of ``rows`` x ``columns`` after the operand's mode is applied."""
-        size = operand.array.itemsize
-        steps = (operand.step * size, size, operand.leading * size)
-        shape = (batch, rows, columns)
-        if operand.mode:
-            shape = (batch, columns, rows)
-        laid = np.lib.stride_tricks.as_strided(operand.array, shape, steps)
-        return laid.swapaxes(1, 2) if operand.mode else laid
-
-    product = matrices(b, n, k) @ matrices(a, k, m)
-    out.reshape(batch, m, n)[...] = product.swapaxes(1, 2)
-
-
-SHAPES = {
-    "same batch": ((3, 4, 5), (3, 5, 6)),
-    "one matrix for all": ((3, 4, 5), (5, 6)),
-    "two leading dimensions": ((2, 3, 4, 5), (2, 3, 5, 6)),
-    "broadcast batch": ((2, 1, 4, 5), (3, 5, 6)),
-    "row and column": ((3, 1, 5), (3, 5, 1)),
-    "no sum": ((3, 4, 0), (3, 0, 6)),
-    "no rows": ((3, 0, 5), (3, 5, 6)),
-}
-
-
-@pytest.mark.parametrize("case", SHAPES)
-@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
-def test_batched_products_describe_their_operands(case, turned, monkeypatch):
-    monkeypatch.setattr(batched_matmul, "multiply", _gemm)
-    rng = np.random.default_rng(0)
-    arrays = []
-    for name, shape in zip("ab", SHAPES[case]):
-        if name in turned:
-            arrays.append(rng.integers(-4, 5, (*shape[:-2], shape[-1], shape[-2])).swapaxes(-1, -2))
-        else:
-            arrays.append(rng.integers(-4, 5, shape))
-    a, b = arrays
-    np.testing.assert_array_equal(batched_matmul.matmul(np, a, b), a @ b)
-
-
-def test_strides_that_fit_no_mode_are_copied():
-    a = np.arange(2 * 6 * 8).reshape(2, 6, 8)
-    assert batched_matmul.operand(np, a[:, ::2, :4]).array is not None
-    assert batched_matmul.operand(np, a[:, :, :4]).leading == 8
-    assert batched_matmul.operand(np, a[:, :, ::2]).array.flags.c_contiguous
-    assert batched_matmul.operand(np, a.swapaxes(1, 2)).mode == 1

@@ -103,3 +103,14 @@ MISUSE: dict[str, tuple[Any, str]] = {
 def test_misuse_raises_as_in_torch(name: str) -> None:
     function, words = MISUSE[name]
     same_error(function, words)
+
+
+def test_bias_and_activation_are_one_kernel_after_the_product(device: str) -> None:
+    functional = lucid_gpu.nn.functional
+    x, w = lucid_gpu.randn(64, 32, device=device), lucid_gpu.randn(48, 32, device=device)
+    b = lucid_gpu.randn(48, device=device)
+    with lucid_gpu.fusion.eager(False), lucid_gpu.profiler.record() as log:
+        functional.gelu(functional.linear(x, w, b)).numpy(force=True)
+    (kernel,) = log.kernels
+    assert kernel.ops[0] == "add" and kernel.shape == (64, 48)
+    assert kernel.bytes_read == (64 * 48 + 48) * 4 and kernel.bytes_written == 64 * 48 * 4
