@@ -105,6 +105,7 @@ _FROM = {
         ),
         "lucid_gpu.ops.random",
     ),
+    **dict.fromkeys(("AcceleratorError", "OutOfMemoryError"), "lucid_gpu.devices.cuda_errors"),
     **dict.fromkeys(("relu", "selu", "celu"), "lucid_gpu.nn.functional"),
     **dict.fromkeys(("softmax", "log_softmax"), "lucid_gpu.nn.functional"),
 }

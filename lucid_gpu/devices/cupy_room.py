@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import gemm
+from lucid_gpu.devices import cuda_memory, gemm
 from lucid_gpu.dtypes import dtype
 
 INSTALL = "python -m pip install 'lucid-gpu[cuda12]'"
@@ -97,6 +97,7 @@ class CupyRoom:
         if missing is not None:
             raise RuntimeError(f"no cuda device can be used: {missing}")
         self.xp: Any = import_cupy()
+        cuda_memory.install(self.xp)
 
     def _on(self, where: device) -> Any:
         """The context in which new arrays land on a device."""
@@ -113,14 +114,7 @@ class CupyRoom:
 
     def empty(self, shape: Sequence[int], d: dtype, where: device) -> Any:
         with self._on(where):
-            try:
-                return self.xp.empty(shape, d.numpy)
-            except self.xp.cuda.memory.OutOfMemoryError as error:
-                raise MemoryError(
-                    f"{where} is out of memory: cannot allocate a tensor of shape {tuple(shape)} "
-                    f"and type {d.name}; {error}. Free tensors, or call "
-                    "lucid_gpu.cuda.empty_cache()"
-                ) from None
+            return self.xp.empty(shape, d.numpy)
 
     def asarray(self, data: Any, d: dtype, where: device) -> Any:
         with self._on(where):

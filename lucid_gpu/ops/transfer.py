@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.device import CPU, device, resolve
-from lucid_gpu.devices import room
+from lucid_gpu.devices import cuda_memory, room
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
@@ -67,5 +67,27 @@ def cupy(self: Tensor) -> Any:
     return self._hand_out()
 
 
-for _function in (cpu, cuda, cupy):
+def record_stream(self: Tensor, stream: Any) -> None:
+    """Keep the memory, once it is freed, from being used again before a stream has passed.
+
+    For tensors that another stream works on than the one that was current when they were made.
+
+    Parameters
+    ----------
+    stream : cuda.Stream
+    """
+    if self.device.type != "cuda":
+        raise NotImplementedError(
+            f"record_stream() is for tensors on a GPU; this one is on {self.device}, where work is "
+            "done when a call returns"
+        )
+    if not hasattr(stream, "_cupy"):
+        raise TypeError(
+            "record_stream(): argument 'stream' must be a lucid_gpu.cuda.Stream, not "
+            f"{type(stream).__name__}"
+        )
+    cuda_memory.record_stream(self.array, stream._cupy)
+
+
+for _function in (cpu, cuda, cupy, record_stream):
     setattr(Tensor, _function.__name__, _function)

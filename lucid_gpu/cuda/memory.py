@@ -1,0 +1,161 @@
+"""How much memory of a GPU is in use, was in use at most, is kept for reuse.
+
+What is in use is counted by CuPy's pool: `memory_allocated` is exact whenever it is asked. The pool
+knows no highest mark. `reset_peak_memory_stats` begins to measure it, with a hook that sees each
+allocation and each return of the calling thread (about a microsecond each, and nothing for a
+program that never asks); from then on `max_memory_allocated` is exact. Without it the answer is
+`max_memory_reserved`, the most the pool has held: never less than the true figure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.cuda.gpus import cupy, index_of, is_available
+from lucid_gpu.devices import cuda_memory
+from lucid_gpu.devices.cuda_errors import OutOfMemoryError, size_text
+
+__all__ = [
+    "OutOfMemoryError",
+    "empty_cache",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+]
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes in use by tensors and arrays; 0 where there is no GPU."""
+    return cuda_memory.used_bytes(cupy(), index_of(device)) if is_available() else 0
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes taken from the GPU, in use or kept for reuse; 0 where there is no GPU."""
+    return cuda_memory.reserved_bytes(cupy(), index_of(device)) if is_available() else 0
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes in use since `reset_peak_memory_stats`; 0 where there is no GPU.
+
+    Before the first reset it is `max_memory_reserved`, which is at least as much.
+    """
+    if not is_available():
+        return 0
+    index = index_of(device)
+    usage = cuda_memory.usage_of(index)
+    return max_memory_reserved(index) if usage is None else usage.peak
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """The most bytes taken from the GPU since the last reset; 0 where there is no GPU."""
+    return cuda_memory.note_reserved(cupy(), index_of(device)) if is_available() else 0
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Measure the highest figures from now on; nothing happens where there is no GPU."""
+    if is_available():
+        index = index_of(device)
+        cuda_memory.measure_peak(cupy(), index)
+        cuda_memory.note_reserved(cupy(), index, afresh=True)
+
+
+reset_max_memory_allocated = reset_peak_memory_stats
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Count allocations from now on; nothing happens where there is no GPU."""
+    if is_available():
+        index = index_of(device)
+        usage = cuda_memory.usage_of(index)
+        if usage is not None:
+            usage.allocated = usage.freed = usage.allocations = 0
+        cuda_memory.retries.pop(index, None)
+        cuda_memory.failures.pop(index, None)
+
+
+def empty_cache() -> None:
+    """Give memory kept for reuse back to the GPU; nothing happens where there is none.
+
+    It does not make more memory for tensors: the pool gives it back by itself before it fails.
+    """
+    if is_available():
+        cuda_memory.empty(cupy())
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Bytes of a GPU that are free, and all it has, as the driver counts them."""
+    cuda = cupy().cuda
+    with cuda.Device(index_of(device)):
+        free, total = cuda.runtime.memGetInfo()
+    return free, total
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Let the pool take at most a part of a GPU's memory; more ends in `OutOfMemoryError`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no float, or not between 0 and 1.
+    """
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    xp = cupy()
+    with xp.cuda.Device(index_of(device)):
+        xp.get_default_memory_pool().set_limit(fraction=fraction)
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """Figures under PyTorch's keys, as far as CuPy's pool has them; empty without a GPU.
+
+    ``allocated`` and ``freed`` count what is measured since `reset_peak_memory_stats`, and are
+    left out before.
+    """
+    if not is_available():
+        return {}
+    index = index_of(device)
+    usage = cuda_memory.usage_of(index)
+    figures = {
+        "allocated_bytes.all.current": memory_allocated(index),
+        "allocated_bytes.all.peak": max_memory_allocated(index),
+        "reserved_bytes.all.current": memory_reserved(index),
+        "reserved_bytes.all.peak": max_memory_reserved(index),
+        "num_alloc_retries": cuda_memory.retries.get(index, 0),
+        "num_ooms": cuda_memory.failures.get(index, 0),
+    }
+    if usage is not None:
+        figures["allocated_bytes.all.allocated"] = usage.allocated
+        figures["allocated_bytes.all.freed"] = usage.freed
+        figures["allocation.all.allocated"] = usage.allocations
+    return dict(sorted(figures.items()))
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """A table of `memory_stats`; without ``abbreviated`` with what the driver counts."""
+    stats = memory_stats(device)
+    if not stats:
+        return "no GPU: no memory in use"
+    index = index_of(device)
+    rows = [("memory of a GPU", "now", "at most")]
+    for title, key in (("in arrays", "allocated"), ("reserved", "reserved")):
+        figures = [stats[f"{key}_bytes.all.{which}"] for which in ("current", "peak")]
+        rows.append((title, size_text(figures[0]), size_text(figures[1])))
+    rows.append(("allocations retried", str(stats["num_alloc_retries"]), ""))
+    rows.append(("out of memory", str(stats["num_ooms"]), ""))
+    if not abbreviated:
+        free, total = mem_get_info(index)
+        rows += [("free on the device", size_text(free), ""), ("device", size_text(total), "")]
+    if cuda_memory.usage_of(index) is None:
+        rows.append(("(at most: measured after reset_peak_memory_stats())", "", ""))
+    lines = [f"{a:<22}{b:>14}{c:>14}".rstrip() for a, b, c in rows]
+    return "\n".join([f"cuda:{index}", *lines])

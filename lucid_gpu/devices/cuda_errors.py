@@ -1,0 +1,118 @@
+"""What a GPU's failures are called, and how they are told: which op, which shapes, what to do.
+
+A sentence is put together from the Python frames that led to the failure, so that nothing is
+noted on the way there.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+__all__ = ["AcceleratorError", "OutOfMemoryError", "explained", "out_of_memory", "work_under_way"]
+
+_LOST = ("illegal", "misaligned", "assert", "unspecified launch failure", "hardware")
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+class OutOfMemoryError(RuntimeError):
+    """A GPU had no memory left for a tensor. Everything is as it was; the process can go on."""
+
+
+class AcceleratorError(RuntimeError):
+    """A kernel or a call of CUDA failed."""
+
+
+def size_text(count: int) -> str:
+    """Bytes as PyTorch writes them: ``"2.00 GiB"``."""
+    unit = min(max(count.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return f"{count / (1 << 10 * unit):.2f} {_UNITS[unit]}" if unit else f"{count} bytes"
+
+
+def out_of_memory(size: int, device: int, free: int, total: int, used: int, kept: int) -> Any:
+    """The error of an allocation that failed.
+
+    Parameters
+    ----------
+    size : int
+        Bytes asked for.
+    free, total : int
+        What the device has.
+    used, kept : int
+        Bytes of the pool in arrays, and unused.
+    """
+    return OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {size_text(size)}{_for(work_under_way())}. GPU "
+        f"{device} has a total capacity of {size_text(total)} of which {size_text(free)} is free. "
+        f"{size_text(used)} is in use by arrays, and {size_text(kept)} is reserved by the memory "
+        "pool but unallocated. Free tensors that are no longer needed, compute in smaller pieces, "
+        "or call lucid_gpu.cuda.empty_cache() if other programs need what is reserved"
+    )
+
+
+def explained(error: BaseException, what: str = "") -> AcceleratorError:
+    """The error of a call of CUDA, told with PyTorch's words."""
+    text = str(error).partition(": ")[2] or str(error)
+    told = (
+        f"CUDA error: {text}{_noticed(what or work_under_way())}. An error of a kernel is reported "
+        "by some later call, so an earlier kernel may be the cause; for debugging consider "
+        "passing CUDA_LAUNCH_BLOCKING=1"
+    )
+    if any(word in text for word in _LOST):
+        told += ". CUDA refuses all further work in this process: start it again"
+    return AcceleratorError(told)
+
+
+def _for(what: str) -> str:
+    return what and f" for {what}"
+
+
+def _noticed(what: str) -> str:
+    return what and f", noticed while running {what}"
+
+
+def work_under_way() -> str:
+    """What this package is computing on the calling thread, with shapes; empty if nothing.
+
+    It is the innermost function with tensors for arguments, or the plan of a fused kernel.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    result = ""
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith("lucid_gpu."):
+            found = _work(frame)
+            if found:
+                return result + found
+            result = result or _result(frame)
+        frame = frame.f_back
+    return result.removesuffix(" in ")
+
+
+def _result(frame: FrameType) -> str:
+    """The tensor a room was asked for."""
+    held = frame.f_locals
+    if frame.f_code.co_name != "empty" or "shape" not in held or "d" not in held:
+        return ""
+    return f"a {held['d'].name} tensor of shape {list(held['shape'])} in "
+
+
+def _work(frame: FrameType) -> str:
+    held, code = frame.f_locals, frame.f_code
+    plan: Any = getattr(held.get("self"), "plan", None)
+    if hasattr(plan, "ops"):
+        return f"the kernel {plan.name} over shape {list(plan.shape)}"
+    if code.co_name == "_realise" or code.co_name.startswith("<"):
+        return ""
+    given = [held.get(name) for name in code.co_varnames[: code.co_argcount]]
+    tensors = [v for v in given if hasattr(type(v), "_realise") and hasattr(v, "_expr")]
+    if not tensors:
+        return ""
+    node: Any = given[0]
+    who = node.name() if hasattr(node, "_edges") else code.co_name
+    return f"{who} of {', '.join(_tensor(t) for t in tensors)}"
+
+
+def _tensor(t: Any) -> str:
+    return f"{t.dtype.name}{list(t.shape)}"

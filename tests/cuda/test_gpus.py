@@ -1,0 +1,54 @@
+"""Which GPUs there are, and which one is current."""
+
+from __future__ import annotations
+
+import pytest
+
+import lucid_gpu
+from lucid_gpu import cuda
+
+pytestmark = pytest.mark.skipif(not cuda.is_available(), reason="there is no GPU")
+two = pytest.mark.skipif(cuda.device_count() < 2, reason="there is one GPU")
+
+
+def test_properties_have_pytorchs_names():
+    about = cuda.get_device_properties()
+    assert about.name == cuda.get_device_name() == cuda.get_device_name("cuda:0")
+    assert (about.major, about.minor) == cuda.get_device_capability(0)
+    assert about.total_memory > 1 << 28 and about.multi_processor_count > 0
+    assert about.warp_size == 32 and about.L2_cache_size > 0
+    assert cuda.is_bf16_supported()
+    free, total = cuda.mem_get_info()
+    assert 0 < free <= total
+
+
+def test_a_gpu_that_is_not_there():
+    with pytest.raises(AssertionError, match="Invalid device id 99"):
+        cuda.get_device_properties(99)
+    with pytest.raises(RuntimeError, match="invalid device ordinal: there is no device 99"):
+        cuda.set_device(99)
+    with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
+        cuda.synchronize("cpu")
+
+
+@two
+def test_a_block_on_another_gpu():
+    with cuda.device(1):
+        assert cuda.current_device() == 1
+        x = lucid_gpu.zeros(2, device="cuda")
+    assert cuda.current_device() == 0 and str(x.device) == "cuda:1"
+    with cuda.device_of(x):
+        assert cuda.current_device() == 1
+    with pytest.raises(KeyError), cuda.device("cuda:1"):
+        raise KeyError
+    assert cuda.current_device() == 0
+
+
+def test_ranges_have_a_depth():
+    assert cuda.nvtx.range_push("outer") == 0
+    with cuda.nvtx.range("step {}", 3):
+        cuda.nvtx.mark("here")
+        assert cuda.nvtx.range_push("inner") == 2
+        assert cuda.nvtx.range_pop() == 2
+    assert cuda.nvtx.range_pop() == 0
+    assert cuda.nvtx.range_pop() == -1

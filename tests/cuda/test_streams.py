@@ -1,0 +1,180 @@
+"""Streams, events, and what is pending where they meet."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+import lucid_gpu
+from lucid_gpu import cuda
+from lucid_gpu.devices import cuda_memory
+
+pytestmark = pytest.mark.skipif(not cuda.is_available(), reason="there is no GPU")
+
+
+@pytest.fixture(autouse=True)
+def _default_stream_after():
+    yield
+    cuda.set_stream(cuda.default_stream(0))
+    cuda.synchronize()
+
+
+def ready(n=1000):
+    return lucid_gpu.arange(n, dtype=lucid_gpu.float32, device="cuda").requires_grad_(False) + 0
+
+
+def test_the_current_stream_is_the_blocks():
+    s, t = cuda.Stream(), cuda.Stream()
+    assert s != t and cuda.current_stream() == cuda.default_stream()
+    with cuda.stream(s):
+        assert cuda.current_stream() == s
+        with cuda.stream(t):
+            assert cuda.current_stream() == t
+        assert cuda.current_stream() == s
+    assert cuda.current_stream() == cuda.default_stream()
+    cuda.set_stream(t)
+    assert cuda.current_stream() == t and hash(cuda.current_stream()) == hash(t)
+
+
+def test_a_block_ends_with_an_error():
+    with pytest.raises(KeyError), cuda.stream(cuda.Stream()):
+        raise KeyError
+    assert cuda.current_stream() == cuda.default_stream()
+
+
+def test_a_stream_that_waits_sees_what_was_computed():
+    s = cuda.Stream()
+    x = ready()
+    s.wait_stream(cuda.current_stream())
+    with cuda.stream(s):
+        y = (x * 2).exp() @ lucid_gpu.ones(1000, 1, device="cuda")
+    cuda.current_stream().wait_stream(s)
+    wanted = (ready().cpu() * 2).exp().sum()
+    assert y.isinf().item() == bool(wanted.isinf())
+
+
+def test_what_is_pending_at_a_switch_is_computed_before_it():
+    """Read first on another stream, it would be computed there, and read here unawaited."""
+    s = cuda.Stream()
+    with cuda.stream(s):
+        x = ready()
+        h = x + 1
+    assert h._expr.program.is_load  # computed on s, where it was written
+    cuda.current_stream().wait_stream(s)
+    k = h * 2
+    event = cuda.current_stream().record_event()
+    assert k._expr.program.is_load
+    s.wait_event(event)
+    with cuda.stream(s):
+        both = (h + k).sum()
+    s.synchronize()
+    assert both.item() == 3 * (999 * 1000 / 2 + 1000)
+
+
+def test_an_in_place_write_is_computed_before_a_switch():
+    s, x = cuda.Stream(), ready()
+    x.sum().item()
+    x.mul_(3)
+    s.wait_stream(cuda.current_stream())
+    assert x._expr.program.is_load
+    with cuda.stream(s):
+        total = x.sum()
+    s.synchronize()
+    assert total.item() == 3 * 999 * 1000 / 2
+
+
+def test_backward_waits_for_the_streams_of_forward():
+    s = cuda.Stream()
+    w = lucid_gpu.full((1000,), 2.0, device="cuda", requires_grad=True)
+    s.wait_stream(cuda.current_stream())
+    with cuda.stream(s):
+        x = ready()
+        loss = (w * x).sum()
+    loss.backward()
+    assert lucid_gpu.equal(w.grad.cpu(), ready().cpu())
+
+
+def test_events_ask_and_wait():
+    event = cuda.Event()
+    assert event.query() and event.cuda_event == 0 and "uninitialized" in repr(event)
+    event.synchronize()
+    s = cuda.Stream()
+    with cuda.stream(s):
+        ready()
+    event.record(s)
+    event.wait()
+    event.synchronize()
+    assert event.query() and s.query() and event.cuda_event
+    assert cuda.Stream.record_event(s).device == s.device
+
+
+def test_events_keep_time():
+    start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    with pytest.raises(ValueError, match="Both events must be recorded"):
+        start.elapsed_time(end)
+    start.record()
+    y = ready() * 2
+    end.record()
+    assert y._expr.program.is_load  # it was computed between the two
+    end.synchronize()
+    assert start.elapsed_time(end) >= 0
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        start.elapsed_time(cuda.Event())
+    with pytest.raises(ValueError, match="Timing must be disabled"):
+        cuda.Event(enable_timing=True, interprocess=True)
+
+
+def test_memory_waits_for_a_recorded_stream():
+    s = cuda.Stream()
+    x = ready()
+    address = x.array.data.ptr
+    s.wait_stream(cuda.current_stream())
+    with cuda.stream(s):
+        y = x * 2
+    x.record_stream(s)
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
+    held = [memory.ptr for _, memory in cuda_memory._held]
+    other = ready()  # either the stream has passed, or the memory is another
+    assert address not in held or other.array.data.ptr != address or s.query()
+    s.synchronize()
+    assert not cuda_memory._held
+    assert y.cpu()[10].item() == 20
+
+
+def test_record_stream_wants_a_stream():
+    with pytest.raises(TypeError, match="argument 'stream' must be a lucid_gpu.cuda.Stream"):
+        ready().record_stream("s")
+
+
+def test_streams_of_other_libraries():
+    s = cuda.Stream()
+    same = cuda.ExternalStream(s.cuda_stream, s.device)
+    assert same == s and s.__cuda_stream__() == (0, s.cuda_stream)
+    with cuda.stream(same):
+        assert cuda.current_stream() == s
+
+
+def test_streams_are_handed_out_again():
+    """Memory is kept by a stream's address, so no stream ever ends."""
+    made = {cuda.Stream().cuda_stream for _ in range(100)}
+    assert 2 <= len(made) <= 32
+
+
+two = pytest.mark.skipif(cuda.device_count() < 2, reason="there is one GPU")
+
+
+@two
+def test_a_stream_of_another_gpu_takes_its_gpu_along():
+    s = cuda.Stream(device=1)
+    with cuda.stream(s):
+        assert cuda.current_device() == 1 and cuda.current_stream() == s
+    assert cuda.current_device() == 0 and cuda.current_stream() == cuda.default_stream(0)
+    event = cuda.Event()
+    event.record(s)
+    with pytest.raises(RuntimeError, match="Event device 1 does not match .* stream's device 0"):
+        event.record(cuda.Stream(device=0))
