@@ -99,7 +99,7 @@ MEANING: dict[str, Callable[..., Any]] = {
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e-13}
-NAMES = sorted(TABLE)
+NAMES = sorted(n for n, op in TABLE.items() if op.rule != "draw")  # see fusion/test_index.py
 SMOOTH = [n for n in NAMES if any(f not in (NONE, ZERO) for f in TABLE[n].vjp)]
 TAKES_FLOATS = [n for n in NAMES if TABLE[n].rule != "bitwise"]
 
@@ -164,7 +164,7 @@ def meant(op: Op, values: list[lucid_gpu.Tensor]) -> np.ndarray[Any, Any]:
 
 
 def test_every_row_has_a_meaning() -> None:
-    assert set(MEANING) == set(TABLE)
+    assert set(MEANING) == set(NAMES)
 
 
 @pytest.mark.parametrize("d", FLOATS)

@@ -46,6 +46,7 @@ BLOCKS = 8192  # counters at a time: the state stays in the cache
 SMALL_SPAN = 1 << 16  # up to here 32 bits are enough: no integer's probability is off by 2**-16
 DIGITS = {dt.float16: 11, dt.bfloat16: 8, dt.float32: 24, dt.float64: 53}
 
+_WHOLE = (1 << 64) - 1
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -110,6 +111,60 @@ def _doubled(words: Any) -> Any:
     return words.astype("<u4", copy=False).view("<u8")
 
 
+def words_at(seed: int, offset: int, index: Any, each: int = 1) -> Any:
+    """The words of the elements numbered ``index``, uint32, ``each`` an element, last.
+
+    Parameters
+    ----------
+    seed, offset : int
+        Taken modulo 2**64.
+    index : numpy.ndarray of int64
+    each : int
+        1, 2 or 4.
+    """
+    seed, offset = seed & _WHOLE, offset & _WHOLE
+    half = (offset & 0xFFFFFFFF, offset >> 32)
+    flat = index.reshape(-1).astype(np.uint64)
+    if flat.size and (flat[1:] - flat[:-1] == 1).all():  # neighbours share a block
+        low, high = int(flat[0]) * each, (int(flat[-1]) + 1) * each
+        number = np.arange(low // 4, -(-high // 4), dtype=np.uint64)
+        found = scramble((number & _LOW, number >> _HALF, *half), seed, number.size).reshape(-1)
+        found = found[low % 4 : low % 4 + high - low]
+    else:
+        first = flat * np.uint64(each)
+        number = first >> np.uint64(2)
+        found = scramble((number & _LOW, number >> _HALF, *half), seed, number.size)
+        lanes = (first & np.uint64(3)).astype(np.intp)[:, None] + np.arange(each)
+        found = np.take_along_axis(found, lanes, 1)
+    return found.reshape(*index.shape, each)
+
+
+def uniform_at(seed: int, offset: int, index: Any, kind: np.dtype[Any]) -> Any:
+    """The elements numbered ``index`` of `uniform`, float32 or float64."""
+    if kind.itemsize == 8:
+        return (_doubled(words_at(seed, offset, index, 2))[..., 0] >> np.uint64(11)) * 2.0**-53
+    bits = words_at(seed, offset, index)[..., 0] >> np.uint32(8)
+    return bits.astype(kind) * kind.type(2.0**-24)
+
+
+def normal_at(seed: int, offset: int, index: Any, kind: np.dtype[Any]) -> Any:
+    """The elements numbered ``index`` of `normal`, float32 or float64."""
+    each = 4 if kind.itemsize == 8 else 2
+    bits = words_at(seed, offset, index >> 1, each)
+    if each == 4:
+        bits = _doubled(bits) >> np.uint64(11)
+    pairs = _box_muller(bits.reshape(-1, 2), 2.0**-53 if each == 4 else 2.0**-32, kind.type)
+    lanes = (index.reshape(-1, 1) & 1).astype(np.intp)
+    return np.take_along_axis(pairs, lanes, 1).reshape(index.shape)
+
+
+def below_at(seed: int, offset: int, index: Any, span: int) -> Any:
+    """The elements numbered ``index`` of `integers` with ``low`` 0, int64."""
+    each = 1 if span <= SMALL_SPAN else 2
+    bits = words_at(seed, offset, index, each)
+    return _below(_doubled(bits)[..., 0] if each == 2 else bits[..., 0], span).view(np.int64)
+
+
 def words(seed: int, offset: int, count: int) -> Any:
     """The first words of a draw, uint32."""
     out = np.empty(count, np.uint32)
@@ -164,14 +219,15 @@ def _box_muller(bits: Any, unit: float, kind: Any) -> Any:
 
 def integers(seed: int, offset: int, count: int, low: int, span: int) -> Any:
     """Integers from [low, low + span), int64."""
-    if span <= SMALL_SPAN:
-        wide = words(seed, offset, count).astype(np.uint64)
-        found = wide * np.uint64(span) >> _HALF
-    else:
-        found = double_words(seed, offset, count)
-        if span < 1 << 64:
-            found %= np.uint64(span)
-    return found.view(np.int64) + np.int64(low)
+    draw = words if span <= SMALL_SPAN else double_words
+    return _below(draw(seed, offset, count), span).view(np.int64) + np.int64(low)
+
+
+def _below(bits: Any, span: int) -> Any:
+    """Words or double words as numbers below ``span``, uint64."""
+    if bits.dtype.itemsize == 4:
+        return bits.astype(np.uint64) * np.uint64(span) >> _HALF
+    return bits if span == 1 << 64 else bits % np.uint64(span)
 
 
 def exponential(seed: int, offset: int, count: int) -> Any:

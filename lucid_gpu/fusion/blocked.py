@@ -19,6 +19,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import native_loops, special, threads
 from lucid_gpu.fusion.blocks import Layout, collapse, padded
 from lucid_gpu.fusion.layout import count as element_count
+from lucid_gpu.fusion.layout import row_major
 from lucid_gpu.fusion.numpy_source import NAMESPACE, Code, generate
 from lucid_gpu.fusion.plan import Plan, Shape
 
@@ -36,6 +37,24 @@ def as_number(value: Any, d: dtype) -> Any:
         return np.array(value, d.numpy)
 
 
+class Index:
+    """Each element's own number, as an array of which only the parts asked for are made."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    def reshape(self, shape: Shape) -> Index:
+        return Index(shape)
+
+    def __getitem__(self, part: tuple[slice, ...]) -> Any:
+        """The numbers of a block, int64."""
+        numbers = np.zeros((), np.int64)
+        for cut, extent, step in zip(part, self.shape, row_major(self.shape), strict=True):
+            along = np.arange(*cut.indices(extent), dtype=np.int64)
+            numbers = numbers[..., None] + along * step
+        return numbers
+
+
 class Executable:
     """A plan ready to run on NumPy arrays."""
 
@@ -51,11 +70,17 @@ class Executable:
         self.once = code.make_once(*numbers) if code.make_once else None
         self.block = code.make_block(*numbers)
         self.native = self._native(numbers)
+        whole = code.layout is None
+        self.indices = [
+            np.arange(n).reshape(own) if whole or n < self.total else Index(own)
+            for own in plan.indices
+            for n in [element_count(own)]
+        ]
 
     def _native(self, numbers: Sequence[Any]) -> native_loops.Kernel | None:
         """The same block as a table of NumPy's loops, where all are ufuncs on plain layouts."""
         plan, code = self.plan, self.code
-        if plan.reduction is not None or not self.total:
+        if plan.reduction is not None or not self.total or plan.indices:
             return None
         if any(load.strides is not None and element_count(load.shape) > 1 for load in plan.loads):
             return None
@@ -113,6 +138,8 @@ class Executable:
             return outs
         if scalars:
             scalars = [as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
+        if self.indices:
+            arrays = [*arrays, *self.indices]
         if self.native is not None:
             small = threads.run_quietly(self.once, *arrays, *scalars) if self.once else ()
             self.native(([*arrays, *scalars, *small, *outs], self.total))
@@ -147,7 +174,9 @@ class Executable:
         code = self.code
         small = threads.run_quietly(self.once, *arrays, *scalars) if self.once else ()
         fixed: dict[str, Any] = {}
-        for prefix, values in (("a", arrays), ("x", scalars), ("o", outs)):
+        loads = len(self.plan.loads)
+        given = (("a", arrays[:loads]), ("i", arrays[loads:]), ("x", scalars), ("o", outs))
+        for prefix, values in given:
             fixed.update({f"{prefix}{i}": v for i, v in enumerate(values)})
         fixed.update(zip(code.small_names, small, strict=True))
         reduction = self.plan.reduction

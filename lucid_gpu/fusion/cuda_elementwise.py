@@ -12,6 +12,7 @@ from lucid_gpu.fusion.cuda_index import (
     Reads,
     alignments,
     needs_long,
+    own_number,
     pack_width,
     repeated,
 )
@@ -37,7 +38,7 @@ def elementwise(
     long_index : bool, optional
         Use 64-bit indices; by default, where 32 bits do not suffice.
     """
-    shape, walks = collapse(work.shape, [walk for _, walk in work.loads])
+    shape, walks = collapse(work.shape, work.walks)
     linear = row_major(shape)
     if all(walk == linear or not any(walk) for walk in walks):
         return _flat(work, shape, walks, processors, packed, long_index)
@@ -55,7 +56,7 @@ def _flat(
     """All operands in the order of the result: whole tiles without a bounds test, then the rest."""
     stores = [d for _, d in work.stores]
     once = [not any(walk) for walk in walks] if shape else [True] * len(walks)
-    moved = [d.itemsize for (d, _), single in zip(work.loads, once, strict=True) if not single]
+    moved = [d.itemsize for (d, _), single in zip(work.loads, once) if not single]
     moved += [d.itemsize for d in stores]
     width = ACCESS // max(moved) if packed else 1
     while width > 4 and width * work.operations > BODY:
@@ -88,11 +89,13 @@ def _flat(
 
 def _flat_body(work: Work, once: list[bool], kind: str, width: int, repeat: int) -> list[str]:
     loads, stores = range(len(work.loads)), range(len(work.stores))
+    alone = once[len(loads) :]  # indices of a single element
     step = THREADS * width
     arrays = [i for i in loads if not once[i]]
     packs = [f"lucid_pack<{c_type(work.loads[i][0])}, {width}> p{i}[{repeat}];" for i in arrays]
     moves = [f"    p{i}[u] = lucid_load<{width}>(a{i} + first + u * {step});" for i in arrays]
     values = [f"s{i}" if once[i] else f"p{i}[u][k]" for i in loads]
+    values += [own_number(kind, "0" if s else f"(first + u * {step}) | k") for s in alone]
     results = [f"lucid_pack<{c_type(d)}, {width}> q{i};" for i, (_, d) in enumerate(work.stores)]
     inner = [
         *[f"    {line}" for line in results],
@@ -103,6 +106,7 @@ def _flat_body(work: Work, once: list[bool], kind: str, width: int, repeat: int)
     ]
     loop = ["#pragma unroll", f"for (int u = 0; u < {repeat}; ++u) {{"]
     single = [f"s{i}" if once[i] else f"a{i}[i]" for i in loads]
+    single += [own_number(kind, "0" if s else "i") for s in alone]
     return [
         f"const {kind} tiles = n / {step * repeat};",
         f"for ({kind} tile = blockIdx.x; tile < tiles; tile += gridDim.x) {{",
@@ -130,7 +134,7 @@ def _indexed(
     """Broadcast and strided operands: a thread finds where its pack lies in each."""
     stores = [d for _, d in work.stores]
     inner = len(shape) - 1
-    types = [d for (d, _), walk in zip(work.loads, walks, strict=True) if any(walk)] + stores
+    types = [d for (d, _), walk in zip(work.loads, walks) if any(walk)] + stores
     width = pack_width(work, types, shape, walks, inner) if packed else 1
     index = Indices(needs_long(shape, walks) if long_index is None else long_index)
     packs = count(shape) // width
@@ -145,9 +149,9 @@ def _indexed(
         terms = index.offset(f"w{number}", walk, dict(enumerate(names)), inner, width)
         lines.append(f"const {index.type} j{number} = {' + '.join(terms)};")
         offsets[walk] = f"j{number}"
-    reads = Reads(work, walks, offsets, inner, width)
+    reads = Reads(work, walks, offsets, inner, width, index.type)
     lines += reads.lines + _write_results(work, reads.values, width)
-    read = sum([d.itemsize for d in types[: len(types) - len(stores)]]) * width
+    read = sum([d.itemsize for d in types[: len(types) - len(stores)] or stores]) * width
     repeat = max(1, min(4, IN_FLIGHT // read, BODY // (width * max(work.operations, 1))))
     body = [
         *reads.once,

@@ -117,6 +117,15 @@ def _divides(width: int, shape: Shape, walks: Sequence[Shape], inner: int) -> bo
     return True
 
 
+def own_number(kind: str, place: str) -> str:
+    """An index as the table's rows take it. Of 32 bits none is a sign: the upper half is 0.
+
+    In a pack it is ``(place) | k``, not a sum: so the compiler sees that four neighbours of a draw
+    share the rounds of Philox, and computes them once.
+    """
+    return f"(long long)(unsigned)({place})" if kind == "int" else f"({place})"
+
+
 class Reads:
     """How one step of a kernel reads its loads.
 
@@ -127,29 +136,39 @@ class Reads:
     lines : list of str
         Lines that move packs.
     values : list of str
-        Each load's value in C, of element ``k`` of a pack where it is one.
+        Each load's, then each index's, value in C, of element ``k`` of a pack where it is one.
     """
 
     def __init__(
-        self, work: Work, walks: Sequence[Shape], offsets: dict[Shape, str], inner: int, width: int
+        self,
+        work: Work,
+        walks: Sequence[Shape],
+        offsets: dict[Shape, str],
+        inner: int,
+        width: int,
+        kind: str,
     ) -> None:
         self.once: list[str] = []
         self.lines: list[str] = []
         self.values: list[str] = []
-        for i, ((d, _), walk) in enumerate(zip(work.loads, walks, strict=True)):
-            kind, place = c_type(d), f"a{i} + {offsets.get(walk, '')}"
+        for i, ((d, _), walk) in enumerate(zip(work.loads, walks)):
+            element, place = c_type(d), f"a{i} + {offsets.get(walk, '')}"
             if not any(walk):
-                self.once.append(f"const {kind} s{i} = *a{i};  // the same for all")
+                self.once.append(f"const {element} s{i} = *a{i};  // the same for all")
                 self.values.append(f"s{i}")
             elif width == 1:
                 self.values.append(f"a{i}[{offsets[walk]}]")
             elif walk[inner] == 0:
-                self.lines.append(f"const {kind} p{i} = a{i}[{offsets[walk]}];")
+                self.lines.append(f"const {element} p{i} = a{i}[{offsets[walk]}];")
                 self.values.append(f"p{i}")
             else:
-                pack = f"lucid_pack<{kind}, {width}>"
+                pack = f"lucid_pack<{element}, {width}>"
                 self.lines.append(f"const {pack} p{i} = lucid_load<{width}>({place});")
                 self.values.append(f"p{i}[k]")
+        for walk in walks[len(work.loads) :]:
+            place = offsets[walk] if any(walk) else "0"
+            within = f"({place}) | k" if width > 1 and walk[inner] else place  # packs are aligned
+            self.values.append(own_number(kind, within))
 
 
 def alignments(
@@ -158,7 +177,7 @@ def alignments(
     """See `Kernel.aligned`."""
     loads = [
         d.itemsize * (width if any(walk) and walk[inner] else 1)
-        for (d, _), walk in zip(work.loads, walks, strict=True)
+        for (d, _), walk in zip(work.loads, walks)
     ]
     return tuple(loads + [d.itemsize * width for d in stores])
 

@@ -95,14 +95,14 @@ class _Space:
         self.rows = inner in reduced or not kept
         if self.rows and reduced:
             reduced = [i for i in reduced if i != inner] + [inner]
-        walks = [walk for _, walk in work.loads]
+        walks = work.walks
         self.kept, kept_walks = _part(shape, kept, walks)
         self.reduced, reduced_walks = _part(shape, reduced, walks)
         groups = [self.kept, self.reduced] if self.rows else [self.reduced, self.kept]
         self.shape = groups[0] + groups[1]
         parts = zip(kept_walks, reduced_walks, strict=True)
         self.walks = [k + r if self.rows else r + k for k, r in parts]
-        types = [d for (d, _), walk in zip(work.loads, self.walks, strict=True) if any(walk)]
+        types = [d for (d, _), walk in zip(work.loads, self.walks) if any(walk)]
         last = len(self.shape) - 1
         self.width = 1
         if packed and types and (reduced if self.rows else kept):
@@ -233,7 +233,7 @@ def _offsets(work: Work, space: _Space, index: Indices) -> tuple[list[str], list
             terms = [f"b{number}", *terms]
         steps.append(f"const {index.type} j{number} = {' + '.join(terms)};")
         offsets[walk] = f"j{number}"
-    return starts, steps, Reads(work, space.walks, offsets, inner, width)
+    return starts, steps, Reads(work, space.walks, offsets, inner, width, index.type)
 
 
 def _coordinates(

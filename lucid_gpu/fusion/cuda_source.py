@@ -41,7 +41,8 @@ class Work(NamedTuple):
     """What a kernel computes: a plan with its loads' strides spread over the whole shape.
 
     ``loads`` holds each load's type and walk (strides in elements, 0 where it broadcasts),
-    ``stores`` the number of the instruction stored and the type it is stored as.
+    ``indices`` the walks of values that are their own place in a row-major array, ``stores`` the
+    number of the instruction stored and the type it is stored as.
     """
 
     name: str
@@ -52,11 +53,23 @@ class Work(NamedTuple):
     scalars: tuple[dtype, ...]
     constants: tuple[dtype, ...]
     axes: tuple[int, ...] | None
+    indices: tuple[Shape, ...] = ()
 
     @property
     def operations(self) -> int:
         """How many instructions compute something."""
-        return sum([i.op not in ("load", "scalar", "constant") for i in self.instructions])
+        return sum([_WEIGHTS.get(i.op, 1) for i in self.instructions])
+
+    @property
+    def walks(self) -> list[Shape]:
+        """How the loads, then the indices, walk the space."""
+        return [walk for _, walk in self.loads] + list(self.indices)
+
+
+_DRAW = 16  # of a random number: a quarter of the ten rounds
+_WEIGHTS = dict.fromkeys(("load", "index", "scalar", "constant"), 0) | {
+    name: _DRAW for name, op in TABLE.items() if op.rule == "draw"
+}
 
 
 class Size(NamedTuple):
@@ -101,6 +114,7 @@ def work_of(plan: Plan) -> Work:
         tuple([d for _, d in plan.scalars]),
         tuple([d for _, d in plan.constants]),
         None if plan.reduction is None else plan.reduction.axes,
+        tuple([walk_of(plan.shape, own, None) for own in plan.indices]),
     )
 
 
@@ -136,10 +150,13 @@ def element_function(work: Work) -> str:
     """The device function that computes one element."""
     names: list[str] = []
     lines: list[str] = []
-    parameters = [""] * len(work.loads)
+    parameters = [""] * (len(work.loads) + len(work.indices))
     for i, ins in enumerate(work.instructions):
         if ins.op == "load":
             parameters[ins.value] = f"const {c_type(ins.dtype)} v{i}"
+            names.append(f"v{i}")
+        elif ins.op == "index":
+            parameters[len(work.loads) + ins.value] = f"const long long v{i}"
             names.append(f"v{i}")
         elif ins.op in ("scalar", "constant"):
             names.append(f"{ins.op[0].replace('s', 'x')}{ins.value}")
@@ -164,7 +181,7 @@ def _number_parameters(work: Work) -> list[str]:
 
 
 def call_element(work: Work, loads: Sequence[str], results: Sequence[str]) -> str:
-    """A call of ``element``: ``loads`` and ``results`` are expressions, numbers go by name."""
+    """A call of ``element``: ``results`` and ``loads``, which indices follow, are expressions."""
     numbers = [f"x{i}" for i in range(len(work.scalars))]
     numbers += [f"c{i}" for i in range(len(work.constants))]
     return f"element({', '.join([*loads, *numbers, *results])});"
@@ -211,6 +228,8 @@ def write(
     """The source of a kernel: what it includes, ``element``, and the walk around it."""
     kinds = {ins.dtype for ins in work.instructions} | {d for d, _ in work.loads}
     headers = ["complex.cuh" if any(d.is_complex for d in kinds) else "elementwise.cuh"]
+    rows = [TABLE[ins.op] for ins in work.instructions if ins.op in TABLE]
+    headers += dict.fromkeys(row.header for row in rows if row.header)
     parameters = list(arrays or ())
     if arrays is None:
         parameters = [

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.dtypes import dtype, scalar_type
+from lucid_gpu.dtypes import dtype, int64, scalar_type
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     INFERENCE,
     LIMIT,
     MAX_LEAVES,
+    MAX_PROGRAMS,
     SCALARS_BEFORE_SLOT,
     SHARED,
     Assembly,
@@ -182,6 +183,45 @@ def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) ->
         return Expr(intern((one,), 0, where, made_here()), (), None)
     full = Instruction("identity", (0,), d, shape, False)
     return Expr(intern((one, full), 0, where, made_here()), (), None)
+
+
+def of_index(shape: tuple[int, ...], where: device) -> Expr:
+    """Each element's own number, counted row by row: int64 that no memory holds."""
+    one = Instruction("index", (), int64, shape, False)
+    return Expr(intern((one,), 0, where, made_here()), (), None)
+
+
+def drawn(
+    op: Op,
+    d: dtype,
+    shape: tuple[int, ...],
+    where: device,
+    stream: tuple[int, int],
+    numbers: tuple[Any, ...],
+) -> Expr:
+    """Random numbers, made where they are used: a row ``draw`` of the table on the index.
+
+    Parameters
+    ----------
+    stream : pair of int
+        Seed and number of the draw, which are arguments of the kernel.
+    numbers : tuple
+        The row's other operands, part of the program.
+    """
+    key = (op, d, shape, where, made_here(), tuple([constant_value(n)[0] for n in numbers]))
+    program = _draws.get(key)
+    if program is None:
+        if len(_draws) >= MAX_PROGRAMS:
+            _draws.clear()
+        parts = [Instruction("index", (), int64, shape, False)]
+        parts += [Instruction("scalar", (), int64, (), False, leaf) for leaf in (0, 1)]
+        parts += [Instruction("constant", (), d, (), False, constant_value(n)) for n in numbers]
+        parts.append(Instruction(op.name, tuple(range(len(parts))), d, shape, False))
+        program = _draws[key] = intern(Assembly(parts).instructions, 2, where, made_here())
+    return Expr(program, (Cell(stream[0]), Cell(stream[1])), None)
+
+
+_draws: dict[Any, Program] = {}
 
 
 def made_here() -> int:

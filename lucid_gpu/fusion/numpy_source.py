@@ -63,7 +63,8 @@ class _Writer:
             return direct
         for number, store in enumerate(self.plan.stores):
             ins = self.plan.instructions[store.index]
-            computed = ins.op not in ("load", "constant", "scalar") and not self.is_small(ins)
+            given = ins.op in ("load", "index", "constant", "scalar")
+            computed = not given and not self.is_small(ins)
             early = self._overwrites_early(number, store.index)
             if computed and not early and ins.dtype is store.dtype and store.index not in direct:
                 direct[store.index] = number
@@ -86,8 +87,8 @@ class _Writer:
             self._store(number, store.index)
 
     def _value(self, i: int, ins: Instruction) -> str:
-        if ins.op == "load":
-            name = f"a{ins.value}"
+        if ins.op in ("load", "index"):
+            name = f"{'a' if ins.op == 'load' else 'i'}{ins.value}"
             if not self.is_small(ins) or element_count(ins.shape) > 1:
                 self.sliced[name] = ins.shape
             return name
@@ -195,6 +196,7 @@ def generate(plan: Plan) -> Code:
     writer.write()
     constants = ", ".join(f"k{i}" for i in range(len(plan.constants)))
     arrays = [f"a{i}" for i in range(len(plan.loads))]
+    arrays += [f"i{i}" for i in range(len(plan.indices))]
     scalars = [f"x{i}" for i in range(len(plan.scalars))]
     small = [line.split(" = ")[0] for line in writer.once if re.match(r"h\d+ = ", line)]
     outs = [] if plan.reduction is not None else [f"o{i}" for i in range(len(plan.stores))]

@@ -48,7 +48,7 @@ class Op:
     ``rule`` decides dtypes (see `lucid_gpu.fusion.typing_rules`): ``same`` promotes the operands
     and keeps their type, ``float`` also turns integers into floats, ``compare`` and ``test`` give
     bool, ``logical`` reads operands as bool, ``bitwise`` takes integers and bools, ``select`` is
-    `where`, ``cast`` is told its type.
+    `where`, ``cast`` is told its type, ``draw`` makes random numbers of the type it is told.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Op:
     vjp: tuple[Any, ...]
     reads_late: bool = False
     domain: str = "all"  # what random test inputs must look like: all, positive, unit, above_one
+    header: str | None = None  # of kernels/, where ``cuda`` needs one
 
     @property
     def arity(self) -> int:
@@ -239,4 +240,13 @@ _row("where", "select", "special.where({0}, {1}, {2}, {out})", "{0} ? {1} : {2}"
 _row("cast", "cast", "special.cast({0}, {out})", "lucid_cast<T>({0})",
      (lambda g, y, x: g.cast(x.dtype),))
 _row("identity", "identity", "np.copyto({out}, {0})", "{0}", (lambda g, y, x: g,))
+# --- random numbers: of an index, a seed, the number of the draw --------------------------------
+_row("random_uniform", "draw", "special.random_uniform({0}, {1}, {2}, {3}, {4}, {out})",
+     "lucid_random_uniform<T>({0}, {1}, {2}, {3}, {4})", (NONE,) * 5, reads_late=True,
+     header="philox.cuh")  # times operand 3, plus operand 4
+_row("random_normal", "draw", "special.random_normal({0}, {1}, {2}, {3}, {4}, {out})",
+     "lucid_random_normal<T>({0}, {1}, {2}, {3}, {4})", (NONE,) * 5, reads_late=True,
+     header="philox.cuh")
+_row("random_below", "draw", "special.random_below({0}, {1}, {2}, {3}, {out})",
+     "lucid_random_below({0}, {1}, {2}, {3})", (NONE,) * 4, reads_late=True, header="philox.cuh")
 # fmt: on

@@ -56,11 +56,14 @@ class Plan:
     shape : tuple of int
         The iteration space: the shape of every stored value before a reduction.
     instructions : tuple of Instruction
-        ``load`` (``value`` indexes ``loads``), ``scalar`` (``value`` indexes ``scalars``),
+        ``load`` (``value`` indexes ``loads``), ``index`` (``value`` indexes ``indices``),
+        ``scalar`` (``value`` indexes ``scalars``),
         ``constant`` (``value`` indexes ``constants``), ``narrow`` (to the 16-bit float ``value``
         and back), ``cast`` to the instruction's dtype, or a row of the op table. The shape of an
         instruction may be smaller than the plan's: it broadcasts.
     loads, stores : tuples of Load and Store
+    indices : tuple of tuples of int
+        Shapes whose elements' own numbers the kernel uses; nothing is read for them.
     scalars : tuple of (leaf, dtype)
         Python numbers passed at each launch.
     constants : tuple of (number, dtype)
@@ -87,6 +90,7 @@ class Plan:
         ]
         self.instructions, roots = _live(builder.work.instructions, roots)
         self.loads = tuple(builder.loads)
+        self.indices = tuple(builder.indices)
         self.scalars = tuple(builder.scalars)
         self.constants = tuple(builder.constants)
         self._drop_unused()
@@ -117,7 +121,7 @@ class Plan:
     @property
     def ops(self) -> tuple[str, ...]:
         """Names of the ops computed, in order."""
-        quiet = ("load", "scalar", "constant", "narrow", "identity")
+        quiet = ("load", "index", "scalar", "constant", "narrow", "identity")
         return tuple([i.op for i in self.instructions if i.op not in quiet])
 
     @property
@@ -137,9 +141,14 @@ class Plan:
         return sum(_size(store.shape) * store.dtype.itemsize for store in self.stores)
 
     def _drop_unused(self) -> None:
-        """Number loads, scalars and constants by what the live instructions use."""
-        tables: dict[str, list[Any]] = {"load": [], "scalar": [], "constant": []}
-        old = {"load": self.loads, "scalar": self.scalars, "constant": self.constants}
+        """Number loads, indices, scalars and constants by what the live instructions use."""
+        old: dict[str, tuple[Any, ...]] = {
+            "load": self.loads,
+            "index": self.indices,
+            "scalar": self.scalars,
+            "constant": self.constants,
+        }
+        tables: dict[str, list[Any]] = {op: [] for op in old}
         renamed = []
         for ins in self.instructions:
             if ins.op in tables:
@@ -149,6 +158,7 @@ class Plan:
             renamed.append(ins)
         self.instructions = tuple(renamed)
         self.loads = tuple(tables["load"])
+        self.indices = tuple(tables["index"])
         self.scalars = tuple(tables["scalar"])
         self.constants = tuple(tables["constant"])
 
@@ -183,6 +193,7 @@ class _Builder:
     def __init__(self) -> None:
         self.work = Assembly()
         self.loads: list[Load] = []
+        self.indices: list[Shape] = []
         self.scalars: list[tuple[int, dtype]] = []
         self.constants: list[tuple[Any, dtype]] = []
         self.known: dict[Any, int] = {}
@@ -216,6 +227,8 @@ class _Builder:
             entry = Load(leaf[number], d, shape, strides)
             i = self._named("load", self.loads, entry, d, shape)
             return i if wide is d else self.put("cast", (i,), wide, shape)
+        if op == "index":
+            return self._named("index", self.indices, shape, d, shape)
         if op == "scalar":
             return self._named("scalar", self.scalars, (leaf[ins.value], wide), wide, ())
         if op == "constant":

@@ -29,8 +29,9 @@ class Instruction(NamedTuple):
 
     ``op`` names a row of the op table, or is one of: ``load`` (``value`` is the leaf's number and
     its strides in bytes, None for row-major), ``scalar`` (a Python number passed as a leaf),
-    ``constant`` (``value`` is its repr and the number), ``boundary`` (the value of ``args[0]``,
-    whose gradient goes to the leaf numbered ``value``).
+    ``constant`` (``value`` is its repr and the number), ``index`` (each element's own number in its
+    row-major shape, read from nowhere), ``boundary`` (the value of ``args[0]``, whose gradient goes
+    to the leaf numbered ``value``).
     ``needs_grad`` is None for what would be True, were it recorded (see `Program.independent`).
     """
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.devices import philox
+
 _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
@@ -62,6 +64,27 @@ def cast(x: Any, out: Any) -> None:
 def round_through(x: Any, narrow: np.dtype[Any], out: Any) -> None:
     """Round to a 16-bit float and back."""
     np.copyto(out, x.astype(narrow), casting="unsafe")
+
+
+def random_uniform(index: Any, seed: Any, draw: Any, scale: Any, shift: Any, out: Any) -> None:
+    """``shift`` plus ``scale`` times the draw's uniform numbers at the places ``index``."""
+    _scale(philox.uniform_at(int(seed), int(draw), index, out.dtype), scale, shift, out)
+
+
+def random_normal(index: Any, seed: Any, draw: Any, scale: Any, shift: Any, out: Any) -> None:
+    """``shift`` plus ``scale`` times the draw's normal numbers at the places ``index``."""
+    _scale(philox.normal_at(int(seed), int(draw), index, out.dtype), scale, shift, out)
+
+
+def _scale(x: Any, scale: Any, shift: Any, out: Any) -> None:
+    np.multiply(x, scale, out)
+    np.add(out, shift, out)
+
+
+def random_below(index: Any, seed: Any, draw: Any, span: Any, out: Any) -> None:
+    """The draw's whole numbers below ``span`` at the places ``index``; 0 stands for 2**64."""
+    n = int(span) & ((1 << 64) - 1)
+    np.copyto(out, philox.below_at(int(seed), int(draw), index, n or 1 << 64))
 
 
 # W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969).

@@ -63,6 +63,8 @@ def types_of(op: Op, operands: Sequence[Operand]) -> tuple[list[dtype], dtype]:
             )
         common = _promoted(values)
         return [dt.bool, common, common], common
+    if rule == "draw":
+        return [dt.int64] * 3 + [d for d, _, _ in operands[3:]], dt.float32
     common = _promoted(operands)
     _refuse(op, common)
     if rule == "float" and common.category < 2:

@@ -103,7 +103,7 @@ def _checked(method: Callable[..., Any], reflected: bool = False) -> Callable[..
 _DIVIDES = {"floor_divide": "floordiv", "remainder": "mod", "fmod": None}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _name, _op in TABLE.items():
-    if _name in _INTERNAL:
+    if _name in _INTERNAL or _op.rule == "draw":
         continue
     _method: Callable[..., Any] = unary(_op) if _op.arity == 1 else binary(_op)
     if _name in _DIVIDES:
@@ -120,7 +120,7 @@ def _in_place(op: Op) -> Callable[..., Tensor]:
 
 
 for _name, _op in TABLE.items():
-    if _name not in _INTERNAL and _op.rule not in ("test",):
+    if _name not in _INTERNAL and _op.rule not in ("test", "draw"):
         _set(f"{_name}_", _in_place(_op))
 
 

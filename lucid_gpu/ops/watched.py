@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
-from lucid_gpu.fusion.expression import Cell, Expr, build, of_constant
+from lucid_gpu.fusion.expression import Cell, Expr, build, of_constant, of_index
 from lucid_gpu.fusion.gradient import Gradient, Part, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Program, load_program
@@ -223,6 +223,8 @@ def evaluate(part: Part, leaves: Sequence[Any]) -> Tensor:
             value = leaves[part.leaves[ins.value[0]]]
         elif ins.op == "scalar":
             value = _number(leaves[part.leaves[ins.value]], ins.dtype, program.device)
+        elif ins.op == "index":
+            value = _tensor(of_index(ins.shape, program.device))
         elif ins.op == "constant":
             value = _number(ins.value[1], ins.dtype, program.device)
         elif ins.op == "boundary":
@@ -232,7 +234,7 @@ def evaluate(part: Part, leaves: Sequence[Any]) -> Tensor:
             value = apply(
                 op,
                 *[made[a] for a in ins.args],
-                to=ins.dtype if op.rule == "cast" else None,
+                to=ins.dtype if op.rule in ("cast", "draw") else None,
                 shape=ins.shape if op.rule == "identity" else None,
             )
         made.append(value)
