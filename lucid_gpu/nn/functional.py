@@ -13,6 +13,7 @@ from typing import Any
 
 from lucid_gpu.ops import elementwise, matmul
 from lucid_gpu.ops import softmax as ops
+from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.convolution import conv2d
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.dropout import dropout
@@ -50,6 +51,7 @@ __all__ = [
     "one_hot",
     "relu",
     "relu6",
+    "scaled_dot_product_attention",
     "selu",
     "sigmoid",
     "silu",

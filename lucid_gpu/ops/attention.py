@@ -1,0 +1,188 @@
+"""Attention, composed of matmul and softmax, whose elementwise parts fuse."""
+
+from __future__ import annotations
+
+import math
+
+from lucid_gpu.fusion.typing_rules import broadcast_shapes
+from lucid_gpu.ops.creation import arange
+from lucid_gpu.ops.dropout import dropout
+from lucid_gpu.ops.matmul import matmul
+from lucid_gpu.ops.softmax import softmax
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["scaled_dot_product_attention"]
+
+NAME = "scaled_dot_product_attention"
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """``softmax(query @ key.T * scale + mask) @ value``, over each head.
+
+    Parameters
+    ----------
+    query : Tensor, shape (n, ..., heads, l, e)
+    key : Tensor, shape (n, ..., heads, s, e)
+    value : Tensor, shape (n, ..., heads, s, ev)
+    attn_mask : Tensor, broadcast to (n, ..., heads, l, s), optional
+        Of bool, True where a key takes part; or numbers added to the scores. A row that is masked
+        everywhere gives zeros.
+    dropout_p : float
+        The chance of each weight to be dropped. Applied always: give 0 in evaluation.
+    is_causal : bool
+        Query i sees the keys 0 to i.
+    scale : float, optional
+        By default ``1 / sqrt(e)``.
+    enable_gqa : bool
+        Let groups of query heads share a head of key and value.
+
+    Returns
+    -------
+    Tensor, shape (n, ..., heads, l, ev)
+
+    Raises
+    ------
+    RuntimeError
+        For shapes, types or devices that do not go together, and for a mask beside ``is_causal``.
+    """
+    _check(query, key, value, dropout_p)
+    factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
+    if enable_gqa:
+        key, value = _shared(query, key), _shared(query, value)
+    if attn_mask is not None:
+        _check_mask(query, key, attn_mask, is_causal)
+    return _composed(query, key, value, attn_mask, dropout_p, is_causal, factor)
+
+
+def _composed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:
+    """By matmul and softmax, differentiable to any order."""
+    scores = matmul(query * scale, key.mT)
+    if not scores.shape[-1]:  # no key: sums of nothing
+        return matmul(scores, value)
+    if is_causal:
+        scores = scores.where(_causal(scores), -math.inf)
+    if mask is None:
+        return matmul(_dropped(softmax(scores, -1), dropout_p), value)
+    dead = _dead_rows(mask)
+    if mask.dtype.category:
+        scores = scores + mask.masked_fill(dead, 0.0).to(scores.dtype)
+    else:
+        scores = scores.where(mask.logical_or(dead), -math.inf)
+    result = matmul(_dropped(softmax(scores, -1), dropout_p), value)
+    return result.masked_fill(dead, 0.0)
+
+
+def _dead_rows(mask: Tensor) -> Tensor:
+    """Where a row of a mask hides every key: its softmax would be NaN."""
+    if mask.dtype.category:
+        return mask.eq(-math.inf).all(-1, keepdim=True)
+    return mask.logical_not().all(-1, keepdim=True)
+
+
+def _dropped(weights: Tensor, p: float) -> Tensor:
+    return dropout(weights, p) if p else weights
+
+
+def _causal(scores: Tensor) -> Tensor:
+    """True where a query's number is not below the key's."""
+    queries, keys = scores.shape[-2:]
+    rows = arange(queries, device=scores.device).unsqueeze(1)
+    return rows >= arange(keys, device=scores.device)
+
+
+def _shared(query: Tensor, x: Tensor) -> Tensor:
+    """Keys or values with each head repeated for the query heads that share it."""
+    if min(query.ndim, x.ndim) < 3:
+        raise RuntimeError(
+            f"{NAME}(): enable_gqa needs a dimension of heads: got query of shape "
+            f"{list(query.shape)} and key or value of shape {list(x.shape)}"
+        )
+    heads, own = query.shape[-3], x.shape[-3]
+    if own == heads:
+        return x
+    if own == 0 or heads % own:
+        raise RuntimeError(
+            "Number of heads in key and value must divide the number of heads in query, got "
+            f"{own} and {heads}"
+        )
+    spread = x.unsqueeze(-3).expand(*x.shape[:-2], heads // own, *x.shape[-2:])
+    return spread.reshape(*x.shape[:-3], heads, *x.shape[-2:])
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
+    for position, (name, x) in enumerate(zip(("query", "key", "value"), (query, key, value)), 1):
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"{NAME}(): argument '{name}' (position {position}) must be Tensor, not "
+                f"{type(x).__name__}"
+            )
+    if query.ndim < 2 or key.ndim < 2 or value.ndim < 2:
+        raise RuntimeError(
+            "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
+            f"{query.ndim} key.dim: {key.ndim} and value.dim: {value.ndim} instead."
+        )
+    if not query.dtype is key.dtype is value.dtype:
+        raise RuntimeError(
+            "Expected query, key, and value to have the same dtype, but got query.dtype: "
+            f"{query.dtype.name} key.dtype: {key.dtype.name} and value.dtype: {value.dtype.name} "
+            "instead."
+        )
+    if not query.device == key.device == value.device:
+        raise RuntimeError(
+            "Expected query, key, and value to have the same device type, but got query.device: "
+            f"{query.device} key.device: {key.device} and value.device: {value.device} instead."
+        )
+    if query.dtype.category != 2:
+        raise RuntimeError(f"{NAME}(): expected floating point tensors, got {query.dtype.name}")
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise RuntimeError(
+            f"{NAME}(): query and key must have rows of one length, key and value as many rows; "
+            f"got query of shape {list(query.shape)}, key {list(key.shape)} and value "
+            f"{list(value.shape)}"
+        )
+    if not 0.0 <= dropout_p <= 1.0:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+
+
+def _check_mask(query: Tensor, key: Tensor, mask: Tensor, is_causal: bool) -> None:
+    if is_causal:
+        raise RuntimeError(f"{NAME}: Explicit attn_mask should not be set when is_causal=True")
+    if not isinstance(mask, Tensor):
+        raise TypeError(
+            f"{NAME}(): argument 'attn_mask' (position 4) must be Tensor, not {type(mask).__name__}"
+        )
+    kind = mask.dtype
+    if kind.category and kind is not query.dtype and kind.name != "float32":
+        raise RuntimeError(
+            "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+            f"attn_mask.dtype: {kind.name} and  query.dtype: {query.dtype.name} instead."
+        )
+    if mask.device != query.device:
+        raise RuntimeError(
+            f"Expected attn_mask on {query.device}, where the query is, but it is on {mask.device}"
+        )
+    lead = broadcast_shapes([tuple(query.shape[:-2]), tuple(key.shape[:-2])], NAME)
+    scores = (*lead, query.shape[-2], key.shape[-2])
+    if mask.ndim < 2 or broadcast_shapes([scores, tuple(mask.shape)], NAME) != scores:
+        raise RuntimeError(
+            f"{NAME}(): attn_mask must have at least 2 dimensions and broadcast to the scores, "
+            f"{list(scores)}; got shape {list(mask.shape)}"
+        )

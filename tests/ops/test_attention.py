@@ -1,0 +1,205 @@
+"""Scaled dot-product attention: its contract, and the composition for what tiles do not take."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.nn.functional import scaled_dot_product_attention as attend
+from tests.oracle import agree, refuses
+
+RNG = np.random.default_rng(4)
+MASK = RNG.random((4, 5)) < 0.6
+MASK[1] = False
+
+
+def _attend(module: Any, *tensors: Any, **options: Any) -> Any:
+    """PyTorch's by its composition, whose second derivatives exist."""
+    if module is lucid_gpu:
+        return attend(*tensors, **options)
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.MATH):
+        return module.nn.functional.scaled_dot_product_attention(*tensors, **options)
+
+
+def _numbers(*shape: int) -> Any:
+    return RNG.standard_normal(shape)
+
+
+SHAPES: dict[str, Any] = {  # query, key, value
+    "heads": ((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8)),
+    "one head": ((4, 8), (5, 8), (5, 6)),
+    "three dimensions": ((3, 4, 8), (3, 5, 8), (3, 5, 6)),
+    "five dimensions": ((2, 2, 3, 4, 8), (2, 2, 3, 5, 8), (2, 2, 3, 5, 8)),
+    "broadcast heads": ((2, 3, 4, 8), (1, 3, 5, 8), (2, 1, 5, 8)),
+    "no keys": ((2, 4, 8), (2, 0, 8), (2, 0, 8)),
+    "no queries": ((2, 0, 8), (2, 5, 8), (2, 5, 8)),
+    "no batch": ((0, 4, 8), (0, 5, 8), (0, 5, 8)),
+}
+OPTIONS: dict[str, Any] = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "scale": {"scale": 0.3},
+}
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_agrees_with_torch_to_second_order(shapes: str, options: str, device: str) -> None:
+    arrays = [_numbers(*shape) for shape in SHAPES[shapes]]
+    agree(lambda m, *t: _attend(m, *t, **OPTIONS[options]), *arrays, device=device)
+
+
+def test_masks_agree_with_torch(device: str) -> None:
+    """A row that sees no key is zero, and so are its gradients."""
+    arrays = [_numbers(2, 3, 4, 8), _numbers(2, 3, 5, 8), _numbers(2, 3, 5, 8)]
+    hidden = np.where(MASK, _numbers(4, 5), -np.inf)
+    for mask in (MASK, MASK[None, None], MASK[:, :1], np.broadcast_to(MASK, (2, 3, 4, 5)).copy()):
+        agree(lambda m, q, k, v, b: _attend(m, q, k, v, attn_mask=b), *arrays, mask, device=device)
+    for bias in (hidden, _numbers(2, 1, 4, 5), _numbers(1, 5)):
+        agree(lambda m, q, k, v, b: _attend(m, q, k, v, attn_mask=b), *arrays, bias, device=device)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_groups_of_heads_share_a_key(causal: bool, device: str) -> None:
+    arrays = [_numbers(2, 6, 4, 8), _numbers(2, 2, 5, 8), _numbers(2, 2, 5, 8)]
+    agree(lambda m, *t: _attend(m, *t, enable_gqa=True, is_causal=causal), *arrays, device=device)
+
+
+@pytest.mark.parametrize("layout", ["rows of heads", "packed", "strided", "stride 0"])
+def test_layouts(layout: str, device: str) -> None:
+    def run(m: Any, x: Any) -> Any:
+        if layout == "rows of heads":
+            q, k, v = x[:, :, 0], x[:, :, 1], x[:, :, 2]
+            return _attend(m, q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+        if layout == "packed":
+            q, k, v = x.reshape(2, 7, -1).split(32, dim=2)
+            heads = [t.reshape(2, 7, 4, 8).transpose(1, 2) for t in (q, k, v)]
+            return _attend(m, *heads, is_causal=True).transpose(1, 2).reshape(2, 7, 32)
+        if layout == "strided":
+            return _attend(m, x[:, ::2, 0], x[:, ::2, 1, :, :], x[:, 1:5, 2])
+        return _attend(m, x[:, :, 0], x[:, :1, 1].expand(2, 7, 4, 8), x[:, :, 2])
+
+    agree(run, _numbers(2, 7, 3, 4, 8), device=device)
+
+
+@pytest.mark.parametrize("d", ["float16", "bfloat16", "float32"])
+def test_types_agree_with_float64(d: str, device: str) -> None:
+    kind = getattr(lucid_gpu, d)
+    arrays = [lucid_gpu.randn(2, 3, 40, 16, device=device).to(kind) for _ in range(3)]
+    found = attend(*arrays, is_causal=True)
+    assert found.dtype is kind
+    exact = attend(*[a.double() for a in arrays], is_causal=True)
+    assert (found.double() - exact).abs().max().item() < {"float32": 1e-6}.get(d, 0.03)
+
+
+def test_dropout_drops_weights(device: str) -> None:
+    q = lucid_gpu.zeros(1, 64, 4, device=device)
+    v = lucid_gpu.eye(64, device=device).unsqueeze(0)
+    weights = attend(q, q, v, dropout_p=0.5)
+    assert {round(w * 64) for w in weights.flatten().tolist()} == {0, 2}
+    assert attend(q, q, v, dropout_p=1.0).abs().max().item() == 0
+
+
+def test_gradients_of_every_order(device: str) -> None:
+    from lucid_gpu.autograd import gradcheck, gradgradcheck
+
+    def tensor(*shape: int) -> Any:
+        made = lucid_gpu.randn(*shape, dtype=lucid_gpu.float64, device=device)
+        return made.requires_grad_()
+
+    inputs = (tensor(1, 4, 3, 4), tensor(1, 2, 5, 4), tensor(1, 2, 5, 4), tensor(3, 5))
+
+    def masked(q: Any, k: Any, v: Any, b: Any) -> Any:
+        return attend(q, k, v, b, enable_gqa=True)
+
+    def causal(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, k, v, is_causal=True, enable_gqa=True, scale=0.7)
+
+    assert gradcheck(masked, inputs, check_forward_ad=True, check_batched_grad=True)
+    assert gradcheck(causal, inputs[:3], check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(causal, inputs[:3])
+
+
+def test_vmap_and_forward_mode_see_the_composition(device: str) -> None:
+    q, k, v = (lucid_gpu.randn(5, 2, 4, 8, device=device) for _ in range(3))
+    one_by_one = lucid_gpu.stack([attend(*t, is_causal=True) for t in zip(q, k, v)])
+    batched = lucid_gpu.vmap(lambda *t: attend(*t, is_causal=True))(q, k, v)
+    np.testing.assert_allclose(batched.tolist(), one_by_one.tolist(), atol=1e-6)
+    value, tangent = lucid_gpu.func.jvp(lambda x: attend(x, k, v), (q,), (q,))
+    near = (attend(q.double() * 1.001, k.double(), v.double()) - value.double()) / 0.001
+    np.testing.assert_allclose(tangent.tolist(), near.tolist(), atol=5e-3)
+
+
+WRONG: dict[str, Any] = {
+    "one dimension": (
+        RuntimeError,
+        "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: 1",
+        lambda m, f, q, k: f(q[0, 0, 0], k, k),
+    ),
+    "types": (
+        RuntimeError,
+        "Expected query, key, and value to have the same dtype, but got query.dtype: ",
+        lambda m, f, q, k: f(q, k.double(), k),
+    ),
+    "mask type": (
+        RuntimeError,
+        "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask",
+        lambda m, f, q, k: f(q, k, k, attn_mask=m.ones(4, 5, dtype=m.int32)),
+    ),
+    "mask shape": (RuntimeError, "", lambda m, f, q, k: f(q, k, k, m.ones(3, 5))),
+    "mask of five dimensions": (
+        RuntimeError, "", lambda m, f, q, k: f(q, k, k, m.ones(2, 1, 1, 4, 5))
+    ),
+    "dropout": (
+        RuntimeError,
+        "dropout probability has to be between 0 and 1, but got 1.5",
+        lambda m, f, q, k: f(q, k, k, dropout_p=1.5),
+    ),
+    "groups": (
+        RuntimeError,
+        "Number of heads in key and value must divide the number of heads in",
+        lambda m, f, q, k: f(q, k[:, :2], k[:, :2], enable_gqa=True),
+    ),
+    "heads": (
+        RuntimeError,
+        "The size of tensor a (3) must match the size of tensor b (2) at non-singleton dimension 1",
+        lambda m, f, q, k: f(q, k[:, :2], k[:, :2]),
+    ),
+    "no tensor": (
+        TypeError,
+        "scaled_dot_product_attention(): argument 'key' (position 2) must be Tensor, not str",
+        lambda m, f, q, k: f(q, "key", k),
+    ),
+    "scale by position": (
+        TypeError, "takes from 3 to 6 positional arguments but 7",
+        lambda m, f, q, k: f(q, k, k, None, 0.0, False, 1.0),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_calls_are_refused_in_torchs_words(name: str, device: str) -> None:
+    kind, words, call = WRONG[name]
+
+    def scenario(m: Any, where: str) -> Any:
+        q, k = m.ones(1, 3, 4, 8, device=where), m.ones(1, 3, 5, 8, device=where)
+        return call(m, lambda *a, **o: _attend(m, *a, **o), q, k)
+
+    refuses(kind, words, scenario, "cpu" if "mask" in name else device)
+
+
+def test_what_torch_forgets_to_refuse() -> None:
+    q, k = lucid_gpu.ones(1, 3, 4, 8), lucid_gpu.ones(1, 3, 5, 8)
+    with pytest.raises(RuntimeError, match=r"as many rows; .*key \[1, 3, 5, 8\] and value \[1, 3"):
+        attend(q, k, k[:, :, :3])
+    with pytest.raises(RuntimeError, match="Explicit attn_mask should not be set when is_causal"):
+        attend(q, k, k, lucid_gpu.ones(4, 5), is_causal=True)
+    with pytest.raises(RuntimeError, match="expected floating point tensors, got int32"):
+        attend(*[t.int() for t in (q, k, k)])
+    assert math.isfinite(attend(q, k, k, scale=0.0).sum().item())
