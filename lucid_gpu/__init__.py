@@ -12,6 +12,7 @@ from typing import Any
 from lucid_gpu import autograd as autograd
 from lucid_gpu import dtypes as _dtypes
 from lucid_gpu.device import device as device
+from lucid_gpu.devices.threads import get_num_threads, set_num_threads
 from lucid_gpu.dtypes import as_dtype as _as_dtype
 from lucid_gpu.dtypes import (
     bfloat16,
@@ -31,7 +32,6 @@ from lucid_gpu.dtypes import (
 )
 from lucid_gpu.dtypes import bool as bool
 from lucid_gpu.dtypes import dtype as dtype
-from lucid_gpu.fusion.threads import get_num_threads, set_num_threads
 from lucid_gpu.layouts import layout, sparse_coo, strided
 from lucid_gpu.ops import complex_numbers, creation, elementwise, indexing, reductions, shape
 from lucid_gpu.ops import layouts as _layouts

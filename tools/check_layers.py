@@ -65,7 +65,6 @@ _NUMPY_EXECUTOR = (
     "fusion/numpy_source.py",
     "fusion/native_loops.py",
     "fusion/special.py",
-    "fusion/threads.py",
 )
 ARRAYS: dict[str, tuple[str, ...]] = {
     "numpy": (

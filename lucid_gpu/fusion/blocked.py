@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.devices import threads
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import native_loops, special, threads
+from lucid_gpu.fusion import native_loops, special
 from lucid_gpu.fusion.blocks import Layout, collapse, padded
 from lucid_gpu.fusion.layout import count as element_count
 from lucid_gpu.fusion.layout import row_major

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import threads
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import blocked, blocks, threads
+from lucid_gpu.fusion import blocked, blocks
 from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import load_program

@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.devices import threads
 from lucid_gpu.devices.pool import aligned
-from lucid_gpu.fusion import threads
 
 WIDTH = 2048  # elements of a row where the iteration space is flat
 NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.devices import threads
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import special, threads
+from lucid_gpu.fusion import special
 from lucid_gpu.fusion.blocks import (
     BLOCK_BYTES,
     SHARED_BLOCK_BYTES,

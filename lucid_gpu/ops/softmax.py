@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.devices import xp_of
-from lucid_gpu.fusion.threads import run_quietly
+from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
