@@ -27,11 +27,12 @@ BELOW: dict[str, tuple[str, ...]] = {
     "devices": ("device", "kernel_sources"),
     "tape": (),
     "storage": (),
+    "kernels": ("devices",),
     "fusion": ("devices", "tape"),
     "profiler": ("fusion",),
     "tensor": ("fusion", "layouts", "storage"),
     "printing": ("tensor",),
-    "ops": ("tensor",),
+    "ops": ("tensor", "kernels"),
     "sparse": ("ops", "printing"),
     "autograd": ("ops",),  # Function records as ops do
     "testing": ("autograd",),
@@ -69,6 +70,7 @@ _NUMPY_EXECUTOR = (
 ARRAYS: dict[str, tuple[str, ...]] = {
     "numpy": (
         "devices/",
+        "kernels/",
         *_NUMPY_EXECUTOR,
         # These compute nothing on tensors with it: they name types, tell arrays from scalars,
         # take users' arrays in, and reckon shapes and indices on the host.

@@ -18,6 +18,7 @@ from lucid_gpu.ops import (
     complex_numbers,
     convolution,
     creation,
+    cross_entropy,
     dropout,
     elementwise,
     embedding,
@@ -260,7 +261,7 @@ def _moments(level: BatchLevel, f: Any, x: Tensor, dims: Any) -> Any:
     return level.wrap_all(f(level.value(x), [normalise_dim(d, x.ndim) + 1 for d in dims]))
 
 
-@rule(softmax.nll_loss)
+@rule(cross_entropy.nll_loss)
 def _nll_loss(
     level: BatchLevel,
     f: Any,
@@ -273,7 +274,7 @@ def _nll_loss(
     return _class_loss(level, f, x, target, weight, ignore_index, reduction)
 
 
-@rule(softmax.cross_entropy)
+@rule(cross_entropy.cross_entropy)
 def _cross_entropy(
     level: BatchLevel,
     f: Any,
@@ -312,7 +313,7 @@ def _class_loss(
     each = f(flat, numbers, weight, ignore, "none", **more)
     loss = level.wrap(each.reshape((level.size, *target.shape)))
     if reduction != "mean":
-        return softmax.reduce_loss(loss, reduction)
+        return cross_entropy.reduce_loss(loss, reduction)
     numbers = level.wrap(level.full(target))
     counted = (numbers != ignore).to(x.dtype)
     if weight is not None:
@@ -580,8 +581,7 @@ _LOOPED = (
     pooling._spread,
     embedding._take_rows,
     embedding._sum_rows,
-    softmax._pick,
-    softmax._class_losses,
+    cross_entropy._pick,
     indexing._place_vjp,
     dropout.dropout,
     softmax.softmax,

@@ -11,17 +11,18 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.ops import cross_entropy as ops
 from lucid_gpu.ops import elementwise, matmul
-from lucid_gpu.ops import softmax as ops
 from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.convolution import conv2d
 from lucid_gpu.ops.creation import arange
+from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.elementwise import gelu, logsigmoid, softplus, softsign, tanhshrink
 from lucid_gpu.ops.embedding import embedding
 from lucid_gpu.ops.normalization import batch_norm, layer_norm
 from lucid_gpu.ops.pooling import avg_pool2d, max_pool2d
-from lucid_gpu.ops.softmax import log_softmax, reduce_loss, softmax
+from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -195,7 +196,7 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``-weight[t] * input[n, t]``, reduced; see `lucid_gpu.ops.softmax.nll_loss`."""
+    """``-weight[t] * input[n, t]``, reduced; see `lucid_gpu.ops.cross_entropy.nll_loss`."""
     reduction = reduction_of(size_average, reduce, reduction)
     return ops.nll_loss(input, target, weight, ignore_index, reduction)
 
@@ -210,7 +211,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Of unnormalised scores, reduced; see `lucid_gpu.ops.softmax.cross_entropy`."""
+    """Of unnormalised scores, reduced; see `lucid_gpu.ops.cross_entropy.cross_entropy`."""
     reduction = reduction_of(size_average, reduce, reduction)
     return ops.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 

@@ -1,0 +1,267 @@
+"""Cross entropy of scores: one op for class numbers, a composition for class probabilities.
+
+Of class numbers the op keeps one figure a row (a few elements' exponentials where a problem is so
+small that calls are what costs), and its gradient ``softmax(x) - onehot(target)`` is one pass.
+Gradients that are recorded or batched are written with tensor ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.devices import xp_of
+from lucid_gpu.devices.threads import run_quietly
+from lucid_gpu.kernels import cross_entropy as kernels
+from lucid_gpu.kernels.cross_entropy import Settings
+from lucid_gpu.ops.record import record
+from lucid_gpu.ops.softmax import log_softmax, softmax
+from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tensor import Tensor, from_array
+
+__all__ = ["cross_entropy", "nll_loss", "reduce_loss"]
+
+_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda loss: loss,
+    "mean": lambda loss: loss.mean(),
+    "sum": lambda loss: loss.sum(),
+}
+
+
+def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
+    """What ``reduction=`` means: ``"none"``, ``"mean"`` or ``"sum"``."""
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return _REDUCTIONS[reduction](loss)
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative of each target's entry: ``-weight[t] * input[n, t]``.
+
+    Parameters
+    ----------
+    input : Tensor, shape (c,), (n, c) or (n, c, d1, ...)
+        Log-probabilities.
+    target : Tensor of int64, shape (), (n,) or (n, d1, ...)
+    weight : Tensor, shape (c,), optional
+    ignore_index : int
+        Targets that count nothing.
+    reduction : {"mean", "sum", "none"}
+        The mean is over the weights of the targets.
+
+    Raises
+    ------
+    IndexError
+        Where a target is no class.
+    """
+    _check_target(input, target)
+    target, kept = _safe(input, target, ignore_index)
+    return _total(-_pick(input, target), target, kept, weight, reduction)
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """``logsumexp(input[n]) - input[n, t]``: the cross entropy of unnormalised scores.
+
+    Parameters
+    ----------
+    input : Tensor, shape (c,), (n, c) or (n, c, d1, ...)
+        Scores of the classes (logits).
+    target : Tensor
+        Class numbers (int64) of shape (), (n,) or (n, d1, ...), or probabilities of input's shape.
+    weight : Tensor, shape (c,), optional
+        Of each class.
+    ignore_index : int
+        Targets that count nothing.
+    reduction : {"mean", "sum", "none"}
+    label_smoothing : float
+        How much of each target is spread over all classes.
+
+    Raises
+    ------
+    IndexError
+        Where a target is no class.
+    """
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    if target.is_floating_point():
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    _check_target(input, target)
+    known = None if weight is None else weight.array
+    how = Settings(known, ignore_index, label_smoothing, reduction)
+    if input.is_cuda or (weight is not None and weight.requires_grad and label_smoothing):
+        return _composed(input, target, weight, how)
+    return _fused(input, target, weight, how)
+
+
+def _fused(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
+    """All of it as one op."""
+    value, kept = run_quietly(kernels.losses, input.array, target.array, how)
+    if how.reduction == "none":
+        value = value.reshape(target.shape)
+
+    def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+        if is_grad_enabled() or open_levels:
+            return (_recorded_gradient(node, g, weight, how),)
+        x = node.saved_tensors[0]
+        found = run_quietly(kernels.gradient, x.array, kept, _number_or_array(g), how)
+        return (from_array(found.astype(x.dtype.numpy, copy=False), x.dtype, x.device),)
+
+    value = value.astype(input.dtype.numpy, copy=False)
+    return record("CrossEntropyBackward0", value, (input,), vjp, saved=(input, target))
+
+
+def _number_or_array(g: Tensor) -> Any:
+    """The value of a cotangent; that of ``loss.backward()`` is a constant."""
+    root = g._expr.program.root
+    return root.value[1] if root.op == "constant" else g.array
+
+
+def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
+    """The gradient written with tensor ops: ``(a + b sum(w)) softmax(x) - a onehot(t) - b w``."""
+    x, target = node.saved_tensors
+    dim = _class_dim(x)
+    kept = target != how.ignore
+    safe = target.where(kept, 0)
+    counts = kept.to(x.dtype) if weight is None else _weights(weight, safe).where(kept, 0.0)
+    if how.reduction == "mean":
+        g = g / counts.sum()
+    own = (counts * (1 - how.smoothing)).unsqueeze(dim)
+    total: Tensor = own
+    onehot = _onehot(x, safe)
+    flat = own * onehot
+    if how.smoothing:
+        even = how.smoothing / x.shape[dim]
+        spread = even if weight is None else _along(weight.detach(), x) * even
+        total = own + (how.smoothing if weight is None else spread.sum())
+        flat = flat + spread
+    found = (softmax(x, dim) * total - flat).where(kept.unsqueeze(dim), 0.0)
+    return found * (g.unsqueeze(dim) if how.reduction == "none" else g)
+
+
+def _composed(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
+    """The same written with tensor ops; smoothing gives the weights a gradient."""
+    target, kept = _safe(input, target, how.ignore)
+    dim = _class_dim(input)
+    scores = log_softmax(input, dim)
+    loss = _pick(scores, target) * (how.smoothing - 1)
+    if weight is not None:
+        loss = loss * _weights(weight, target)
+        scores = scores * _along(weight, input)
+    if how.smoothing:
+        loss = loss - scores.mean(dim) * how.smoothing
+    return _total(loss, target, kept, weight, how.reduction, False)
+
+
+def _soft_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
+) -> Tensor:
+    if tuple(target.shape) != tuple(input.shape):
+        raise RuntimeError(
+            f"Expected floating point target with class probabilities to have the same shape as "
+            f"input, got {list(target.shape)} and {list(input.shape)}"
+        )
+    dim = _class_dim(input)
+    if smoothing:
+        target = target * (1 - smoothing) + smoothing / input.shape[dim]
+    scored = log_softmax(input, dim) * target
+    if weight is not None:
+        scored = scored * _along(weight, input)
+    loss = -scored.sum(dim)
+    if reduction == "mean":
+        return loss.sum() / max(loss.numel(), 1)
+    return reduce_loss(loss, reduction)
+
+
+def _class_dim(input: Tensor) -> int:
+    return 0 if input.ndim == 1 else 1
+
+
+def _along(weight: Tensor, input: Tensor) -> Tensor:
+    """Weights of the classes, shaped to broadcast with the scores."""
+    return weight.reshape(-1, *[1] * (input.ndim - 1 - _class_dim(input)))
+
+
+def _weights(weight: Tensor, target: Tensor) -> Tensor:
+    """The weight of each target; a constant, as in PyTorch."""
+    return from_array(weight.array.take(target.array), weight.dtype, weight.device)
+
+
+def _check_target(input: Tensor, target: Tensor) -> None:
+    shape, dim = input._expr.program.shape, _class_dim(input)
+    expected = (*shape[:dim], *shape[dim + 1 :])
+    if not shape or target._expr.program.shape != expected:
+        raise ValueError(
+            f"Expected target size {list(expected)}, got {list(target.shape)}: an input of shape "
+            f"{list(shape)} takes one class number for each of its score vectors"
+        )
+    if target.dtype.category != 1:
+        raise RuntimeError(f"expected scalar type Long but found {target.dtype} for the target")
+
+
+def _safe(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor | None]:
+    """Targets that are all classes, and where they count (None: everywhere)."""
+    classes, t = input.shape[_class_dim(input)], target.array
+    if not t.size or (t.min() >= 0 and t.max() < classes and not 0 <= ignore < classes):
+        return target, None
+    kept = t != ignore
+    wrong = kept & ((t < 0) | (t >= classes))
+    if wrong.any():
+        raise kernels.out_of_bounds(int(t[wrong].reshape(-1)[0]), classes, ignore)
+    safe = from_array(t * kept, target.dtype, target.device)
+    return safe, from_array(kept, None, target.device)
+
+
+def _pick(input: Tensor, target: Tensor) -> Tensor:
+    """``input[n, target[n]]``. Its adjoint is a comparison, which fuses, not a scatter."""
+    xp, dim = xp_of(input), _class_dim(input)
+    place = xp.expand_dims(target.array, dim).copy()  # whatever becomes of the target later
+    found = xp.take_along_axis(input.array, place, dim).squeeze(dim)
+
+    def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+        known = from_array(place.squeeze(dim), None, input.device)
+        return (g.unsqueeze(dim) * _onehot(input, known),)
+
+    return record("NllLossBackward0", found, (input,), vjp)
+
+
+def _onehot(input: Tensor, target: Tensor) -> Tensor:
+    dim = _class_dim(input)
+    numbers = xp_of(input).arange(input.shape[dim])
+    classes = from_array(numbers.reshape(-1, *[1] * (input.ndim - 1 - dim)), None, input.device)
+    return (classes == target.unsqueeze(dim)).to(input.dtype)
+
+
+def _total(
+    loss: Tensor,
+    target: Tensor,
+    kept: Tensor | None,
+    weight: Tensor | None,
+    reduction: str,
+    scale_loss: bool = True,
+) -> Tensor:
+    """Weigh, leave out what is ignored, and reduce."""
+    scale = None if weight is None else _weights(weight, target)
+    if scale is not None and scale_loss:
+        loss = loss * scale
+    if kept is not None:
+        loss = loss.where(kept, 0.0)
+        scale = kept.to(loss.dtype) if scale is None else scale * kept
+    if reduction == "mean" and scale is not None:
+        return loss.sum() / scale.sum()
+    return reduce_loss(loss, reduction)
