@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lucid_gpu.fusion import realise
 from lucid_gpu.fusion.explain import Kernel
 from lucid_gpu.fusion.plan import Plan
+from lucid_gpu.launch.observers import Launched, observers
 
 __all__ = ["Kernel", "Log", "record"]
 
@@ -34,7 +34,7 @@ class Log:
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
 
-    def _add(self, plan: Plan) -> None:
+    def _add(self, plan: Plan | Launched) -> None:
         self.kernels.append(Kernel(plan))
 
     @property
@@ -69,7 +69,7 @@ class Log:
 
 @contextmanager
 def record() -> Iterator[Log]:
-    """Record every fused kernel that runs inside the block.
+    """Record every kernel, fused or hand-written, that runs inside the block.
 
     Yields
     ------
@@ -78,8 +78,8 @@ def record() -> Iterator[Log]:
     """
     log = Log()
     observe = log._add
-    realise.observers.append(observe)
+    observers.append(observe)
     try:
         yield log
     finally:
-        realise.observers.remove(observe)
+        observers.remove(observe)

@@ -6,34 +6,121 @@
 
 #define __global__
 #define __device__
+#define __host__
+#define __constant__ static
 #define __shared__ static  // blocks run one after another
+#define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline __attribute__((always_inline))
-#define __launch_bounds__(threads)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __launch_bounds__(...)
 
 struct dim3 { unsigned x, y, z; };
-struct uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
-
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
+static const int warpSize = 32;
 
-template <typename T> inline T __ldg(const T* address) { return *address; }
+// Dynamic shared memory. `extern __shared__ T x[];` is rewritten to a pointer to it.
+alignas(1024) static char lucid_host_dynamic[LUCID_SHARED];
+
+// --- vectors -------------------------------------------------------------------------------------
+
+#define LUCID_HOST_VECTORS(type, name, wide) \
+    struct alignas(2 * sizeof(type)) name##2 { type x, y; }; \
+    struct name##3 { type x, y, z; }; \
+    struct alignas(wide) name##4 { type x, y, z, w; }; \
+    inline name##2 make_##name##2(type x, type y) { return {x, y}; } \
+    inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; } \
+    inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+
+LUCID_HOST_VECTORS(signed char, char, 4) LUCID_HOST_VECTORS(unsigned char, uchar, 4)
+LUCID_HOST_VECTORS(short, short, 8) LUCID_HOST_VECTORS(unsigned short, ushort, 8)
+LUCID_HOST_VECTORS(int, int, 16) LUCID_HOST_VECTORS(unsigned, uint, 16)
+LUCID_HOST_VECTORS(long long, longlong, 16) LUCID_HOST_VECTORS(unsigned long long, ulonglong, 16)
+LUCID_HOST_VECTORS(float, float, 16) LUCID_HOST_VECTORS(double, double, 16)
+
+// --- memory --------------------------------------------------------------------------------------
+
+// What a cache keeps is no difference here.
+#define LUCID_HOST_LOAD(name) \
+    template <typename T> inline T name(const T* address) { return *address; }
+#define LUCID_HOST_STORE(name) \
+    template <typename T> inline void name(T* address, T value) { *address = value; }
+
+LUCID_HOST_LOAD(__ldg) LUCID_HOST_LOAD(__ldca) LUCID_HOST_LOAD(__ldcg) LUCID_HOST_LOAD(__ldcs)
+LUCID_HOST_LOAD(__ldlu) LUCID_HOST_LOAD(__ldcv)
+LUCID_HOST_STORE(__stwb) LUCID_HOST_STORE(__stcg) LUCID_HOST_STORE(__stcs) LUCID_HOST_STORE(__stwt)
+
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+
+// One thread runs at a time: reading and writing is atomic as it is. The old value is returned.
+#define LUCID_HOST_ATOMIC(name, next) \
+    template <typename T> struct name##_of { \
+        static T run(T* address, T value) { const T old = *address; *address = next; return old; } \
+    }; \
+    template <typename T, typename V> inline T name(T* address, V value) \
+    { \
+        return name##_of<T>::run(address, (T)value); \
+    }
+
+LUCID_HOST_ATOMIC(atomicAdd, old + value) LUCID_HOST_ATOMIC(atomicSub, old - value)
+LUCID_HOST_ATOMIC(atomicExch, value)
+LUCID_HOST_ATOMIC(atomicMax, old > value ? old : value)
+LUCID_HOST_ATOMIC(atomicMin, old < value ? old : value)
+LUCID_HOST_ATOMIC(atomicAnd, old & value) LUCID_HOST_ATOMIC(atomicOr, old | value)
+LUCID_HOST_ATOMIC(atomicXor, old ^ value)
+LUCID_HOST_ATOMIC(atomicInc, old >= value ? 0 : old + 1)
+LUCID_HOST_ATOMIC(atomicDec, old == 0 || old > value ? value : old - 1)
+
+template <typename T, typename A, typename B> inline T atomicCAS(T* address, A expected, B value)
+{
+    const T old = *address;
+    if (old == (T)expected) *address = (T)value;
+    return old;
+}
+
+// --- integers and bits ---------------------------------------------------------------------------
+
 template <typename T> inline T min(T a, T b) { return a < b ? a : b; }
+template <typename T> inline T max(T a, T b) { return a < b ? b : a; }
+inline int abs(int x) { return x < 0 ? -x : x; }
+inline long long llabs(long long x) { return x < 0 ? -x : x; }
 
+inline int __mulhi(int a, int b) { return (long long)a * b >> 32; }
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
-
-inline float __uint_as_float(unsigned bits)
+inline long long __mul64hi(long long a, long long b) { return (__int128)a * b >> 64; }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 {
-    float x;
-    __builtin_memcpy(&x, &bits, 4);
-    return x;
+    return (unsigned __int128)a * b >> 64;
 }
 
-inline unsigned __float_as_uint(float x)
+inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
+inline int __clzll(long long x) { return x ? __builtin_clzll(x) : 64; }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline unsigned __brev(unsigned x)
 {
-    unsigned bits;
-    __builtin_memcpy(&bits, &x, 4);
-    return bits;
+    unsigned turned = 0;
+    for (int i = 0; i < 32; ++i) turned |= (x >> i & 1u) << (31 - i);
+    return turned;
 }
+
+template <typename To, typename From>
+inline To lucid_host_bits(From from)
+{
+    static_assert(sizeof(To) == sizeof(From), "");
+    To to;
+    __builtin_memcpy(&to, &from, sizeof(To));
+    return to;
+}
+
+inline float __uint_as_float(unsigned bits) { return lucid_host_bits<float>(bits); }
+inline float __int_as_float(int bits) { return lucid_host_bits<float>(bits); }
+inline unsigned __float_as_uint(float x) { return lucid_host_bits<unsigned>(x); }
+inline int __float_as_int(float x) { return lucid_host_bits<int>(x); }
+inline double __longlong_as_double(long long bits) { return lucid_host_bits<double>(bits); }
+inline long long __double_as_longlong(double x) { return lucid_host_bits<long long>(x); }
 
 // --- the mathematical functions, overloaded as CUDA overloads them -------------------------------
 
@@ -57,6 +144,55 @@ LUCID_HOST_2(copysign) LUCID_HOST_2(fmin) LUCID_HOST_2(fmax)
 
 inline float rsqrt(float x) { return 1.0f / sqrt(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+inline float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+inline double fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
+inline float ldexp(float x, int n) { return __builtin_ldexpf(x, n); }
+inline double ldexp(double x, int n) { return __builtin_ldexp(x, n); }
+
+#define LUCID_HOST_TEST(name, builtin) \
+    inline bool name(float x) { return builtin(x); } \
+    inline bool name(double x) { return builtin(x); }
+LUCID_HOST_TEST(isnan, __builtin_isnan) LUCID_HOST_TEST(isinf, __builtin_isinf)
+LUCID_HOST_TEST(isfinite, __builtin_isfinite) LUCID_HOST_TEST(signbit, __builtin_signbit)
+
+// C's names of the float functions.
+#define LUCID_HOST_F(name) extern "C" float name(float);
+LUCID_HOST_F(expf) LUCID_HOST_F(exp2f) LUCID_HOST_F(expm1f) LUCID_HOST_F(logf) LUCID_HOST_F(log2f)
+LUCID_HOST_F(log10f) LUCID_HOST_F(log1pf) LUCID_HOST_F(sinf) LUCID_HOST_F(cosf) LUCID_HOST_F(tanf)
+LUCID_HOST_F(asinf) LUCID_HOST_F(acosf) LUCID_HOST_F(atanf) LUCID_HOST_F(sinhf) LUCID_HOST_F(coshf)
+LUCID_HOST_F(tanhf) LUCID_HOST_F(sqrtf) LUCID_HOST_F(cbrtf) LUCID_HOST_F(fabsf) LUCID_HOST_F(erff)
+LUCID_HOST_F(erfcf) LUCID_HOST_F(floorf) LUCID_HOST_F(ceilf) LUCID_HOST_F(rintf)
+LUCID_HOST_F(truncf) LUCID_HOST_F(roundf) LUCID_HOST_F(lgammaf) LUCID_HOST_F(tgammaf)
+extern "C" float powf(float, float);
+extern "C" float fmodf(float, float);
+extern "C" float atan2f(float, float);
+extern "C" float hypotf(float, float);
+extern "C" float copysignf(float, float);
+extern "C" float fminf(float, float);
+extern "C" float fmaxf(float, float);
+extern "C" float fmaf(float, float, float);
+inline float rsqrtf(float x) { return rsqrt(x); }
+
+// Arithmetic rounded to nearest, which is what C++ does. The approximations (__expf, __logf,
+// __fdividef and kin) are not here: they round otherwise than anything the host has, so a source
+// that uses one must give IEEE's function where __CUDA_ARCH__ is not defined.
+inline float __fadd_rn(float x, float y) { return x + y; }
+inline float __fsub_rn(float x, float y) { return x - y; }
+inline float __fmul_rn(float x, float y) { return x * y; }
+inline float __fdiv_rn(float x, float y) { return x / y; }
+inline float __frcp_rn(float x) { return 1.0f / x; }
+inline float __fsqrt_rn(float x) { return sqrt(x); }
+inline float __fmaf_rn(float x, float y, float z) { return fma(x, y, z); }
+inline double __dadd_rn(double x, double y) { return x + y; }
+inline double __dmul_rn(double x, double y) { return x * y; }
+inline double __ddiv_rn(double x, double y) { return x / y; }
+inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
+inline int __float2int_rn(float x) { return (int)__builtin_rintf(x); }
+inline int __float2int_rz(float x) { return (int)x; }
+inline int __float2int_rd(float x) { return (int)floor(x); }
+inline int __float2int_ru(float x) { return (int)ceil(x); }
+inline float __int2float_rn(int x) { return (float)x; }
+inline float __uint2float_rn(unsigned x) { return (float)x; }
 
 // --- float16, which the GPU converts by an instruction -------------------------------------------
 
@@ -99,28 +235,44 @@ inline void lucid_host_thread(void (*kernel)(A...), void** arguments)
     lucid_host_call(kernel, arguments, lucid_host_numbers<__integer_pack(sizeof...(A))...>());
 }
 
+inline dim3 lucid_thread(unsigned number)
+{
+    const unsigned rest = number / blockDim.x;
+    return {number % blockDim.x, rest % blockDim.y, rest / blockDim.y};
+}
+
+template <typename F>
+inline void lucid_each_block(F run)
+{
+    for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
+        for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
+            for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) run();
+}
+
 #ifdef LUCID_HOST_COOPERATIVE
 #include "fibers.h"
 #else
 template <typename K>
-inline int lucid_host_grid(K kernel, void** arguments)
+inline int lucid_host_grid(K kernel, void** arguments, char*, unsigned)
 {
-    for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
-        for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
+    lucid_each_block([=] {
+        for (threadIdx.z = 0; threadIdx.z < blockDim.z; ++threadIdx.z)
             for (threadIdx.y = 0; threadIdx.y < blockDim.y; ++threadIdx.y)
                 for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x)
                     lucid_host_thread(kernel, arguments);
+    });
     return 0;
 }
 #endif
 
 #define LUCID_HOST_ENTRY(kernel) \
     extern "C" int lucid_host_launch( \
-        void** arguments, unsigned grid_x, unsigned grid_y, unsigned block_x, unsigned block_y) \
+        void** arguments, char* stacks, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
+        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared) \
     { \
-        gridDim = {grid_x, grid_y, 1}; \
-        blockDim = {block_x, block_y, 1}; \
-        return lucid_host_grid(kernel, arguments); \
+        gridDim = {grid_x, grid_y, grid_z}; \
+        blockDim = {block_x, block_y, block_z}; \
+        return lucid_host_grid(kernel, arguments, stacks, shared); \
     }
 
 #endif

@@ -150,14 +150,14 @@ def run(
     """
     used = sorted({*range(len(executable.plan.stores)), *read})
     renamed = [used.index(c) for c in read]
-    addresses = [[executable.address(array) for array in columns[c]] for c in used]
+    addresses = [[executable.launcher.address(array) for array in columns[c]] for c in used]
     rows = [
         (array.size, *places)
         for array, *places in zip(columns[0], *addresses, strict=True)
         if array.size
     ]
     fields = executable.fields_of(scalars)
-    with executable.at_home():
+    with executable.launcher.at_home():
         aligned = _form(executable, renamed, True).launch.kernel.aligned
         for packed in (True, False):
             some = [r for r in rows if packed != any(a % m for a, m in zip(r[1:], aligned))]
@@ -175,8 +175,8 @@ def _form(executable: CudaExecutable, read: Sequence[int], packed: bool) -> _For
         types += [by_column[c] for c in range(len(types), max(by_column, default=-1) + 1)]
         kernel, tile = foreach_kernel(work, types, read, packed)
         table = table_of(len(types))
-        handle = executable.compile(kernel)
-        launch = Launch(kernel, work, executable.numbers, handle, [table.form])
+        function = executable.compile(kernel)
+        launch = Launch(kernel, work, executable.numbers, function, [table.form])
         found = known[packed] = _Form(launch, table, tile)
     return found
 
@@ -197,6 +197,7 @@ def _launch(
         for column in zip(*some):  # sizes, then addresses
             values += [*column, *unused]
         table = [*values[n:], *values[:n], *first, *unused, len(some)]
-        arguments = form.launch.arguments()
-        executable.start(form.launch, (blocks, 1), arguments.fill(table + fields))
-        form.launch.spare.append(arguments)
+        launch = form.launch
+        executable.launcher.launch(
+            launch.function, launch.packing, table + fields, (blocks, 1, 1), launch.block
+        )

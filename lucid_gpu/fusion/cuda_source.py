@@ -17,24 +17,10 @@ from lucid_gpu.fusion.layout import Shape, walk_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import Instruction
-from lucid_gpu.kernel_sources import kernel_path
+from lucid_gpu.launch.source import c_type as c_type
+from lucid_gpu.launch.source import complete as complete
 
 THREADS = 256  # of a block
-
-C_TYPES = {
-    "bool": "bool",
-    "uint8": "unsigned char",
-    "int8": "signed char",
-    "int16": "short",
-    "int32": "int",
-    "int64": "long long",
-    "float16": "lucid_float16",
-    "bfloat16": "lucid_bfloat16",
-    "float32": "float",
-    "float64": "double",
-    "complex64": "lucid_complex<float>",
-    "complex128": "lucid_complex<double>",
-}
 
 
 class Work(NamedTuple):
@@ -125,11 +111,6 @@ def ragged(load: object) -> bool:
 
 
 # --- one element --------------------------------------------------------------------------------
-
-
-def c_type(d: dtype) -> str:
-    """The C name of an element type."""
-    return C_TYPES[d.name]
 
 
 def _formula(ins: Instruction, operands: Sequence[str]) -> str:
@@ -253,20 +234,3 @@ def write(
             "",
         ]
     )
-
-
-_INCLUDE = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
-
-
-def complete(source: str) -> str:
-    """A source with its includes written out, so that a compiler's cache sees their changes."""
-    seen: set[str] = set()
-
-    def text_of(match: re.Match[str]) -> str:
-        name = match[1]
-        if name in seen:
-            return ""
-        seen.add(name)
-        return _INCLUDE.sub(text_of, kernel_path(name).read_text("utf-8"))
-
-    return _INCLUDE.sub(text_of, source)

@@ -12,6 +12,7 @@ from typing import Any
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Load, Plan, Store
 from lucid_gpu.fusion.realise import plan_for, source_of
+from lucid_gpu.launch.observers import Launched, Operand
 
 __all__ = ["Explanation", "Kernel", "explain"]
 
@@ -24,18 +25,21 @@ class Kernel:
     name : str
         The name profilers show.
     ops : tuple of str
-        Rows of the op table it computes, in order.
+        Rows of the op table it computes, in order; none for a hand-written kernel.
     bytes_read, bytes_written : int
         Bytes of the arrays it loads and stores, each counted once.
     shape : tuple of int
-        The iteration space.
+        The iteration space; of a hand-written kernel, the first array it writes.
     device : device
     inputs, outputs : tuple of str
         A line about each array read and written.
     """
 
     def __init__(
-        self, plan: Plan, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None
+        self,
+        plan: Plan | Launched,
+        inputs: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
     ) -> None:
         self.plan = plan
         self.name = plan.name
@@ -49,8 +53,8 @@ class Kernel:
 
     @property
     def source(self) -> str:
-        """The generated code: CUDA C for a GPU, a Python function for the CPU."""
-        return source_of(self.plan)
+        """The code: CUDA C for a GPU, a Python function for the CPU."""
+        return self.plan.source if isinstance(self.plan, Launched) else source_of(self.plan)
 
     def __repr__(self) -> str:
         return (
@@ -60,7 +64,8 @@ class Kernel:
 
     def __str__(self) -> str:
         lines = [f"{self.name} on {self.device}, shape {list(self.shape)}"]
-        lines.append("  ops: " + (", ".join(self.ops) or "none, a copy"))
+        if isinstance(self.plan, Plan):
+            lines.append("  ops: " + (", ".join(self.ops) or "none, a copy"))
         lines += _listed(f"reads {self.bytes_read} bytes", self.inputs)
         lines += _listed(f"writes {self.bytes_written} bytes", self.outputs)
         if self.plan.reduction is not None:
@@ -73,7 +78,7 @@ def _listed(head: str, lines: Sequence[str]) -> list[str]:
     return [f"  {head}" + (":" if lines else ""), *[f"    {line}" for line in lines]]
 
 
-def _array(array: Load | Store) -> str:
+def _array(array: Load | Store | Operand) -> str:
     return f"{array.dtype.name}{list(array.shape)}"
 
 

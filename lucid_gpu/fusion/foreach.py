@@ -17,7 +17,8 @@ from lucid_gpu.fusion import blocked, blocks
 from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import load_program
-from lucid_gpu.fusion.realise import executor, observers
+from lucid_gpu.fusion.realise import executor
+from lucid_gpu.launch.observers import observers
 
 _STAND_IN = (blocks.SINGLE + 1,)  # a shape that is always run in blocks
 _plans: dict[Any, Plan] = {}

@@ -8,13 +8,12 @@ from typing import Any
 
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
+from lucid_gpu.launch.observers import debug, observers
 from lucid_gpu.tape.levels import ENDED
 
 MAX_PLANS = 20_000
 
 _plans: dict[Any, Plan] = {}
-observers: list[Callable[[Plan], None]] = []  # the profiler's, called after each kernel
-_debug = os.environ.get("LUCID_DEBUG", "") not in ("", "0")
 
 
 def realise(values: Sequence[Expr], axes: tuple[int, ...] | None = None) -> list[Any]:
@@ -39,7 +38,7 @@ def realise(values: Sequence[Expr], axes: tuple[int, ...] | None = None) -> list
     if observers:
         for observe in tuple(observers):
             observe(plan)
-    if _debug:
+    if debug:
         print(describe(plan))
     return results
 

@@ -6,7 +6,6 @@ about a GPU.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import types
 
@@ -15,8 +14,9 @@ import pytest
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.fusion import blocked, cuda_executor, host_executor
-from lucid_gpu.fusion.cuda_source import Kernel
+from lucid_gpu.fusion import blocked, cuda_executor, launching
+from lucid_gpu.launch import cuda, launcher
+from lucid_gpu.launch.host import HostLauncher, is_cooperative
 
 from .plans import agree, leaf, needs_compiler, op, planned, random
 
@@ -64,11 +64,8 @@ class StandIn:
 
     def RawKernel(self, text, name, options):
         assert "#include" not in text and options == ("-std=c++17",)
-        cooperative = "LUCID_SUM_CUH" in text
         self.compiled.append(name)
-        path = host_executor.build(Kernel(name, text, (1, 1), (1, 1), (), (), cooperative))
-        function = ctypes.CDLL(str(path)).lucid_host_launch
-        function.argtypes = [ctypes.c_void_p] + [ctypes.c_uint] * 4
+        function = HostLauncher().compile(name, text, is_cooperative(text))
         number = len(self.functions) + 1
         self.functions[number] = function
         return types.SimpleNamespace(kernel=types.SimpleNamespace(ptr=number))
@@ -77,7 +74,7 @@ class StandIn:
         assert (gz, bz, shared, stream, extra) == (1, 1, 0, 77, 0)
         assert threading.get_ident() in self.threads, "this thread has no context"
         self.launches.append((gx, gy, bx, by))
-        assert self.functions[f](params, gx, gy, bx, by) == 0
+        HostLauncher().start(self.functions[f], (gx, gy, gz), (bx, by, bz), shared, params)
 
 
 @pytest.fixture
@@ -89,12 +86,12 @@ def cupy(monkeypatch):
         current_index=lambda: stand_in.current,
         empty=lambda shape, d, where: np.empty(shape, d.numpy).view(Array),
     )
-    monkeypatch.setattr(cuda_executor, "room", lambda where: room)
-    monkeypatch.setattr(cuda_executor, "_raw", {})
-    monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
-    cuda_executor.multiprocessors.cache_clear()
-    yield stand_in
-    cuda_executor.multiprocessors.cache_clear()
+    for module in (cuda, launcher, launching):
+        monkeypatch.setattr(module, "room", lambda where: room)
+    monkeypatch.setattr(cuda, "_raw", {})
+    monkeypatch.setattr(cuda, "_thread", cuda._Thread())
+    monkeypatch.setattr(launcher, "_launchers", {})
+    return stand_in
 
 
 def run(values, axes=None, index=None):

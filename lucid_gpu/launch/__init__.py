@@ -1,0 +1,20 @@
+"""Running CUDA C: generated kernels and hand-written ones go through one launcher.
+
+A `Kernel` names a device function of `kernels/*.cu` with its parameters as C writes them. Calling
+it compiles the instance, checks and packs the arguments and starts it where the arrays live: on a
+GPU through CuPy, or as C++ on the host.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lucid_gpu.device import device
+from lucid_gpu.launch.kernel import Kernel
+
+__all__ = ["Kernel", "runs_cuda_c"]
+
+
+def runs_cuda_c(where: device) -> bool:
+    """Whether a family's CUDA C runs for arrays of a device, rather than its NumPy twin."""
+    return where.type == "cuda" or os.environ.get("LUCID_EXECUTOR") == "host-cuda"

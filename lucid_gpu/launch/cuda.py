@@ -1,0 +1,100 @@
+"""CUDA C on a GPU: a `cupy.RawKernel`, launched with as little as is safe.
+
+CuPy keeps compiled kernels on disk; here they are kept in memory by source. A launch packs pointers
+and numbers into one block and hands it to cuLaunchKernel: `RawKernel.__call__` would describe every
+array by shape and strides first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from lucid_gpu.device import device
+from lucid_gpu.devices import room
+from lucid_gpu.launch.launcher import Extent, Launcher
+from lucid_gpu.launch.source import complete
+
+OPTIONS = ("-std=c++17",)
+SHARED = 48 * 1024  # bytes of dynamic shared memory a kernel may use without having said so
+
+_raw: dict[tuple[str, str], Any] = {}  # (name, source) -> RawKernel
+_lock = threading.Lock()
+
+
+class _Thread(threading.local):
+    """The devices whose context the calling thread has: cuLaunchKernel fails without."""
+
+    def __init__(self) -> None:
+        self.ready: set[int] = set()
+
+
+_thread = _Thread()
+
+
+class Function:
+    """A kernel compiled for one device."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self.kernel = raw.kernel  # compiled for the current device, or found on disk
+        self.ptr = self.kernel.ptr
+        self.shared = SHARED
+
+    def allow(self, shared: int) -> None:
+        """Let a launch use more dynamic shared memory."""
+        self.raw.max_dynamic_shared_size_bytes = shared
+        self.shared = shared
+
+
+class CudaLauncher(Launcher):
+    """Kernels on the current stream of one GPU."""
+
+    def __init__(self, where: device) -> None:
+        assert where.index is not None
+        self.device = where
+        self.index = where.index
+        self.xp = room(where).xp
+        self.cuda = self.xp.cuda
+        self.launch_kernel = self.cuda.driver.launchKernel
+        self.get_device = self.cuda.runtime.getDevice
+        self.processors = self.cuda.Device(self.index).attributes["MultiProcessorCount"]
+        self._functions: dict[tuple[str, str], Function] = {}
+
+    def is_home(self) -> bool:
+        home: bool = self.index in _thread.ready and self.get_device() == self.index
+        return home
+
+    @contextlib.contextmanager
+    def at_home(self) -> Iterator[None]:
+        with self.cuda.Device(self.index):
+            if self.index not in _thread.ready:
+                self.cuda.runtime.free(0)  # what a thread is first given the context by
+                _thread.ready.add(self.index)
+            yield
+
+    def address(self, array: Any) -> int:
+        address: int = array.data.ptr
+        return address
+
+    def compile(self, name: str, source: str, cooperative: bool) -> Function:
+        key = (name, source)
+        with _lock:
+            found = self._functions.get(key)
+            if found is None:
+                raw = _raw.get(key)
+                if raw is None:
+                    text = complete(source)
+                    raw = _raw[key] = self.xp.RawKernel(text, name, options=OPTIONS)
+                found = self._functions[key] = Function(raw)
+        return found
+
+    def start(
+        self, function: Function, grid: Extent, block: Extent, shared: int, table: int
+    ) -> None:
+        if shared > function.shared:
+            function.allow(shared)
+        stream = self.cuda.get_current_stream().ptr
+        self.launch_kernel(function.ptr, *grid, *block, shared, stream, table, 0)

@@ -1,0 +1,175 @@
+"""CUDA C, unchanged, compiled as C++ and run on the host (``LUCID_EXECUTOR=host-cuda``).
+
+It puts kernels under test where there is no GPU: a loop over blocks and threads, and fibers for the
+threads of a block that cooperate (`kernels/host`). It is not meant to be fast.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import mmap
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from lucid_gpu.device import CPU
+from lucid_gpu.kernel_sources import kernel_path
+from lucid_gpu.launch.launcher import Extent, Launcher
+from lucid_gpu.launch.source import complete
+
+# Rounding as the source says: no fused multiply-add, integers that wrap. Stacks of fibers are
+# switched by longjmp, which _FORTIFY_SOURCE takes for an overrun.
+FLAGS = (
+    "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-fwrapv", "-ffp-contract=off",
+    "-fno-strict-aliasing", "-fno-math-errno", "-fno-threadsafe-statics", "-U_FORTIFY_SOURCE",
+)  # fmt: skip
+STACK = 64 * 1024  # of one thread of a block that cooperates
+SHARED = 227 * 1024  # the most dynamic shared memory a block has on any GPU
+FAILURES = {1: "threads of a block parted at a barrier or a shuffle"}
+
+# C++ has no array of unknown size inside a function: it becomes a pointer.
+_DYNAMIC = re.compile(
+    r"extern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w:<>\s]+?)\s+(\w+)\s*\[\s*\]\s*;"
+)
+_LOCK_STEP = re.compile(r"\b__(syncthreads|syncwarp|shfl|ballot|any_sync|all_sync|match)")
+
+_compiled: dict[tuple[str, str, bool], Function] = {}
+_lock = threading.RLock()  # a kernel keeps its block's place in static variables
+
+
+class Function:
+    """A kernel compiled as a shared library."""
+
+    def __init__(self, name: str, source: str, library: Path, cooperative: bool) -> None:
+        self.name, self.source, self.cooperative = name, source, cooperative
+        self.run = ctypes.CDLL(str(library)).lucid_host_launch
+        self.run.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 7
+
+
+class HostLauncher(Launcher):
+    """Kernels on NumPy arrays, one at a time."""
+
+    device = CPU
+    processors = 1
+
+    def is_home(self) -> bool:
+        return True
+
+    def at_home(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def address(self, array: Any) -> int:
+        address: int = array.__array_interface__["data"][0]
+        return address
+
+    def compile(self, name: str, source: str, cooperative: bool) -> Function:
+        key = (name, source, cooperative)
+        with _lock:
+            found = _compiled.get(key)
+            if found is None:
+                library = build(name, source, cooperative)
+                found = _compiled[key] = Function(name, source, library, cooperative)
+        return found
+
+    def start(
+        self, function: Function, grid: Extent, block: Extent, shared: int, table: int
+    ) -> None:
+        if shared > SHARED:
+            raise RuntimeError(
+                f"{function.name}: {shared} bytes of dynamic shared memory for a block, of "
+                f"{SHARED} that a GPU has at most"
+            )
+        with _lock:
+            memory = stacks(block[0] * block[1] * block[2]) if function.cooperative else None
+            failure = function.run(table, memory, *grid, *block, shared)
+        if failure:
+            raise RuntimeError(f"{function.name}: {FAILURES[failure]}\n{function.source}")
+
+
+def is_cooperative(source: str) -> bool:
+    """Whether a source, or what it includes, makes threads wait for each other."""
+    return bool(_LOCK_STEP.search(complete(source)))
+
+
+_stacks: Any = None
+
+
+def stacks(threads: int) -> int:
+    """The address of memory for so many threads' stacks; pages nobody touches cost nothing."""
+    global _stacks
+    if _stacks is None or len(_stacks) < threads * STACK:
+        memory = mmap.mmap(-1, threads * STACK)
+        _stacks = (ctypes.c_char * len(memory)).from_buffer(memory)
+    return ctypes.addressof(_stacks)
+
+
+def build(name: str, source: str, cooperative: bool) -> Path:
+    """The shared library of a kernel, compiled unless the cache folder has it.
+
+    Raises
+    ------
+    RuntimeError
+        Without a C++ compiler, or where it refuses the source.
+    """
+    command = [_compiler(), *FLAGS, f"-DLUCID_FIBER_STACK={STACK}", f"-DLUCID_SHARED={SHARED}"]
+    if cooperative:
+        command.append("-DLUCID_HOST_COOPERATIVE")
+    text = _DYNAMIC.sub(r"\1* const \2 = (\1*)lucid_host_dynamic;", complete(source))
+    text = f"{text}\nLUCID_HOST_ENTRY({name})\n"
+    header = kernel_path("host/cuda_on_host.h")
+    known = "\0".join([*command, _headers(), text])
+    target = _folder() / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.so"
+    if not target.exists():
+        _compile([*command, "-include", str(header)], text, name, source, target)
+    return target
+
+
+def _compile(command: list[str], text: str, name: str, source: str, target: Path) -> None:
+    """Compile beside the target, then rename: other processes never see half a library."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        made = Path(scratch) / "kernel.so"
+        ran = subprocess.run(
+            [*command, "-x", "c++", "-", "-o", str(made)],
+            input=text, capture_output=True, text=True,
+        )  # fmt: skip
+        if ran.returncode:
+            raise RuntimeError(f"{command[0]} refused the kernel {name}:\n{ran.stderr}\n{source}")
+        os.replace(made, target)
+
+
+@functools.cache
+def _compiler() -> str:
+    wanted = os.environ.get("CXX") or "g++"
+    found = shutil.which(wanted)
+    if found is None:
+        raise RuntimeError(
+            f"LUCID_EXECUTOR=host-cuda needs a C++ compiler and found no {wanted!r}; on Debian and "
+            "Ubuntu: apt-get install g++"
+        )
+    return found
+
+
+@functools.cache
+def _headers() -> str:
+    return "".join(kernel_path(f"host/{n}").read_text() for n in ("cuda_on_host.h", "fibers.h"))
+
+
+@functools.cache
+def _folder() -> Path:
+    """Where compiled kernels are kept, or a temporary folder where that cannot be written."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(os.environ.get("LUCID_CACHE_DIR") or os.path.join(base, "lucid_gpu")) / "host"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="lucid_gpu-"))
