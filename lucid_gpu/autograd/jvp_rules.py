@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.backward import grad
-from lucid_gpu.ops import indexing, matmul, reductions, shape
+from lucid_gpu.ops import cumsum, indexing, matmul, reductions, shape
 from lucid_gpu.ops.record import OpNode, constant
 from lucid_gpu.tape.modes import inference_mode, state
 from lucid_gpu.tensor import Tensor
@@ -104,7 +104,8 @@ def _flip(call: Call) -> Tangents:
 
 
 def _cumsum(call: Call) -> Tangents:
-    return [reductions.cumsum(_only(call), call.attributes["dim"])]
+    t, reverse = _only(call), call.attributes["reverse"]
+    return [cumsum.running_sum(t, call.attributes["dim"], t.dtype, reverse)]
 
 
 def _reshape(call: Call) -> Tangents:
@@ -157,7 +158,7 @@ RULES: dict[Any, Callable[[Call], Tangents]] = {
     shape._flip_vjp: _flip,
     shape._cat_vjp: _cat,
     reductions._sum_vjp: _sum,
-    reductions._cumsum_vjp: _cumsum,
+    cumsum._cumsum_vjp: _cumsum,
     indexing._place_vjp: _place,
     indexing._with_values_vjp: _with_values,
     matmul._product_vjp: _bilinear(matmul._product),

@@ -19,6 +19,7 @@ from lucid_gpu.ops import (
     convolution,
     creation,
     cross_entropy,
+    cumsum,
     dropout,
     elementwise,
     embedding,
@@ -207,11 +208,11 @@ def _median(
     return level.wrap_all(f(level.value(x), place, keepdim, ignore_nan))
 
 
-@rule(reductions._running_op)
-def _running(level: BatchLevel, f: Any, name: str, x: Tensor, dim: int, *rest: Any) -> Tensor:
+@rule(cumsum.running_sum)
+def _running_sum(level: BatchLevel, f: Any, x: Tensor, dim: int, *rest: Any) -> Tensor:
     if not x.ndim:
         return NotImplemented
-    return level.wrap(f(name, level.value(x), normalise_dim(dim, x.ndim) + 1, *rest))
+    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, *rest))
 
 
 @rule(reductions._truth)
@@ -597,7 +598,7 @@ def all_entries() -> list[Entry]:
 
     public = [
         f
-        for module in (shape, reductions, indexing, matmul)
+        for module in (shape, reductions, cumsum, indexing, matmul)
         for f in (*module.METHODS, *getattr(module, "FUNCTIONS", ()))
     ]
     functions = dict.fromkeys([*RULES, *public, *_LOOPED])

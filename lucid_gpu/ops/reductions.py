@@ -466,39 +466,6 @@ def _shared_by_ties(name: str, flat: Tensor, value: Tensor) -> Tensor:
     return result
 
 
-# --- running sums ---------------------------------------------------------------------------------
-
-
-def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
-    """Sums of all elements up to each, along a dimension."""
-    return _running_op("cumsum", input, dim, dtype, _cumsum_vjp)
-
-
-def _running_op(name: str, input: Tensor, dim: int, d: Any, vjp: Any) -> Tensor:
-    if d is not None:
-        input = input.to(as_dtype(d))
-    elif input.dtype.category < 2:
-        input = input.to(dt.int64)
-    dim = normalise_dim(dim, input.ndim)
-    if not input.ndim:
-        return input.clone()
-    wide = input.dtype.compute.numpy
-    array = getattr(xp_of(input), name)(input.array.astype(wide, copy=False), axis=dim)
-    result: Tensor = record(
-        f"{name.capitalize()}Backward0",
-        array.astype(input.dtype.numpy, copy=False),
-        (input,),
-        vjp,
-        dtype=input.dtype,
-        dim=dim,
-    )
-    return result
-
-
-def _cumsum_vjp(node: Any, g: Tensor) -> Any:
-    return (cumsum(g.flip(node.dim), node.dim).flip(node.dim),)
-
-
 # --- truth ----------------------------------------------------------------------------------------
 
 
@@ -528,6 +495,6 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
 
 
 METHODS = (sum, mean, var, std, prod, norm, logsumexp, amax, amin, argmax, argmin, max, min, median,
-           nanmedian, cumsum, all, any, count_nonzero)  # fmt: skip
+           nanmedian, all, any, count_nonzero)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)

@@ -1,0 +1,169 @@
+"""Running sums along a dimension, forwards or backwards: CUDA C and the NumPy twin."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.devices import room
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels.packs import BYTES, pack_width
+from lucid_gpu.launch import Kernel, runs_cuda_c
+
+__all__ = ["INSTANCES", "cumsum"]
+
+THREADS = 256
+SHORT = 1024  # elements up to which a row is one warp's
+BLOCKS = 1024  # that keep a large GPU busy; not read from the device: it decides rounding
+LONGEST_ROW = 4096  # places that one block takes in turn where there are too few blocks
+LONGEST_COLUMN = 256  # places that one thread takes in turn
+MANY = 64  # columns from which on NumPy adds slices faster than it walks down columns
+
+_rows = Kernel(
+    "cumsum.cu", "cumsum_rows",
+    "const From* x, To* y, const A* before, long long rows, long long length, long long chunk",
+    template="From, To, A, WIDTH, WARPS, REVERSE", threads=THREADS,
+)  # fmt: skip
+_row_totals = Kernel(
+    "cumsum.cu", "cumsum_rows_totals",
+    "const From* x, A* totals, long long length, long long chunk",
+    template="From, A, WIDTH, REVERSE", threads=THREADS,
+)  # fmt: skip
+_columns = Kernel(
+    "cumsum.cu", "cumsum_columns",
+    "const From* x, To* y, const A* before, long long outer, long long length, long long inner, "
+    "long long chunk",
+    template="From, To, A, WIDTH, REVERSE, TOTALS", threads=THREADS,
+)  # fmt: skip
+
+
+def cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) -> Any:
+    """Sums of all elements up to each (with ``reverse``: from each on) along a dimension.
+
+    Parameters
+    ----------
+    x : array of at least one dimension, any strides
+    dim : int, not negative
+    to : dtype
+        Of the result. 16-bit floats are added in float32, integers in int64. Complex numbers
+        take an x of the same type.
+    where : device
+    reverse : bool
+
+    Returns
+    -------
+    array, of x's shape
+    """
+    y = room(where).empty(x.shape, to, where)
+    if not x.size:
+        return y
+    if not runs_cuda_c(where):
+        _accumulate(x, y, dim, to, reverse)
+        return y
+    shape = prod(x.shape[:dim]), x.shape[dim], prod(x.shape[dim + 1 :])
+    x, result = room(where).xp.ascontiguousarray(x), y
+    if to.is_complex:  # two columns of real numbers
+        to = dt.float32 if to is dt.complex64 else dt.float64
+        x, y = x.reshape(-1).view(to.numpy), y.reshape(-1).view(to.numpy)
+        shape = (*shape[:2], 2 * shape[2])
+    (_scan_rows if shape[2] == 1 else _scan_columns)(x, y, shape, to, where, reverse)
+    return result
+
+
+def _accumulate(x: Any, y: Any, dim: int, to: dtype, reverse: bool) -> None:
+    if reverse:
+        backwards = (*[slice(None)] * dim, slice(None, None, -1))
+        x, y = x[backwards], y[backwards]
+    wide = _wide(to)
+    if prod(x.shape[dim + 1 :]) >= MANY:  # slice by slice: `np.cumsum` walks down each column
+        x, y = np.moveaxis(x, dim, 0), np.moveaxis(y, dim, 0)
+        total = np.zeros(x.shape[1:], wide.numpy)
+        for part, sums in zip(x, y, strict=True):
+            np.add(total, part, out=total)
+            sums[...] = total
+    elif wide is to:
+        np.cumsum(x, axis=dim, dtype=to.numpy, out=y)
+    else:
+        y[...] = np.cumsum(x, axis=dim, dtype=wide.numpy)
+
+
+def _wide(to: dtype) -> dtype:
+    """The type sums are kept in."""
+    return dt.int64 if to.category < 2 else to.compute
+
+
+def _scan_rows(
+    x: Any, y: Any, shape: tuple[int, int, int], to: dtype, where: device, reverse: bool
+) -> None:
+    rows, length, _ = shape
+    width = pack_width(length, where, x, y)
+    chunk = _chunk(length, rows, LONGEST_ROW, THREADS * width)
+    chunks = -(-length // chunk)
+    types: dict[str, Any] = {"From": dt.from_numpy_dtype(x.dtype), "A": _wide(to)}
+    before = None
+    if chunks > 1:
+        totals, before = [room(where).empty((rows, chunks), _wide(to), where) for _ in "12"]
+        _row_totals(
+            (rows, chunks), (x, totals, length, chunk), WIDTH=width, REVERSE=reverse, **types
+        )
+        _scan_rows(totals, before, (rows, chunks, 1), _wide(to), where, False)
+    warps = 1 if length <= SHORT else THREADS // 32
+    together = THREADS // 32 // warps
+    _rows(
+        (-(-rows // together), chunks), (x, y, before, rows, length, chunk),
+        threads=(32 * warps, together),
+        From=types["From"], To=to, A=types["A"], WIDTH=width, WARPS=warps, REVERSE=reverse,
+    )  # fmt: skip
+
+
+def _scan_columns(
+    x: Any, y: Any, shape: tuple[int, int, int], to: dtype, where: device, reverse: bool
+) -> None:
+    outer, length, inner = shape
+    width = pack_width(inner, where, x, y)
+    blocks = -(-outer * inner // (width * THREADS))
+    chunk = _chunk(length, blocks, LONGEST_COLUMN, 1)
+    chunks = -(-length // chunk)
+    types: dict[str, Any] = {"From": dt.from_numpy_dtype(x.dtype), "To": to, "A": _wide(to)}
+    before = None
+    if chunks > 1:
+        totals, before = [room(where).empty((outer, chunks, inner), _wide(to), where) for _ in "12"]
+        _columns(
+            (blocks, chunks), (x, totals, None, *shape, chunk),
+            From=types["From"], To=types["A"], A=types["A"],
+            WIDTH=width, REVERSE=reverse, TOTALS=True,
+        )  # fmt: skip
+        _scan_columns(totals, before, (outer, chunks, inner), types["A"], where, False)
+    _columns(
+        (blocks, chunks), (x, y, before, *shape, chunk),
+        **types, WIDTH=width, REVERSE=reverse, TOTALS=False,
+    )  # fmt: skip
+
+
+def _chunk(length: int, blocks: int, shortest: int, multiple: int) -> int:
+    """How many places are summed in turn, so that there are enough blocks."""
+    chunks = min(BLOCKS // blocks, length // shortest)
+    if chunks <= 1:
+        return length
+    return -(-length // (chunks * multiple)) * multiple
+
+
+def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
+    found: list[tuple[Kernel, dict[str, Any]]] = []
+    pairs = [(d, d) for d in (dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int64)]
+    for (d, to), reverse in product([*pairs, (dt.bool, dt.int64)], (False, True)):
+        for width in {1, BYTES // to.itemsize}:
+            way: dict[str, Any] = {"From": d, "A": _wide(to), "WIDTH": width, "REVERSE": reverse}
+            found += [(_rows, way | {"To": to, "WARPS": warps}) for warps in (1, THREADS // 32)]
+            found.append((_row_totals, way))
+            found.append((_columns, way | {"To": to, "TOTALS": False}))
+            found.append((_columns, way | {"To": _wide(to), "TOTALS": True}))
+    return found
+
+
+INSTANCES = _instances()

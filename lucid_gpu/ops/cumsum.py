@@ -1,0 +1,55 @@
+"""Running sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.dtypes import as_dtype, dtype
+from lucid_gpu.kernels import cumsum as kernels
+from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.tensor import Tensor
+
+
+def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
+    """Sums of all elements up to each, along a dimension.
+
+    Parameters
+    ----------
+    input : Tensor, any shape
+    dim : int
+    dtype : dtype, optional
+        Of the result; by default the input's, or int64 for integers and bools.
+
+    Returns
+    -------
+    Tensor, of input's shape
+        The same input gives the same bits. 16-bit floats are added in float32.
+    """
+    to = input.dtype if input.dtype.category >= 2 else dt.int64
+    return running_sum(input, dim, to if dtype is None else as_dtype(dtype), False)
+
+
+def running_sum(input: Tensor, dim: int, to: dtype, reverse: bool) -> Tensor:
+    """`cumsum`, or with ``reverse`` the sums from each element on: its adjoint."""
+    dim = normalise_dim(dim, input.ndim)
+    if max(input.dtype.category, to.category) > 1:  # integers are widened as they are read
+        input = input.to(to)
+    if not input.ndim:
+        return input.clone()
+    array = kernels.cumsum(input.array, dim, to, input.device, reverse)
+    result: Tensor = record(
+        "CumsumBackward0", array, (input,), _cumsum_vjp, dtype=to, dim=dim, reverse=reverse
+    )
+    return result
+
+
+def _cumsum_vjp(node: Any, g: Tensor) -> Any:
+    return (running_sum(g, node.dim, g.dtype, not node.reverse),)
+
+
+METHODS = (cumsum,)
+for _name, _method in (("cumsum", cumsum), ("cumsum_", written(cumsum))):
+    setattr(Tensor, _name, _method)
