@@ -77,17 +77,15 @@ LUCID_FN double lucid_scaled(double x, double scale, double shift)
 #endif
 }
 
-// Uniform from [0, 1): the top 24 bits of a word, or 53 of a double word.
+// Uniform: a word, or for double a double word, without its last `spare` bits, scaled and shifted.
 template <typename T>
 LUCID_FN T lucid_random_uniform(
-    long long index, long long seed, long long draw, T scale, T shift)
+    long long index, long long seed, long long draw, long long spare, T scale, T shift)
 {
-    T fraction;
     if constexpr (lucid_same<T, double>)
-        fraction = (T)(lucid_random_double_word(index, seed, draw) >> 11) * (T)0x1p-53;
+        return lucid_scaled((T)(lucid_random_double_word(index, seed, draw) >> spare), scale, shift);
     else
-        fraction = (T)(lucid_random_word(index, seed, draw) >> 8) * (T)0x1p-24f;
-    return lucid_scaled(fraction, scale, shift);
+        return lucid_scaled((T)(lucid_random_word(index, seed, draw) >> spare), scale, shift);
 }
 
 // Standard normal: Box and Muller (1958). A pair of words, or of double words, gives two neighbours.
@@ -106,6 +104,12 @@ LUCID_FN T lucid_random_normal(long long index, long long seed, long long draw, 
     }
     const T radius = sqrt(log(u) * (T)-2);
     return lucid_scaled(radius * (index & 1 ? sin(angle) : cos(angle)), scale, shift);
+}
+
+// Exponential of rate 1, never 0.
+LUCID_FN double lucid_random_exponential(long long index, long long seed, long long draw)
+{
+    return -log((lucid_random_word(index, seed, draw) + 0.5) * 0x1p-32);
 }
 
 // Whole numbers from [0, span); a span of 0 stands for 2^64.

@@ -1,4 +1,4 @@
-"""Random numbers from a counter: Philox 4x32-10, on the CPU.
+"""Random numbers from a counter: Philox 4x32-10, and how NumPy makes them.
 
 J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3",
 SC 2011. Ten rounds of a keyed bijection turn the counter (c0, c1, c2, c3) and the key (k0, k1), all
@@ -7,8 +7,8 @@ of 32 bits, into four random 32-bit words.
 The stream
 ----------
 A draw has a 64-bit ``seed`` and a 64-bit ``offset``. Each element depends only on these and on its
-position in row-major order, so that a kernel can make any of them, in any order, and make it again
-in backward:
+position in row-major order, so that a kernel (`kernels/philox.cuh`) can make any of them, in any
+order, and make it again in backward:
 
 - key (low half of seed, high half of seed); counter (low half of j, high half of j, low half of
   offset, high half of offset) for block j;
@@ -139,12 +139,11 @@ def words_at(seed: int, offset: int, index: Any, each: int = 1) -> Any:
     return found.reshape(*index.shape, each)
 
 
-def uniform_at(seed: int, offset: int, index: Any, kind: np.dtype[Any]) -> Any:
-    """The elements numbered ``index`` of `uniform`, float32 or float64."""
-    if kind.itemsize == 8:
-        return (_doubled(words_at(seed, offset, index, 2))[..., 0] >> np.uint64(11)) * 2.0**-53
-    bits = words_at(seed, offset, index)[..., 0] >> np.uint32(8)
-    return bits.astype(kind) * kind.type(2.0**-24)
+def bits_at(seed: int, offset: int, index: Any, size: int) -> Any:
+    """The elements numbered ``index`` of `words`, or where ``size`` is 8 of `double_words`."""
+    if size == 8:
+        return _doubled(words_at(seed, offset, index, 2))[..., 0]
+    return words_at(seed, offset, index)[..., 0]
 
 
 def normal_at(seed: int, offset: int, index: Any, kind: np.dtype[Any]) -> Any:
@@ -160,9 +159,8 @@ def normal_at(seed: int, offset: int, index: Any, kind: np.dtype[Any]) -> Any:
 
 def below_at(seed: int, offset: int, index: Any, span: int) -> Any:
     """The elements numbered ``index`` of `integers` with ``low`` 0, int64."""
-    each = 1 if span <= SMALL_SPAN else 2
-    bits = words_at(seed, offset, index, each)
-    return _below(_doubled(bits)[..., 0] if each == 2 else bits[..., 0], span).view(np.int64)
+    bits = bits_at(seed, offset, index, 4 if span <= SMALL_SPAN else 8)
+    return _below(bits, span).view(np.int64)
 
 
 def words(seed: int, offset: int, count: int) -> Any:
@@ -232,9 +230,12 @@ def _below(bits: Any, span: int) -> Any:
 
 def exponential(seed: int, offset: int, count: int) -> Any:
     """Numbers of the exponential distribution of rate 1, float64, never 0."""
-    u = words(seed, offset, count) + 0.5
-    u *= 2.0**-32
-    return -np.log(u, out=u)
+    return waiting_times(words(seed, offset, count))
+
+
+def waiting_times(words: Any) -> Any:
+    """The exponential numbers of words, float64."""
+    return -np.log((words + 0.5) * 2.0**-32)
 
 
 def order(seed: int, offset: int, count: int) -> Any:

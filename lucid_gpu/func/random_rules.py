@@ -126,6 +126,4 @@ def _dropout(
     if p < 0.0 or p > 1.0 or not training or p == 0.0:
         kept: Tensor = entry.body(input, p, training, inplace)
         return kept
-    mask = random.rand(*input.shape, device=input.device) >= p
-    result: Tensor = input * mask * (1.0 / (1.0 - p) if p < 1.0 else 0.0)
-    return input.copy_(result) if inplace else result
+    return dropout.dropped(input, dropout.kept(input, p), p, inplace)

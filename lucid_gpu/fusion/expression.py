@@ -206,7 +206,7 @@ def drawn(
     stream : pair of int
         Seed and number of the draw, which are arguments of the kernel.
     numbers : tuple
-        The row's other operands, part of the program.
+        The row's other operands, part of the program: int64, or real numbers of type ``d``.
     """
     key = (op, d, shape, where, made_here(), tuple([constant_value(n)[0] for n in numbers]))
     program = _draws.get(key)
@@ -215,7 +215,9 @@ def drawn(
             _draws.clear()
         parts = [Instruction("index", (), int64, shape, False)]
         parts += [Instruction("scalar", (), int64, (), False, leaf) for leaf in (0, 1)]
-        parts += [Instruction("constant", (), d, (), False, constant_value(n)) for n in numbers]
+        for n in numbers:
+            kind = int64 if isinstance(n, int) else d
+            parts.append(Instruction("constant", (), kind, (), False, constant_value(n)))
         parts.append(Instruction(op.name, tuple(range(len(parts))), d, shape, False))
         program = _draws[key] = intern(Assembly(parts).instructions, 2, where, made_here())
     return Expr(program, (Cell(stream[0]), Cell(stream[1])), None)

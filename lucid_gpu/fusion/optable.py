@@ -241,12 +241,15 @@ _row("cast", "cast", "special.cast({0}, {out})", "lucid_cast<T>({0})",
      (lambda g, y, x: g.cast(x.dtype),))
 _row("identity", "identity", "np.copyto({out}, {0})", "{0}", (lambda g, y, x: g,))
 # --- random numbers: of an index, a seed, the number of the draw --------------------------------
-_row("random_uniform", "draw", "special.random_uniform({0}, {1}, {2}, {3}, {4}, {out})",
-     "lucid_random_uniform<T>({0}, {1}, {2}, {3}, {4})", (NONE,) * 5, reads_late=True,
-     header="philox.cuh")  # times operand 3, plus operand 4
+_row("random_uniform", "draw", "special.random_uniform({0}, {1}, {2}, {3}, {4}, {5}, {out})",
+     "lucid_random_uniform<T>({0}, {1}, {2}, {3}, {4}, {5})", (NONE,) * 6, reads_late=True,
+     header="philox.cuh")  # the words without their operand 3 last bits, scaled and shifted
 _row("random_normal", "draw", "special.random_normal({0}, {1}, {2}, {3}, {4}, {out})",
      "lucid_random_normal<T>({0}, {1}, {2}, {3}, {4})", (NONE,) * 5, reads_late=True,
      header="philox.cuh")
 _row("random_below", "draw", "special.random_below({0}, {1}, {2}, {3}, {out})",
      "lucid_random_below({0}, {1}, {2}, {3})", (NONE,) * 4, reads_late=True, header="philox.cuh")
+_row("random_exponential", "draw", "special.random_exponential({0}, {1}, {2}, {3}, {out})",
+     "lucid_random_exponential({0}, {1}, {2}) / {3}", (NONE,) * 4, reads_late=True,
+     header="philox.cuh")
 # fmt: on

@@ -66,9 +66,12 @@ def round_through(x: Any, narrow: np.dtype[Any], out: Any) -> None:
     np.copyto(out, x.astype(narrow), casting="unsafe")
 
 
-def random_uniform(index: Any, seed: Any, draw: Any, scale: Any, shift: Any, out: Any) -> None:
-    """``shift`` plus ``scale`` times the draw's uniform numbers at the places ``index``."""
-    _scale(philox.uniform_at(int(seed), int(draw), index, out.dtype), scale, shift, out)
+def random_uniform(
+    index: Any, seed: Any, draw: Any, spare: Any, scale: Any, shift: Any, out: Any
+) -> None:
+    """``shift`` plus ``scale`` times the draw's words at ``index``, without ``spare`` last bits."""
+    words = philox.bits_at(int(seed), int(draw), index, out.itemsize)
+    _scale((words >> words.dtype.type(spare)).astype(out.dtype), scale, shift, out)
 
 
 def random_normal(index: Any, seed: Any, draw: Any, scale: Any, shift: Any, out: Any) -> None:
@@ -85,6 +88,12 @@ def random_below(index: Any, seed: Any, draw: Any, span: Any, out: Any) -> None:
     """The draw's whole numbers below ``span`` at the places ``index``; 0 stands for 2**64."""
     n = int(span) & ((1 << 64) - 1)
     np.copyto(out, philox.below_at(int(seed), int(draw), index, n or 1 << 64))
+
+
+def random_exponential(index: Any, seed: Any, draw: Any, rate: Any, out: Any) -> None:
+    """The draw's exponential numbers at the places ``index``."""
+    words = philox.bits_at(int(seed), int(draw), index, 4)
+    np.divide(philox.waiting_times(words), rate, out)
 
 
 # W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969).

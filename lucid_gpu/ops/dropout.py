@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lucid_gpu.ops.random import rand
+from lucid_gpu import dtypes as dt
+from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.ops.random import _uniform
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["dropout"]
@@ -29,8 +31,20 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0.0:
         return input
-    # The mask is stored for backward, one byte an element.
-    mask = rand(*input.shape, device=input.device) >= p
-    mask.array  # noqa: B018  realised here, so that the four-byte random numbers can go
+    mask = kept(input, p)
+    if not runs_cuda_c(input.device):
+        mask.array  # noqa: B018  NumPy takes longer to make it again than to read a byte an element
+    return dropped(input, mask, p, inplace)
+
+
+def kept(input: Tensor, p: float) -> Tensor:
+    """Where dropout keeps elements. On a GPU an expression that every kernel computes again."""
+    shape = tuple(input.shape)
+    mask: Tensor = _uniform(shape, dt.float32, input.device, None, 0.0, 1.0, True) >= p
+    return mask
+
+
+def dropped(input: Tensor, mask: Tensor, p: float, inplace: bool) -> Tensor:
+    """``input`` with zeros where the mask is false, the rest scaled up."""
     result = input * mask * (1.0 / (1.0 - p) if p < 1.0 else 0.0)
     return input.copy_(result) if inplace else result

@@ -2,9 +2,11 @@
 
 Numbers are counter-based: a generator is a seed and the number of draws made so far, and element i
 of a draw is a function of seed, draw and i alone (`lucid_gpu.devices.philox` defines it). So the
-same seed gives the same numbers on every device, whatever the number of threads.
+same seed gives the same numbers on every device, whatever the number of threads: bit for bit, but
+for the last places of normal and exponential numbers, where another library computes the logarithm.
 
-Numbers for a GPU are made on the host and copied, for now.
+On the CPU NumPy makes them. On a GPU they are rows of the op table on an index, and so part of any
+kernel: of one of their own, as a rule, but dropout's mask is made where it is used.
 """
 
 from __future__ import annotations
@@ -19,9 +21,12 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device, resolve
 from lucid_gpu.devices import philox, room
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
+from lucid_gpu.fusion.expression import drawn
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.elementwise import into
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 
 DEFAULT_SEED = 67280421310721  # PyTorch's, before `manual_seed`
 _STATE_BYTES = 16
@@ -173,15 +178,32 @@ def _floating(name: str, d: dtype) -> None:
         )
 
 
-def _fractions(
-    kind: str, shape: Sequence[int], d: dtype, where: device, generator: Generator | None
-) -> Any:
+def _fractions(make: Any, shape: Sequence[int], d: dtype, draw: tuple[int, int]) -> Any:
     """Uniform or normal numbers on the host, of ``d``'s compute type or complex."""
-    _floating(kind, d)
     count = math.prod(shape) * (2 if d.is_complex else 1)
-    make = philox.uniform if kind == "uniform" else philox.normal
-    array = make(*_draw(generator, where), count, _real(d))
+    array = make(*draw, count, _real(d))
     return array.view(d.numpy) if d.is_complex else array
+
+
+def _fused(
+    row: str, d: dtype, shape: Sequence[int], where: device, draw: tuple[int, int], *numbers: float
+) -> Tensor:
+    """A row of random numbers as a pending value; 16-bit types are rounded from float32."""
+    made = _tensor(drawn(TABLE[row], d.compute, tuple(shape), where, draw, numbers))
+    return made if made.dtype is d else made.to(d)
+
+
+def _computed(value: Tensor) -> Tensor:
+    """A value as data, which nobody computes again."""
+    value._realise()
+    return value
+
+
+def _complex(pairs: Tensor, d: dtype, shift: float) -> Tensor:
+    """Pairs of real numbers as complex ones."""
+    array = pairs.array.view(d.numpy).reshape(pairs.shape[:-1])
+    value = from_array(array, d, pairs.device)
+    return value + shift if shift else value
 
 
 def _uniform(
@@ -191,8 +213,15 @@ def _uniform(
     generator: Generator | None,
     low: float = 0.0,
     high: float = 1.0,
+    pending: bool = False,
 ) -> Tensor:
-    array = _fractions("uniform", shape, d, where, generator)
+    """Uniform numbers; ``pending`` leaves them, on a GPU, to the kernel that uses them."""
+    _floating("uniform", d)
+    draw = _draw(generator, where)
+    if runs_cuda_c(where):
+        value = _uniform_fused(shape, d, where, draw, low, high)
+        return value if pending else _computed(value)
+    array = _fractions(philox.uniform, shape, d, draw)
     if (low, high) != (0.0, 1.0):
         array *= array.dtype.type(high - low)
         array += array.dtype.type(low)
@@ -200,6 +229,22 @@ def _uniform(
             array = array.astype(d.numpy, copy=False)
             array[array >= high] = low  # rounding must not give the end that is left out
     return _placed(array, shape, d, where)
+
+
+def _uniform_fused(
+    shape: Sequence[int], d: dtype, where: device, draw: tuple[int, int], low: float, high: float
+) -> Tensor:
+    real = _real(d)
+    digits = philox.DIGITS[real]
+    spare, unit = (64 if real is dt.float64 else 32) - digits, (high - low) * 2.0**-digits
+    if d.is_complex:
+        pairs = _fused("random_uniform", real, (*shape, 2), where, draw, spare, unit, 0.0)
+        return _complex(pairs, d, low)
+    value = _fused("random_uniform", d, shape, where, draw, spare, unit, float(low))
+    if (low, high) != (0.0, 1.0):
+        end = float(room(CPU).xp.asarray(high).astype(d.numpy))
+        value = apply(TABLE["where"], value >= end, low, value)
+    return value
 
 
 def _normal(
@@ -212,9 +257,17 @@ def _normal(
 ) -> Tensor:
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
-    array = _fractions("normal", shape, d, where, generator)
+    _floating("normal", d)
+    draw = _draw(generator, where)
     if d.is_complex:
         std = std * math.sqrt(0.5)  # the variance is shared by the two parts
+    if runs_cuda_c(where):
+        if d.is_complex:
+            pairs = _fused("random_normal", _real(d), (*shape, 2), where, draw, float(std), 0.0)
+            return _complex(pairs, d, mean)
+        numbers = (float(std), float(mean))
+        return _computed(_fused("random_normal", d, shape, where, draw, *numbers))
+    array = _fractions(philox.normal, shape, d, draw)
     if std != 1:
         array *= array.dtype.type(std)
     if mean != 0:
@@ -239,8 +292,11 @@ def _integers(
     for name, value in (("from", low), ("to - 1", high - 1)):
         if not least <= value <= most:
             raise RuntimeError(f"{name} is out of bounds for {d.name}: {value}")
-    array = philox.integers(*_draw(generator, where), math.prod(shape), low, high - low)
-    return _placed(array, shape, d, where)
+    draw, span = _draw(generator, where), high - low
+    if runs_cuda_c(where):
+        found = _fused("random_below", dt.int64, shape, where, draw, span % (1 << 64))
+        return _computed((found + low if low else found).to(d))
+    return _placed(philox.integers(*draw, math.prod(shape), low, span), shape, d, where)
 
 
 def _bounds(d: dtype) -> tuple[float, float]:
@@ -381,7 +437,13 @@ def randperm(
     if n and n - 1 > _bounds(d)[1]:
         raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: {n - 1}")
     where = resolve(device)
-    result = _placed(philox.order(*_draw(generator, where), n), (n,), d, where)
+    draw = _draw(generator, where)
+    if runs_cuda_c(where):
+        words = _fused("random_below", dt.int64, (n,), where, draw, 0).array.view("uint64")
+        order = room(where).xp.argsort(words, kind="stable")
+        result = from_array(order.astype(d.numpy, copy=False), d, where)
+    else:
+        result = _placed(philox.order(*draw, n), (n,), d, where)
     return _finish(result, requires_grad, out, "randperm")
 
 
@@ -525,8 +587,8 @@ def _coins(p: Any, shape: Sequence[int], where: device, generator: Generator | N
     elif not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
     double = isinstance(p, Tensor) and p.dtype is dt.float64
-    drawn = _uniform(shape, dt.float64 if double else dt.float32, where, generator)
-    result: Tensor = drawn < p
+    d = dt.float64 if double else dt.float32
+    result: Tensor = _uniform(shape, d, where, generator, 0.0, 1.0, True) < p
     return result
 
 
@@ -660,8 +722,12 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
         )
     if lambd <= 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
-    array = philox.exponential(*_draw(generator, self.device), self.numel()) / lambd
-    return self._write(_placed(array, self.shape, self.dtype, self.device), "exponential_")
+    draw, where = _draw(generator, self.device), self.device
+    if runs_cuda_c(where):
+        value = _fused("random_exponential", dt.float64, self.shape, where, draw, float(lambd))
+        return self._write(_computed(value.to(self.dtype)), "exponential_")
+    array = philox.exponential(*draw, self.numel()) / lambd
+    return self._write(_placed(array, self.shape, self.dtype, where), "exponential_")
 
 
 for _function in (uniform_, normal_, random_, bernoulli_, exponential_, bernoulli, multinomial):

@@ -34,7 +34,7 @@ def draw(name: str, d: dt.dtype, shape: tuple[int, ...], *numbers: float) -> Exp
 
 
 def mask(shape: tuple[int, ...], p: float = 0.5) -> Expr:
-    return op("ge", draw("random_uniform", dt.float32, shape, 1.0, 0.0), p)
+    return op("ge", draw("random_uniform", dt.float32, shape, 8, 2.0**-24, 0.0), p)
 
 
 def run(executor, *values: Expr, axes=None):
@@ -88,7 +88,9 @@ class TestDraws:
 
     @pytest.mark.parametrize("d", [dt.float32, dt.float64], ids=str)
     def test_uniform(self, executor, shape, d):
-        (found,) = run(executor, draw("random_uniform", d, shape, 3.0, -1.25))
+        spare, digits = (8, 24) if d is dt.float32 else (11, 53)
+        value = draw("random_uniform", d, shape, spare, 3.0 * 2.0**-digits, -1.25)
+        (found,) = run(executor, value)
         wanted = philox.uniform(SEED, DRAW, math.prod(shape), d).reshape(shape)
         np.testing.assert_array_equal(found, wanted * d.numpy.type(3) + d.numpy.type(-1.25))
 
@@ -98,6 +100,11 @@ class TestDraws:
         wanted = philox.normal(SEED, DRAW, math.prod(shape), d).reshape(shape)
         few = 4 * np.finfo(d.numpy).eps  # units in the last place: another library's log and cos
         np.testing.assert_allclose(found, wanted, few, few)
+
+    def test_exponential(self, executor, shape):
+        (found,) = run(executor, draw("random_exponential", dt.float64, shape, 2.0))
+        wanted = philox.exponential(SEED, DRAW, math.prod(shape)).reshape(shape) / 2
+        np.testing.assert_allclose(found, wanted, 1e-15)
 
     @pytest.mark.parametrize("span", [1, 10, 1 << 16, (1 << 16) + 1, 10**12, 1 << 64])
     def test_below(self, executor, shape, span):
@@ -143,9 +150,10 @@ def kernels(d: dt.dtype):
     """Draws in every walk, by name."""
     x = np.ones((64, 48), d.numpy)
     normal = draw("random_normal", dt.float32, x.shape, 2.0, 1.0)
-    wide = draw("random_uniform", dt.float64, x.shape, 2.0, 1.0)
+    wide = draw("random_uniform", dt.float64, x.shape, 11, 2.0, 1.0)
+    waits = draw("random_exponential", dt.float64, x.shape, 2.0)
     below = draw("random_below", dt.int64, x.shape, 10**10)
-    flat = [op("mul", leaf(x), mask(x.shape)), normal, wide, below]
+    flat = [op("mul", leaf(x), mask(x.shape)), normal, wide, below, waits]
     found = {"flat": elementwise(work_of(planned(flat)[0]), 132)}
     for name, other in {"strided": np.ones((48, 64), d.numpy).T, "broadcast": x[0]}.items():
         work = work_of(planned([op("mul", leaf(other), mask(x.shape))])[0])

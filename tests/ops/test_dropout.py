@@ -1,14 +1,26 @@
-"""Dropout: what is zero, what is scaled, and that the gradient knows."""
+"""Dropout: what is zero, what is scaled, that the gradient knows, and that no mask is kept."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import lucid_gpu
+from lucid_gpu import explain, profiler
+from lucid_gpu.autograd import forward_ad, gradcheck, gradgradcheck
+from lucid_gpu.autograd.graph import save_on_cpu
+from lucid_gpu.func import vmap
+from lucid_gpu.fusion.program import forget
 from lucid_gpu.nn import functional as F
+from lucid_gpu.utils.checkpoint import checkpoint
 
 
-def test_zeros_and_scales():
+def test_zeros_and_scales(device: str) -> None:
     lucid_gpu.manual_seed(0)
-    x = lucid_gpu.ones(200, 100, requires_grad=True)
+    x = lucid_gpu.ones(200, 100, device=device, requires_grad=True)
     y = F.dropout(x, 0.25)
     assert sorted(set(y.detach().reshape(-1).tolist())) == pytest.approx([0, 4 / 3])
     assert abs((y == 0).float().mean().item() - 0.25) < 0.01
@@ -16,36 +28,179 @@ def test_zeros_and_scales():
     assert lucid_gpu.equal(x.grad, y.detach())
 
 
-def test_the_seed_decides():
+def test_the_seed_decides(device: str) -> None:
     masks = []
     for seed in (1, 1, 2):
         lucid_gpu.manual_seed(seed)
-        masks.append(F.dropout(lucid_gpu.ones(64)).tolist())
+        masks.append(F.dropout(lucid_gpu.ones(64, device=device)).tolist())
     assert masks[0] == masks[1] != masks[2]
 
 
-def test_not_in_evaluation():
+def test_not_in_evaluation() -> None:
     x = lucid_gpu.ones(5)
     assert F.dropout(x, 0.5, training=False) is x
     layer = lucid_gpu.nn.Dropout(0.5).eval()
     assert layer(x) is x
 
 
-def test_all_or_nothing():
-    x = lucid_gpu.ones(5)
+def test_all_or_nothing(device: str) -> None:
+    x = lucid_gpu.ones(5, device=device)
     assert F.dropout(x, 0.0).tolist() == [1] * 5
     assert F.dropout(x, 1.0).tolist() == [0] * 5
 
 
-def test_in_place():
-    x = lucid_gpu.ones(50)
+def test_in_place(device: str) -> None:
+    x = lucid_gpu.ones(50, device=device)
     assert F.dropout(x, 0.5, inplace=True) is x
     assert (x == 0).any().item()
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.1])
-def test_probability_outside_0_to_1(p):
+def test_probability_outside_0_to_1(p: float) -> None:
     with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1, but got"):
         F.dropout(lucid_gpu.ones(2), p)
     with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1, but got"):
         lucid_gpu.nn.Dropout(p)
+
+
+# --- where CUDA C runs: the mask is computed again, wherever it is needed -------------------------
+
+
+@pytest.fixture
+def cuda_c(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A device whose kernels are CUDA C: a GPU, or the CPU through the host executor."""
+    if device == "cpu":
+        if shutil.which("g++") is None:
+            pytest.skip("the host executor compiles with g++, which is missing")
+        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    forget()
+    yield device
+    forget()
+
+
+def block(x: Any, bias: Any, residual: Any, p: float = 0.1) -> Any:
+    return F.dropout(F.gelu(x + bias, approximate="tanh"), p) + residual
+
+
+def test_numbers_are_those_of_numpy(cuda_c: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks agree bit for bit, in every type and layout."""
+    shapes: list[Any] = [(), (5,), (0, 3), (7, 1031), (64, 64)]
+    for shape in shapes:
+        for d in ("float16", "bfloat16", "float32", "float64"):
+            lucid_gpu.manual_seed(4)
+            there = F.dropout(lucid_gpu.ones(shape, device=cuda_c, dtype=getattr(lucid_gpu, d)))
+            there.array
+            with monkeypatch.context() as local:
+                local.delenv("LUCID_EXECUTOR", raising=False)
+                forget()
+                lucid_gpu.manual_seed(4)
+                here = F.dropout(lucid_gpu.ones(shape, dtype=getattr(lucid_gpu, d)))
+                assert lucid_gpu.equal(there.cpu(), here)
+            forget()
+
+
+def test_a_block_is_one_kernel_each_way(cuda_c: str) -> None:
+    """bias + gelu + dropout + residual: inputs once, the output once, no mask at all."""
+    n, m = 256, 512
+    x, residual = (lucid_gpu.randn(n, m, device=cuda_c, requires_grad=True) for _ in range(2))
+    bias = lucid_gpu.randn(m, device=cuda_c, requires_grad=True)
+    g = lucid_gpu.randn(n, m, device=cuda_c)
+    array, row = n * m * 4, m * 4
+    with profiler.record() as log:
+        y = block(x, bias, residual)
+        y.array
+    assert [(k.bytes_read, k.bytes_written) for k in log.kernels] == [(2 * array + row, array)]
+    with profiler.record() as log:
+        y.backward(g)
+        x.grad.array
+    reads, writes = zip(*[(k.bytes_read, k.bytes_written) for k in log.kernels], strict=True)
+    assert all(r <= 2 * array + row for r in reads)  # x, g and the bias: never a mask
+    assert sum(writes) <= array + row
+    assert residual.grad is not None and lucid_gpu.equal(residual.grad, g)
+
+
+def test_explain_says_so(cuda_c: str) -> None:
+    x = lucid_gpu.ones(64, 64, device=cuda_c)
+    (kernel,) = explain(F.dropout(x, 0.5)).kernels
+    assert (kernel.bytes_read, kernel.bytes_written) == (64 * 64 * 4, 64 * 64 * 4)
+    assert "random_uniform" in kernel.ops and "philox" in kernel.source
+
+
+def test_backward_uses_the_same_mask(cuda_c: str) -> None:
+    x = lucid_gpu.ones(300, 401, device=cuda_c, requires_grad=True)
+    y = F.dropout(x, 0.3)
+    z = F.dropout(y, 0.5)
+    (z + lucid_gpu.rand(300, 401, device=cuda_c)).sum().backward()
+    assert lucid_gpu.equal(x.grad, z.detach())
+
+
+def seeded(function: Any) -> Any:
+    """A function that draws the same numbers every time."""
+
+    def same(*inputs: Any) -> Any:
+        lucid_gpu.manual_seed(11)
+        return function(*inputs)
+
+    return same
+
+
+def test_derivatives(cuda_c: str) -> None:
+    kinds = {"dtype": lucid_gpu.float64, "device": cuda_c, "requires_grad": True}
+    x, residual = lucid_gpu.randn(3, 4, **kinds), lucid_gpu.randn(4, 3, **kinds)
+    bias = lucid_gpu.randn(4, **kinds)
+
+    def f(x: Any, bias: Any, residual: Any) -> Any:
+        return block(x, bias, residual.T, 0.4) * F.dropout(bias, 0.3)
+
+    assert gradcheck(seeded(f), (x, bias, residual), check_forward_ad=True)
+    assert gradgradcheck(seeded(f), (x, bias, residual))
+
+
+@pytest.mark.parametrize("hooks", ["none", "checkpoint", "on the CPU"])
+def test_checkpoint_and_hooks_see_the_same_mask(cuda_c: str, hooks: str) -> None:
+    x = lucid_gpu.linspace(0.5, 2, 4096, device=cuda_c, requires_grad=True)
+
+    def f(x: Any) -> Any:
+        return F.dropout((x * 1.5).exp(), 0.5)
+
+    lucid_gpu.manual_seed(2)
+    if hooks == "checkpoint":
+        y = checkpoint(f, x, use_reentrant=False)
+    elif hooks == "on the CPU":
+        with save_on_cpu():
+            y = f(x)
+    else:
+        y = f(x)
+    lucid_gpu.rand(5, device=cuda_c)
+    y.sum().backward()
+    kept = (y.detach() != 0).to(lucid_gpu.float32)
+    expected = kept * 2 * 1.5 * (x.detach() * 1.5).exp()
+    assert lucid_gpu.allclose(x.grad, expected, rtol=1e-5)
+
+
+def test_forward_mode(cuda_c: str) -> None:
+    x = lucid_gpu.ones(1000, device=cuda_c)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, x * 3)
+        y, tangent = forward_ad.unpack_dual(F.dropout(dual, 0.5))
+        assert lucid_gpu.equal(tangent, y * 3)
+
+
+def test_randomness_of_vmap(cuda_c: str) -> None:
+    x = lucid_gpu.ones(6, 500, device=cuda_c)
+    same = vmap(F.dropout, randomness="same")(x)
+    different = vmap(F.dropout, randomness="different")(x)
+    assert lucid_gpu.equal(same, same[:1].expand(6, 500))
+    assert len({tuple(row) for row in different.tolist()}) == 6
+    with pytest.raises(RuntimeError, match="called random operation while in randomness error"):
+        vmap(F.dropout)(x)
+
+
+def test_vmap_of_a_gradient(cuda_c: str) -> None:
+    """Batched cotangents go through a region that holds a mask."""
+    x = lucid_gpu.randn(40, device=cuda_c, requires_grad=True)
+    y = F.dropout(x * x, 0.5)
+    rows = lucid_gpu.eye(40, device=cuda_c)
+    (jacobian,) = lucid_gpu.autograd.grad(y, x, rows, is_grads_batched=True)
+    kept = (y.detach() != 0).to(lucid_gpu.float32)
+    assert lucid_gpu.allclose(jacobian, rows * (kept * 4 * x.detach()))

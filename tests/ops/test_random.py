@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import shutil
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu.fusion.program import forget
 from tests.oracle import same_error
 
 N = 200_000
@@ -38,6 +40,58 @@ def test_the_numbers_do_not_depend_on_the_device(device: str) -> None:
     there = lucid_gpu.rand(1000, device=device)
     lucid_gpu.manual_seed(3)
     assert there.tolist() == lucid_gpu.rand(1000).tolist()
+
+
+def drawn_by(m: Any, device: str) -> dict[str, Any]:
+    """A draw of every kind and type, by name."""
+    m.manual_seed(0x123456789ABCDEF)
+    kinds: dict[str, Any] = {}
+    for d in (m.float16, m.bfloat16, m.float32, m.float64, m.complex64, m.complex128):
+        kinds[f"rand {d}"] = m.rand(7, 301, dtype=d, device=device)
+        kinds[f"uniform_ {d}"] = m.empty(7, 301, dtype=d, device=device).uniform_(-0.3, 0.1)
+        kinds[f"about randn {d}"] = m.randn(7, 301, dtype=d, device=device)
+        kinds[f"about normal_ {d}"] = m.empty(1001, dtype=d, device=device).normal_(3, 0.1)
+    for d in (m.uint8, m.int8, m.int16, m.int32, m.int64, m.float16, m.float32, m.float64):
+        kinds[f"randint {d}"] = m.randint(3, 100, (7, 301), dtype=d, device=device)
+        kinds[f"random_ {d}"] = m.empty(301, dtype=d, device=device).random_()
+    kinds["wide randint"] = m.randint(-(2**63), 2**63 - 1, (2000,), device=device)
+    kinds["bool"] = m.randint(0, 2, (100,), dtype=m.bool, device=device)
+    kinds["randperm"] = m.randperm(3000, device=device)
+    p = m.linspace(0, 1, 500, device=device)
+    kinds["bernoulli"] = m.bernoulli(p)
+    kinds["bernoulli of doubles"] = m.bernoulli(p.double())
+    kinds["bernoulli_"] = m.empty(500, device=device).bernoulli_(0.3)
+    for d in (m.float16, m.float32, m.float64):
+        waits = m.empty(1001, dtype=d, device=device)
+        kinds[f"about exponential_ {d}"] = waits.exponential_(2.5)
+    kinds["empty"] = m.rand(0, 3, device=device)
+    kinds["scalar"] = m.rand((), device=device)
+    return {name: t.cpu() for name, t in kinds.items()}
+
+
+FEW = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-15} | {
+    "complex64": 1e-6,
+    "complex128": 1e-15,
+}
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="compiles with g++, which is missing")
+def test_cuda_c_makes_the_numbers_of_numpy(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit; normal and exponential numbers but for the last places of a logarithm."""
+    wanted = drawn_by(lucid_gpu, "cpu")
+    forget()
+    if device == "cpu":
+        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    found = drawn_by(lucid_gpu, device)
+    forget()
+    for name, expected in wanted.items():
+        got = found[name]
+        assert got.dtype is expected.dtype and got.shape == expected.shape, name
+        if name.startswith("about"):
+            few = FEW[got.dtype.name]
+            assert lucid_gpu.allclose(got, expected, rtol=few, atol=few), name
+        else:
+            assert lucid_gpu.equal(got, expected), name
 
 
 def test_a_longer_draw_begins_as_a_shorter_one() -> None:
