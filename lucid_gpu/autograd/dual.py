@@ -93,6 +93,7 @@ class DualLevel(Level):
         vjp: Any,
         saved: Sequence[Tensor | None] = (),
         dtype: Any = None,
+        keeps_output: bool = False,
         **attributes: Any,
     ) -> Any:
         primals = [self.primal(t) for t in inputs]
@@ -100,8 +101,10 @@ class DualLevel(Level):
         kept = [
             s if s is None else known[id(s)] if id(s) in known else self.primal(s) for s in saved
         ]
-        result = record(name, array, primals, vjp, kept, dtype, **attributes)
+        result = record(name, array, primals, vjp, kept, dtype, keeps_output, **attributes)
         results = result if isinstance(result, tuple) else (result,)
+        if keeps_output:
+            kept.append(results[0])
         tangents = [self.tangent(t) for t in inputs]
         call = Call(vjp, primals, tangents, kept, results, attributes)
         rule = RULES.get(vjp, from_vjp)

@@ -7,17 +7,13 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import edge_of
-from lucid_gpu.ops.packing import pack_output
-from lucid_gpu.ops.record import modified, save
+from lucid_gpu.ops.record import SavedOutput, save, save_output
 from lucid_gpu.ops.shape import view_of_all
 from lucid_gpu.ops.views import rebase, refuse_written_view
-from lucid_gpu.tape import modes
-from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import AccumulateGrad, Edge
-from lucid_gpu.tensor import Tensor, tensor_of
+from lucid_gpu.tensor import Tensor
 
 if TYPE_CHECKING:
     from lucid_gpu.autograd.function import FunctionCtx
@@ -42,29 +38,6 @@ RETURNED_AND_SAVED = (
     "supported if you override setup_context. You should return and save a view of the input "
     "instead, e.g. with x.view_as(x) or setup ctx inside the forward function itself."
 )
-
-
-class SavedOutput:
-    """An output kept without holding it: its value, and a weak reference for its version."""
-
-    __slots__ = ("expr", "output", "reference", "version")
-
-    def __init__(self, tensor: Tensor, output: int) -> None:
-        self.reference = weakref.ref(tensor)
-        self.output = output
-        self.expr: Any = expression.without_grad(tensor._expr)  # an edge would be a cycle
-        self.version = tensor._version
-
-    def unpack(self, node: FunctionCtx) -> Tensor:
-        value = self.expr
-        alive = self.reference()
-        if alive is not None:
-            if alive._version != self.version:
-                raise modified(alive, self.version, node)
-            value = expression.without_grad(alive._expr)  # perhaps realised by now
-        result = tensor_of(value)
-        result._attach(node, self.output)
-        return result
 
 
 def finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tensor:
@@ -223,10 +196,9 @@ def _save(ctx: FunctionCtx, tensor: Tensor, numbers: dict[int, int]) -> Any:
 
 
 def _save_output(ctx: FunctionCtx, tensor: Tensor, number: int) -> Any:
-    if modes.watchers and state.hooks:
-        return pack_output(tensor, number, state.hooks[-1])  # a cycle, were it kept as a tensor
-    ctx._saved_output = True
-    return SavedOutput(tensor, number)
+    kept = save_output(tensor, number)
+    ctx._saved_output = ctx._saved_output or type(kept) is SavedOutput
+    return kept
 
 
 def _store_together(saved: Sequence[Any], results: Sequence[Any]) -> None:

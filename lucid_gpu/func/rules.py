@@ -257,6 +257,11 @@ def _logsumexp(level: BatchLevel, f: Any, x: Tensor, dim: int) -> Tensor:
     return level.wrap(found if x.ndim else found.squeeze(1))
 
 
+@rule(softmax._by_kernel)
+def _softmax(level: BatchLevel, f: Any, x: Tensor, dim: int, log: bool) -> Tensor:
+    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, log))
+
+
 @rule(normalization.moments)
 def _moments(level: BatchLevel, f: Any, x: Tensor, dims: Any) -> Any:
     return level.wrap_all(f(level.value(x), [normalise_dim(d, x.ndim) + 1 for d in dims]))

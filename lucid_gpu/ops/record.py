@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,17 +13,40 @@ from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import edge_of
-from lucid_gpu.ops.packing import Packed, pack
+from lucid_gpu.ops.packing import Packed, pack, pack_output
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, Node
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tensor import Tensor, _tensor, tensor_of
 
 Vjp = Callable[..., Sequence[Any]]
 
 
-Saved = tuple[Tensor, int] | Packed  # kept for backward with its version then, or by hooks
+class SavedOutput:
+    """An output kept without holding it: its value, and a weak reference for its version."""
+
+    __slots__ = ("expr", "output", "reference", "version")
+
+    def __init__(self, tensor: Tensor, output: int) -> None:
+        self.reference = weakref.ref(tensor)
+        self.output = output
+        self.expr: Any = expression.without_grad(tensor._expr)  # an edge would be a cycle
+        self.version = tensor._version
+
+    def unpack(self, node: Node) -> Tensor:
+        value = self.expr
+        alive = self.reference()
+        if alive is not None:
+            if alive._version != self.version:
+                raise modified(alive, self.version, node)
+            value = expression.without_grad(alive._expr)  # perhaps realised by now
+        result = tensor_of(value)
+        result._attach(node, self.output)
+        return result
+
+
+Saved = tuple[Tensor, int] | Packed | SavedOutput  # with its version then, or by hooks
 
 
 def save(tensor: Tensor) -> Saved:
@@ -33,6 +57,13 @@ def save(tensor: Tensor) -> Saved:
             return pack(tensor, state.hooks[-1])
     storage = tensor._storage
     return (tensor, 0 if storage is None else storage.version)
+
+
+def save_output(tensor: Tensor, number: int) -> Saved:
+    """Keep an output of the node itself, which must not hold what holds the node."""
+    if modes.watchers and state.hooks:
+        return pack_output(tensor, number, state.hooks[-1])
+    return SavedOutput(tensor, number)
 
 
 def refuse_inference(tensor: Tensor) -> None:
@@ -53,7 +84,7 @@ def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, 
         if entry is None:
             result.append(None)
             continue
-        if isinstance(entry, Packed):
+        if isinstance(entry, (Packed, SavedOutput)):
             result.append(entry.unpack(reader))
             continue
         tensor, version = entry
@@ -135,6 +166,7 @@ def record(
     vjp: Vjp,
     saved: Sequence[Tensor | None] = (),
     dtype: dt.dtype | None = None,
+    keeps_output: bool = False,
     **attributes: Any,
 ) -> Any:
     """Wrap what an op computed, and record the op if a gradient may be asked for.
@@ -150,7 +182,9 @@ def record(
     vjp : callable
         ``vjp(node, *cotangents)`` gives a tensor or None for each input.
     saved : sequence of Tensor or None
-        Come back as ``node.saved_tensors``; a saved output is not supported here.
+        Come back as ``node.saved_tensors``.
+    keeps_output : bool
+        Whether the output, if there is but one, is saved too: as the last of them.
     **attributes
         Set on the node.
 
@@ -161,7 +195,7 @@ def record(
     if open_levels:
         level = innermost(inputs)
         if level is not None:
-            return level.record(name, array, inputs, vjp, saved, dtype, **attributes)
+            return level.record(name, array, inputs, vjp, saved, dtype, keeps_output, **attributes)
     where = inputs[0].device if inputs else None
     many = isinstance(array, tuple)
     arrays = array if many else (array,)
@@ -178,6 +212,8 @@ def record(
         for i, result in enumerate(results):
             if result.dtype.category >= 2:
                 result._attach(node, i)
+        if keeps_output:
+            node.saved += (save_output(results[0], 0),)
     elif state.grad is None and not all(t._expr.program.independent for t in inputs):
         for result in results:
             result._expr = expression.dependent(result._expr)

@@ -1,8 +1,9 @@
-"""Softmax and its kin: one primitive, the log of a sum of exponentials; the rest is arithmetic.
+"""Softmax and its logarithm.
 
-``log_softmax(x) = x - lse(x)`` and ``softmax(x) = exp(x - lse(x))``. The gradient of ``lse`` is
-``exp(x - lse)``: one number a row is all that is saved beside the input, and everything elementwise
-around it fuses.
+On a GPU they are kernels of their own, which read and write every element once. On the CPU one
+primitive is enough, the log of a sum of exponentials: ``log_softmax(x) = x - lse(x)`` and
+``softmax(x) = exp(x - lse(x))``. The gradient of ``lse`` is ``exp(x - lse)``: one number a row is
+all that is saved beside the input, and everything elementwise around it fuses.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from typing import Any
 
 from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
+from lucid_gpu.kernels import softmax as kernels
+from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -69,13 +74,34 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
     Tensor, of input's shape
     """
     input, dim = _prepared("log_softmax", input, dim, dtype)
+    if runs_cuda_c(input.device) and input.ndim:
+        return _by_kernel(input, dim, True)
     return input - _logsumexp(input, dim)
 
 
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along a dimension; arguments as for `log_softmax`."""
     input, dim = _prepared("softmax", input, dim, dtype)
+    if runs_cuda_c(input.device) and input.ndim:
+        return _by_kernel(input, dim, False)
     return (input - _logsumexp(input, dim)).exp()
+
+
+def _by_kernel(input: Tensor, dim: int, log: bool) -> Tensor:
+    """One kernel, and one for the gradient, which reads the result."""
+    axis = normalise_dim(dim, input.ndim)
+
+    def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+        (y,) = node.saved_tensors
+        if is_grad_enabled() or open_levels:
+            if log:
+                return (g - y.exp() * g.sum(axis, keepdim=True),)
+            return (y * (g - (y * g).sum(axis, keepdim=True)),)
+        return (from_array(kernels.gradient(y.array, g.array, axis, log), y.dtype, y.device),)
+
+    name = "LogSoftmaxBackward0" if log else "SoftmaxBackward0"
+    y = kernels.softmax(input.array, axis, log)
+    return record(name, y, (input,), vjp, dtype=input.dtype, keeps_output=True)
 
 
 def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Tensor, int]:

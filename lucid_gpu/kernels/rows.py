@@ -1,0 +1,95 @@
+"""How rows are given to the threads of a GPU: what the row families choose at a launch.
+
+A row is a run of contiguous elements (`Rows`); along any other dimension a line of elements that
+stand apart (`Lines`). `kernels/line.cuh` has the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from lucid_gpu.launch.function import device_of
+from lucid_gpu.launch.launcher import launcher_of
+
+ACCESS = 16  # bytes a thread loads or stores at once
+WARP = 32
+SHORT = 1024  # elements up to which a warp, or a part of one, takes a row
+HELD = 128  # bytes of a row a thread keeps in registers; its block has up to 1024 threads
+SMALL_BLOCK = 128  # threads of blocks whose warps work apart
+
+
+class Lines(NamedTuple):
+    """An array seen as lines along one dimension: ``outer * inner`` of ``columns`` elements."""
+
+    outer: int
+    columns: int
+    inner: int
+
+    @property
+    def number(self) -> int:
+        return self.outer * self.inner
+
+
+def lines_along(shape: Sequence[int], axis: int) -> Lines:
+    """The lines of a row-major array along an axis."""
+    return Lines(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+
+
+class Group(NamedTuple):
+    """The threads that hold one row in registers.
+
+    Attributes
+    ----------
+    width : int
+        Elements of an access.
+    lanes : int
+        Threads, where they are part of a warp; 0 for a whole block.
+    items : int
+        Accesses a thread makes.
+    threads : int
+        Of a block.
+    """
+
+    width: int
+    lanes: int
+    items: int
+    threads: int
+
+    def blocks(self, rows: int) -> int:
+        """Blocks for a number of rows, one group each."""
+        together = self.threads // self.lanes if self.lanes else 1
+        return -(-rows // together)
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is not below ``n``."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def width_of(columns: int, addresses: Sequence[int], itemsize: int) -> int:
+    """The widest access that every row is aligned for: a power of two that divides ``columns``."""
+    width = ACCESS // itemsize
+    while width > 1 and (columns % width or any(a % (width * itemsize) for a in addresses)):
+        width //= 2
+    return width
+
+
+def held(columns: int, width: int, itemsize: int, arrays: int = 1) -> Group | None:
+    """The threads that keep ``arrays`` rows of this length in registers; None for longer ones."""
+    packs = -(-columns // width)
+    room = HELD // itemsize // arrays if itemsize < 8 else HELD // 2 // itemsize // arrays
+    most = max(min(room // width, 16 // arrays), 1)
+    lanes = min(power_of_two(packs), WARP)
+    items = power_of_two(-(-packs // lanes))
+    if columns <= SHORT and items <= most:
+        return Group(width, lanes, items, SMALL_BLOCK)
+    threads = min(max(power_of_two(-(-packs // 4)), SMALL_BLOCK), 1024)
+    items = power_of_two(-(-packs // threads))
+    return Group(width, 0, items, threads) if items <= most else None
+
+
+def address(array: Any) -> int:
+    """Where an array's first element lies."""
+    return launcher_of(device_of(array)).address(array)

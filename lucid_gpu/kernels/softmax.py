@@ -1,0 +1,172 @@
+"""Softmax and its logarithm along an axis, and their gradients from the result.
+
+On a GPU one kernel each way: what fits is kept in registers between the passes over it, so that
+every element is read once and written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lucid_gpu.devices import room_of_array
+from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.kernels.rows import (
+    ACCESS,
+    WARP,
+    Lines,
+    address,
+    held,
+    lines_along,
+    power_of_two,
+    width_of,
+)
+from lucid_gpu.launch import Kernel
+
+__all__ = ["gradient", "gradient_on_host", "on_host", "softmax"]
+
+WALKERS = 512  # threads of a block that walks a row, or works on lines
+
+
+class _Ways(NamedTuple):
+    """One computation on rows that are held, on longer ones, and on lines."""
+
+    held: Kernel
+    walked: Kernel
+    columns: Kernel
+    arrays: int  # that are held
+
+
+def _ways(name: str, arrays: str, count: int) -> _Ways:
+    def kernel(kind: str, more: str, template: str, threads: int) -> Kernel:
+        return Kernel("softmax.cu", f"{name}_{kind}", arrays + more, template, threads)
+
+    lines = "long long lines, int columns, long long inner"
+    return _Ways(
+        kernel("held", "long long rows, int columns", "T, R, W, LANES, ITEMS, LOG", 1024),
+        kernel("walked", "int columns", "T, R, W, LOG", WALKERS),
+        kernel("columns", lines, "T, R, ITEMS, LOG", WALKERS),
+        count,
+    )
+
+
+_FORWARD = _ways("softmax", "const T* x, T* y, ", 1)
+_BACKWARD = _ways("softmax_backward", "const T* y, const T* g, T* dx, ", 2)
+
+
+def softmax(x: Any, axis: int, log: bool) -> Any:
+    """``exp(x) / sum(exp(x))`` along an axis, or its logarithm, by CUDA C."""
+    return _run(_FORWARD, (x,), axis, log)
+
+
+def gradient(y: Any, g: Any, axis: int, log: bool) -> Any:
+    """What a cotangent of the result ``y`` is before it, by CUDA C."""
+    return _run(_BACKWARD, (y, g), axis, log)
+
+
+def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
+    room = room_of_array(arrays[0])
+    assert room is not None
+    arrays = [room.xp.ascontiguousarray(a).reshape(a.shape) for a in arrays]
+    out = room.xp.empty_like(arrays[0])
+    if not out.size:
+        return out
+    arrays = [*arrays, out]
+    d = from_numpy_dtype(out.dtype)
+    lines = lines_along(out.shape, axis)
+    kinds: dict[str, Any] = {"T": d, "R": d.compute}
+    if lines.inner > 1:
+        threads, items = _for_lines(lines, d.itemsize)
+        numbers = lines.number, lines.columns, lines.inner
+        ways.columns(
+            -(-lines.number // WARP),
+            (*arrays, *numbers),
+            threads=threads,
+            **kinds,
+            ITEMS=items,
+            LOG=log,
+        )
+        return out
+    places = [address(a) for a in arrays]
+    group = held(
+        lines.columns, width_of(lines.columns, places, d.itemsize), d.itemsize, ways.arrays
+    )
+    if group is None:
+        alike = len({a % ACCESS for a in places}) == 1
+        width = ACCESS // d.itemsize if alike else 1
+        ways.walked(lines.number, (*arrays, lines.columns), **kinds, W=width, LOG=log)
+        return out
+    ways.held(
+        group.blocks(lines.number),
+        (*arrays, lines.number, lines.columns),
+        threads=group.threads,
+        **kinds,
+        W=group.width,
+        LANES=group.lanes,
+        ITEMS=group.items,
+        LOG=log,
+    )
+    return out
+
+
+def _for_lines(lines: Lines, itemsize: int) -> tuple[int, int]:
+    """Threads of a block on 32 lines, and the elements of a line that each of them holds (or 0)."""
+    most = 16 if itemsize == 8 else 32
+    warps = min(power_of_two(-(-lines.columns // most)), WALKERS // WARP)
+    items = power_of_two(-(-lines.columns // warps))
+    return warps * WARP, items if items <= most else 0
+
+
+# --- NumPy ----------------------------------------------------------------------------------------
+
+
+def on_host(x: Any, axis: int, log: bool) -> Any:
+    """As `softmax`, by NumPy; 16-bit floats are computed in float32."""
+    wide = x.astype(from_numpy_dtype(x.dtype).compute.numpy, copy=False)
+    top = np.maximum(wide.max(axis=axis, keepdims=True, initial=-np.inf), np.finfo(wide.dtype).min)
+    apart = wide - top
+    powers = np.exp(apart)
+    total = powers.sum(axis=axis, keepdims=True)
+    y = apart - np.log(total) if log else powers / total
+    return y.astype(x.dtype, copy=False)
+
+
+def gradient_on_host(y: Any, g: Any, axis: int, log: bool) -> Any:
+    """As `gradient`, by NumPy."""
+    wide = from_numpy_dtype(y.dtype).compute.numpy
+    result, g = y.astype(wide, copy=False), g.astype(wide, copy=False)
+    if log:
+        dx = g - np.exp(result) * g.sum(axis=axis, keepdims=True)
+    else:
+        dx = result * (g - (result * g).sum(axis=axis, keepdims=True))
+    return dx.astype(y.dtype, copy=False)
+
+
+# --- what programs launch -------------------------------------------------------------------------
+
+_KINDS: list[dict[str, Any]] = [
+    {"T": d, "R": d.compute, "LOG": log}
+    for d in (float32, float64, float16, bfloat16)
+    for log in (False, True)
+]
+
+
+def _instances(ways: _Ways) -> list[tuple[Kernel, dict[str, Any]]]:
+    found: list[tuple[Kernel, dict[str, Any]]] = []
+    for kinds in _KINDS:
+        itemsize = kinds["T"].itemsize
+        for columns in (1, 10, 64, 1000, 1024, 4096, 8192, 10007, 32768):
+            group = held(columns, width_of(columns, (), itemsize), itemsize, ways.arrays)
+            if group is not None:
+                width, lanes, items, _ = group
+                found.append((ways.held, {**kinds, "W": width, "LANES": lanes, "ITEMS": items}))
+        found += [(ways.walked, {**kinds, "W": w}) for w in (1, ACCESS // itemsize)]
+        for columns in (3, 1000):
+            _, items = _for_lines(Lines(1, columns, 64), itemsize)
+            found.append((ways.columns, {**kinds, "ITEMS": items}))
+    return found
+
+
+INSTANCES = [*_instances(_FORWARD), *_instances(_BACKWARD)]
