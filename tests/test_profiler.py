@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
 import lucid_gpu
 from lucid_gpu import profiler
 
@@ -59,3 +66,188 @@ def test_the_log_and_its_kernels_are_readable(device: str) -> None:
     assert "lucid_exp_tanh" in str(log) and "4000" in str(log)
     assert "ops: exp, tanh" in str(kernel)
     assert "reads 4000 bytes" in repr(kernel)
+
+
+def test_a_profile_times_kernels_and_counts_their_bytes(device: str) -> None:
+    x = lucid_gpu.rand(1000, 10, device=device)
+    with lucid_gpu.fusion.eager(False), profiler.profile() as prof:
+        for _ in range(3):
+            (x * 2 + 1).array
+        x.sum(0).array
+    chain, total = prof.key_averages()
+    assert (chain.key, chain.count, chain.bytes) == ("lucid_mul_add", 3, 3 * 80_000)
+    assert (total.bytes_read, total.bytes_written) == (40_000, 40)
+    assert chain.time > 0 and chain.gbs == chain.bytes / chain.time / 1e3
+    assert chain.device == x.device
+    assert (chain.device_time_total > 0) == (device == "cuda")
+    spans = prof.spans
+    assert [s.start for s in spans] == sorted(s.start for s in spans)
+    assert all(s.start >= 0 and s.start + s.seconds <= prof.seconds for s in spans)
+
+
+def test_matrix_products_and_optimizers_are_listed(device: str) -> None:
+    w = lucid_gpu.rand(5, 7, device=device, requires_grad=True)
+    optimizer = lucid_gpu.optim.SGD([w], lr=0.1)
+    with profiler.profile() as prof:
+        (lucid_gpu.rand(3, 5, device=device) @ w).sum().backward()
+        optimizer.step()
+    rows = {row.key: row for row in prof.key_averages(group_by_input_shape=True)}
+    assert rows["matmul"].bytes_written in (3 * 7 * 4, 5 * 7 * 4)
+    (update,) = [row for row in rows.values() if row.input_shapes == [35]]
+    assert (update.bytes_read, update.bytes_written) == (2 * 140, 140)
+
+
+def test_ranges_hold_the_kernels_that_ran_in_them(device: str) -> None:
+    x = lucid_gpu.rand(100, device=device)
+
+    @profiler.record_function("step")
+    def step() -> None:
+        with profiler.record_function("inner"):
+            (x + 1).array
+        (x * 2).array
+
+    with profiler.profile() as prof:
+        step()
+        step()
+    rows = {row.key: row for row in prof.key_averages()}
+    assert (rows["step"].count, rows["step"].bytes) == (2, 4 * 800)
+    assert (rows["inner"].count, rows["inner"].bytes) == (2, 2 * 800)
+    assert rows["step"].is_range and not rows["lucid_add"].is_range
+    kernels = [span for span in prof.spans if span.device is not None]
+    assert [span.ranges for span in kernels[:2]] == [("step", "inner"), ("step",)]
+
+
+def test_a_kernel_in_a_range_inside_itself_counts_once(device: str) -> None:
+    x = lucid_gpu.rand(100, device=device)
+    with profiler.profile() as prof:
+        with profiler.record_function("f"), profiler.record_function("f"):
+            (x + 1).array
+    (row,) = [row for row in prof.key_averages() if row.is_range]
+    assert (row.count, row.bytes) == (2, 800)
+
+
+def test_steps_are_ranges(device: str) -> None:
+    x = lucid_gpu.rand(100, device=device)
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU], record_shapes=True) as prof:
+        prof.step()
+        (x + 1).array
+        prof.step()
+        (x + 1).array
+        prof.step()
+    rows = [row for row in prof.key_averages() if row.is_range]
+    assert [(row.key, row.bytes) for row in rows] == [
+        ("ProfilerStep#0", 800),
+        ("ProfilerStep#1", 800),
+    ]
+
+
+def test_the_table(device: str) -> None:
+    x = lucid_gpu.rand(1 << 20, device=device)
+    with profiler.profile() as prof:
+        (x + 1).array
+        for _ in range(2):
+            (x[:10] * 2).array
+    averages = prof.key_averages()
+    head, rule, first, second, foot = averages.table(sort_by="count").splitlines()
+    assert head.split() == [
+        "Name",
+        "Calls",
+        "Total",
+        "Mean",
+        "Part",
+        "Read",
+        "Written",
+        "GB/s",
+        "Of",
+        "a",
+        "copy",
+    ]
+    assert set(rule) == {"-", " "}
+    assert first.startswith("lucid_mul") and second.startswith("lucid_add")
+    assert "4.2 MB" in second and second.endswith("%")
+    assert foot.startswith("3 kernels, ")
+    first, left_out, _ = averages.table("bytes", row_limit=1, copy=False).splitlines()[2:]
+    assert first.startswith("lucid_add")
+    assert left_out == "... 1 more rows"
+    with pytest.raises(AttributeError, match="cannot sort by 'speed'; there are: bytes, count"):
+        averages.table(sort_by="speed")
+
+
+def test_the_trace_is_chromes(device: str, tmp_path: Path) -> None:
+    x = lucid_gpu.rand(100, device=device)
+    with profiler.profile() as prof, profiler.record_function("part"):
+        (x + 1).array
+    prof.export_chrome_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    rows = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    whole = {(e["name"], e["cat"]): e for e in events if e["ph"] == "X"}
+    kernel, part = whole["lucid_add", "kernel"], whole["part", "user_annotation"]
+    assert rows[kernel["pid"]] == str(x.device) if device == "cuda" else rows[0] == "CPU"
+    assert kernel["args"] == {
+        "shape": [100],
+        "bytes read": 400,
+        "bytes written": 400,
+        "ranges": ["part"],
+    }
+    launch = whole.get(("lucid_add", "launch"), kernel)
+    assert part["ts"] <= launch["ts"]
+    assert launch["ts"] + launch["dur"] <= part["ts"] + part["dur"] + 1e-3
+
+
+def test_a_kernel_that_fails_is_not_noted(device: str) -> None:
+    from lucid_gpu.launch.observers import observed
+
+    x = lucid_gpu.rand(3, device=device)
+    with profiler.profile() as prof:
+        with pytest.raises(ZeroDivisionError):
+            observed(x, lambda: 1 / 0)
+        (x + 1).array
+    assert [span.name for span in prof.spans] == ["lucid_add"]
+
+
+def test_nothing_listens_after_a_profile(device: str) -> None:
+    from lucid_gpu.launch.observers import observers
+    from lucid_gpu.profiler import ranges
+
+    with pytest.raises(KeyError), profiler.profile():
+        raise KeyError
+    assert observers == [] and ranges.listeners == []
+
+
+def test_threads_have_ranges_of_their_own(device: str) -> None:
+    x = lucid_gpu.rand(100, device=device)
+    with profiler.profile() as prof, profiler.record_function("main"):
+        thread = threading.Thread(target=lambda: (x + 1).array)
+        thread.start()
+        thread.join()
+    kernel = next(span for span in prof.spans if span.device is not None)
+    assert kernel.ranges == () and kernel.thread != threading.get_ident()
+
+
+def test_nvtx_is_told_each_kernel(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """Ranges open and close in pairs, by the names of kernels and parts."""
+    told: list[str | None] = []
+
+    class Nvtx:
+        RangePush = staticmethod(told.append)
+        RangePop = staticmethod(lambda: told.append(None))
+
+    from lucid_gpu.profiler import ranges
+
+    monkeypatch.setattr(
+        ranges,
+        "room",
+        lambda where: SimpleNamespace(xp=SimpleNamespace(cuda=SimpleNamespace(nvtx=Nvtx))),
+    )
+    x = lucid_gpu.rand(100, device=device)
+    with profiler.emit_nvtx(), profiler.record_function("part"):
+        (x + 1).array
+    (x + 2).array
+    assert told == ["part", "lucid_add", None, None]
+    with profiler.emit_nvtx(enabled=False):
+        (x + 3).array
+    assert len(told) == 4
+
+
+def test_a_copy_is_measured_once(device: str) -> None:
+    assert profiler.copy_bandwidth(device) == profiler.copy_bandwidth(device) > 0

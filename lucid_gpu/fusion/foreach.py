@@ -18,7 +18,7 @@ from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.fusion.realise import executor
-from lucid_gpu.launch.observers import observers
+from lucid_gpu.launch.observers import Launched, Operand, observed, observers
 
 _STAND_IN = (blocks.SINGLE + 1,)  # a shape that is always run in blocks
 _plans: dict[Any, Plan] = {}
@@ -59,14 +59,40 @@ def run(inputs: Sequence[Expr], values: Sequence[Expr], columns: Sequence[Sequen
         plan.executable = executor(plan)
     read = [column_of[leaves[load.leaf]] for load in plan.loads]
     scalars = [leaves[leaf].array for leaf, _ in plan.scalars]
+    arguments = (plan, columns, read, scalars, len(values))
+    if observers:
+        observed(_launched(plan, columns, read), _dispatch, *arguments)
+    else:
+        _dispatch(*arguments)
+
+
+def _dispatch(
+    plan: Plan,
+    columns: Sequence[Sequence[Any]],
+    read: Sequence[int],
+    scalars: list[Any],
+    written: int,
+) -> None:
     if isinstance(plan.executable, blocked.Executable):
-        _execute(plan, [columns[c] for c in read], scalars, columns[: len(values)])
+        _execute(plan, [columns[c] for c in read], scalars, columns[:written])
     else:
         from lucid_gpu.fusion import cuda_foreach
 
         cuda_foreach.run(plan.executable, columns, read, scalars)
-    for observe in tuple(observers):
-        observe(plan)
+
+
+def _launched(plan: Plan, columns: Sequence[Sequence[Any]], read: Sequence[int]) -> Launched:
+    """What observers are told: all tensors together, as the plan knows only stand-ins."""
+    count = sum([array.size for array in columns[0]])
+    loads = tuple([Operand(load.dtype, (count,)) for load in plan.loads])
+    stores = tuple([Operand(store.dtype, (count,)) for store in plan.stores])
+    read_bytes, written_bytes = (
+        sum([count * one.dtype.itemsize for one in some]) for some in (loads, stores)
+    )
+    source = plan.executable.source
+    return Launched(
+        plan.name, plan.device, (count,), loads, stores, read_bytes, written_bytes, source, plan.ops
+    )
 
 
 def _execute(

@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
-from lucid_gpu.launch.observers import debug, observers
+from lucid_gpu.launch.observers import debug, observed, observers
 from lucid_gpu.tape.levels import ENDED
 
 MAX_PLANS = 20_000
@@ -34,10 +34,7 @@ def realise(values: Sequence[Expr], axes: tuple[int, ...] | None = None) -> list
         run = plan.executable = executor(plan)
     arrays = [leaves[load.leaf].array for load in plan.loads]
     scalars = [leaves[leaf].array for leaf, _ in plan.scalars]
-    results: list[Any] = run(arrays, scalars)
-    if observers:
-        for observe in tuple(observers):
-            observe(plan)
+    results: list[Any] = observed(plan, run, arrays, scalars) if observers else run(arrays, scalars)
     if debug:
         print(describe(plan))
     return results

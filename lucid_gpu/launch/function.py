@@ -10,7 +10,7 @@ from lucid_gpu.devices import room_of_array
 from lucid_gpu.launch.arguments import Packing
 from lucid_gpu.launch.host import is_cooperative
 from lucid_gpu.launch.launcher import Extent, Launcher, launcher_of
-from lucid_gpu.launch.observers import Launched, Operand, debug, observers
+from lucid_gpu.launch.observers import Launched, Operand, debug, observed, observers
 from lucid_gpu.launch.signature import Parameter
 from lucid_gpu.launch.taking import form_of, taker
 
@@ -92,13 +92,13 @@ class Function:
         self._check(grid, block)
         if 0 in grid:
             return
-        if launcher.is_home():
-            self._start(launcher, values, grid, block, shared)
-        else:
-            with launcher.at_home():
-                self._start(launcher, values, grid, block, shared)
         if observers or debug:
-            self._report(launcher, arguments, reads, writes)
+            launched = self._launched(launcher, arguments, reads, writes)
+            observed(launched, self._start, launcher, values, grid, block, shared)
+        elif launcher.is_home():
+            self._launch(launcher, values, grid, block, shared)
+        else:
+            self._start(launcher, values, grid, block, shared)
 
     def _check(self, grid: Extent, block: Extent) -> None:
         threads = block[0] * block[1] * block[2]
@@ -121,15 +121,21 @@ class Function:
     def _start(
         self, launcher: Launcher, values: list[Any], grid: Extent, block: Extent, shared: int
     ) -> None:
+        with launcher.at_home():
+            self._launch(launcher, values, grid, block, shared)
+
+    def _launch(
+        self, launcher: Launcher, values: list[Any], grid: Extent, block: Extent, shared: int
+    ) -> None:
         function = self._compiled.get(launcher)
         if function is None:
             function = launcher.compile(self.name, self.source, self.cooperative)
             self._compiled[launcher] = function
         launcher.launch(function, self.packing, values, grid, block, shared)
 
-    def _report(
+    def _launched(
         self, launcher: Launcher, arguments: Sequence[Any], reads: int | None, writes: int | None
-    ) -> None:
+    ) -> Launched:
         loads: dict[int, Any] = {}
         stores: dict[int, Any] = {}
         for argument, parameter in zip(arguments, self.parameters, strict=True):
@@ -146,13 +152,12 @@ class Function:
             sum([a.nbytes for a in stores.values()]) if writes is None else writes,
             self.source,
         )
-        for observe in tuple(observers):
-            observe(launched)
         if debug:
             print(
                 f"kernel {launched.name} on {launched.device}: shape {list(launched.shape)}, reads "
                 f"{launched.bytes_read} bytes, writes {launched.bytes_written} bytes\n{self.source}"
             )
+        return launched
 
 
 def _operand(array: Any) -> Operand:

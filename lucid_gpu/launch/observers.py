@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from lucid_gpu.device import device
 
-# Called with a plan (see `lucid_gpu.fusion.plan`) or a `Launched` after each kernel.
-observers: list[Callable[[Any], None]] = []
+
+class Observer(Protocol):
+    """Told of each kernel: a plan (see `lucid_gpu.fusion.plan`) or a `Launched`."""
+
+    def begin(self, kernel: Any) -> Any:
+        """Before it is started; what this returns is handed to `end`."""
+        ...
+
+    def end(self, token: Any, kernel: Any) -> None:
+        """After it was started."""
+        ...
+
+
+observers: list[Observer] = []
 debug = os.environ.get("LUCID_DEBUG", "") not in ("", "0")
 
 
@@ -36,3 +48,41 @@ class Launched(NamedTuple):
     source: str
     ops: tuple[str, ...] = ()
     reduction: None = None
+
+
+def observed(kernel: Any, run: Callable[..., Any], *arguments: Any) -> Any:
+    """Run what starts a kernel, and tell the observers of it."""
+    told = tuple(observers)
+    tokens = [observer.begin(kernel) for observer in told]
+    results = run(*arguments)
+    for observer, token in zip(told, tokens, strict=True):
+        observer.end(token, kernel)
+    return results
+
+
+def library_call(name: str, where: device, run: Callable[..., Any], *arrays: Any) -> Any:
+    """Run another library's function of some arrays that gives an array; told like a kernel."""
+    told = LibraryCall(name, where, arrays)
+    return observed(told, told.run, run)
+
+
+class LibraryCall:
+    """A call of another library: what it wrote is known when it has ended."""
+
+    ops: tuple[str, ...] = ()
+    reduction = None
+    source = "// a library's own\n"
+    shape: tuple[int, ...] = ()
+    stores: tuple[Operand, ...] = ()
+    bytes_written = 0
+
+    def __init__(self, name: str, where: device, arrays: Sequence[Any]) -> None:
+        self.name, self.device, self.arrays = name, where, arrays
+        self.loads = tuple([Operand(a.dtype, a.shape) for a in arrays])
+        self.bytes_read = sum([a.nbytes for a in arrays])
+
+    def run(self, function: Callable[..., Any]) -> Any:
+        result = function(*self.arrays)
+        self.shape, self.bytes_written = result.shape, result.nbytes
+        self.stores = (Operand(result.dtype, result.shape),)
+        return result

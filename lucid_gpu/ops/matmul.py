@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lucid_gpu.device import device
 from lucid_gpu.devices import room
+from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
+from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tensor import Tensor
@@ -87,14 +90,21 @@ def _rows(x: Any) -> Any:
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
+def _multiply(where: device, x: Any, y: Any, d: dtype) -> Any:
+    """The library's product of two arrays."""
+    multiply = room(where).matmul
+    if observers:
+        return library_call("matmul", where, lambda x, y: multiply(x, y, d), x, y)
+    return multiply(x, y, d)
+
+
 def _product(a: Tensor, b: Tensor) -> Tensor:
     x, y = a.array, b.array
-    where = room(a.device)
     if x.ndim > 2 and y.ndim == 2 and x.flags.c_contiguous:  # one product instead of a batch
-        flat = where.matmul(_rows(x), y, a.dtype)
+        flat = _multiply(a.device, _rows(x), y, a.dtype)
         array = flat.reshape(*x.shape[:-1], y.shape[-1])
     else:
-        array = where.matmul(x, y, a.dtype)
+        array = _multiply(a.device, x, y, a.dtype)
     result: Tensor = record(
         "MmBackward0" if x.ndim == y.ndim == 2 else "BmmBackward0",
         array,
@@ -144,7 +154,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     _same_type(input, weight)
     x, w = input.array, weight.array
     flat = x if x.ndim == 2 else _rows(x)
-    array = room(input.device).matmul(flat, w.T, input.dtype)
+    array = _multiply(input.device, flat, w.T, input.dtype)
     result: Tensor = record(
         "LinearBackward0",
         array if x.ndim == 2 else array.reshape(*x.shape[:-1], w.shape[0]),

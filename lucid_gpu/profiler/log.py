@@ -1,4 +1,4 @@
-"""What ran: a record of every kernel launched inside a ``with`` block.
+"""A list of the kernels that ran inside a ``with`` block.
 
 Examples
 --------
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from lucid_gpu.fusion.explain import Kernel
-from lucid_gpu.fusion.plan import Plan
-from lucid_gpu.launch.observers import Launched, observers
+from lucid_gpu.launch.observers import LibraryCall, observers
 
 __all__ = ["Kernel", "Log", "record"]
 
@@ -34,8 +34,13 @@ class Log:
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
 
-    def _add(self, plan: Plan | Launched) -> None:
-        self.kernels.append(Kernel(plan))
+    def begin(self, kernel: Any) -> None:
+        """Nothing to note before a kernel."""
+
+    def end(self, token: None, kernel: Any) -> None:
+        """Note a kernel of this package's."""
+        if not isinstance(kernel, LibraryCall):
+            self.kernels.append(Kernel(kernel))
 
     @property
     def bytes_read(self) -> int:
@@ -69,7 +74,9 @@ class Log:
 
 @contextmanager
 def record() -> Iterator[Log]:
-    """Record every kernel, fused or hand-written, that runs inside the block.
+    """Record every kernel of this package's that runs inside the block.
+
+    Products of matrices, which libraries compute, are listed by `profile`.
 
     Yields
     ------
@@ -77,9 +84,8 @@ def record() -> Iterator[Log]:
         Its ``kernels`` grow while the block runs; blocks may be nested.
     """
     log = Log()
-    observe = log._add
-    observers.append(observe)
+    observers.append(log)
     try:
         yield log
     finally:
-        observers.remove(observe)
+        observers.remove(log)

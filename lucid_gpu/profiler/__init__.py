@@ -1,0 +1,29 @@
+"""What ran, how long it took, how many bytes it moved.
+
+`record` lists the kernels of a block; `profile` times them too, by events on a GPU, and gives a
+table and a trace for Chrome; `record_function` names parts of a program in it; `emit_nvtx` shows
+both to NVIDIA's profilers. Nothing is noted while none of them is open.
+"""
+
+from __future__ import annotations
+
+from lucid_gpu.fusion.explain import Kernel
+from lucid_gpu.profiler.averages import Average, Averages
+from lucid_gpu.profiler.bandwidth import copy_bandwidth
+from lucid_gpu.profiler.log import Log, record
+from lucid_gpu.profiler.ranges import emit_nvtx, record_function
+from lucid_gpu.profiler.timeline import ProfilerActivity, Span, profile
+
+__all__ = [
+    "Average",
+    "Averages",
+    "Kernel",
+    "Log",
+    "ProfilerActivity",
+    "Span",
+    "copy_bandwidth",
+    "emit_nvtx",
+    "profile",
+    "record",
+    "record_function",
+]

@@ -1,0 +1,238 @@
+"""When each kernel ran: by events on a GPU, by the clock on the CPU."""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lucid_gpu.device import device
+from lucid_gpu.devices import room
+from lucid_gpu.launch.observers import observers
+from lucid_gpu.profiler import trace
+from lucid_gpu.profiler.averages import Averages
+from lucid_gpu.profiler.ranges import listeners
+
+__all__ = ["ProfilerActivity", "Span", "profile"]
+
+
+class ProfilerActivity(enum.Enum):
+    """PyTorch's names of what is recorded; here kernels of both always are."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Span(NamedTuple):
+    """Something that took time.
+
+    Attributes
+    ----------
+    name : str
+    device : device or None
+        Where a kernel ran; None for a range.
+    thread : int
+    start, seconds : float
+        On the processor, from the beginning of the profile: of a kernel on a GPU, its launch.
+    device_start, device_seconds : float
+        On the GPU; 0 for what ran on the CPU.
+    shape : tuple of int
+    bytes_read, bytes_written : int
+    ranges : tuple of str
+        The ranges around it, outermost first.
+    """
+
+    name: str
+    device: device | None
+    thread: int
+    start: float
+    seconds: float
+    device_start: float = 0.0
+    device_seconds: float = 0.0
+    shape: tuple[int, ...] = ()
+    bytes_read: int = 0
+    bytes_written: int = 0
+    ranges: tuple[str, ...] = ()
+
+    @property
+    def time(self) -> float:
+        """Seconds where it ran."""
+        return self.device_seconds if self._on_gpu else self.seconds
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.device is not None and self.device.type == "cuda"
+
+
+class _Open(threading.local):
+    """The ranges a thread has open: (name, start)."""
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[str, float]] = []
+
+
+class profile:
+    """Time every kernel that runs inside a block.
+
+    On a GPU an event is recorded before and after each kernel, which takes the processor a few
+    microseconds: times of kernels are true, gaps between them are not. Matrix products are listed
+    as ``matmul``; other calls of NumPy and CuPy are not, and show as missing time.
+
+    Parameters
+    ----------
+    activities : iterable of ProfilerActivity, optional
+        Taken for PyTorch's sake.
+    record_shapes : bool
+        Taken for PyTorch's sake: shapes are always recorded.
+
+    Attributes
+    ----------
+    spans : list of Span
+        Kernels and ranges, once the block has ended.
+    seconds : float
+        What the whole block took.
+
+    Examples
+    --------
+    >>> import lucid_gpu
+    >>> x = lucid_gpu.ones(1000)
+    >>> with lucid_gpu.profiler.profile() as prof:
+    ...     y = (x * 2 + 1).numpy()
+    >>> [(row.key, row.count, row.bytes) for row in prof.key_averages()]
+    [('lucid_mul_add', 1, 8000)]
+    """
+
+    def __init__(
+        self, activities: Iterable[ProfilerActivity] | None = None, record_shapes: bool = False
+    ) -> None:
+        self.spans: list[Span] = []
+        self.seconds = 0.0
+        self._noted: list[tuple[Any, ...]] = []
+        self._open = _Open()
+        self._bases: dict[device, tuple[Any, float]] = {}  # an event, and when it was
+        self._steps = 0
+
+    def __enter__(self) -> profile:
+        self._start = time.perf_counter()
+        observers.append(self)
+        listeners.append(self)
+        return self
+
+    start = __enter__
+
+    def __exit__(self, *exception: Any) -> None:
+        listeners.remove(self)
+        observers.remove(self)
+        for where in self._bases:
+            _synchronize(where)
+        self.seconds = time.perf_counter() - self._start
+        self.spans += [self._span(*noted) for noted in self._noted]
+        self._noted = []
+
+    def stop(self) -> None:
+        """End what `start` began."""
+        self.__exit__(None, None, None)
+
+    def step(self) -> None:
+        """Say that a step of the program ended: ``ProfilerStep#n`` opens and closes."""
+        while self._open.ranges and self._open.ranges[-1][0].startswith("ProfilerStep#"):
+            self.close()
+        self.open(f"ProfilerStep#{self._steps}")
+        self._steps += 1
+
+    def key_averages(self, group_by_input_shape: bool = False) -> Averages:
+        """The kernels and ranges summed up by name (and shape)."""
+        return Averages(self.spans, self.seconds, group_by_input_shape)
+
+    def export_chrome_trace(self, path: str | Path) -> None:
+        """Write the time line for ``chrome://tracing`` or https://ui.perfetto.dev."""
+        trace.write(self.spans, path)
+
+    # --- what is noted while the block runs -------------------------------------------------------
+
+    def begin(self, kernel: Any) -> Any:
+        """Before a kernel is launched."""
+        before, where = None, kernel.device
+        if where.type == "cuda":
+            if where not in self._bases:
+                self._bases[where] = _base(where)
+            before = _event(where)
+        return before, time.perf_counter()
+
+    def end(self, token: Any, kernel: Any) -> None:
+        """After it was launched."""
+        before, start = token
+        seconds = time.perf_counter() - start
+        after = None if before is None else _event(kernel.device)
+        names = tuple([name for name, _ in self._open.ranges])
+        self._noted.append((kernel, threading.get_ident(), start, seconds, before, after, names))
+
+    def open(self, name: str) -> None:
+        """Where a range begins."""
+        self._open.ranges.append((name, time.perf_counter()))
+
+    def close(self) -> None:
+        """Where the innermost range ends."""
+        if not self._open.ranges:  # it was open before this profile
+            return
+        name, start = self._open.ranges.pop()
+        names = tuple([outer for outer, _ in self._open.ranges])
+        seconds = time.perf_counter() - start
+        at = start - self._start
+        self.spans.append(Span(name, None, threading.get_ident(), at, seconds, ranges=names))
+
+    def _span(
+        self,
+        kernel: Any,
+        thread: int,
+        start: float,
+        seconds: float,
+        before: Any,
+        after: Any,
+        ranges: tuple[str, ...],
+    ) -> Span:
+        device_start = device_seconds = 0.0
+        if before is not None:
+            base, at = self._bases[kernel.device]
+            elapsed = room(kernel.device).xp.cuda.get_elapsed_time
+            device_start = at - self._start + elapsed(base, before) / 1e3
+            device_seconds = elapsed(before, after) / 1e3
+        return Span(
+            kernel.name,
+            kernel.device,
+            thread,
+            start - self._start,
+            seconds,
+            device_start,
+            device_seconds,
+            tuple(kernel.shape),
+            kernel.bytes_read,
+            kernel.bytes_written,
+            ranges,
+        )
+
+
+def _event(where: device) -> Any:
+    """An event on the current stream of a GPU."""
+    cuda = room(where).xp.cuda
+    with cuda.Device(where.index):
+        event = cuda.Event()
+        event.record()
+    return event
+
+
+def _synchronize(where: device) -> None:
+    cuda = room(where).xp.cuda
+    with cuda.Device(where.index):
+        cuda.runtime.deviceSynchronize()
+
+
+def _base(where: device) -> tuple[Any, float]:
+    """An event and the time at which it came to pass."""
+    _synchronize(where)
+    event = _event(where)
+    event.synchronize()
+    return event, time.perf_counter()
