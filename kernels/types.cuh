@@ -77,6 +77,12 @@ LUCID_FN void lucid_narrow(float x, lucid_bfloat16& narrow)
     narrow.bits = (unsigned short)(x != x ? (bits >> 16) | 0x40u : rounded >> 16);
 }
 
+// What arithmetic on a type is done in.
+template <typename T> struct lucid_wide_of { typedef T type; };
+template <> struct lucid_wide_of<lucid_float16> { typedef float type; };
+template <> struct lucid_wide_of<lucid_bfloat16> { typedef float type; };
+template <typename T> using lucid_wide = typename lucid_wide_of<T>::type;
+
 // --- conversion ----------------------------------------------------------------------------------
 
 // As C does: towards zero from float to integer, the real part of a complex number.

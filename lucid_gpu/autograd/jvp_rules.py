@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.backward import grad
-from lucid_gpu.ops import cumsum, indexing, matmul, reductions, shape
+from lucid_gpu.ops import convolution, cumsum, indexing, matmul, reductions, shape
 from lucid_gpu.ops.record import OpNode, constant
 from lucid_gpu.tape.modes import inference_mode, state
 from lucid_gpu.tensor import Tensor
@@ -139,14 +139,15 @@ def _with_values(call: Call) -> Tangents:
     return [indexing.with_values(rest, call.attributes["index"], values)]
 
 
-def _bilinear(product: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Call], Tangents]:
+def _bilinear(product: Callable[..., Tensor], *settings: str) -> Callable[[Call], Tangents]:
     def rule(call: Call) -> Tangents:
         (a, b), (t_a, t_b) = call.inputs, call.tangents
+        more = [call.attributes[name] for name in settings]
         if t_b is None:
             assert t_a is not None
-            return [product(t_a, b)]
-        last = product(a, t_b)
-        return [last if t_a is None else product(t_a, b) + last]
+            return [product(t_a, b, *more)]
+        last = product(a, t_b, *more)
+        return [last if t_a is None else product(t_a, b, *more) + last]
 
     return rule
 
@@ -163,4 +164,5 @@ RULES: dict[Any, Callable[[Call], Tangents]] = {
     indexing._with_values_vjp: _with_values,
     matmul._product_vjp: _bilinear(matmul._product),
     matmul._linear_vjp: _bilinear(matmul.linear),
+    convolution._convolved_vjp: _bilinear(convolution._convolved, "window", "groups"),
 }

@@ -149,13 +149,14 @@ class CupyRoom:
             cupyx.scatter_add(wide, index, values.astype(wide.dtype))
             target[...] = wide.astype(target.dtype)
 
-    def matmul(self, a: Any, b: Any, d: dtype) -> Any:
+    def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         if d.category < 2:  # cuBLAS has no integers
-            return self.xp.matmul(a, b)
+            return self.xp.matmul(a, b, out)
         where = self.device_of(a)
         lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         with self._on(where):
-            out = self.empty((*lead, a.shape[-2], b.shape[-1]), d, where)
+            if out is None:
+                out = self.empty((*lead, a.shape[-2], b.shape[-1]), d, where)
             gemm.multiply(self.xp, a, b, out)
         return out
 

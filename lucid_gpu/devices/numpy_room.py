@@ -49,13 +49,18 @@ class NumpyRoom:
     def add_at(self, target: Any, index: Any, values: Any) -> None:
         np.add.at(target, index, values)
 
-    def matmul(self, a: Any, b: Any, d: dtype) -> Any:
+    def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         if d.compute is not d:
-            return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(d.numpy)
+            wide = np.matmul(a.astype(np.float32), b.astype(np.float32))
+            if out is None:
+                return wide.astype(d.numpy)
+            out[...] = wide
+            return out
         if a.ndim == b.ndim == 2:
-            out = pool.empty((a.shape[0], b.shape[1]), d.numpy)
+            if out is None:
+                out = pool.empty((a.shape[0], b.shape[1]), d.numpy)
             return on_few_threads(a.size * b.shape[1], np.matmul, a, b, out)
-        return np.matmul(a, b)
+        return np.matmul(a, b, out)
 
     def check_index(self, index: Any, size: int, dim: int) -> None:
         if index.size and (index.min() < -size or index.max() >= size):

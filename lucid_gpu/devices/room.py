@@ -42,8 +42,11 @@ class Room(Protocol):
         """``target[index] += values`` where repeated indices accumulate."""
         ...
 
-    def matmul(self, a: Any, b: Any, d: dtype) -> Any:
-        """Matrix product in dtype ``d``, 16-bit floats accumulating in float32."""
+    def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
+        """Matrix product in dtype ``d``, 16-bit floats accumulating in float32.
+
+        ``out`` is a row-major array to write, or None.
+        """
         ...
 
     def check_index(self, index: Any, size: int, dim: int) -> None:

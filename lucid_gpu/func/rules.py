@@ -32,6 +32,7 @@ from lucid_gpu.ops import (
     shape,
     softmax,
     transfer,
+    windows,
 )
 from lucid_gpu.ops.creation import arange, full
 from lucid_gpu.ops.reductions import normalise_dim, normalise_dims
@@ -346,46 +347,89 @@ def _batch_norm(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any)
 
 
 def _folded(level: BatchLevel, x: Tensor) -> Tensor:
-    """A batch of batches of images as one batch."""
-    value = level.value(x)
-    if x.ndim == 3:
-        return value
-    return value.reshape((level.size * x.shape[0], *x.shape[1:]))
+    """A batch of batches as one batch."""
+    return level.value(x).reshape((level.size * x.shape[0], *x.shape[1:]))
 
 
 def _unfolded(level: BatchLevel, x: Tensor, result: Any) -> Any:
     if isinstance(result, tuple):
         return tuple([_unfolded(level, x, r) for r in result])
-    if x.ndim == 3:
-        return level.wrap(result)
     return level.wrap(result.reshape((level.size, x.shape[0], *result.shape[1:])))
 
 
-@rule(convolution.conv2d)
-def _conv2d(
-    level: BatchLevel,
-    f: Any,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *args: Any,
-    **kwargs: Any,
+def _as_groups(level: BatchLevel, x: Tensor) -> Tensor:
+    """A batch of images (examples, n, c, h, w) as images (n, examples * c, h, w)."""
+    n, c, *size = x.shape
+    return level.full(x).transpose(0, 1).reshape((n, level.size * c, *size))
+
+
+def _as_filters(level: BatchLevel, weight: Tensor) -> Tensor:
+    return level.full(weight).reshape((level.size * weight.shape[0], *weight.shape[1:]))
+
+
+def _from_groups(level: BatchLevel, images: Tensor) -> Tensor:
+    n, c, *size = images.shape
+    return level.wrap(images.reshape((n, level.size, c // level.size, *size)).transpose(0, 1))
+
+
+@rule(convolution._convolved)
+def _convolved(
+    level: BatchLevel, f: Any, x: Tensor, weight: Tensor, window: Any, groups: int
 ) -> Any:
-    if level.holds(weight) or x.ndim not in (3, 4):
-        return NotImplemented
-    result = x
-    if level.holds(x):
-        result = _unfolded(level, x, f(_folded(level, x), weight, None, *args, **kwargs))
-    else:
-        result = f(x, weight, None, *args, **kwargs)
-    return result if bias is None else result + bias.reshape(-1, 1, 1)
+    """The examples as one batch; with filters of their own, as groups that see no other."""
+    if not level.holds(weight):
+        return _unfolded(level, x, f(_folded(level, x), weight, window, groups))
+    images, filters = _as_groups(level, x), _as_filters(level, weight)
+    return _from_groups(level, f(images, filters, window, groups * level.size))
 
 
-@rule(pooling.max_pool2d, pooling.avg_pool2d)
+@rule(convolution._input_gradient)
+def _input_gradient(
+    level: BatchLevel, f: Any, g: Tensor, weight: Tensor, shape: Any, window: Any, groups: int
+) -> Any:
+    n, c, *size = shape
+    if not level.holds(weight):
+        whole = (level.size * n, c, *size)
+        return _unfolded(level, g, f(_folded(level, g), weight, whole, window, groups))
+    images, filters = _as_groups(level, g), _as_filters(level, weight)
+    whole = (n, level.size * c, *size)
+    return _from_groups(level, f(images, filters, whole, window, groups * level.size))
+
+
+@rule(convolution._weight_gradient)
+def _weight_gradient(
+    level: BatchLevel, f: Any, x: Tensor, g: Tensor, window: Any, groups: int, columns: Any = None
+) -> Any:
+    images, cotangents = _as_groups(level, x), _as_groups(level, g)
+    filters = f(images, cotangents, window, groups * level.size)
+    return level.wrap(filters.reshape((level.size, g.shape[1], *filters.shape[1:])))
+
+
+@rule(
+    pooling.max_pool1d,
+    pooling.max_pool2d,
+    pooling.avg_pool1d,
+    pooling.avg_pool2d,
+    windows.unfold,
+    windows.fold,
+)
 def _pool(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    if x.ndim not in (3, 4):
-        return NotImplemented
-    return _unfolded(level, x, f(_folded(level, x), *args, **kwargs))
+    batched = _BATCHED_RANKS[f.__name__]
+    if x.ndim == batched:
+        return _unfolded(level, x, f(_folded(level, x), *args, **kwargs))
+    if x.ndim == batched - 1:
+        return level.wrap(f(level.value(x), *args, **kwargs))
+    return NotImplemented
+
+
+_BATCHED_RANKS = {
+    "max_pool1d": 3,
+    "max_pool2d": 4,
+    "avg_pool1d": 3,
+    "avg_pool2d": 4,
+    "unfold": 4,
+    "fold": 3,
+}
 
 
 @rule(embedding.embedding)
@@ -578,12 +622,11 @@ def _refuse_zero(level: BatchLevel, f: Any, *operands: Any) -> None:
 # --- installing -----------------------------------------------------------------------------------
 
 _LOOPED = (
-    convolution.unfold,
-    convolution.fold,
-    convolution._pad_end,
+    windows._unfolded,
+    windows._folded,
     pooling._put,
     pooling._take,
-    pooling._sum,
+    pooling._mean,
     pooling._spread,
     embedding._take_rows,
     embedding._sum_rows,

@@ -1,101 +1,53 @@
-"""Convolution as a matrix product over the windows of an image.
+"""Convolution, differentiable any number of times.
 
-`unfold` writes every window of a padded image as a column; `fold` adds columns back onto the image.
-The two are adjoint linear maps, so each is the other's gradient, and whatever is built of them and
-of matrix products can be differentiated any number of times.
-
-The batch is the innermost axis of the columns wherever it is at least as long as a row: copies then
-run over long contiguous stretches (a quarter of the time of channel-first order on a CPU), and a
-batch that stays in that memory order from layer to layer is never transposed.
+Three bilinear maps are each other's gradients: `_convolved` (images, filters), `_input_gradient`
+(cotangents, filters) and `_weight_gradient` (images, cotangents).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.kernels import convolution
+from lucid_gpu.kernels.windows import Frame, Pair, Window, inverse
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.windows import Frame, Pair, Window, inverse, pair
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["conv2d", "fold", "unfold"]
-
-
-def unfold(input: Tensor, window: Window) -> Tensor:
-    """Every window of every image as a column.
-
-    Parameters
-    ----------
-    input : Tensor, shape (n, c, h, w)
-    window : Window
-
-    Returns
-    -------
-    Tensor, shape (c * kh * kw, columns)
-        A column for each window of each image, ordered as `fold` knows.
-    """
-    shape = tuple(input.shape)
-    frame = Frame(shape, window)
-    order = _Order(frame)
-    image = frame.laid(input, order.images)
-    view = frame.windows(xp_of(input), image).transpose(order.columns)
-    columns = room(input.device).empty(view.shape, input.dtype, input.device)
-    columns[...] = view
-    return record(
-        "UnfoldBackward0",
-        columns.reshape(order.flat),
-        (input,),
-        lambda node, g: (fold(g, shape, window),),
-    )
+__all__ = ["conv1d", "conv2d"]
 
 
-def fold(columns: Tensor, shape: tuple[int, ...], window: Window) -> Tensor:
-    """Add the columns of `unfold` onto images.
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    r"""Cross-correlation of signals with a bank of filters: `conv2d` with one axis less.
 
     Parameters
     ----------
-    columns : Tensor, shape (c * kh * kw, columns)
-    shape : tuple of int
-        ``(n, c, h, w)`` of the images.
-    window : Window
+    input : Tensor, shape (n, c, w) or (c, w)
+    weight : Tensor, shape (o, c // groups, kw)
+    bias : Tensor, shape (o,), optional
+    stride, padding, dilation : int or tuple of one
+        ``padding`` may also be ``"valid"`` or ``"same"``.
+    groups : int
+        Channels are split into so many groups that do not see one another.
 
     Returns
     -------
-    Tensor, shape (n, c, h, w)
+    Tensor, shape (n, o, ow) or (o, ow)
+
+    Raises
+    ------
+    RuntimeError
+        Where shapes, dtypes or settings do not fit together.
     """
-    frame = Frame(shape, window)
-    order = _Order(frame)
-    image = frame.filled(columns, 0, order.images)
-    parts = order.windows(columns.array)
-    for (i, j), pixels in window.slices(frame.steps):
-        image[pixels] += parts[:, :, i, j]
-    return record(
-        "FoldBackward0", image[frame.inside], (columns,), lambda node, g: (unfold(g, window),)
-    )
-
-
-class _Order:
-    """In which order images and columns lie in memory (see the head of this file)."""
-
-    def __init__(self, frame: Frame) -> None:
-        (n, c), (kh, kw), (oh, ow) = frame.shape[:2], frame.window.kernel, frame.steps
-        self.flat = (c * kh * kw, oh * ow * n)
-        self.sizes = (n, c, kh, kw, oh, ow)
-        self.batch_last = n >= ow
-        self.images = (1, 2, 3, 0) if self.batch_last else (1, 0, 2, 3)
-        self.columns = (1, 2, 3, 4, 5, 0) if self.batch_last else (1, 2, 3, 0, 4, 5)
-
-    def windows(self, columns: Any) -> Any:
-        """An array of columns seen as ``(n, c, kh, kw, oh, ow)``."""
-        laid = columns.reshape([self.sizes[axis] for axis in self.columns])
-        return laid.transpose(inverse(self.columns))
-
-    def as_images(self, rows: Tensor) -> Tensor:
-        """A tensor ``(o, columns)`` seen as images ``(n, o, oh, ow)``."""
-        n, *_, oh, ow = self.sizes
-        if self.batch_last:
-            return rows.reshape(-1, oh, ow, n).permute(3, 0, 1, 2)
-        return rows.reshape(-1, n, oh, ow).permute(1, 0, 2, 3)
+    return _convolution(1, input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv2d(
@@ -130,60 +82,154 @@ def conv2d(
     Raises
     ------
     RuntimeError
-        Where shapes or dtypes do not fit together.
+        Where shapes, dtypes or settings do not fit together.
     """
-    if input.ndim == 3 and weight.ndim == 4:
-        whole = conv2d(input.unsqueeze(0), weight, bias, stride, padding, dilation, groups)
-        return whole.squeeze(0)
-    _check(input, weight, bias, groups)
-    kernel, dilation = pair(list(weight.shape[2:]), "kernel_size"), pair(dilation, "dilation")
-    window = Window(kernel, pair(stride, "stride"), (0, 0), dilation)
-    input, window = _with_padding(input, window, padding)
-    columns, outputs = unfold(input, window), weight.shape[0]
-    if groups == 1:
-        product = weight.reshape(outputs, -1) @ columns
-    else:
-        split = columns.reshape(groups, -1, columns.shape[1])
-        product = weight.reshape(groups, outputs // groups, -1) @ split
-        product = product.reshape(outputs, -1)
-    result = _Order(Frame(tuple(input.shape), window)).as_images(product)
-    return result if bias is None else result + bias.reshape(-1, 1, 1)
+    return _convolution(2, input, weight, bias, stride, padding, dilation, groups)
 
 
-def _with_padding(input: Tensor, window: Window, padding: Any) -> tuple[Tensor, Window]:
-    if not isinstance(padding, str):
-        return input, window._replace(padding=pair(padding, "padding"))
-    if padding == "valid":
-        return input, window
-    if padding != "same":
-        raise ValueError(f"padding must be an int, a pair, 'same' or 'valid', got {padding!r}")
-    if window.stride != (1, 1):
-        raise RuntimeError("padding='same' is not supported for strided convolutions")
-    total = [d * (k - 1) for k, d in zip(window.kernel, window.dilation, strict=True)]
-    window = window._replace(padding=(total[0] // 2, total[1] // 2))
-    odd = total[0] % 2, total[1] % 2  # the side that PyTorch pads once more: below and right
-    return (_pad_end(input, odd) if any(odd) else input), window
+def _convolution(
+    rank: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Tensor:
+    _check_ranks(rank, input, weight)
+    whole = input if input.ndim == weight.ndim else input.unsqueeze(0)
+    _check(whole, weight, bias, groups)
+    window = _window(weight.shape[2:], stride, padding, dilation)
+    _check_size(whole, window)
+    images, filters = whole, weight
+    if rank == 1:
+        images, filters = whole.unsqueeze(2), weight.unsqueeze(2)
+    result = _convolved(images, filters, window, groups)
+    if rank == 1:
+        result = result.squeeze(2)
+    if bias is not None:
+        result = result + bias.reshape(-1, *[1] * rank)
+    return result if whole is input else result.squeeze(0)
 
 
-def _pad_end(input: Tensor, more: Pair) -> Tensor:
-    """Zeros below and right of the images; `_crop_end` is the adjoint."""
-    xp, array = xp_of(input), input.array
-    n, c, h, w = array.shape
-    padded = xp.zeros((n, c, h + more[0], w + more[1]), array.dtype)
-    padded[:, :, :h, :w] = array
-    return record("ConstantPadNdBackward0", padded, (input,), lambda node, g: (g[:, :, :h, :w],))
+# --- the three maps -------------------------------------------------------------------------------
+
+
+def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
+    frame = Frame(x.shape, window)
+    array, columns = convolution.convolve(x.array, weight.array, frame, groups)
+    kept = None
+    if columns is not None and weight.requires_grad:
+        kept = from_array(columns, x.dtype, x.device)
+    return record(
+        "ConvolutionBackward0",
+        array,
+        (x, weight),
+        _convolved_vjp,
+        (x if weight.requires_grad else None, weight if x.requires_grad else None, kept),
+        x.dtype,
+        shape=frame.shape,
+        window=window,
+        groups=groups,
+    )
+
+
+def _convolved_vjp(node: Any, g: Tensor) -> Any:
+    x, weight, columns = node.saved_tensors
+    g_x = g_weight = None
+    if all(node.needs_input_grad):
+        g = _in_order(g, Frame(node.shape, node.window))
+    if node.needs_input_grad[0]:
+        g_x = _input_gradient(g, _conj(weight), node.shape, node.window, node.groups)
+    if node.needs_input_grad[1]:
+        if columns is not None and x.dtype.is_complex:
+            columns = None
+        g_weight = _weight_gradient(_conj(x), g, node.window, node.groups, columns)
+    return g_x, g_weight
+
+
+def _input_gradient(
+    g: Tensor, weight: Tensor, shape: tuple[int, ...], window: Window, groups: int
+) -> Tensor:
+    return record(
+        "ConvolutionBackwardBackward0",
+        convolution.input_gradient(g.array, weight.array, Frame(shape, window), groups),
+        (g, weight),
+        _input_gradient_vjp,
+        (g if weight.requires_grad else None, weight if g.requires_grad else None),
+        g.dtype,
+        shape=shape,
+        window=window,
+        groups=groups,
+    )
+
+
+def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
+    g, weight = node.saved_tensors
+    u_g = u_weight = None
+    if node.needs_input_grad[0]:
+        u_g = _convolved(u, _conj(weight), node.window, node.groups)
+    if node.needs_input_grad[1]:
+        u_weight = _weight_gradient(u, _conj(g), node.window, node.groups)
+    return u_g, u_weight
+
+
+def _weight_gradient(
+    x: Tensor, g: Tensor, window: Window, groups: int, columns: Tensor | None = None
+) -> Tensor:
+    frame, kept = Frame(x.shape, window), None if columns is None else columns.array
+    return record(
+        "ConvolutionBackwardBackward0",
+        convolution.weight_gradient(x.array, g.array, frame, groups, kept),
+        (x, g),
+        _weight_gradient_vjp,
+        (x if g.requires_grad else None, g if x.requires_grad else None),
+        g.dtype,
+        shape=frame.shape,
+        window=window,
+        groups=groups,
+    )
+
+
+def _weight_gradient_vjp(node: Any, v: Tensor) -> Any:
+    x, g = node.saved_tensors
+    v_x = v_g = None
+    if node.needs_input_grad[0]:
+        v_x = _input_gradient(_conj(g), v, node.shape, node.window, node.groups)
+    if node.needs_input_grad[1]:
+        v_g = _convolved(_conj(x), v, node.window, node.groups)
+    return v_x, v_g
+
+
+def _conj(x: Tensor) -> Tensor:
+    return x.conj_physical() if x.dtype.is_complex else x
+
+
+def _in_order(g: Tensor, frame: Frame) -> Tensor:
+    """A cotangent that both gradients read without copying it once more."""
+    order = convolution.memory_order(frame, g.device)
+    return g.permute(order).contiguous().permute(inverse(order))
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def _check_ranks(rank: int, input: Tensor, weight: Tensor) -> None:
+    if input.ndim not in (rank + 1, rank + 2) or weight.ndim != rank + 2:
+        raise RuntimeError(
+            f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to conv{rank}d, but "
+            f"got input of size: {list(input.shape)}, with weight of size {list(weight.shape)}"
+        )
 
 
 def _check(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
-    if input.ndim != 4 or weight.ndim != 4:
+    if groups < 1:
+        raise RuntimeError("non-positive groups is not supported")
+    if weight.shape[0] < groups or weight.shape[0] % groups:
         raise RuntimeError(
-            "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: "
-            f"{list(input.shape)}, with weight of size {list(weight.shape)}"
-        )
-    if groups < 1 or weight.shape[0] % groups:
-        raise RuntimeError(
-            f"expected weight to be at least {groups} at dimension 0 and divisible by "
-            f"groups={groups}, but got weight of size {list(weight.shape)}"
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0 and "
+            f"divisible by groups={groups}, but got weight of size {list(weight.shape)} instead"
         )
     if input.shape[1] != weight.shape[1] * groups:
         raise RuntimeError(
@@ -201,3 +247,66 @@ def _check(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> N
             raise RuntimeError(
                 f"Input type ({input.dtype}) and {name} type ({other.dtype}) should be the same"
             )
+        if other is not None and other.device != input.device:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but the input is on "
+                f"{input.device} and the {name} on {other.device}"
+            )
+
+
+def _check_size(input: Tensor, window: Window) -> None:
+    rank = input.ndim - 2
+    image = (1, *input.shape[2:])[-2:]
+    if min(window.steps(image)) < 1:
+        padded, reach = (
+            " x ".join(map(str, sizes[-rank:])) for sizes in (window.padded(image), window.reach())
+        )
+        raise RuntimeError(
+            f"Calculated padded input size per channel: ({padded}). Kernel size: ({reach}). "
+            "Kernel size can't be greater than actual input size"
+        )
+
+
+def _window(kernel: Sequence[int], stride: Any, padding: Any, dilation: Any) -> Window:
+    rank = len(kernel)
+    strides = _setting(stride, "stride", rank)
+    dilations = _setting(dilation, "dilation", rank)
+    if min(strides) < 1:
+        raise RuntimeError("non-positive stride is not supported")
+    if min(dilations) < 1:
+        raise RuntimeError(
+            f"dilation should be greater than zero, but got {list(dilations[-rank:])}"
+        )
+    reach = Window(_two(kernel, 1), dilation=dilations).reach()
+    if not isinstance(padding, str):
+        around, beyond = _setting(padding, "padding", rank, fill=0), (0, 0)
+        if min(around) < 0:
+            raise RuntimeError("negative padding is not supported")
+    elif padding == "valid":
+        around = beyond = (0, 0)
+    elif padding == "same":
+        if max(strides) > 1:
+            raise RuntimeError("padding='same' is not supported for strided convolutions")
+        around = ((reach[0] - 1) // 2, (reach[1] - 1) // 2)
+        beyond = ((reach[0] - 1) % 2, (reach[1] - 1) % 2)  # PyTorch's sides: below and right
+    else:
+        raise RuntimeError(f"Invalid padding string: '{padding}'; write 'same' or 'valid'")
+    return Window(_two(kernel, 1), strides, around, dilations, beyond)
+
+
+def _setting(value: Any, name: str, rank: int, fill: int = 1) -> Pair:
+    """An int, or one for each axis, as a pair; signals have a first axis of length 1."""
+    values = tuple(value) if isinstance(value, Sequence) else (value,) * rank
+    if len(values) == 1:
+        values = values * rank
+    if len(values) != rank or not all(isinstance(v, int) for v in values):
+        got = list(values) if isinstance(value, Sequence) else repr(value)
+        raise RuntimeError(
+            f"expected {name} to be a single integer value or a list of {rank} values to match the "
+            f"convolution dimensions, but got {name}={got}"
+        )
+    return _two(values, fill)
+
+
+def _two(values: Sequence[int], fill: int) -> Pair:
+    return (values[0], values[1]) if len(values) == 2 else (fill, values[0])

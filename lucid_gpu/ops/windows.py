@@ -1,166 +1,176 @@
-"""How a window slides over images, and the arrays it slides over."""
+"""The windows of images as columns of a tensor, and columns added back onto images."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.kernels import im2col
+from lucid_gpu.kernels.windows import Frame, Pair, Window
+from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["Frame", "Window", "inverse", "pair"]
-
-Pair = tuple[int, int]
+__all__ = ["fold", "unfold"]
 
 
-def pair(value: Any, name: str) -> Pair:
-    """Read an int or two ints.
-
-    Raises
-    ------
-    ValueError
-        For anything else; the message has the argument's name.
-    """
-    values = tuple(value) if isinstance(value, Sequence) else (value, value)
-    if len(values) == 1:
-        values = values * 2
-    if len(values) != 2 or not all(isinstance(v, int) for v in values):
-        raise ValueError(f"{name} must be an int or a pair of ints, got {value!r}")
-    return values
-
-
-class Window(NamedTuple):
-    """How a window slides over the last two axes of an image."""
-
-    kernel: Pair
-    stride: Pair = (1, 1)
-    padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
-
-    def steps(self, image: Sequence[int], ceil_mode: bool = False) -> Pair:
-        """How many windows fit, down and across.
-
-        With ``ceil_mode`` a last window may stand over the edge, if it starts inside the image or
-        its left padding.
-
-        Raises
-        ------
-        ValueError
-            For a stride or dilation below 1, negative padding, or an empty kernel.
-        RuntimeError
-            Where the window is larger than the padded image.
-        """
-        for what, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
-            if min(getattr(self, what)) < least:
-                raise ValueError(f"{what} must be at least {least}, got {getattr(self, what)}")
-        reach = self.reach()
-        padded = [n + 2 * p for n, p in zip(image, self.padding, strict=True)]
-        if any(r > n for r, n in zip(reach, padded, strict=True)):
-            raise RuntimeError(
-                f"Calculated padded input size per channel: ({padded[0]} x {padded[1]}). "
-                f"Kernel size: ({reach[0]} x {reach[1]}). "
-                "Kernel size can't be greater than actual input size"
-            )
-        counts = []
-        for n, p, r, s in zip(image, self.padding, reach, self.stride, strict=True):
-            count = (n + 2 * p - r) // s + 1
-            over = ceil_mode and (n + 2 * p - r) % s and count * s < n + p
-            counts.append(count + bool(over))
-        return counts[0], counts[1]
-
-    def overlaps(self) -> bool:
-        """Whether a pixel may be in several windows."""
-        return any(r > s for r, s in zip(self.reach(), self.stride))
-
-    def reach(self) -> Pair:
-        """How many pixels a window spans, down and across."""
-        down, across = (d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
-        return down, across
-
-    def slices(self, steps: Pair) -> list[tuple[Pair, Any]]:
-        """For each position inside the window, in order, an index of the pixels that fall on it."""
-        rows, columns = (
-            [slice(d * i, d * i + s * (n - 1) + 1, s) for i in range(k)]
-            for k, s, d, n in zip(self.kernel, self.stride, self.dilation, steps, strict=True)
-        )
-        return [((i, j), (..., r, c)) for i, r in enumerate(rows) for j, c in enumerate(columns)]
-
-
-class Frame:
-    """Images with the border that their windows need.
+def unfold(
+    input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Tensor:
+    """Every window of every image as a column (im2col).
 
     Parameters
     ----------
-    shape : tuple of int
-        ``(n, c, h, w)`` of the images.
-    window : Window
-    ceil_mode : bool
-        As for `Window.steps`.
+    input : Tensor, shape (n, c, h, w) or (c, h, w)
+    kernel_size, dilation, padding, stride : int or pair of int
 
-    Attributes
-    ----------
-    steps : pair of int
-        How many windows there are, down and across.
-    full : tuple of int
-        ``(n, c, H, W)`` with the border.
-    inside : tuple of slice
-        Where the images are in it.
+    Returns
+    -------
+    Tensor, shape (n, c * kh * kw, positions) or (c * kh * kw, positions)
+
+    Raises
+    ------
+    RuntimeError
+        For another rank, settings out of range, or a window larger than the padded image.
     """
-
-    def __init__(self, shape: tuple[int, ...], window: Window, ceil_mode: bool = False) -> None:
-        n, c, h, w = shape
-        self.shape = shape
-        self.window = window
-        self.steps = window.steps((h, w), ceil_mode)
-        sizes = [
-            max(p + size, s * (m - 1) + r)
-            for p, size, s, m, r in zip(
-                window.padding, (h, w), window.stride, self.steps, window.reach(), strict=True
-            )
-        ]
-        self.full = (n, c, sizes[0], sizes[1])
-        (top, left) = window.padding
-        self.inside = (..., slice(top, top + h), slice(left, left + w))
-
-    def filled(self, like: Tensor, value: Any, order: Sequence[int] = (0, 1, 2, 3)) -> Any:
-        """An array ``(n, c, H, W)`` of one value whose axes lie in memory in ``order``."""
-        laid = room(like.device).empty([self.full[axis] for axis in order], like.dtype, like.device)
-        laid[...] = value
-        return laid.transpose(inverse(order))
-
-    def bordered(self, input: Tensor, value: Any) -> Any:
-        """The images in a border of one value; their own array where none is needed."""
-        if self.full == self.shape:
-            return input.array
-        image = self.filled(input, value, memory_order(input.array))
-        image[self.inside] = input.array
-        return image
-
-    def laid(self, input: Tensor, order: Sequence[int]) -> Any:
-        """The images in a border of zeros, with axes that lie in memory in ``order``."""
-        if self.full == self.shape:
-            laid = xp_of(input).ascontiguousarray(input.array.transpose(order))
-            return laid.transpose(inverse(order))
-        image = self.filled(input, 0, order)
-        image[self.inside] = input.array
-        return image
-
-    def windows(self, xp: Any, image: Any) -> Any:
-        """A view ``(n, c, kh, kw, oh, ow)`` of an array ``(n, c, H, W)``."""
-        n, c, down, across = image.strides
-        (sh, sw), (dh, dw) = self.window.stride, self.window.dilation
-        return xp.lib.stride_tricks.as_strided(
-            image,
-            (*self.shape[:2], *self.window.kernel, *self.steps),
-            (n, c, down * dh, across * dw, down * sh, across * sw),
+    window = _window(kernel_size, dilation, padding, stride)
+    if input.ndim not in (3, 4) or 0 in input.shape[-3:]:
+        raise RuntimeError(
+            "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
+            f"dimensions for input, but got: {list(input.shape)}"
         )
+    steps = window.steps(input.shape[-2:])
+    if min(steps) < 1:
+        raise RuntimeError(
+            f"Given input with spatial size {tuple(input.shape[-2:])}, {_told(window)}, calculated "
+            f"shape of the array of sliding blocks as {steps}, but its components must be at least "
+            "one."
+        )
+    if input.ndim == 3:
+        return _unfolded(input.unsqueeze(0), window).squeeze(0)
+    return _unfolded(input, window)
 
 
-def memory_order(array: Any) -> tuple[int, ...]:
-    """The axes from the widest stride to the narrowest."""
-    return tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
+def fold(
+    input: Tensor,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any = 1,
+    padding: Any = 0,
+    stride: Any = 1,
+) -> Tensor:
+    """Add columns onto images (col2im): the adjoint of `unfold`.
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c * kh * kw, positions) or (c * kh * kw, positions)
+    output_size : int or pair of int
+        ``(h, w)`` of the images.
+    kernel_size, dilation, padding, stride : int or pair of int
+
+    Returns
+    -------
+    Tensor, shape (n, c, h, w) or (c, h, w)
+
+    Raises
+    ------
+    RuntimeError
+        Where the columns are not those of such images.
+    """
+    size = _pair(output_size, "output_size")
+    window = _window(kernel_size, dilation, padding, stride)
+    if input.ndim not in (2, 3) or 0 in input.shape[-2:]:
+        raise RuntimeError(
+            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and "
+            f"non-zero dimensions for input, but got: {list(input.shape)}"
+        )
+    down, across = window.kernel
+    rows, positions = input.shape[-2:]
+    if rows % (down * across):
+        raise RuntimeError(
+            f"Expected size of input's dimension {input.ndim - 2} to be divisible by the product "
+            f"of kernel_size, but got input.size({input.ndim - 2})={rows} and "
+            f"kernel_size={window.kernel}."
+        )
+    steps = window.steps(size)
+    if min(steps) < 1 or steps[0] * steps[1] != positions:
+        raise RuntimeError(
+            f"Given output_size={size}, {_told(window)}, stride={window.stride}, expected size of "
+            f"input's dimension {input.ndim - 1} to match the calculated number of sliding blocks "
+            f"{steps[0]} * {steps[1]} = {steps[0] * steps[1]}, but got "
+            f"input.size({input.ndim - 1})={positions}."
+        )
+    channels = rows // (down * across)
+    if input.ndim == 2:
+        return _folded(input.unsqueeze(0), (channels, *size), window).squeeze(0)
+    return _folded(input, (channels, *size), window)
 
 
-def inverse(order: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes another."""
-    return tuple(order.index(axis) for axis in range(len(order)))
+def _unfolded(x: Tensor, window: Window) -> Tensor:
+    frame = Frame(x.shape, window)
+    return record(
+        "Im2ColBackward0",
+        im2col.im2col(x.array, frame, im2col.IMAGE_FIRST),
+        (x,),
+        _unfolded_vjp,
+        dtype=x.dtype,
+        image=frame.shape[1:],
+        window=window,
+    )
+
+
+def _unfolded_vjp(node: Any, g: Tensor) -> Any:
+    return (_folded(g, node.image, node.window),)
+
+
+def _folded(columns: Tensor, image: tuple[int, ...], window: Window) -> Tensor:
+    frame = Frame((columns.shape[0], *image), window)
+    return record(
+        "Col2ImBackward0",
+        im2col.col2im(columns.array, frame, im2col.IMAGE_FIRST),
+        (columns,),
+        _folded_vjp,
+        dtype=columns.dtype,
+        image=image,
+        window=window,
+    )
+
+
+def _folded_vjp(node: Any, g: Tensor) -> Any:
+    return (_unfolded(g, node.window),)
+
+
+def _window(kernel: Any, dilation: Any, padding: Any, stride: Any) -> Window:
+    window = Window(
+        _pair(kernel, "kernel_size"),
+        _pair(stride, "stride"),
+        _pair(padding, "padding"),
+        _pair(dilation, "dilation"),
+    )
+    for name, least, (down, across) in (
+        ("kernel", 1, window.kernel),
+        ("dilation", 1, window.dilation),
+        ("stride", 1, window.stride),
+        ("pad", 0, window.padding),
+    ):
+        if min(down, across) < least:
+            what = "padding" if name == "pad" else "kernel size" if name == "kernel" else name
+            need = "non-negative" if least == 0 else "greater than zero"
+            raise RuntimeError(
+                f"{what} should be {need}, but got {name}_height: {down} {name}_width: {across}"
+            )
+    return window
+
+
+def _pair(value: Any, name: str) -> Pair:
+    values = tuple(value) if isinstance(value, Sequence) else (value, value)
+    if len(values) == 1:
+        values = values * 2
+    if len(values) != 2:
+        raise RuntimeError(f"It is expected {name} equals to 2, but got size {len(values)}")
+    if not all(isinstance(v, int) for v in values):
+        raise TypeError(f"{name} must be an int or a pair of ints, got {value!r}")
+    return values[0], values[1]
+
+
+def _told(window: Window) -> str:
+    return f"kernel_size={window.kernel}, dilation={window.dilation}, padding={window.padding}"

@@ -363,6 +363,11 @@ OPS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), (SMALL, (4,), (4,))
     ),
     "conv2d": (_conv, ((2, 3, 5, 5), (4, 3, 3, 3), (4,))),
+    "conv1d": (lambda x, w: F.conv1d(x, w, padding=1), ((2, 3, 5), (4, 3, 3))),
+    "unfold": (lambda x: F.unfold(x, 2, padding=1), ((2, 3, 3, 4),)),
+    "fold": (lambda x: F.fold(x, (3, 4), 2), ((2, 8, 6),)),
+    "max_pool1d": (lambda x: F.max_pool1d(x, 3, 1), ((1, 2, 4),)),
+    "avg_pool2d, padded": (lambda x: F.avg_pool2d(x, 3, 2, 1), ((1, 2, 4, 5),)),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), ((1, 2, 4, 4),)),
     "max_pool2d overlapping": (lambda x: F.max_pool2d(x, 3, 1), ((1, 2, 4, 4),)),
     "avg_pool2d": (lambda x: F.avg_pool2d(x, 2), ((1, 2, 4, 4),)),

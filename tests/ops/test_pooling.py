@@ -55,6 +55,55 @@ def test_mean_agrees_with_torch(settings, more, device):
         )
 
 
+@pytest.mark.parametrize(
+    "settings", [{"kernel_size": 2}, {"kernel_size": (3,), "stride": 2, "padding": 1}]
+)
+def test_of_signals_agrees_with_torch(settings, device):
+    for signals in (normal((2, 3, 9)), np.round(normal((3, 9)))):
+        for more in ({}, {"ceil_mode": True}):
+            agree(
+                lambda m, x, more=more: m.nn.functional.max_pool1d(x, **settings, **more),
+                signals,
+                device=device,
+            )
+            agree(
+                lambda m, x, more=more: m.nn.functional.avg_pool1d(x, **settings, **more),
+                signals,
+                device=device,
+            )
+        agree(
+            lambda m, x: m.nn.functional.max_pool1d(x, **settings, return_indices=True),
+            signals,
+            order=1,
+            device=device,
+        )
+        agree(
+            lambda m, x: m.nn.functional.avg_pool1d(x, **settings, count_include_pad=False),
+            signals,
+            device=device,
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_types_agree_with_torch(dtype, device):
+    for pool in ("max_pool2d", "avg_pool2d"):
+
+        def pooled(m, x, pool=pool):
+            return getattr(m.nn.functional, pool)(x.to(getattr(m, dtype)), 3, 2, 1).float()
+
+        agree(pooled, normal((2, 3, 7, 6)), order=1, rtol=0.02, atol=0.02, device=device)
+
+
+def test_least_numbers_agree_with_torch(device):
+    images = np.full((1, 1, 4, 4), -np.inf)
+    agree(
+        lambda m, x: m.nn.functional.max_pool2d(x, 3, 2, 1, return_indices=True),
+        images,
+        order=1,
+        device=device,
+    )
+
+
 def test_nan_wins(device):
     images = np.array([[[[1.0, np.nan], [3.0, 2.0]]]])
     agree(lambda m, x: m.nn.functional.max_pool2d(x, 2, return_indices=True), images, device=device)
@@ -78,6 +127,11 @@ def test_first_and_second_gradients(pool):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda m: m.nn.functional.max_pool1d(m.zeros(3), 2), "2D or 3D (batch mode) tensor"),
+        (lambda m: m.nn.functional.max_pool2d(m.zeros(1, 2, 3, 3), 5), "size: (2x3x3). Calculated"),
+        (lambda m: m.nn.functional.avg_pool2d(m.zeros(1, 2, 3, 3), 5), "Output size is too small"),
+        (lambda m: m.nn.functional.avg_pool1d(m.zeros(1, 2, 3), 2, -1), "stride should"),
+        (lambda m: m.nn.functional.max_pool2d(m.zeros(1, 1, 4, 4).bool(), 2), "not implemented"),
         (lambda m: m.nn.functional.max_pool2d(m.zeros(2, 2), 2), "3D or 4D (batch mode) tensor"),
         (
             lambda m: m.nn.functional.max_pool2d(m.zeros(1, 1, 4, 4), 2, padding=2),

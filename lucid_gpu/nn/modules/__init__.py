@@ -7,6 +7,7 @@ from lucid_gpu.nn.modules import (
     conv,
     dropout,
     flatten,
+    fold,
     linear,
     loss,
     normalization,
@@ -19,6 +20,7 @@ from lucid_gpu.nn.modules.container import *  # noqa: F403
 from lucid_gpu.nn.modules.conv import *  # noqa: F403
 from lucid_gpu.nn.modules.dropout import *  # noqa: F403
 from lucid_gpu.nn.modules.flatten import *  # noqa: F403
+from lucid_gpu.nn.modules.fold import *  # noqa: F403
 from lucid_gpu.nn.modules.linear import *  # noqa: F403
 from lucid_gpu.nn.modules.loss import *  # noqa: F403
 from lucid_gpu.nn.modules.module import Module
@@ -33,6 +35,7 @@ _FILES = (
     conv,
     dropout,
     flatten,
+    fold,
     linear,
     loss,
     normalization,

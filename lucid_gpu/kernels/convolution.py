@@ -1,0 +1,214 @@
+"""Convolution of images and its two gradients, each a matrix product over windows.
+
+On a GPU columns are made for a few images at a time, so that they stay in the second-level cache
+between the kernel that writes them and the product that reads them, whatever the batch.
+
+On a CPU they are made at once and kept for the weight's gradient. The batch is the innermost axis
+wherever it is at least as long as a row: copies then run over long contiguous stretches (a quarter
+of the time of channel-first order), and a batch that stays in that memory order from layer to layer
+is never transposed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.device import device
+from lucid_gpu.devices import room_of_array
+from lucid_gpu.dtypes import from_numpy_dtype
+from lucid_gpu.kernels.im2col import IMAGE_FIRST, IMAGE_LAST, ROW_FIRST, Order, col2im, im2col
+from lucid_gpu.kernels.windows import Frame, Window, empty
+from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.launch.function import device_of
+
+COLUMN_BYTES = 32 << 20  # of columns at a time on a GPU: they fit the cache of those of 2022 and on
+
+
+def memory_order(frame: Frame, where: device) -> tuple[int, int, int, int]:
+    """How the axes of images lie in memory where no copy is wanted."""
+    if runs_cuda_c(where):
+        return (0, 1, 2, 3)
+    return (1, 2, 3, 0) if _order(frame) == IMAGE_LAST else (1, 0, 2, 3)
+
+
+def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> tuple[Any, Any]:
+    """Slide filters over images.
+
+    Parameters
+    ----------
+    x : array, shape (n, c, h, w)
+    weight : array, shape (o, c // groups, kh, kw)
+    frame : Frame
+    groups : int
+
+    Returns
+    -------
+    array, shape (n, o, oh, ow)
+    array or None
+        Columns that `weight_gradient` would make again; None on a GPU.
+    """
+    if runs_cuda_c(device_of(x)):
+        return _convolve_in_parts(x, weight, frame, groups), None
+    columns = im2col(x, frame, _order(frame))
+    product = _matmul(_filters(weight, groups), _rows(columns, groups))
+    return _as_images(product, frame, weight.shape[0]), columns
+
+
+def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
+    """The gradient of `convolve` by its images, which is transposed convolution.
+
+    Parameters
+    ----------
+    g : array, shape (n, o, oh, ow)
+    weight : array, shape (o, c // groups, kh, kw)
+    frame : Frame
+    groups : int
+
+    Returns
+    -------
+    array, shape (n, c, h, w)
+    """
+    filters = _filters(weight, groups).swapaxes(-1, -2)
+    if runs_cuda_c(device_of(g)):
+        return _input_gradient_in_parts(g, filters, frame, groups)
+    rows = _rows(_laid(g, _order(frame)), groups)
+    return col2im(_matmul(filters, rows), frame, _order(frame))
+
+
+def weight_gradient(x: Any, g: Any, frame: Frame, groups: int, columns: Any = None) -> Any:
+    """The gradient of `convolve` by its filters.
+
+    Parameters
+    ----------
+    x : array, shape (n, c, h, w)
+    g : array, shape (n, o, oh, ow)
+    frame : Frame
+    groups : int
+    columns : array, optional
+        What `convolve` gave beside its result.
+
+    Returns
+    -------
+    array, shape (o, c // groups, kh, kw)
+    """
+    shape = g.shape[1], frame.shape[1] // groups, *frame.window.kernel
+    if runs_cuda_c(device_of(g)):
+        return _weight_gradient_in_parts(x, g, frame, groups).reshape(shape)
+    order = _order(frame)
+    columns = im2col(x, frame, order) if columns is None else columns
+    rows = _rows(_laid(g, order), groups)
+    return _matmul(rows, _rows(columns, groups).swapaxes(-1, -2)).reshape(shape)
+
+
+# --- all images at once ---------------------------------------------------------------------------
+
+
+def _order(frame: Frame) -> Order:
+    return IMAGE_LAST if frame.shape[0] >= frame.steps[1] else ROW_FIRST
+
+
+def _laid(g: Any, order: Order) -> Any:
+    """Images as rows of channels, in the order columns have."""
+    return np.ascontiguousarray(g.transpose((1, 2, 3, 0) if order == IMAGE_LAST else (1, 0, 2, 3)))
+
+
+def _rows(laid: Any, groups: int) -> Any:
+    """Rows of columns as a matrix, or as one for each group."""
+    rows, width = laid.shape[0], math.prod(laid.shape[1:])
+    return laid.reshape(rows, width) if groups == 1 else laid.reshape(groups, rows // groups, width)
+
+
+def _filters(weight: Any, groups: int) -> Any:
+    """Filters as the rows of a matrix, or of one for each group."""
+    outputs, size = weight.shape[0], math.prod(weight.shape[1:])
+    if groups == 1:
+        return weight.reshape(outputs, size)
+    return weight.reshape(groups, outputs // groups, size)
+
+
+def _as_images(product: Any, frame: Frame, outputs: int) -> Any:
+    """Rows of channels seen as images."""
+    (n, _, _, _), (oh, ow) = frame.shape, frame.steps
+    if _order(frame) == IMAGE_LAST:
+        return product.reshape(outputs, oh, ow, n).transpose(3, 0, 1, 2)
+    return product.reshape(outputs, n, oh, ow).transpose(1, 0, 2, 3)
+
+
+def _matmul(a: Any, b: Any, out: Any = None) -> Any:
+    room = room_of_array(a)
+    assert room is not None
+    return room.matmul(a, b, from_numpy_dtype(a.dtype), out)
+
+
+# --- some images at a time ------------------------------------------------------------------------
+
+
+def _parts(frame: Frame, dtype: Any) -> Iterator[tuple[slice, Frame]]:
+    """Images whose columns are no larger than `COLUMN_BYTES` together, or single ones."""
+    n, of_one = frame.shape[0], frame.rows * frame.positions * dtype.itemsize
+    many = n if frame.window.is_pixel() else max(COLUMN_BYTES // max(of_one, 1), 1)
+    for first in range(0, n, many):
+        yield slice(first, first + many), frame.of(min(many, n - first))
+
+
+def _convolve_in_parts(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
+    filters = _filters(weight, groups)
+    product = empty(x, (frame.shape[0], *filters.shape[:-1], frame.positions))
+    for images, part in _parts(frame, x.dtype):
+        columns = _columns(x[images], part)
+        _matmul(filters, _grouped(columns, groups), product[images])
+    return product.reshape(frame.shape[0], weight.shape[0], *frame.steps)
+
+
+def _input_gradient_in_parts(g: Any, filters: Any, frame: Frame, groups: int) -> Any:
+    flat = _flat(g)
+    if frame.window.is_pixel():
+        return _matmul(filters, _grouped(flat, groups)).reshape(frame.shape)
+    x = empty(g, frame.shape)
+    for images, part in _parts(frame, g.dtype):
+        columns = _matmul(filters, _grouped(flat[images], groups))
+        col2im(columns, part, IMAGE_FIRST, x[images])
+    return x
+
+
+def _weight_gradient_in_parts(x: Any, g: Any, frame: Frame, groups: int) -> Any:
+    """Sums over parts are kept in float32 where the type is narrower."""
+    pixels, wide = Window((1, 1)), from_numpy_dtype(g.dtype).compute.numpy
+    total: Any = None
+    for images, part in _parts(frame, x.dtype):
+        of_part = g[images]
+        rows = _rows(im2col(of_part, Frame(of_part.shape, pixels), ROW_FIRST), groups)
+        columns = _rows(im2col(x[images], part, ROW_FIRST), groups)
+        product = _matmul(rows, columns.swapaxes(-1, -2))
+        total = product.astype(wide, copy=False) if total is None else total + product
+    if total is None:
+        total = empty(g, (g.shape[1], frame.rows // groups))
+        total[...] = 0
+    return total.astype(g.dtype, copy=False)
+
+
+def _columns(x: Any, frame: Frame) -> Any:
+    """A matrix for each image: the image itself where windows are its pixels."""
+    if frame.window.is_pixel():
+        return _flat(x)
+    return im2col(x, frame, IMAGE_FIRST)
+
+
+def _grouped(matrices: Any, groups: int) -> Any:
+    """Matrices (n, rows, positions), their rows split among the groups."""
+    if groups == 1:
+        return matrices
+    n, rows, positions = matrices.shape
+    return matrices.reshape(n, groups, rows // groups, positions)
+
+
+def _flat(images: Any) -> Any:
+    """Images as matrices (n, c, pixels)."""
+    n, c, h, w = images.shape
+    if images.flags.c_contiguous:
+        return images.reshape(n, c, h * w)
+    return im2col(images, Frame(images.shape, Window((1, 1))), IMAGE_FIRST)

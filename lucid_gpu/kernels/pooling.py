@@ -1,0 +1,270 @@
+"""Summaries of windows: maxima and means, and their gradients.
+
+The NumPy twins walk over the few positions inside a window, never over pixels: each step is an
+array operation on a strided view, and results keep the memory order of their input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.dtypes import dtype, float32, from_numpy_dtype, int32, uint8
+from lucid_gpu.kernels.windows import (
+    SIZES,
+    STRIDES,
+    TEMPLATE,
+    Frame,
+    Window,
+    blocks_over,
+    empty,
+    memory_order,
+    strides_of,
+)
+from lucid_gpu.launch import Kernel, runs_cuda_c
+from lucid_gpu.launch.function import device_of
+
+
+def _kernel(name: str, parameters: str, strides: str, template: str) -> Kernel:
+    return Kernel(
+        "pooling.cu",
+        name,
+        f"{parameters}, const lucid_images size, const lucid_image_strides {strides}",
+        template=f"{template}, {TEMPLATE}",
+        forms={"size": SIZES, strides: STRIDES},
+    )
+
+
+max_kernel = _kernel("max_pool", "const T* x, T* y, P* places", "x_at", "T, P")
+max_bwd_kernel = _kernel("max_pool_bwd", "const T* g, const P* places, T* x", "g_at", "T, P")
+take_kernel = _kernel("max_pool_take", "const T* x, const P* places, T* y", "x_at", "T, P")
+avg_kernel = _kernel("avg_pool", "const T* x, T* y, int divisor", "x_at", "T, PADDING")
+avg_bwd_kernel = _kernel("avg_pool_bwd", "const T* g, T* x, int divisor", "g_at", "T, PADDING")
+
+_POPULAR = (
+    Window((2, 2), (2, 2)),
+    Window((3, 3), (2, 2), (1, 1)),
+    Window((1, 3), (1, 2), (0, 1), (1, 2)),
+    Window((17, 17), (3, 3), (8, 8)),
+)
+INSTANCES = [
+    (kernel, {"T": float32, **more, **window.numbers()})
+    for window in _POPULAR
+    for kernels, more in (
+        (
+            (max_kernel, max_bwd_kernel, take_kernel),
+            {"P": uint8 if window.kernel[0] * window.kernel[1] <= 256 else int32},
+        ),
+        ((avg_kernel, avg_bwd_kernel), {"PADDING": 1}),
+        ((avg_kernel, avg_bwd_kernel), {"PADDING": 0}),
+    )
+    for kernel in kernels
+]
+
+
+def max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
+    """The first of the largest pixels of each window; NaN is larger than any number.
+
+    Parameters
+    ----------
+    x : array, shape (n, c, h, w)
+        With any strides.
+    frame : Frame
+
+    Returns
+    -------
+    array, shape (n, c, oh, ow)
+    array of uint8 or int32, shape (n, c, oh, ow)
+        The place of each maximum in its window, ``i * kw + j``.
+    """
+    if not runs_cuda_c(device_of(x)):
+        return _max_pool(x, frame)
+    shape = *frame.shape[:2], *frame.steps
+    y, places = empty(x, shape), empty(x, shape, _place_type(frame).numpy)
+    _over_windows(max_kernel, (x, y, places), frame, x, {"P": _place_type(frame)})
+    return y, places
+
+
+def max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
+    """Gradients of maxima, put onto the pixels they were.
+
+    Parameters
+    ----------
+    g : array, shape (n, c, oh, ow)
+        With any strides; 16-bit floats are added in float32.
+    places : array
+        As `max_pool` gives it.
+    frame : Frame
+
+    Returns
+    -------
+    array, shape (n, c, h, w)
+    """
+    if not runs_cuda_c(device_of(g)):
+        return _max_pool_bwd(g, places, frame)
+    x = empty(g, frame.shape)
+    _over_pixels(max_bwd_kernel, (g, places, x), frame, g, {"P": _place_type(frame)})
+    return x
+
+
+def max_pool_take(x: Any, places: Any, frame: Frame) -> Any:
+    """The pixel at a known place of each window: the adjoint of `max_pool_bwd`."""
+    if not runs_cuda_c(device_of(x)):
+        return _max_pool_take(x, places, frame)
+    y = empty(x, (*frame.shape[:2], *frame.steps))
+    _over_windows(take_kernel, (x, places, y), frame, x, {"P": _place_type(frame)})
+    return y
+
+
+def avg_pool(x: Any, frame: Frame, padding: bool, divisor: int) -> Any:
+    """The mean of each window.
+
+    Parameters
+    ----------
+    x : array, shape (n, c, h, w)
+        With any strides; 16-bit floats are added in float32.
+    frame : Frame
+    padding : bool
+        Whether padding counts among the pixels of a window.
+    divisor : int
+        What sums are divided by instead of the number of pixels; 0 for the latter.
+
+    Returns
+    -------
+    array, shape (n, c, oh, ow)
+    """
+    if not runs_cuda_c(device_of(x)):
+        return _avg_pool(x, frame, padding, divisor)
+    y = empty(x, (*frame.shape[:2], *frame.steps))
+    _over_windows(avg_kernel, (x, y, divisor), frame, x, {"PADDING": int(padding)})
+    return y
+
+
+def avg_pool_bwd(g: Any, frame: Frame, padding: bool, divisor: int) -> Any:
+    """Gradients of means, spread over their windows: the adjoint of `avg_pool`."""
+    if not runs_cuda_c(device_of(g)):
+        return _avg_pool_bwd(g, frame, padding, divisor)
+    x = empty(g, frame.shape)
+    _over_pixels(avg_bwd_kernel, (g, x, divisor), frame, g, {"PADDING": int(padding)})
+    return x
+
+
+def _over_windows(kernel: Kernel, first: Any, frame: Frame, strided: Any, more: Any) -> None:
+    _launch(kernel, frame.positions, first, frame, strided, more)
+
+
+def _over_pixels(kernel: Kernel, first: Any, frame: Frame, strided: Any, more: Any) -> None:
+    _launch(kernel, frame.shape[2] * frame.shape[3], first, frame, strided, more)
+
+
+def _launch(
+    kernel: Kernel, points: int, first: Any, frame: Frame, strided: Any, more: dict[str, Any]
+) -> None:
+    if points * frame.shape[0] * frame.shape[1] == 0:
+        return
+    grid, threads = blocks_over(points, frame.shape)
+    kernel(
+        grid,
+        (*first, frame.sizes, strides_of(strided)),
+        T=from_numpy_dtype(strided.dtype),
+        **more,
+        **frame.window.numbers(),
+        threads=threads,
+    )
+
+
+def _place_type(frame: Frame) -> dtype:
+    down, across = frame.window.kernel
+    return uint8 if down * across <= 256 else int32
+
+
+# --- NumPy ----------------------------------------------------------------------------------------
+
+
+def _lowest(d: Any) -> Any:
+    return float("-inf") if from_numpy_dtype(d).is_floating_point else np.iinfo(d).min
+
+
+def _max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
+    image, spots = frame.bordered(x, _lowest(x.dtype)), frame.window.slices(frame.steps)
+    narrow = _place_type(frame).numpy.type
+    best = image[spots[0][1]].copy("K")
+    places = np.zeros_like(best, dtype=narrow)
+    places += _first_places(frame).astype(narrow)
+    for k, (_, pixels) in enumerate(spots[1:], 1):
+        here = image[pixels]
+        better = (here > best) | (here != here)
+        np.maximum(places, better * narrow(k), out=places)
+        np.maximum(best, here, out=best)
+    return best, places
+
+
+def _first_places(frame: Frame) -> Any:
+    """The first place of each window that is a pixel of the image."""
+    down, across = (
+        np.maximum(-((np.arange(steps) * s - p) // d), 0)
+        for steps, s, p, d in zip(
+            frame.steps,
+            frame.window.stride,
+            frame.window.padding,
+            frame.window.dilation,
+            strict=True,
+        )
+    )
+    return down[:, None] * frame.window.kernel[1] + across
+
+
+def _max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
+    overlaps = frame.window.overlaps()
+    wide = from_numpy_dtype(g.dtype).compute.numpy if overlaps else g.dtype
+    image = frame.filled(wide, 0, memory_order(g))
+    for k, (_, pixels) in enumerate(frame.window.slices(frame.steps)):
+        if overlaps:
+            image[pixels] += np.where(places == k, g, g.dtype.type(0))
+        else:
+            np.copyto(image[pixels], g, where=places == k)
+    return image[frame.inside].astype(g.dtype, copy=False)
+
+
+def _max_pool_take(x: Any, places: Any, frame: Frame) -> Any:
+    image, spots = frame.bordered(x, 0), frame.window.slices(frame.steps)
+    taken = image[spots[0][1]].copy("K")
+    for k, (_, pixels) in enumerate(spots[1:], 1):
+        taken = np.where(places == k, image[pixels], taken)
+    return taken
+
+
+def _avg_pool(x: Any, frame: Frame, padding: bool, divisor: int) -> Any:
+    image, spots = frame.bordered(x, 0), frame.window.slices(frame.steps)
+    wide = from_numpy_dtype(x.dtype).compute.numpy
+    total = image[spots[0][1]].astype(wide, "K")
+    for _, pixels in spots[1:]:
+        total += image[pixels]
+    counts = divisor or _counts(frame, padding)
+    if wide.kind in "iu":
+        return (total / counts).astype(x.dtype)
+    total /= counts
+    return total.astype(x.dtype, copy=False)
+
+
+def _avg_pool_bwd(g: Any, frame: Frame, padding: bool, divisor: int) -> Any:
+    wide = from_numpy_dtype(g.dtype).compute.numpy
+    image = frame.filled(wide, 0, memory_order(g))
+    part = np.true_divide(g, divisor or _counts(frame, padding), dtype=wide)
+    for _, pixels in frame.window.slices(frame.steps):
+        image[pixels] += part
+    return image[frame.inside].astype(g.dtype, copy=False)
+
+
+def _counts(frame: Frame, padding: bool) -> Any:
+    """Pixels in each window: a number where all agree, else an array that broadcasts."""
+    window, image = frame.window, frame.shape[2:]
+    axes = list(zip(window.padding, window.kernel, window.stride, frame.steps, image, strict=True))
+    if all((not p or padding) and s * (m - 1) + k <= size + 2 * p for p, k, s, m, size in axes):
+        return window.kernel[0] * window.kernel[1]
+    along = []
+    for p, k, s, m, size in axes:
+        margin, start = p if padding else 0, np.arange(m, dtype=np.int32) * s - p
+        along.append(np.minimum(start + k, size + margin) - np.maximum(start, -margin))
+    return (along[0][:, None] * along[1]).astype(np.float32)

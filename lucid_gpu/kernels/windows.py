@@ -1,0 +1,213 @@
+"""How a window slides over images, and the arrays it slides over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices.pool import pool
+from lucid_gpu.dtypes import from_numpy_dtype
+
+Pair = tuple[int, int]
+
+
+class Window(NamedTuple):
+    """How a window slides over the last two axes of an image.
+
+    Images of one axis have a first axis of length 1.
+
+    Attributes
+    ----------
+    kernel, stride, padding, dilation : pair of int
+    beyond : pair of int
+        Rows and columns of padding more on the lower and right side.
+    """
+
+    kernel: Pair
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    beyond: Pair = (0, 0)
+
+    def steps(self, image: Sequence[int], ceil_mode: bool = False) -> Pair:
+        """How many windows fit, down and across; below 1 where the image is too small.
+
+        With ``ceil_mode`` a last window may stand over the edge, if it starts inside the image or
+        its left padding.
+        """
+        counts = []
+        for n, size, p, r, s in zip(
+            image, self.padded(image), self.padding, self.reach(), self.stride, strict=True
+        ):
+            count = (size - r) // s + 1
+            over = ceil_mode and (size - r) % s and count * s < n + p
+            counts.append(count + bool(over))
+        return counts[0], counts[1]
+
+    def padded(self, image: Sequence[int]) -> Pair:
+        """Rows and columns of an image with its padding."""
+        down, across = (
+            n + 2 * p + more for n, p, more in zip(image, self.padding, self.beyond, strict=True)
+        )
+        return down, across
+
+    def reach(self) -> Pair:
+        """How many pixels a window spans, down and across."""
+        down, across = (d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+        return down, across
+
+    def overlaps(self) -> bool:
+        """Whether a pixel may be in several windows."""
+        return any(r > s for r, s in zip(self.reach(), self.stride, strict=True))
+
+    def is_pixel(self) -> bool:
+        """Whether windows are the image's pixels, one by one."""
+        return self == Window((1, 1), dilation=self.dilation)
+
+    def slices(self, steps: Pair) -> list[tuple[Pair, Any]]:
+        """For each position inside the window, in order, an index of the pixels that fall on it."""
+        rows, columns = (
+            [slice(d * i, d * i + s * (n - 1) + 1, s) for i in range(k)]
+            for k, s, d, n in zip(self.kernel, self.stride, self.dilation, steps, strict=True)
+        )
+        return [((i, j), (..., r, c)) for i, r in enumerate(rows) for j, c in enumerate(columns)]
+
+    def numbers(self) -> dict[str, int]:
+        """The template arguments of kernels that slide a window."""
+        sizes = (*self.kernel, *self.stride, *self.padding, *self.dilation)
+        return dict(zip(TEMPLATE.split(", "), sizes, strict=True))
+
+
+# How kernels that slide a window take it, and images (`kernels/windows.cuh`).
+TEMPLATE = "KH, KW, SH, SW, PH, PW, DH, DW"  # `Window.numbers`
+SIZES = "6i"  # `Frame.sizes` as lucid_images
+STRIDES = "4q"  # `strides_of` as lucid_image_strides
+
+
+class Frame:
+    """Images with the border that their windows need.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        ``(n, c, h, w)`` of the images.
+    window : Window
+    ceil_mode : bool
+        As for `Window.steps`.
+
+    Attributes
+    ----------
+    steps : pair of int
+        How many windows there are, down and across.
+    full : tuple of int
+        ``(n, c, H, W)`` with the border.
+    inside : tuple of slice
+        Where the images are in it.
+    """
+
+    def __init__(self, shape: Sequence[int], window: Window, ceil_mode: bool = False) -> None:
+        n, c, h, w = self.shape = tuple(shape)
+        self.window = window
+        self.steps = window.steps((h, w), ceil_mode)
+        sizes = [
+            max(p + size, s * (m - 1) + r)
+            for p, size, s, m, r in zip(
+                window.padding, (h, w), window.stride, self.steps, window.reach(), strict=True
+            )
+        ]
+        self.full = (n, c, sizes[0], sizes[1])
+        (top, left) = window.padding
+        self.inside = (..., slice(top, top + h), slice(left, left + w))
+
+    def of(self, images: int) -> Frame:
+        """The frame of another number of images."""
+        frame = object.__new__(Frame)
+        frame.__dict__.update(self.__dict__)
+        frame.shape, frame.full = (images, *self.shape[1:]), (images, *self.full[1:])
+        return frame
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """What kernels are told of the images."""
+        return (*self.shape, *self.steps)
+
+    @property
+    def positions(self) -> int:
+        """How many windows an image has."""
+        return self.steps[0] * self.steps[1]
+
+    @property
+    def rows(self) -> int:
+        """How many numbers a window holds."""
+        return self.shape[1] * self.window.kernel[0] * self.window.kernel[1]
+
+    # --- NumPy arrays -----------------------------------------------------------------------------
+
+    def filled(self, dtype: Any, value: Any, order: Sequence[int] = (0, 1, 2, 3)) -> Any:
+        """An array ``(n, c, H, W)`` of one value whose axes lie in memory in ``order``."""
+        laid = pool.empty([self.full[axis] for axis in order], dtype)
+        laid[...] = value
+        return laid.transpose(inverse(order))
+
+    def bordered(self, array: Any, value: Any) -> Any:
+        """The images in a border of one value; their own array where none is needed."""
+        if self.full == self.shape:
+            return array
+        image = self.filled(array.dtype, value, memory_order(array))
+        image[self.inside] = array
+        return image
+
+    def laid(self, array: Any, order: Sequence[int]) -> Any:
+        """The images in a border of zeros, with axes that lie in memory in ``order``."""
+        if self.full == self.shape:
+            return np.ascontiguousarray(array.transpose(order)).transpose(inverse(order))
+        image = self.filled(array.dtype, 0, order)
+        image[self.inside] = array
+        return image
+
+    def windows(self, image: Any) -> Any:
+        """A view ``(n, c, kh, kw, oh, ow)`` of an array ``(n, c, H, W)``."""
+        n, c, down, across = image.strides
+        (sh, sw), (dh, dw) = self.window.stride, self.window.dilation
+        return np.lib.stride_tricks.as_strided(
+            image,
+            (*self.shape[:2], *self.window.kernel, *self.steps),
+            (n, c, down * dh, across * dw, down * sh, across * sw),
+        )
+
+
+def memory_order(array: Any) -> tuple[int, ...]:
+    """The axes from the widest stride to the narrowest."""
+    return tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes another."""
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+# --- what launches need ---------------------------------------------------------------------------
+
+
+def empty(like: Any, shape: Sequence[int], dtype: Any = None) -> Any:
+    """An uninitialised row-major array on another's device."""
+    room = room_of_array(like)
+    assert room is not None
+    return room.empty(shape, from_numpy_dtype(dtype or like.dtype), room.device_of(like))
+
+
+def strides_of(array: Any) -> list[int]:
+    """Strides in elements."""
+    return [stride // array.itemsize for stride in array.strides]
+
+
+def blocks_over(points: int, shape: Sequence[int]) -> tuple[tuple[int, int, int], tuple[int, int]]:
+    """Grid and block of a kernel with a thread a point of each plane of ``(n, c, ...)`` images."""
+    images, channels = shape[:2]
+    wide = min(-(-points // 32) * 32, 256)
+    high = min(256 // wide, channels)
+    grid = -(-points // wide), min(-(-channels // high), 65535), min(images, 65535)
+    return grid, (wide, high)
