@@ -265,7 +265,17 @@ inline int lucid_host_grid(K kernel, void** arguments, char*, unsigned)
 }
 #endif
 
+// How many bytes each argument of a kernel has, for whoever copies them when it is launched.
+template <typename... A>
+inline int lucid_host_sizes_of(void (*)(A...), int* sizes)
+{
+    const int found[] = {(int)sizeof(A)..., 0};
+    for (int i = 0; i < (int)sizeof...(A); ++i) sizes[i] = found[i];
+    return sizeof...(A);
+}
+
 #define LUCID_HOST_ENTRY(kernel) \
+    extern "C" int lucid_host_sizes(int* sizes) { return lucid_host_sizes_of(kernel, sizes); } \
     extern "C" int lucid_host_launch( \
         void** arguments, char* stacks, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared) \

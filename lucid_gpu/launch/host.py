@@ -26,9 +26,10 @@ from lucid_gpu.launch.launcher import Extent, Launcher
 from lucid_gpu.launch.source import complete
 
 # Rounding as the source says: no fused multiply-add, integers that wrap. Stacks of fibers are
-# switched by longjmp, which _FORTIFY_SOURCE takes for an overrun.
+# switched by longjmp, which _FORTIFY_SOURCE takes for an overrun. No library is linked, which saves
+# a third of a compilation: what a kernel calls, Python has loaded.
 FLAGS = (
-    "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-fwrapv", "-ffp-contract=off",
+    "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-nostdlib", "-fwrapv", "-ffp-contract=off",
     "-fno-strict-aliasing", "-fno-math-errno", "-fno-threadsafe-statics", "-U_FORTIFY_SOURCE",
 )  # fmt: skip
 STACK = 64 * 1024  # of one thread of a block that cooperates
