@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,8 +50,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail where there is no GPU instead of leaving its tests out",
     )
 
+    group.addoption(
+        "--standin",
+        action="store_true",
+        help="run tests of tensors on device cuda over tests/standin, which stands in for CuPy "
+        "where there is no GPU",
+    )
+
+
+def use_standin(config: pytest.Config) -> None:
+    """Put the stand-in where `import cupy` finds it, for this process and those it starts."""
+    from lucid_gpu.devices import cupy_room
+
+    if "cupy" in sys.modules:
+        raise pytest.UsageError("--standin: the real cupy is imported already")
+    folder = str(Path(__file__).parent / "standin")
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])
+    cupy_room._has_driver = lambda: True  # type: ignore[assignment]
+    config.option.device = "cuda"
+
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--standin"):
+        use_standin(config)
     config.stash[PROBLEM] = problem = cuda_problem()
     config.stash[LEFT_OUT] = []
     wanted = config.getoption("--require-gpu") or config.getoption("--device") == "cuda"
@@ -78,9 +104,22 @@ def version_of(name: str) -> str | None:
         return None
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Over the stand-in only tests that take the fixture are run: the others ran on the CPU."""
+    if config.getoption("--standin"):
+        named = [i for i in items if "device" in getattr(i, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[i for i in items if i not in set(named)])
+        items[:] = named
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     packages = ("numpy", "ml_dtypes", "cupy-cuda12x", "cupy-cuda13x", "torch", "hypothesis")
     found = [f"{name} {v}" for name in packages if (v := version_of(name))]
+    if config.getoption("--standin"):
+        return (
+            f"lucid_gpu {lucid_gpu.__version__}: NO GPU. Device cuda is tests/standin, a stand-in "
+            "for CuPy on the host; nothing it says is a GPU result"
+        )
     return (
         f"lucid_gpu {lucid_gpu.__version__} on {', '.join(devices(config))}; "
         f"Python {platform.python_version()}, {', '.join(found)}"
@@ -89,6 +128,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str:
     count = sum("device" in getattr(item, "fixturenames", ()) for item in items)
+    if config.getoption("--standin"):
+        return f"{count} tests over the stand-in; no test runs on a GPU"
     if "cuda" in devices(config):
         return f"no GPU test is left out: {count} tests name their device"
     why = config.stash[PROBLEM] or "--device cpu"
@@ -99,3 +140,15 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 def _same_numbers() -> None:
     """Each test starts at the same place of the random stream."""
     lucid_gpu.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _memory_whole(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Over the stand-in: no kernel of the test wrote outside its arrays."""
+    yield
+    if request.config.getoption("--standin"):
+        from cupy.cuda import memory
+
+        memory.check_all()
+        faults, memory.faults[:] = list(memory.faults), []
+        assert not faults, "\n".join(faults)

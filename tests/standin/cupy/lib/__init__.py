@@ -1,0 +1,3 @@
+"""cupy.lib of the stand-in."""
+
+from cupy.lib import stride_tricks

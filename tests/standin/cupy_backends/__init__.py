@@ -1,0 +1,1 @@
+"""cupy_backends of the stand-in for CuPy."""

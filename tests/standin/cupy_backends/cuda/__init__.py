@@ -1,0 +1,1 @@
+"""cupy_backends.cuda of the stand-in for CuPy."""

@@ -1,0 +1,1 @@
+"""cupy_backends.cuda.libs of the stand-in for CuPy."""
