@@ -12,12 +12,12 @@ streams, whose values it reads, and they wait for it before they use again what 
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-import lucid_gpu.tensor as tensors
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.tape import engine
 from lucid_gpu.tensor import Tensor
@@ -55,7 +55,7 @@ def watch() -> None:
     with _lock:
         if _watching:
             return
-        _watching = True
+        tensors: Any = sys.modules[Tensor.__module__]
         make = tensors._new
 
         def noted(cls: Any) -> Any:
@@ -69,6 +69,7 @@ def watch() -> None:
         for found in gc.get_objects():
             if issubclass(type(found), Tensor):
                 _living.add(found)
+        _watching = True
 
 
 def flush() -> None:

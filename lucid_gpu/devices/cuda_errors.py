@@ -103,15 +103,26 @@ def _work(frame: FrameType) -> str:
     plan: Any = getattr(held.get("self"), "plan", None)
     if hasattr(plan, "ops"):
         return f"the kernel {plan.name} over shape {list(plan.shape)}"
-    if code.co_name == "_realise" or code.co_name.startswith("<"):
+    if "takers" in getattr(held.get("self"), "__dict__", ()) and "arguments" in held:
+        arrays = [a for a in held["arguments"] if hasattr(a, "dtype") and hasattr(a, "shape")]
+        return f"the kernel {held['self'].name} of {', '.join(_array(a) for a in arrays)}"
+    if code.co_name.startswith("<"):
         return ""
     given = [held.get(name) for name in code.co_varnames[: code.co_argcount]]
     tensors = [v for v in given if hasattr(type(v), "_realise") and hasattr(v, "_expr")]
     if not tensors:
         return ""
     node: Any = given[0]
-    who = node.name() if hasattr(node, "_edges") else code.co_name
-    return f"{who} of {', '.join(_tensor(t) for t in tensors)}"
+    if hasattr(node, "_edges"):
+        return f"{node.name()} of {', '.join(_tensor(t) for t in tensors)}"
+    who = code.co_name
+    if who.startswith("_") and not who.endswith("_"):  # a part of some op: that is further out
+        return ""
+    return f"{who.strip('_')} of {', '.join(_tensor(t) for t in tensors)}"
+
+
+def _array(a: Any) -> str:
+    return f"{a.dtype}{list(a.shape)}"
 
 
 def _tensor(t: Any) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import cuda_memory, gemm
+from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.dtypes import dtype
 
 INSTALL = "python -m pip install 'lucid-gpu[cuda12]'"
@@ -123,14 +124,17 @@ class CupyRoom:
             return self.xp.asarray(np.asarray(data).astype(d.numpy, order="C"))
 
     def to_numpy(self, array: Any) -> Any:
-        return self.xp.asnumpy(array)
+        try:
+            return self.xp.asnumpy(array)
+        except self.xp.cuda.runtime.CUDARuntimeError as error:  # most likely some kernel's
+            raise explained(error) from error
 
     def from_numpy(self, array: Any, where: device) -> Any:
         with self._on(where):
             return self.xp.asarray(np.ascontiguousarray(array).reshape(array.shape))
 
     def item(self, array: Any) -> Any:
-        return self.xp.asnumpy(array).item()
+        return self.to_numpy(array).item()
 
     def add_at(self, target: Any, index: Any, values: Any) -> None:
         import cupyx

@@ -8,16 +8,19 @@ array by shape and strides first.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import room
+from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.launch.launcher import Extent, Launcher
 from lucid_gpu.launch.source import complete
 
 OPTIONS = ("-std=c++17",)
+BLOCKING = os.environ.get("CUDA_LAUNCH_BLOCKING", "") not in ("", "0")  # an error names its kernel
 SHARED = 48 * 1024  # bytes of dynamic shared memory a kernel may use without having said so
 
 _raw: dict[tuple[str, str], Any] = {}  # (name, source) -> RawKernel
@@ -59,6 +62,7 @@ class CudaLauncher(Launcher):
         self.xp = room(where).xp
         self.cuda = self.xp.cuda
         self.launch_kernel = self.cuda.driver.launchKernel
+        self.failures = self.cuda.driver.CUDADriverError, self.cuda.runtime.CUDARuntimeError
         self.get_device = self.cuda.runtime.getDevice
         self.processors = self.cuda.Device(self.index).attributes["MultiProcessorCount"]
         self._functions: dict[tuple[str, str], Function] = {}
@@ -97,4 +101,9 @@ class CudaLauncher(Launcher):
         if shared > function.shared:
             function.allow(shared)
         stream = self.cuda.get_current_stream().ptr
-        self.launch_kernel(function.ptr, *grid, *block, shared, stream, table, 0)
+        try:
+            self.launch_kernel(function.ptr, *grid, *block, shared, stream, table, 0)
+            if BLOCKING:
+                self.cuda.runtime.streamSynchronize(stream)
+        except self.failures as error:
+            raise explained(error) from error

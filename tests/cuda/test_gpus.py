@@ -7,7 +7,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu import cuda
 
-pytestmark = pytest.mark.skipif(not cuda.is_available(), reason="there is no GPU")
+pytestmark = pytest.mark.usefixtures("gpu")
 two = pytest.mark.skipif(cuda.device_count() < 2, reason="there is one GPU")
 
 

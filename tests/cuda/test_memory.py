@@ -9,12 +9,12 @@ import pytest
 import lucid_gpu
 from lucid_gpu import cuda
 
-pytestmark = pytest.mark.skipif(not cuda.is_available(), reason="there is no GPU")
+pytestmark = pytest.mark.usefixtures("gpu")
 MB = 1 << 20
 
 
 @pytest.fixture
-def small():
+def small(gpu):
     """A GPU with little memory left to the pool."""
     gc.collect()
     cuda.empty_cache()
@@ -76,7 +76,7 @@ def test_the_kernel_that_ran_out_is_named(small):
     ):
         y.array
     assert not y._expr.program.is_load  # as it was: computed when there is memory
-    assert y[0, :3].shape == (3,)
+    assert (x + 1).sum().item() == 8 * MB
 
 
 def test_the_product_that_ran_out_is_named(small):

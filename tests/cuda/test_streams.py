@@ -11,11 +11,11 @@ import lucid_gpu
 from lucid_gpu import cuda
 from lucid_gpu.devices import cuda_memory
 
-pytestmark = pytest.mark.skipif(not cuda.is_available(), reason="there is no GPU")
+pytestmark = pytest.mark.usefixtures("gpu")
 
 
 @pytest.fixture(autouse=True)
-def _default_stream_after():
+def _default_stream_after(gpu):
     yield
     cuda.set_stream(cuda.default_stream(0))
     cuda.synchronize()
