@@ -35,9 +35,11 @@ class StandIn:
     def __init__(self):
         self.functions, self.compiled, self.launches, self.entered = {}, [], [], []
         self.threads = set()
-        driver = types.SimpleNamespace(launchKernel=self.launch)
+        driver = types.SimpleNamespace(launchKernel=self.launch, CUDADriverError=OSError)
         runtime = types.SimpleNamespace(
-            getDevice=lambda: self.current, free=lambda _: self.threads.add(threading.get_ident())
+            CUDARuntimeError=OSError,
+            getDevice=lambda: self.current,
+            free=lambda _: self.threads.add(threading.get_ident()),
         )
         self.cuda = types.SimpleNamespace(
             driver=driver,
@@ -155,4 +157,6 @@ def test_the_stand_in_is_like_the_real_one():
     for name in ("get_current_stream", "Device", "runtime", "driver"):
         assert hasattr(real.cuda, name)
     assert hasattr(real.RawKernel, "kernel") and hasattr(real.cuda.Function, "ptr")
+    assert hasattr(real.cuda.driver, "CUDADriverError")
+    assert hasattr(real.cuda.runtime, "CUDARuntimeError")
     assert hasattr(real.cuda.runtime, "getDevice") and hasattr(real.cuda.Device, "attributes")
