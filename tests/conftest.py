@@ -149,6 +149,6 @@ def _memory_whole(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.config.getoption("--standin"):
         from cupy.cuda import memory
 
-        memory.check_all()
-        faults, memory.faults[:] = list(memory.faults), []
+        memory._check_all()
+        faults, memory._faults[:] = list(memory._faults), []
         assert not faults, "\n".join(faults)

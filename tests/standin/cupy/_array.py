@@ -182,12 +182,12 @@ class ndarray:
         if self.size == 0:
             return out
         ptr = (stream or streams.get_current_stream()).ptr
-        streams.forbid_in_capture()
+        streams._forbid_in_capture()
         host, taken = self._a, out
         runtime._make_context()
-        streams.submit(lambda: numpy.copyto(taken, host), ptr)
+        streams._submit(lambda: numpy.copyto(taken, host), ptr)
         if blocking:
-            streams.drain(ptr)
+            streams._drain(ptr)
         return out
 
     def set(self, arr: Any, stream: Any = None) -> None:
@@ -203,7 +203,7 @@ class ndarray:
             raise RuntimeError("Cannot set to non-contiguous array")
         host, given = self._a, arr
         ptr = (stream or streams.get_current_stream()).ptr
-        streams.submit(lambda: numpy.copyto(host, given), ptr)
+        streams._submit(lambda: numpy.copyto(host, given), ptr)
 
     def item(self) -> Any:
         if self.size != 1:
@@ -307,7 +307,7 @@ class ndarray:
 
     def _moved(self) -> ndarray:
         """The same elements on the current device."""
-        stream.drain_device(self._mem.device_id)
+        stream._drain_device(self._mem.device_id)
         return _like_host(self._a)
 
     def view(self, dtype: Any = None, type: Any = None) -> ndarray:

@@ -55,13 +55,13 @@ def write(target: Any, value: Any, casting: Any = "unsafe") -> None:
         with numpy.errstate(all="ignore"):
             numpy.copyto(host, value, casting=casting)
 
-    stream.submit(copy, ptr)
+    stream._submit(copy, ptr)
 
 
 def host_of(array: Any) -> Any:
     """The memory of an array, after what the current stream has yet to do, on its own device."""
     check_device(array)
-    stream.settle()
+    stream._settle()
     return array._a
 
 

@@ -33,7 +33,7 @@ def array(
         parts = [array(x, dtype) for x in obj]
         hosts = [_core.host_of(x) for x in parts]
         return _core.place(numpy.stack(hosts))  # type: ignore[no-any-return]
-    stream.forbid_in_capture()
+    stream._forbid_in_capture()
     host = numpy.array(obj, dtype=dtype, ndmin=ndmin)
     _core.get_dtype(host.dtype)
     if order in ("K", "A") and not host.flags.c_contiguous and host.flags.f_contiguous:
@@ -210,7 +210,7 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = None) ->
     if not isinstance(where, ndarray):
         raise TypeError(f"Unsupported type {type(where)}")
     mask, host = _core.host_of(where), _core.host_of(dst)
-    stream.submit(lambda: numpy.copyto(host, value, "unsafe", where=mask))
+    stream._submit(lambda: numpy.copyto(host, value, "unsafe", where=mask))
 
 
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None) -> ndarray:

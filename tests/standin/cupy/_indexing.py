@@ -151,7 +151,7 @@ def _write_at(target: Any, index: tuple[Any, ...], value: Any) -> None:
     def store() -> None:
         target[index] = value
 
-    stream.submit(store)
+    stream._submit(store)
 
 
 def _kept(index: Any) -> Any:
@@ -177,7 +177,7 @@ def scatter(array: Any, slices: Any, value: Any, op: str) -> None:
         with numpy.errstate(all="ignore"):
             ufunc.at(target, index, host)
 
-    stream.submit(update)
+    stream._submit(update)
 
 
 def take(array: Any, indices: Any, axis: Any = None, out: Any = None) -> Any:

@@ -36,7 +36,7 @@ class Function:
     def _launch(self, grid: Any, block: Any, shared: int, queue: int, table: int) -> None:
         """Read the arguments now, as cuLaunchKernel does, and run in the stream's order."""
         if queue in (0, runtime.streamLegacy):
-            stream.submit(lambda: self._now(grid, block, shared, table), 0)
+            stream._submit(lambda: self._now(grid, block, shared, table), 0)
             return
         places = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
         kept = [ctypes.string_at(places[i], size) for i, size in enumerate(self._sizes)]
@@ -46,12 +46,12 @@ class Function:
             own = (ctypes.c_void_p * len(buffers))(*[ctypes.addressof(b) for b in buffers])
             self._now(grid, block, shared, ctypes.addressof(own))
 
-        stream.submit(later, queue)
+        stream._submit(later, queue)
 
     def _now(self, grid: Any, block: Any, shared: int, table: int) -> None:
         with host._lock:
-            memory.recent.append(self.name)
-            del memory.recent[:-16]
+            memory._recent.append(self.name)
+            del memory._recent[:-16]
             stacks = host.stacks(block[0] * block[1] * block[2]) if self._cooperative else None
             failure = self._run(table, stacks, *grid, *block, shared)
         if failure:

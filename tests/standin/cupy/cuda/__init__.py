@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from cupy.cuda import (
@@ -27,11 +29,20 @@ from cupy.cuda.memory import (
     alloc,
     get_allocator,
     set_allocator,
-    using_allocator,
 )
 from cupy.cuda.memory_hook import MemoryHook
 from cupy.cuda.pinned_memory import PinnedMemoryPool, alloc_pinned_memory
 from cupy.cuda.stream import Event, ExternalStream, Stream, get_current_stream, get_elapsed_time
+
+
+@contextlib.contextmanager
+def using_allocator(allocator: Any = None) -> Iterator[None]:
+    before = memory._allocator.local
+    memory._allocator.local = memory._plain if allocator is None else allocator
+    try:
+        yield
+    finally:
+        memory._allocator.local = before
 
 
 def is_available() -> bool:

@@ -20,7 +20,7 @@ class Graph:
     def launch(self, stream: Any = None) -> None:
         ptr = None if stream is None else stream.ptr
         for work in self._work:  # type: ignore[attr-defined]
-            streams.submit(work, ptr)
+            streams._submit(work, ptr)
 
     def upload(self, stream: Any = None) -> None:
         pass

@@ -3,7 +3,7 @@
 Fresh memory is poisoned, so that what a kernel did not write shows as NaN or as large numbers.
 Freed memory is poisoned again. Behind what was asked for, up to the end of its 512 bytes and 64
 more, and for 64 bytes before it, lies a pattern; where it is not whole any more when the memory is
-freed, or when `check_all` looks, a kernel wrote out of bounds: `faults` says so.
+freed, or when `_check_all` looks, a kernel wrote out of bounds: `_faults` says so.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy
 from cupy.cuda import memory_hook, runtime, stream
 from cupy.cuda.device import Device
 
-GUARD = 64
-ROUND = 512
-POISON = 0xFF
-PATTERN = b"\xa5" * (ROUND + GUARD)
+_GUARD = 64
+_ROUND = 512
+_POISON = 0xFF
+_PATTERN = b"\xa5" * (_ROUND + _GUARD)
 _LIMIT_KEPT = 64 << 20  # larger chunks are given back to the host when they are freed
 
-faults: list[str] = []
-recent: list[str] = []  # names of the kernels that ran last
+_faults: list[str] = []
+_recent: list[str] = []  # names of the kernels that ran last
 _taken: dict[int, int] = {}
 _lock = threading.RLock()
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -41,7 +41,7 @@ class OutOfMemoryError(MemoryError):
         return type(self), (self._size, self._total, self._limit)
 
 
-def taken(device: int) -> int:
+def _taken_bytes(device: int) -> int:
     """Bytes of a device that are in use or kept."""
     return _taken.get(device, 0)
 
@@ -66,14 +66,14 @@ class Memory(BaseMemory):
         if size == 0:
             self._all = numpy.empty(0, numpy.uint8)
             return
-        if taken(self.device_id) + size > runtime.TOTAL_BYTES:
-            raise OutOfMemoryError(size, taken(self.device_id))
-        self._all = numpy.empty(size + 2 * ROUND + GUARD, numpy.uint8)
+        if _taken_bytes(self.device_id) + size > runtime._TOTAL_BYTES:
+            raise OutOfMemoryError(size, _taken_bytes(self.device_id))
+        self._all = numpy.empty(size + 2 * _ROUND + _GUARD, numpy.uint8)
         at = self._all.__array_interface__["data"][0]
-        self._start = ROUND + -at % ROUND
+        self._start = _ROUND + -at % _ROUND
         self.ptr = at + self._start
         with _lock:
-            _taken[self.device_id] = taken(self.device_id) + size
+            _taken[self.device_id] = _taken_bytes(self.device_id) + size
         self._lend(size)
         self._poison()
 
@@ -81,27 +81,27 @@ class Memory(BaseMemory):
         """Set the pattern around what was asked for."""
         start = self._start
         self._end = start + wanted
-        self._last = start + -(-wanted // ROUND) * ROUND + GUARD
+        self._last = start + -(-wanted // _ROUND) * _ROUND + _GUARD
         self._last = min(self._last, len(self._all))
-        self._all[start - GUARD : start] = 0xA5
+        self._all[start - _GUARD : start] = 0xA5
         self._all[self._end : self._last] = 0xA5
 
     def _poison(self) -> None:
-        self._all[self._start : self._end] = POISON
+        self._all[self._start : self._end] = _POISON
 
     def _fault(self) -> str | None:
         """What is wrong with the pattern, or None."""
         start, end, last = self._start, self._end, self._last
-        before = self._all[start - GUARD : start].tobytes() == PATTERN[:GUARD]
-        if before and self._all[end:last].tobytes() == PATTERN[: last - end]:
+        before = self._all[start - _GUARD : start].tobytes() == _PATTERN[:_GUARD]
+        if before and self._all[end:last].tobytes() == _PATTERN[: last - end]:
             return None
-        where = numpy.flatnonzero(self._all[start - GUARD : last] != 0xA5) - GUARD
+        where = numpy.flatnonzero(self._all[start - _GUARD : last] != 0xA5) - _GUARD
         outside = where[(where < 0) | (where >= end - start)]
-        self._all[start - GUARD : start] = 0xA5
+        self._all[start - _GUARD : start] = 0xA5
         self._all[end:last] = 0xA5
         return (
             f"bytes {outside[:8].tolist()} were written around an allocation of {end - start} "
-            f"bytes; kernels that ran last: {', '.join(recent[-6:])}"
+            f"bytes; kernels that ran last: {', '.join(_recent[-6:])}"
         )
 
     def __del__(self) -> None:
@@ -130,7 +130,7 @@ class PooledMemory(BaseMemory):
             return
         fault = chunk._fault()
         if fault:
-            faults.append(fault)
+            _faults.append(fault)
         pool = self._pool()
         if pool is None:
             return
@@ -141,17 +141,17 @@ class PooledMemory(BaseMemory):
         self.ptr = 0
 
     def __del__(self) -> None:
-        if faults is not None:  # the interpreter is not going down
+        if _faults is not None:  # the interpreter is not going down
             self.free()
 
 
-def check_all() -> None:
+def _check_all() -> None:
     """Look at the pattern around everything in use."""
     for memory in list(_live):
         chunk = memory._chunk
         fault = chunk._fault() if chunk is not None else None
         if fault:
-            faults.append(fault)
+            _faults.append(fault)
 
 
 class MemoryPointer:
@@ -237,7 +237,7 @@ class MemoryPool:
         if size == 0:
             return MemoryPointer(Memory(0), 0)
         device = runtime.getDevice()
-        about = {"device_id": device, "size": size, "mem_size": -(-size // ROUND) * ROUND}
+        about = {"device_id": device, "size": size, "mem_size": -(-size // _ROUND) * _ROUND}
         memory_hook._tell("malloc_preprocess", **about)
         found = self._malloc(size, device)
         memory_hook._tell("malloc_postprocess", **about, mem_ptr=found.ptr, pmem_id=id(found.mem))
@@ -246,10 +246,10 @@ class MemoryPool:
     def _malloc(self, size: int, device: int) -> MemoryPointer:
         runtime._make_context()
         arena = device, stream.get_current_stream().ptr
-        rounded = -(-size // ROUND) * ROUND
+        rounded = -(-size // _ROUND) * _ROUND
         with self._lock:
             spare = self._free.get(arena, {}).get(rounded)
-            if spare and stream.is_idle(arena[1]):
+            if spare and stream._is_idle(arena[1]):
                 chunk = spare.pop()
                 self._kept[device] -= rounded
                 chunk._poison()
@@ -279,7 +279,7 @@ class MemoryPool:
         with self._lock:
             self._used[device] -= size
             try:
-                stream.submit(chunk._poison, arena[1])
+                stream._submit(chunk._poison, arena[1])
             except runtime.CUDARuntimeError:  # the stream is gone, and its work done
                 chunk._poison()
             if size <= _LIMIT_KEPT:
@@ -319,7 +319,7 @@ class MemoryPool:
         if (size is None) == (fraction is None):
             raise ValueError("size and fraction cannot be specified at once")
         if fraction is not None:
-            size = int(fraction * runtime.TOTAL_BYTES)
+            size = int(fraction * runtime._TOTAL_BYTES)
         self._limit[runtime.getDevice()] = size or 0
 
     def get_limit(self) -> int:
@@ -350,17 +350,6 @@ def set_allocator(allocator: Any = None) -> None:
 
 def _plain(size: int) -> MemoryPointer:
     return MemoryPointer(Memory(size), 0)
-
-
-class using_allocator:
-    def __init__(self, allocator: Any = None) -> None:
-        self._allocator = _plain if allocator is None else allocator
-
-    def __enter__(self) -> None:
-        self._before, _allocator.local = _allocator.local, self._allocator
-
-    def __exit__(self, *args: Any) -> None:
-        _allocator.local = self._before
 
 
 def alloc(size: int) -> MemoryPointer:

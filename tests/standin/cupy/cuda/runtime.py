@@ -6,8 +6,8 @@ import ctypes
 import threading
 from typing import Any
 
-DEVICES = 2
-TOTAL_BYTES = 8 << 30  # what each device says it has
+_DEVICES = 2
+_TOTAL_BYTES = 8 << 30  # what each device says it has
 
 memcpyHostToHost, memcpyHostToDevice, memcpyDeviceToHost, memcpyDeviceToDevice, memcpyDefault = (
     range(5)
@@ -61,13 +61,13 @@ def getDevice() -> int:
 
 
 def setDevice(device: int) -> None:
-    if not 0 <= device < DEVICES:
+    if not 0 <= device < _DEVICES:
         raise CUDARuntimeError(101)
     _thread.device = device
 
 
 def getDeviceCount() -> int:
-    return DEVICES
+    return _DEVICES
 
 
 def driverGetVersion() -> int:
@@ -79,11 +79,11 @@ def runtimeGetVersion() -> int:
 
 
 def getDeviceProperties(device: int) -> dict[str, Any]:
-    if not 0 <= device < DEVICES:
+    if not 0 <= device < _DEVICES:
         raise CUDARuntimeError(101)
     return {
         "name": b"stand-in on the host, no GPU",
-        "totalGlobalMem": TOTAL_BYTES,
+        "totalGlobalMem": _TOTAL_BYTES,
         "sharedMemPerBlock": 48 << 10,
         "sharedMemPerBlockOptin": 227 << 10,
         "sharedMemPerMultiprocessor": 228 << 10,
@@ -118,15 +118,15 @@ def memGetInfo() -> tuple[int, int]:
     from cupy.cuda import memory
 
     _make_context()
-    return TOTAL_BYTES - memory.taken(getDevice()), TOTAL_BYTES
+    return _TOTAL_BYTES - memory._taken_bytes(getDevice()), _TOTAL_BYTES
 
 
 def deviceSynchronize() -> None:
     from cupy.cuda import stream
 
     _make_context()
-    stream.forbid_in_capture()
-    stream.drain_device(getDevice())
+    stream._forbid_in_capture()
+    stream._drain_device(getDevice())
 
 
 def deviceCanAccessPeer(device: int, peerDevice: int) -> int:
@@ -148,32 +148,32 @@ def memcpy(dst: int, src: int, size: int, kind: int) -> None:
     from cupy.cuda import stream
 
     _make_context()
-    stream.submit(lambda: _move(dst, src, size), ptr=0)
+    stream._submit(lambda: _move(dst, src, size), ptr=0)
 
 
 def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
     from cupy.cuda import stream as streams
 
     _make_context()
-    streams.submit(lambda: _move(dst, src, size), ptr=stream)
+    streams._submit(lambda: _move(dst, src, size), ptr=stream)
 
 
 def memset(ptr: int, value: int, size: int) -> None:
     from cupy.cuda import stream
 
     _make_context()
-    stream.submit(lambda: ctypes.memset(ptr, value, size), ptr=0)
+    stream._submit(lambda: ctypes.memset(ptr, value, size), ptr=0)
 
 
 def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
     from cupy.cuda import stream as streams
 
     _make_context()
-    streams.submit(lambda: ctypes.memset(ptr, value, size), ptr=stream)
+    streams._submit(lambda: ctypes.memset(ptr, value, size), ptr=stream)
 
 
 def streamSynchronize(stream: int) -> None:
     from cupy.cuda import stream as streams
 
     _make_context()
-    streams.drain(stream)
+    streams._drain(stream)

@@ -33,7 +33,7 @@ class _Queue:
     def step(self) -> None:
         self.waiting.popleft()()
 
-    def drain(self) -> None:
+    def _drain(self) -> None:
         with _lock:
             while self.waiting:
                 self.step()
@@ -46,13 +46,13 @@ def _queue(ptr: int) -> _Queue:
     return found
 
 
-def submit(work: Work, ptr: int | None = None) -> None:
+def _submit(work: Work, ptr: int | None = None) -> None:
     """Do something in a stream's order; None is the calling thread's current stream."""
     if ptr is None:
         ptr = get_current_stream().ptr
     if ptr in (0, runtime.streamLegacy):
         if _queues:
-            drain_blocking(runtime.getDevice())
+            _drain_blocking(runtime.getDevice())
         work()
         return
     queue = _queue(ptr)
@@ -60,10 +60,10 @@ def submit(work: Work, ptr: int | None = None) -> None:
         (queue.waiting if queue.captured is None else queue.captured).append(work)
 
 
-def drain(ptr: int) -> None:
+def _drain(ptr: int) -> None:
     """Do all that a stream has yet to do."""
     if ptr in (0, runtime.streamLegacy):
-        drain_blocking(runtime.getDevice())
+        _drain_blocking(runtime.getDevice())
         return
     queue = _queue(ptr)
     if queue.captured is not None:
@@ -71,33 +71,33 @@ def drain(ptr: int) -> None:
     queue.drain()
 
 
-def is_idle(ptr: int) -> bool:
+def _is_idle(ptr: int) -> bool:
     """Whether nothing of a stream waits."""
     return ptr == 0 or not _queue(ptr).waiting
 
 
-def drain_blocking(device: int) -> None:
+def _drain_blocking(device: int) -> None:
     for queue in list(_queues.values()):
         if queue.blocking and queue.device == device:
             queue.drain()
 
 
-def drain_device(device: int) -> None:
+def _drain_device(device: int) -> None:
     for queue in list(_queues.values()):
         if queue.device == device:
             queue.drain()
 
 
-def settle() -> None:
+def _settle() -> None:
     """Before the host computes a result in the current stream's name: do what comes before it."""
     if _queues:
         ptr = get_current_stream().ptr
         if ptr:
-            forbid_in_capture()
-        drain(ptr)
+            _forbid_in_capture()
+        _drain(ptr)
 
 
-def forbid_in_capture() -> None:
+def _forbid_in_capture() -> None:
     ptr = get_current_stream().ptr
     if ptr and _queue(ptr).captured is not None:
         raise runtime.CUDARuntimeError(900)
@@ -161,10 +161,10 @@ class _BaseStream:
         runtime.streamSynchronize(self.ptr)
 
     def add_callback(self, callback: Any, arg: Any) -> None:
-        submit(lambda: callback(self, 0, arg), self.ptr)
+        _submit(lambda: callback(self, 0, arg), self.ptr)
 
     def launch_host_func(self, callback: Any, arg: Any) -> None:
-        submit(lambda: callback(arg), self.ptr)
+        _submit(lambda: callback(arg), self.ptr)
 
     def record(self, event: Any = None) -> Any:
         event = Event() if event is None else event
@@ -173,7 +173,7 @@ class _BaseStream:
 
     def wait_event(self, event: Any) -> None:
         number = event._recorded
-        submit(lambda: event._happen(number), self.ptr)
+        _submit(lambda: event._happen(number), self.ptr)
 
     def begin_capture(self, mode: Any = None) -> None:
         if self.ptr == 0:
@@ -273,7 +273,7 @@ class Event:
         if stream.ptr == 0:
             pass_by()
         else:
-            submit(pass_by, stream.ptr)
+            _submit(pass_by, stream.ptr)
 
     def synchronize(self) -> None:
         runtime._make_context()

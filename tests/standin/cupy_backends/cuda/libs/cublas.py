@@ -111,7 +111,7 @@ def gemmStridedBatchedEx(
         raise CUBLASError(14)
     if state["mode"] != CUBLAS_POINTER_MODE_HOST:
         raise NotImplementedError("the stand-in reads alpha and beta on the host only")
-    stream.forbid_in_capture()  # setStream raises there
+    stream._forbid_in_capture()  # setStream raises there
     rows_a, columns_a = (m, k) if transa == CUBLAS_OP_N else (k, m)
     rows_b, columns_b = (k, n) if transb == CUBLAS_OP_N else (n, k)
     if min(m, n, k, batchCount) < 0 or {transa, transb} - {0, 1, 2}:
@@ -143,7 +143,7 @@ def gemmStridedBatchedEx(
                 found = found + zero * c.astype(wide)
             c[...] = found.astype(c.dtype)
 
-    stream.submit(multiply)
+    stream._submit(multiply)
 
 
 def _as_said(matrices: Any, mode: int) -> Any:

@@ -1,0 +1,149 @@
+"""What the stand-in offers is what CuPy has: the real package is asked, in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cupy", reason="names are compared with the real CuPy's")
+
+MODULES = (
+    "cupy", "cupy.lib.stride_tricks", "cupy.cuda", "cupy.cuda.device", "cupy.cuda.driver",
+    "cupy.cuda.memory", "cupy.cuda.memory_hook", "cupy.cuda.nvtx", "cupy.cuda.runtime",
+    "cupy.cuda.stream", "cupy.cuda.graph", "cupy.cuda.compiler", "cupyx", "cupyx.scipy.sparse",
+)  # fmt: skip
+TELL = '''
+import importlib, inspect, json, sys, types
+
+def kind(x):
+    if isinstance(x, type):
+        return "class"
+    if isinstance(x, types.ModuleType):
+        return "module"
+    return "callable" if callable(x) else "value"
+
+def signature(x):
+    """Names, kinds and defaults; None where the object does not say."""
+    if type(x).__name__ == "ufunc":
+        return [x.nin, x.nout, x.name, *x.types]
+    if isinstance(x, type) and x.__init__ is object.__init__:
+        return None
+    try:
+        found = inspect.signature(x)
+    except (TypeError, ValueError):
+        return None
+    return [[p.name, str(p.kind), repr(p.default)] for p in found.parameters.values()]
+
+def members(x):
+    return [n for n in dir(x) if not n.startswith("_") and n != "from_address"]
+
+def find(name):
+    """A module by its name, or as an attribute of the one above."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        above, _, last = name.rpartition(".")
+        return getattr(find(above), last)
+
+told = {}
+for name in sys.argv[1].split():
+    module = find(name)
+    for n in dir(module):
+        if n.startswith("_") or n == "annotations":
+            continue
+        x = getattr(module, n, None)
+        about = told[f"{name}.{n}"] = {"kind": kind(x), "signature": signature(x)}
+        about["home"] = str(getattr(x, "__module__", None) or getattr(x, "__name__", ""))
+        if isinstance(x, type):
+            about["members"] = members(x)
+json.dump(told, sys.stdout)
+'''
+
+
+@cache
+def told(which: str) -> dict[str, Any]:
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    if which == "standin":
+        here = Path(__file__).parent
+        env["PYTHONPATH"] = os.pathsep.join([str(here), str(here.parents[1])])
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TELL, " ".join(MODULES)],
+        env=env, capture_output=True, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def offered() -> dict[str, Any]:
+    """The stand-in's own names: what a module imports for its own use is left out."""
+    found = {}
+    for name, about in told("standin").items():
+        module, home = name.rpartition(".")[0], about["home"]
+        own = home.split(".")[0] in ("cupy", "cupyx", "cupy_backends")
+        if home in ("", module) or (own and module in ("cupy", "cupy.cuda", "cupyx")):
+            found[name] = about
+    return found
+
+
+def test_every_name_is_one_of_cupys() -> None:
+    real = told("real")
+    assert len(offered()) > 250
+    assert [name for name in offered() if name not in real] == []
+
+
+def test_every_name_is_the_same_kind_of_thing() -> None:
+    real = told("real")
+    wrong = [
+        (name, about["kind"], real[name]["kind"])
+        for name, about in offered().items()
+        if name in real and about["kind"] != real[name]["kind"]
+    ]
+    assert wrong == []
+
+
+def test_every_signature_is_cupys_where_cupy_says_it() -> None:
+    real = told("real")
+    wrong = [
+        (name, about["signature"], real[name]["signature"])
+        for name, about in offered().items()
+        if name in real
+        and about["kind"] == "callable"
+        and real[name]["signature"] is not None
+        and about["signature"] != real[name]["signature"]
+    ]
+    assert wrong == []
+
+
+def test_every_method_and_attribute_is_one_of_cupys() -> None:
+    real = told("real")
+    wrong = []
+    for name, about in offered().items():
+        members = real.get(name, {}).get("members")
+        if members is not None:
+            wrong += [f"{name}.{m}" for m in about.get("members", {}) if m not in members]
+    assert wrong == []
+
+
+def test_cublas_has_the_functions() -> None:
+    """The real module cannot be imported without libcublas; its file holds its names."""
+    found = importlib.util.find_spec("cupy_backends")
+    assert found is not None and found.submodule_search_locations
+    folders = [Path(p) for p in found.submodule_search_locations]
+    files = [f for d in folders for f in d.glob("cuda/libs/cublas*") if f.suffix != ".py"]
+    if not files:
+        pytest.skip("only the stand-in's cublas is in sight")
+    text = (Path(__file__).parent / "cupy_backends/cuda/libs/cublas.py").read_text()
+    names = re.findall(r"^(?:def |class )?([A-Za-z]\w+)(?:\(| = |, )", text, re.MULTILINE)
+    known = files[0].read_bytes()
+    assert len(names) > 12
+    assert [n for n in names if n.encode() not in known] == []
