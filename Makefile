@@ -14,10 +14,10 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test lint bench gpu clean
+.PHONY: help train test test-cuda-standin lint bench gpu clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-6s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-17s %s\n", $$1, $$2}'
 
 train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn --device cpu")
 	@$(PY) examples/train_digits.py $(ARGS)
@@ -30,6 +30,9 @@ ifndef ARGS
 	    LUCID_EXECUTOR=host-cuda $(PY) -m pytest -q tests/test_optable.py; \
 	else echo "no C++ compiler: generated CUDA C was not executed on the host"; fi
 endif
+
+test-cuda-standin: $(STAMPS)/$(TEST_EXTRAS)  ## tests of tensors on device cuda over a stand-in for CuPy; no GPU
+	@$(PY) -m pytest --standin -n 2 $(ARGS)
 
 lint: $(STAMPS)/lint  ## style, types, layering
 	@$(VENV)/bin/ruff check .

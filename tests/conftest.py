@@ -107,7 +107,8 @@ def version_of(name: str) -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Over the stand-in only tests that take the fixture are run: the others ran on the CPU."""
     if config.getoption("--standin"):
-        named = [i for i in items if "device" in getattr(i, "fixturenames", ())]
+        wanted = {"device", "cupy"}  # the second is the stand-in's own
+        named = [i for i in items if wanted & set(getattr(i, "fixturenames", ()))]
         config.hook.pytest_deselected(items=[i for i in items if i not in set(named)])
         items[:] = named
 

@@ -33,7 +33,7 @@ class _Queue:
     def step(self) -> None:
         self.waiting.popleft()()
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         with _lock:
             while self.waiting:
                 self.step()
