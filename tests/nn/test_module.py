@@ -366,3 +366,18 @@ def test_module_dict():
     assert use(lucid_gpu) == use(torch_module())
     same_error(lambda m: m.nn.ModuleDict(3), "should be called with an iterable of key/value pairs")
     same_error(lambda m: m.nn.ModuleList()[0], "index 0 is out of range")
+
+
+def test_a_model_that_is_where_it_should_be_trains_on(device):
+    """`to` that changes nothing leaves the parameters' memory and its count of writes alone."""
+    nn = lucid_gpu.nn
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)).to(device)
+    optimizer = lucid_gpu.optim.Adam(model.to(device).to(lucid_gpu.float32).parameters())
+    losses = []
+    for _ in range(3):
+        loss = model(lucid_gpu.ones(2, 4, device=device)).square().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[2] < losses[0]

@@ -556,11 +556,13 @@ def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType 
 
 def _convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:
     """Change a parameter's storage while it stays the object that optimizers hold."""
-    grad = parameter.grad
-    parameter.grad = None
-    parameter.data = fn(parameter.data)
-    if grad is not None:
-        parameter.grad = fn(grad.detach())
+    data, grad = parameter.data, parameter.grad
+    converted = fn(data)
+    if converted is not data:
+        parameter.grad = None
+        parameter.data = converted
+        if grad is not None:
+            parameter.grad = fn(grad.detach())
 
 
 def _quoted(names: list[str]) -> str:
