@@ -35,6 +35,7 @@ from lucid_gpu.dtypes import dtype as dtype
 from lucid_gpu.layouts import layout, sparse_coo, strided
 from lucid_gpu.ops import complex_numbers, creation, elementwise, indexing, reductions, shape
 from lucid_gpu.ops import cumsum as _cumsum
+from lucid_gpu.ops import index_add as _index_add
 from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import transfer as _transfer
@@ -56,7 +57,7 @@ cfloat, cdouble = complex64, complex128
 for _module in (creation, shape, complex_numbers):
     for _function in _module.FUNCTIONS:
         globals()[_function.__name__] = _function
-for _module in (reductions, _cumsum, indexing, _matmul):
+for _module in (reductions, _cumsum, indexing, _index_add, _matmul):
     for _function in _module.METHODS:
         globals()[_function.__name__] = _function
 globals().update(elementwise.FUNCTIONS)

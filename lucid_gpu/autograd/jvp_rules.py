@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.backward import grad
-from lucid_gpu.ops import convolution, cumsum, indexing, matmul, reductions, shape
+from lucid_gpu.ops import convolution, cumsum, index_add, indexing, matmul, reductions, shape
 from lucid_gpu.ops.record import OpNode, constant
 from lucid_gpu.tape.modes import inference_mode, state
 from lucid_gpu.tensor import Tensor
@@ -139,6 +139,11 @@ def _with_values(call: Call) -> Tangents:
     return [indexing.with_values(rest, call.attributes["index"], values)]
 
 
+def _added(call: Call) -> Tangents:
+    rest, part = [_zeros(t, x) for t, x in zip(call.tangents, call.inputs, strict=True)]
+    return [call.attributes["again"](rest, part)]
+
+
 def _bilinear(product: Callable[..., Tensor], *settings: str) -> Callable[[Call], Tangents]:
     def rule(call: Call) -> Tangents:
         (a, b), (t_a, t_b) = call.inputs, call.tangents
@@ -162,6 +167,7 @@ RULES: dict[Any, Callable[[Call], Tangents]] = {
     cumsum._cumsum_vjp: _cumsum,
     indexing._place_vjp: _place,
     indexing._with_values_vjp: _with_values,
+    index_add._added_vjp: _added,
     matmul._product_vjp: _bilinear(matmul._product),
     matmul._linear_vjp: _bilinear(matmul.linear),
     convolution._convolved_vjp: _bilinear(convolution._convolved, "window", "groups"),

@@ -164,8 +164,8 @@ class CupyRoom:
             gemm.multiply(self.xp, a, b, out)
         return out
 
-    def check_index(self, index: Any, size: int, dim: int) -> None:
-        outside = (index < -size) | (index >= size)
+    def check_index(self, index: Any, size: int, dim: int, low: int | None = None) -> None:
+        outside = (index < (-size if low is None else low)) | (index >= size)
         if index.size and bool(outside.any()):
             bad = int(index[outside][0])
             raise IndexError(f"index {bad} is out of bounds for dimension {dim} with size {size}")

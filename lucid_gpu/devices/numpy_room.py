@@ -62,9 +62,10 @@ class NumpyRoom:
             return on_few_threads(a.size * b.shape[1], np.matmul, a, b, out)
         return np.matmul(a, b, out)
 
-    def check_index(self, index: Any, size: int, dim: int) -> None:
-        if index.size and (index.min() < -size or index.max() >= size):
-            bad = int(index[(index < -size) | (index >= size)].flat[0])
+    def check_index(self, index: Any, size: int, dim: int, low: int | None = None) -> None:
+        low = -size if low is None else low
+        if index.size and (index.min() < low or index.max() >= size):
+            bad = int(index[(index < low) | (index >= size)].flat[0])
             raise IndexError(f"index {bad} is out of bounds for dimension {dim} with size {size}")
 
     def synchronize(self) -> None:

@@ -49,8 +49,11 @@ class Room(Protocol):
         """
         ...
 
-    def check_index(self, index: Any, size: int, dim: int) -> None:
-        """Raise IndexError where an integer index array leaves ``[-size, size)``."""
+    def check_index(self, index: Any, size: int, dim: int, low: int | None = None) -> None:
+        """Raise IndexError where an integer index array leaves ``[low, size)``.
+
+        ``low`` is ``-size`` unless given.
+        """
         ...
 
     def synchronize(self) -> None: ...

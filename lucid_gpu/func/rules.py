@@ -23,6 +23,7 @@ from lucid_gpu.ops import (
     dropout,
     elementwise,
     embedding,
+    index_add,
     indexing,
     matmul,
     normalization,
@@ -561,7 +562,7 @@ def _gathered(
     return level.wrap(f(name, level.full(x), place, level.full(index), keepdim))
 
 
-@rule(indexing.scatter, indexing.scatter_add)
+@rule(indexing.scatter, index_add.scatter_add)
 def _scatter(level: BatchLevel, f: Any, x: Tensor, dim: int, index: Tensor, src: Any) -> Any:
     if not x.ndim or (isinstance(src, Tensor) and src.ndim != x.ndim):
         return NotImplemented
@@ -570,7 +571,7 @@ def _scatter(level: BatchLevel, f: Any, x: Tensor, dim: int, index: Tensor, src:
     return level.wrap(f(level.full(x), place, level.full(index), source))
 
 
-@rule(indexing.index_add)
+@rule(index_add.index_add)
 def _index_add(
     level: BatchLevel, f: Any, x: Tensor, dim: int, index: Tensor, source: Tensor, **options: Any
 ) -> Any:
@@ -646,7 +647,7 @@ def all_entries() -> list[Entry]:
 
     public = [
         f
-        for module in (shape, reductions, cumsum, indexing, matmul)
+        for module in (shape, reductions, cumsum, indexing, index_add, matmul)
         for f in (*module.METHODS, *getattr(module, "FUNCTIONS", ()))
     ]
     functions = dict.fromkeys([*RULES, *public, *_LOOPED])

@@ -11,6 +11,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import room
+from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.packs import BYTES, pack_width
 from lucid_gpu.launch import Kernel, runs_cuda_c
@@ -63,7 +64,7 @@ def cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) ->
     if not x.size:
         return y
     if not runs_cuda_c(where):
-        _accumulate(x, y, dim, to, reverse)
+        run_quietly(_accumulate, x, y, dim, to, reverse)
         return y
     shape = prod(x.shape[:dim]), x.shape[dim], prod(x.shape[dim + 1 :])
     x, result = room(where).xp.ascontiguousarray(x), y

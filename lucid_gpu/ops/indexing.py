@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
+from lucid_gpu.kernels.index_add import add_at
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
@@ -147,9 +148,9 @@ def place(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
     """Zeros of ``shape`` with ``values`` added at ``index``; repeated positions accumulate."""
     where = room(values.device)
     array = where.empty(shape, values.dtype, values.device)
-    array[...] = 0
+    array.fill(0)
     if _may_repeat(index):
-        _add_at(where, array, index, values)
+        add_at(array, _parts(index), values.array, values.device)
     else:
         array[index] = values.array
     result: Tensor = record(
@@ -158,18 +159,18 @@ def place(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
     return result
 
 
+class Distinct(tuple[Any, ...]):
+    """An index that names no position twice."""
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
 def _may_repeat(index: Any) -> bool:
-    parts = index if isinstance(index, tuple) else (index,)
-    return any(hasattr(p, "dtype") and p.dtype != np.bool_ for p in parts)
-
-
-def _add_at(where: Any, array: Any, index: Any, values: Tensor) -> None:
-    if values.dtype.compute is not values.dtype:  # 16-bit floats accumulate in float32
-        wide = array.astype(np.float32)
-        where.add_at(wide, index, values.array.astype(np.float32))
-        array[...] = wide
-    else:
-        where.add_at(array, index, values.array)
+    if type(index) is Distinct:
+        return False
+    return any(hasattr(p, "dtype") and p.dtype != np.bool_ for p in _parts(index))
 
 
 def _place_vjp(node: Any, g: Tensor) -> Any:
@@ -333,7 +334,7 @@ def getitem_parsed(g: Tensor, index: Any) -> Tensor:
 # --- gather, scatter and their kin ----------------------------------------------------------------
 
 
-def _along(index: Any, dim: int, xp: Any) -> tuple[Any, ...]:
+def along(index: Any, dim: int, xp: Any) -> tuple[Any, ...]:
     """The index tuple that walks ``index`` along one dimension."""
     rank = index.ndim
     grids = []
@@ -362,6 +363,9 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return gathered("GatherBackward0", input, dim, index)
 
 
+_PERMUTES = ("SortBackward0", "TopkBackward0")  # they name no position twice
+
+
 def gathered(name: str, input: Tensor, dim: int, index: Tensor, keepdim: bool = True) -> Tensor:
     """`gather`, recorded under a name; without ``keepdim`` the dimension, of extent 1, goes."""
     dim = normalise_dim(dim, input.ndim)
@@ -369,10 +373,12 @@ def gathered(name: str, input: Tensor, dim: int, index: Tensor, keepdim: bool = 
         return input.clone()
     where = index.array
     _check_array(input, where, dim)
-    key = _along(where, dim, xp_of(input))
+    key = along(where, dim, xp_of(input))
     if not keepdim:
         key = tuple([part.squeeze(dim) for part in key])
     array = base_array(input)[key]
+    if where.shape[dim] == 1 or name in _PERMUTES:
+        key = Distinct(key)
     result: Tensor = record(
         name,
         array,
@@ -399,35 +405,18 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
     shape = tuple(index.shape)
     if value.ndim:
         value = value[tuple([slice(0, n) for n in shape])]
-    return with_values(input, _along(where, dim, xp_of(input)), expand_lazily(value, shape))
-
-
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy of the input with ``src`` added at ``index``; repeated positions accumulate."""
-    dim = normalise_dim(dim, input.ndim)
-    where = index.array
-    _check_array(input, where, dim)
-    src = src[tuple([slice(0, n) for n in index.shape])]
-    return input + place(src, _along(where, dim, xp_of(input)), tuple(input.shape))
+    return with_values(input, along(where, dim, xp_of(input)), expand_lazily(value, shape))
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of a dimension named by a vector of positions."""
     dim = normalise_dim(dim, input.ndim)
+    if index.ndim > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    if not input.ndim:
+        return input.clone()
     lead = (slice(None),) * dim
-    return _picked("IndexSelectBackward0", input, (*lead, index))
-
-
-def index_add(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
-) -> Tensor:
-    """A copy of the input with slices added at positions of a dimension."""
-    dim = normalise_dim(dim, input.ndim)
-    where = index.array
-    _check_array(input, where, dim)
-    lead = (slice(None),) * dim
-    added = place(source, (*lead, where), tuple(input.shape))
-    return input + (added if alpha == 1 else added * alpha)
+    return _picked("IndexSelectBackward0", input, (*lead, index.reshape(-1)))
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
@@ -507,11 +496,11 @@ def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
     return kept
 
 
-METHODS = (gather, take_along_dim, take, put, index_put, scatter, scatter_add, index_select,
-           index_add, masked_select, nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
+METHODS = (gather, take_along_dim, take, put, index_put, scatter, index_select,
+           masked_select, nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
-for _function in (put, index_put, scatter, scatter_add, index_add, tril, triu):
+for _function in (put, index_put, scatter, tril, triu):
     setattr(Tensor, f"{_function.__name__}_", written(_function))
 for _name, _method in (("__getitem__", getitem), ("__setitem__", setitem)):
     setattr(Tensor, _name, _method)

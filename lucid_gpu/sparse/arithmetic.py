@@ -10,8 +10,9 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import resolve
 from lucid_gpu.devices import room, xp_of
 from lucid_gpu.fusion.optable import Op
+from lucid_gpu.kernels.index_add import index_add as add_rows
 from lucid_gpu.ops.creation import zeros
-from lucid_gpu.ops.indexing import index_add
+from lucid_gpu.ops.index_add import index_add
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim, normalise_dims
 from lucid_gpu.ops.shape import cat
@@ -84,9 +85,16 @@ def _added(start: Any, s: SparseTensor, alpha: Any) -> Any:
     elements, where = s.elements, room(s.device)
     p, wide = elements.pattern, s.dtype.compute
     array = where.xp.zeros(p.size, wide.numpy) if start is None else start
-    flat = array.reshape(math.prod(p.sparse_size), *p.dense_size)
+    flat = array.reshape(1, math.prod(p.sparse_size), math.prod(p.dense_size))
     added = elements.values if alpha == 1 else elements.values * alpha
-    where.add_at(flat, p.keys.array, added.to(dt.from_numpy_dtype(array.dtype)).array)
+    values = added.to(dt.from_numpy_dtype(array.dtype)).array
+    add_rows(
+        flat,
+        p.keys.array,
+        values.reshape(1, p.keys.numel(), flat.shape[2]),
+        s.device,
+        start is not None,
+    )
     return array.astype(s.dtype.numpy, copy=False) if start is None else array
 
 

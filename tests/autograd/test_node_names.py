@@ -77,6 +77,8 @@ x[x>-9]
 x.gather(0,m.tensor([[0,0]]))
 x.take(m.tensor([0]))
 x.index_select(0,m.tensor([0]))
+x.index_add(0,m.tensor([0]),x[:1])
+x.scatter_add(0,m.tensor([[0,0]]),x)
 x.index_put((m.tensor([0]),),x[0])
 x.masked_select(x>-9)
 x.sort(0)[0]
@@ -139,8 +141,6 @@ LAST_OP = {
     "m.lerp(x,x,0.5)": "SubBackward0",
     "m.addcmul(x,x,x)": "AddBackward0",
     "m.addcdiv(x,x,x)": "AddBackward0",
-    "x.index_add(0,m.tensor([0]),x[:1])": "AddBackward0",
-    "x.scatter_add(0,m.tensor([[0,0]]),x)": "AddBackward0",
     "x.tril()": "WhereBackward0",
     "m.addmm(x,x,x)": "AddBackward0",
     "m.nn.functional.linear(x,x,v)": "AddBackward0",

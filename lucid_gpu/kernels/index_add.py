@@ -1,0 +1,213 @@
+"""Adding rows to rows by number, deterministically: CUDA C and the NumPy twin."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.devices import room
+from lucid_gpu.devices.threads import run_quietly
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels.packs import BYTES, pack_width
+from lucid_gpu.launch import Kernel, runs_cuda_c
+
+__all__ = ["INSTANCES", "add_at", "index_add", "rows_of"]
+
+THREADS = 256
+FEW = 2048  # keys that are put in order by counting
+LARGEST_GRID = 65535  # of y and z
+BLOCK = 1 << 16  # elements whose places NumPy has in cache at a time
+
+_order = Kernel(
+    "index_add.cu", "index_add_order",
+    "const K* keys, K* sorted, long long* order, int count", template="K", threads=THREADS,
+)  # fmt: skip
+_SIZES = "long long count, int length, long long rows, long long columns, long long outer"
+_pieces = Kernel(
+    "index_add.cu", "index_add_pieces",
+    f"const T* values, const K* sorted, const long long* order, T* out, A* edges, {_SIZES}, "
+    "long long skip",
+    template="T, A, K, WIDTH, ADD", threads=THREADS,
+)  # fmt: skip
+_edges = Kernel(
+    "index_add.cu", "index_add_edges",
+    f"const A* edges, const K* sorted, T* out, {_SIZES}, long long skip",
+    template="T, A, K, ADD", threads=THREADS,
+)  # fmt: skip
+
+
+def index_add(
+    out: Any, keys: Any, values: Any, where: device, add: bool = True, skip: int = -1
+) -> None:
+    """``out[:, keys[i]] += values[:, i]`` for every ``i``, in place.
+
+    The additions to a row are made in an order that depends on keys and shapes only: the same
+    input gives the same bits. 16-bit floats are added in float32 and rounded once.
+
+    Parameters
+    ----------
+    out : array of shape (outer, rows, columns), row-major
+    keys : array of int32 or int64, shape (n,)
+        Those outside ``[0, rows)`` are left out.
+    values : array of out's type, shape (outer, n, columns)
+    where : device
+    add : bool
+        False where ``out`` is known to hold zeros, which then need not be read.
+    skip : int
+        A row that gets nothing.
+    """
+    if not (out.size and values.size):
+        return
+    if not runs_cuda_c(where):
+        run_quietly(_add_blocks, out, keys, values, skip)
+        return
+    xp = room(where).xp
+    d = dt.from_numpy_dtype(out.dtype)
+    if d.is_complex:  # two columns of real numbers
+        d = dt.float32 if d is dt.complex64 else dt.float64
+        out, values = (xp.ascontiguousarray(a).view(d.numpy) for a in (out, values))
+    _launch(out, xp.ascontiguousarray(keys), xp.ascontiguousarray(values), d, where, add, skip)
+
+
+def add_at(array: Any, index: tuple[Any, ...], values: Any, where: device) -> None:
+    """``array[index] += values``, repeated positions adding up, in place.
+
+    Parameters
+    ----------
+    array : row-major array that holds zeros
+    index : tuple
+        As NumPy takes it, in bounds; perhaps with an Ellipsis.
+    values : array of array's type and of the shape ``array[index]`` has
+    where : device
+    """
+    outer, rows, columns, keys = rows_of(index, array.shape, room(where).xp)
+    rows_of_values = values.reshape(outer, keys.size, columns)
+    index_add(array.reshape(outer, rows, columns), keys, rows_of_values, where, False)
+
+
+def rows_of(index: tuple[Any, ...], shape: tuple[int, ...], xp: Any) -> tuple[int, int, int, Any]:
+    """An index as row numbers, the array seen as (outer, rows, columns).
+
+    Whole dimensions before and after a run of index arrays stay whole; of any other index, and of
+    masks, each element is a row.
+    """
+    parts = list(index)
+    if any(p is Ellipsis for p in parts):
+        at = next(i for i, p in enumerate(parts) if p is Ellipsis)
+        missing = len(shape) - sum(_dimensions(p) for p in parts if p is not Ellipsis)
+        parts[at : at + 1] = [slice(None)] * missing
+    places = [i for i, p in enumerate(parts) if not isinstance(p, slice)]
+    first, last = places[0], places[-1] + 1
+    whole = all(p == slice(None) for p in parts if isinstance(p, slice))
+    if not whole or last - first != len(places) or not all(_is_number(parts[i]) for i in places):
+        every = xp.arange(prod(shape)).reshape(shape)[index]
+        return 1, prod(shape), 1, every.reshape(-1)
+    keys: Any = 0
+    for part, size in zip(parts[first:last], shape[first:last], strict=True):
+        part = xp.asarray(part, "int64")
+        keys = keys * size + xp.where(part < 0, part + size, part)
+    return prod(shape[:first]), prod(shape[first:last]), prod(shape[last:]), keys.reshape(-1)
+
+
+def _dimensions(part: Any) -> int:
+    if part is None or isinstance(part, bool):
+        return 0
+    return part.ndim if getattr(part, "dtype", None) == np.bool_ else 1
+
+
+def _is_number(part: Any) -> bool:
+    """Whether an index part is an integer or an array of them."""
+    return type(part) is int or getattr(part, "dtype", np.bool_) != np.bool_
+
+
+def _launch(
+    out: Any, keys: Any, values: Any, d: dtype, where: device, add: bool, skip: int
+) -> None:
+    outer, rows, columns = out.shape
+    sorted_keys, order = _in_order(keys, where)
+    k = dt.from_numpy_dtype(keys.dtype)
+    width = pack_width(columns, where, values, out)
+    packs = columns // width
+    length = piece_length(keys.size, packs * outer)
+    pieces = -(-keys.size // length)
+    edges = room(where).empty((outer, pieces, 2, columns), d.compute, where)
+    sizes = (keys.size, length, rows, columns, outer, skip)
+    block = _block(packs, THREADS)
+    deep = min(outer, LARGEST_GRID)
+    touched = min(keys.size, rows) * outer * columns * d.itemsize
+    _pieces(
+        (-(-pieces // block[1]), -(-packs // block[0]), deep),
+        (values, sorted_keys, order, out, edges, *sizes),
+        threads=block, writes=touched, T=d, A=d.compute, K=k, WIDTH=width, ADD=add,
+    )  # fmt: skip
+    if pieces > 1:
+        block = _block(columns, 32)
+        _edges(
+            (pieces, -(-columns // block[0]), deep), (edges, sorted_keys, out, *sizes),
+            threads=block, reads=0, writes=0, T=d, A=d.compute, K=k, ADD=add,
+        )  # fmt: skip
+
+
+def _block(columns: int, most: int) -> tuple[int, int]:
+    """Threads side by side, and slots of them."""
+    x = min(1 << (columns - 1).bit_length(), most)
+    return x, THREADS // x
+
+
+def piece_length(count: int, packs: int) -> int:
+    """How many sorted places one thread adds up: fewer where there are few threads."""
+    return 16 if count * packs < 1 << 22 else 64
+
+
+def _in_order(keys: Any, where: device) -> tuple[Any, Any]:
+    """The keys sorted, and where each was; equal keys keep their order."""
+    if keys.size > FEW:
+        order = keys.argsort(kind="stable")
+        return keys[order], order
+    sorted_keys = room(where).empty(keys.shape, dt.from_numpy_dtype(keys.dtype), where)
+    order = room(where).empty(keys.shape, dt.int64, where)
+    _order(
+        -(-keys.size // THREADS), (keys, sorted_keys, order, keys.size),
+        K=dt.from_numpy_dtype(keys.dtype),
+    )  # fmt: skip
+    return sorted_keys, order
+
+
+# --- on NumPy -------------------------------------------------------------------------------------
+
+
+def _add_blocks(out: Any, keys: Any, values: Any, skip: int) -> None:
+    """By ``np.add.at`` on flat places, which for vectors is one compiled loop."""
+    outer, rows, columns = out.shape
+    outside = (keys < 0) | (keys >= rows) | (keys == skip)
+    if outside.any():
+        keys, values = keys[~outside], values[:, ~outside]
+    d = dt.from_numpy_dtype(out.dtype)
+    total = out if d.compute is d else out.astype(d.compute.numpy)
+    lanes, step = np.arange(columns), max(BLOCK // columns, 1)
+    for o in range(outer):
+        flat = total[o].reshape(-1)
+        for start in range(0, keys.size, step):
+            part = values[o, start : start + step].astype(total.dtype, copy=False)
+            places = keys[start : start + step, None].astype(np.int64, copy=False) * columns + lanes
+            np.add.at(flat, places.reshape(-1), part.reshape(-1))
+    if total is not out:
+        out[...] = total
+
+
+def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
+    found: list[tuple[Kernel, dict[str, Any]]] = [(_order, {"K": k}) for k in (dt.int32, dt.int64)]
+    types = (dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int64, dt.int32)
+    for d, k, add in product(types, (dt.int32, dt.int64), (False, True)):
+        way: dict[str, Any] = {"T": d, "A": d.compute, "K": k, "ADD": add}
+        found.append((_edges, way))
+        found += [(_pieces, way | {"WIDTH": width}) for width in (1, BYTES // d.itemsize)]
+    return found
+
+
+INSTANCES = _instances()

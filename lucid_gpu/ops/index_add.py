@@ -1,0 +1,266 @@
+"""Adding to positions, with the same bits every time; index_copy beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+from lucid_gpu.devices import room, xp_of
+from lucid_gpu.kernels import index_add as kernels
+from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
+from lucid_gpu.ops.indexing import along, gather, index_select, with_values
+from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.tape.levels import innermost, open_levels
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tensor import Tensor
+
+
+class Addition(NamedTuple):
+    """What is added where: rows of ``source`` to the rows ``keys`` of a tensor seen as ``shape``.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+        (outer, rows, columns)
+    keys : array
+    source : Tensor
+    again : callable
+        The op, as a function of input and source: it is linear in both.
+    taken : callable
+        Its adjoint: the part of a cotangent that belongs to the source.
+    """
+
+    name: str
+    shape: tuple[int, int, int]
+    keys: Any
+    source: Tensor
+    again: Callable[[Tensor, Tensor], Tensor]
+    taken: Callable[[Tensor], Tensor]
+
+
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
+    """A copy of the input with slices added at positions of a dimension.
+
+    Parameters
+    ----------
+    input : Tensor
+    dim : int
+    index : Tensor of int32 or int64, shape (n,)
+        Repeated positions add up, in a fixed order.
+    source : Tensor
+        Of the input's dtype and shape, but with ``n`` slices along ``dim``.
+    alpha : float
+        A factor of ``source``.
+
+    Returns
+    -------
+    Tensor, of input's shape
+
+    Raises
+    ------
+    IndexError
+        For a position that is negative or beyond the dimension.
+    """
+    return _added(input, _by_slices(input, dim, index, source, alpha))
+
+
+def index_add_(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
+    """`index_add` in place: rows that get nothing are not touched."""
+    if _alone(self, source):
+        return _add_in_place(self, "index_add_", _by_slices(self, dim, index, source, alpha))
+    return self._write(index_add(before_write(self), dim, index, source, alpha=alpha), "index_add_")
+
+
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of the input with ``src`` added at ``index`` along a dimension.
+
+    ``out[index[i][j]][j] += src[i][j]`` for ``dim == 0``, and so on.
+
+    Parameters
+    ----------
+    input : Tensor
+    dim : int
+    index : Tensor of int32 or int64, of the input's rank
+        No larger than ``src``, nor than the input apart from ``dim``. Repeated positions add up,
+        in a fixed order.
+    src : Tensor, of the input's dtype and rank
+
+    Returns
+    -------
+    Tensor, of input's shape
+
+    Raises
+    ------
+    IndexError
+        For a position that is negative or beyond the dimension.
+    """
+    return _added(input, _by_elements(input, dim, index, src))
+
+
+def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """`scatter_add` in place: elements that get nothing are not touched."""
+    if _alone(self, src):
+        return _add_in_place(self, "scatter_add_", _by_elements(self, dim, index, src))
+    return self._write(scatter_add(before_write(self), dim, index, src), "scatter_add_")
+
+
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy of the input with slices of ``source`` at positions of a dimension."""
+    dim = _checked("index_copy_", input, dim, index, source)
+    if not input.ndim:
+        return source.reshape(()).clone()
+    where = index.array.reshape(-1)
+    return with_values(input, (*[slice(None)] * dim, where), source)
+
+
+# --- what is added where --------------------------------------------------------------------------
+
+
+def _by_slices(input: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float) -> Addition:
+    dim = _checked("index_add_", input, dim, index, source)
+    if alpha != 1:
+        source = source * (alpha if input.dtype.category >= 2 else int(alpha))
+    shape = tuple(input.shape) or (1,)
+    return Addition(
+        "IndexAddBackward0",
+        (prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :])),
+        index.array.reshape(-1),
+        source,
+        lambda x, s: index_add(x, dim, index, s),
+        lambda g: index_select(g, dim, index).reshape(tuple(source.shape)),
+    )
+
+
+def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> int:
+    """The dimension from 0, after all that can be wrong."""
+    dim = normalise_dim(dim, input.ndim)
+    if index.dtype.name not in ("int32", "int64"):
+        raise RuntimeError(
+            f"{name}(): Expected dtype int32/int64 for index but got: {index.dtype.name}"
+        )
+    if index.ndim > 1:
+        raise IndexError(
+            f"{name}(): Index is supposed to be a vector, but got dim: {index.ndim} with type: "
+            f"{index.dtype.name} and size: {list(index.shape)}"
+        )
+    if source.dtype is not input.dtype:
+        raise RuntimeError(
+            f"{name}(): self ({input.dtype.name}) and source ({source.dtype.name}) must have the "
+            "same scalar type; convert it with source.to(x.dtype)"
+        )
+    own, theirs = list(input.shape), list(source.shape)
+    if own[:dim] + own[dim + 1 :] != theirs[:dim] + theirs[dim + 1 :] or len(own) != len(theirs):
+        raise RuntimeError(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. "
+            f"Got self.shape = {own} source.shape = {theirs}"
+        )
+    given = theirs[dim] if theirs else 1
+    if index.numel() != given:
+        raise RuntimeError(
+            f"{name}(): Number of indices ({index.numel()}) should be equal to source.size(dim): "
+            f"({given}), for dim: {dim}"
+        )
+    room(input.device).check_index(index.array, own[dim] if own else 1, dim, 0)
+    return dim
+
+
+def _by_elements(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Addition:
+    dim = normalise_dim(dim, input.ndim)
+    if index.dtype.name not in ("int32", "int64"):
+        raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
+    if src.dtype is not input.dtype:
+        raise RuntimeError(
+            "scatter(): Expected self.dtype to be equal to src.dtype; convert it with "
+            "src.to(x.dtype)"
+        )
+    shape, sizes = tuple(input.shape) or (1,), tuple(index.shape) or (1,)
+    given = tuple(src.shape) or (1,)
+    if index.numel() and (len(sizes) != len(shape) or len(given) != len(shape)):
+        raise RuntimeError(
+            "Index tensor must have the same number of dimensions as self tensor and src: got "
+            f"{len(sizes)}, {len(shape)} and {len(given)}"
+        )
+    if index.numel():
+        larger = any(n > m for d, (n, m) in enumerate(zip(sizes, shape)) if d != dim)
+        if larger or any(n > m for n, m in zip(sizes, given)):
+            raise RuntimeError(
+                f"Expected index {list(sizes)} to be no larger than self {list(shape)} apart from "
+                f"dimension {dim} and to be no larger size than src {list(given)}"
+            )
+        if given != sizes:
+            src = src.reshape(given)[tuple([slice(0, n) for n in sizes])]
+    where = index.array.reshape(sizes)
+    room(input.device).check_index(where, shape[dim], dim, 0)
+    keys = None
+    if index.numel():
+        *_, keys = kernels.rows_of(along(where, dim, xp_of(input)), shape, xp_of(input))
+    return Addition(
+        "ScatterAddBackward0",
+        (1, prod(shape), 1),
+        where.reshape(-1) if keys is None else keys,
+        src,
+        lambda x, s: scatter_add(x, dim, index, s),
+        lambda g: gather(g, dim, index) if index.numel() else src.new_zeros(src.shape),
+    )
+
+
+# --- the addition ---------------------------------------------------------------------------------
+
+
+def _add(array: Any, what: Addition, input: Tensor) -> None:
+    outer, _, columns = what.shape
+    if what.keys.size:
+        values = what.source.array.reshape(outer, what.keys.size, columns)
+        kernels.index_add(array.reshape(what.shape), what.keys, values, input.device)
+
+
+def _added(input: Tensor, what: Addition) -> Tensor:
+    array = room(input.device).empty(tuple(input.shape), input.dtype, input.device)
+    array[...] = input.array
+    _add(array, what, input)
+    result: Tensor = record(
+        what.name, array, (input, what.source), _added_vjp,
+        dtype=input.dtype, again=what.again, taken=what.taken,
+    )  # fmt: skip
+    return result
+
+
+def _added_vjp(node: Any, g: Tensor) -> Any:
+    rest, part = node.needs_input_grad
+    return g if rest else None, node.taken(g) if part else None
+
+
+def _alone(self: Tensor, source: Tensor) -> bool:
+    """Whether an array can be added to as it is: nothing is recorded, and nobody else is in it."""
+    if open_levels and innermost((self, source)) is not None:
+        return False
+    if state.grad and (self.requires_grad or source.requires_grad):
+        return False
+    shared = self._storage is not None and self._storage is source._storage
+    return not shared and bool(self.array.flags.c_contiguous)
+
+
+def _add_in_place(self: Tensor, name: str, what: Addition) -> Tensor:
+    if state.grad:
+        refuse_recorded(self, False, name)
+    assert what.source.array is not None  # computed before anything is written
+    _add(self._writable(name), what, self)
+    return self
+
+
+METHODS = (index_add, scatter_add, index_copy)
+for _function in METHODS:
+    setattr(Tensor, _function.__name__, _function)
+for _name, _method in (
+    ("index_add_", index_add_),
+    ("scatter_add_", scatter_add_),
+    ("index_copy_", written(index_copy)),
+):
+    setattr(Tensor, _name, _method)
