@@ -14,6 +14,7 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 
+typedef __SIZE_TYPE__ size_t;
 struct dim3 { unsigned x, y, z; };
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
 static const int warpSize = 32;
@@ -95,8 +96,13 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 
 inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 inline int __clzll(long long x) { return x ? __builtin_clzll(x) : 64; }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __popcll(unsigned long long x)  // the compiler's own may call a library
+{
+    int count = 0;
+    for (; x; x &= x - 1) ++count;
+    return count;
+}
+inline int __popc(unsigned x) { return __popcll(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 inline unsigned __brev(unsigned x)
@@ -235,14 +241,14 @@ inline void lucid_host_thread(void (*kernel)(A...), void** arguments)
     lucid_host_call(kernel, arguments, lucid_host_numbers<__integer_pack(sizeof...(A))...>());
 }
 
-inline dim3 lucid_thread(unsigned number)
+inline dim3 lucid_host_thread(unsigned number)
 {
     const unsigned rest = number / blockDim.x;
     return {number % blockDim.x, rest % blockDim.y, rest / blockDim.y};
 }
 
 template <typename F>
-inline void lucid_each_block(F run)
+inline void lucid_host_each_block(F run)
 {
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
@@ -255,7 +261,7 @@ inline void lucid_each_block(F run)
 template <typename K>
 inline int lucid_host_grid(K kernel, void** arguments, char*, unsigned)
 {
-    lucid_each_block([=] {
+    lucid_host_each_block([=] {
         for (threadIdx.z = 0; threadIdx.z < blockDim.z; ++threadIdx.z)
             for (threadIdx.y = 0; threadIdx.y < blockDim.y; ++threadIdx.y)
                 for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x)

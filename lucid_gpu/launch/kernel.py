@@ -19,7 +19,7 @@ class Kernel:
     Parameters
     ----------
     source : str
-        The file, such as ``"softmax.cu"``.
+        The file, such as ``"softmax.cu"``, or a text of several lines.
     name : str
         The device function: ``LUCID_FN void name(...)``, perhaps a template.
     declaration : str
@@ -31,7 +31,7 @@ class Kernel:
     forms : mapping, optional
         For parameters that are structures: their fields and padding in `struct`'s letters, or a
         function that gives them for the template's values. Their arguments are sequences of
-        numbers.
+        numbers, or the bytes of the structure.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Kernel:
         threads: int = 256,
         forms: Mapping[str, Form] | None = None,
     ) -> None:
-        self.file = source
+        self.text = source if "\n" in source else f'#include "{source}"\n'
         self.name = name
         self.declaration = declaration
         self.template = tuple(template.replace(",", " ").split())
@@ -125,7 +125,7 @@ class Kernel:
     def _source(self, name: str, values: Mapping[str, str]) -> str:
         given = f"<{', '.join(values.values())}>" if values else ""
         return (
-            f'#include "{self.file}"\n\n'
+            f"{self.text}\n"
             f'extern "C" __global__ void __launch_bounds__({self.threads})\n'
             f"{name}({substituted(self.declaration, values)})\n"
             "{\n"

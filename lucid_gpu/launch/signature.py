@@ -77,7 +77,7 @@ _PARAMETER = re.compile(r"(?P<type>.*[\s*>])(?P<name>[A-Za-z_]\w*)", re.DOTALL)
 def _parameter(text: str, declaration: str) -> Parameter:
     matched = _PARAMETER.fullmatch(text.strip())
     words = re.sub(r"__restrict__|__restrict|\brestrict\b", " ", matched["type"]) if matched else ""
-    kind = " ".join(words.split())
+    kind = re.sub(r"\*\s*const$", "*", " ".join(words.split()))
     pointer = kind.endswith("*")
     pointed = kind[:-1].strip() if pointer else kind
     const = bool(re.search(r"\bconst\b", pointed))

@@ -121,12 +121,16 @@ def element_type(parameter: Parameter) -> Any:
 
 
 def _structure(kernel: str, parameter: Parameter, form: str) -> Taker:
+    packing = struct.Struct("=" + form)
+
     def take(values: list[Any], argument: Any, launcher: Launcher) -> None:
         try:
-            struct.pack("=" + form, *argument)
+            if not isinstance(argument, bytes):
+                argument = packing.pack(*argument)
+            values += packing.unpack(argument)
         except (struct.error, TypeError) as error:
-            raise _refused(kernel, parameter, argument, f"numbers '{form}' ({error})") from None
-        values += argument
+            why = f"{packing.size} bytes, or numbers that fill '{form}'"
+            raise _refused(kernel, parameter, argument, why) from error
 
     return take
 

@@ -80,7 +80,7 @@ def test_walks_compile(name):
 
 @pytest.mark.parametrize("path", sorted(kernel_folder().glob("*.cuh")), ids=lambda p: p.name)
 def test_headers_compile_by_themselves(path):
-    compiled(f'#include "{path.name}"\n', 90, ptx=True)
+    compiled(f'#include "{path.name}"\n', 90, as_ptx=True)
 
 
 # --- what is generated ------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_headers_compile_by_themselves(path):
 
 def accesses(kernel):
     """The kinds of global loads and stores in the kernel's main loop."""
-    text = compiled(kernel.source, 90, ptx=True)
+    text = compiled(kernel.source, 90, as_ptx=True)
     return set(re.findall(r"(?:ld|st)\.global(?:\.nc)?(?:\.v\d)?\.[a-z]\d+", text))
 
 
@@ -123,7 +123,7 @@ def test_rows_of_a_broadcast_move_packs_too():
 
 def test_loads_are_batched_ahead_of_arithmetic():
     (kernel,) = kernels([op("tanh", leaf(random((1 << 16,), dt.float32)))])
-    body = compiled(kernel.source, 90, ptx=True)
+    body = compiled(kernel.source, 90, as_ptx=True)
     first, last = (body.index("ld.global.nc.v4"), body.rindex("ld.global.nc.v4"))
     assert "ex2.approx" not in body[first:last] and body.count("ld.global.nc.v4") == 4
 

@@ -183,5 +183,5 @@ def test_four_neighbours_share_the_rounds(d, long_index):
     source = elementwise(work_of(plan), 132, long_index=long_index).source
     repeat, width = map(int, re.search(r"moves (\d+) x (\d+) elements", source).groups())
     blocks = repeat * -(-width // 4) + 1
-    multiplications = len(re.findall(r"mul\.(?:hi|wide)\.u32", compiled(source, 80, ptx=True)))
+    multiplications = len(re.findall(r"mul\.(?:hi|wide)\.u32", compiled(source, 80, as_ptx=True)))
     assert 0 < multiplications <= 20 * blocks

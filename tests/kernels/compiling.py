@@ -1,0 +1,161 @@
+"""NVRTC, which compiles for any GPU and needs none: a clean log, registers and spills.
+
+What a source compiled to is kept in the cache folder under a hash of source, options and version,
+so that only what changed is compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import pkgutil
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import lucid_gpu.kernels
+from lucid_gpu.launch import Kernel
+from lucid_gpu.launch.source import complete
+
+ARCHITECTURES = (70, 75, 80, 86, 89, 90, 100, 120)
+FOLDER = Path.home() / ".cache" / "lucid_gpu" / "nvrtc"
+_EXPECTED = re.compile(
+    r"nvrtc: warning: Architectures prior to '<compute/sm>_75' are deprecated.*\n?"
+    r"|ptxas (?:info\s*:|\s+\.).*\n?"
+)
+_PTXAS = {
+    "registers": r"Used (\d+) registers",
+    "stack": r"(\d+) bytes stack frame",
+    "spilled": r"(\d+) bytes spill stores",
+    "shared": r"(\d+) bytes smem",
+}
+
+
+class Resources(NamedTuple):
+    """What a thread or, of ``shared`` memory, a block takes: registers and bytes."""
+
+    registers: int
+    stack: int
+    spilled: int
+    shared: int
+
+
+def module() -> Any:
+    """CuPy's binding of NVRTC, or a skip that says how to get it."""
+    try:
+        from cupy_backends.cuda.libs import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:
+        pytest.skip(f"NVRTC is missing ({error}): python -m pip install 'lucid-gpu[test]'")
+    return nvrtc
+
+
+def architectures() -> list[int]:
+    """Those of `ARCHITECTURES` this NVRTC knows: version 13 has no sm_70."""
+    known = module().getSupportedArchs()
+    return [a for a in ARCHITECTURES if a in known]
+
+
+def resources(source: str, architecture: int) -> Resources:
+    """Compile a source with one kernel as `cupy.RawKernel` does; the log must be clean."""
+    options = [f"-arch=sm_{architecture}", "-std=c++17", "-ftz=true", "--ptxas-options=-v"]
+    text = complete(source)
+    known = "\0".join([text, *options, str(module().getVersion())])
+    kept = FOLDER / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
+    try:
+        return Resources(**json.loads(kept.read_text()))
+    except (OSError, ValueError, TypeError):
+        found = _compiled(text, options)
+    _keep(kept, json.dumps(found._asdict()))
+    return found
+
+
+def ptx(source: str, architecture: int) -> str:
+    """The PTX of a source; the log must be clean."""
+    options = [f"-arch=compute_{architecture}", "-std=c++17", "-ftz=true"]
+    text = module().getPTX(_program(complete(source), options)[0])
+    return text.decode() if isinstance(text, bytes) else str(text)
+
+
+def _program(text: str, options: list[str]) -> tuple[Any, str]:
+    """A compiled program and its log, in which nothing may stand that was not asked for."""
+    nvrtc = module()
+    program = nvrtc.createProgram(text, "kernel.cu", [], [])
+    try:
+        nvrtc.compileProgram(program, options)
+    except nvrtc.NVRTCError:
+        pytest.fail(f"{options[0]}: {nvrtc.getProgramLog(program)}\n{text}")
+    log = nvrtc.getProgramLog(program).strip("\0")
+    rest = _EXPECTED.sub("", log).strip()
+    assert not rest, f"{options[0]}: {rest}\n{text}"
+    return program, log
+
+
+def _compiled(text: str, options: list[str]) -> Resources:
+    _, log = _program(text, options)
+    found = {name: re.findall(pattern, log) for name, pattern in _PTXAS.items()}
+    return Resources(**{name: max(map(int, numbers), default=0) for name, numbers in found.items()})
+
+
+def _keep(path: Path, text: str) -> None:
+    """Written beside and renamed; a folder that cannot be written keeps nothing."""
+    if not os.access(Path.home(), os.W_OK):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    os.replace(file.name, path)
+
+
+class Instance(NamedTuple):
+    """A kernel as a program launches it, and what it may take."""
+
+    family: str
+    kernel: Kernel
+    template: dict[str, Any]
+    registers: int
+    stack: int
+
+    @property
+    def label(self) -> str:
+        values = [getattr(v, "name", str(v)) for v in self.template.values()]
+        return "-".join([self.family, self.kernel.name, *values])
+
+    def check(self, architecture: int) -> Resources:
+        """It compiles, and takes no more than it may.
+
+        A few bytes are no want of registers: ptxas leaves values in memory across the call of a
+        subroutine, such as a division's slow path. They are where registers have run out.
+        """
+        source = self.kernel.instance(**self.template).source
+        found = resources(source, architecture)
+        told = f"{self.label} on sm_{architecture}: {found}"
+        most = min(255, 65536 // self.kernel.threads // 8 * 8)  # a launch gets them by eights
+        assert found.spilled == 0 or found.registers <= most - 16, f"{told}; it has run out"
+        assert found.stack <= self.stack, f"{told}; at most {self.stack} bytes of stack"
+        assert found.registers <= self.registers, f"{told}; at most {self.registers} registers"
+        assert found.registers <= most, told
+        return found
+
+
+def instances() -> Iterator[Instance]:
+    """Every instance a module of `lucid_gpu.kernels` lists in ``INSTANCES``.
+
+    A module may set bounds by the name of a kernel: ``REGISTERS`` (else 255) and ``STACK``, bytes
+    of local memory (else 64).
+    """
+    for info in pkgutil.iter_modules(lucid_gpu.kernels.__path__):
+        family = importlib.import_module(f"lucid_gpu.kernels.{info.name}")
+        registers, stack = getattr(family, "REGISTERS", {}), getattr(family, "STACK", {})
+        for kernel, template in getattr(family, "INSTANCES", ()):
+            name = kernel.name
+            yield Instance(
+                info.name, kernel, template, registers.get(name, 255), stack.get(name, 64)
+            )

@@ -1,0 +1,55 @@
+"""Every instance the families list compiles for every GPU, within its bounds."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.launch import Kernel
+
+from .compiling import Instance, architectures, instances, resources
+
+INSTANCES = list(instances())
+
+
+@pytest.mark.parametrize("instance", INSTANCES, ids=[i.label for i in INSTANCES])
+def test_instances_compile(instance: Instance) -> None:
+    with ThreadPoolExecutor() as pool:  # NVRTC compiles on several threads
+        list(pool.map(instance.check, architectures()))
+
+
+SPILLING = """
+extern "C" __global__ void __launch_bounds__(1024) spilling(const float* x, float* y, int n)
+{
+    float kept[80];
+    #pragma unroll
+    for (int i = 0; i < 80; ++i) kept[i] = x[i * n + threadIdx.x];
+    __syncthreads();
+    #pragma unroll
+    for (int i = 0; i < 80; ++i) y[(79 - i) * n + threadIdx.x] = kept[i] * kept[(i + 7) % 80];
+}
+"""
+
+
+def test_spills_registers_and_shared_memory_are_seen() -> None:
+    found = resources(SPILLING, 90)
+    assert found.spilled > 0 and found.registers == 64
+    shared = SPILLING.replace("float kept[80]", "__shared__ float kept[80]")
+    assert resources(shared, 90).shared == 320
+
+
+def test_a_log_that_is_not_clean_fails() -> None:
+    unused = 'extern "C" __global__ void f(float* x) { int unused = 3; }'
+    with pytest.raises(AssertionError, match="never referenced"):
+        resources(unused, 90)
+    with pytest.raises(pytest.fail.Exception, match="is undefined"):
+        resources('extern "C" __global__ void f(float* x) { *x = y; }', 90)
+
+
+def test_bounds_are_kept() -> None:
+    kernel = Kernel("elementwise.cuh", "lucid_abs", "float x", "T")
+    instance = Instance("none", kernel, {"T": dt.float32}, 1, 0)
+    with pytest.raises(AssertionError, match="at most 1 registers"):
+        instance.check(90)
