@@ -1,39 +1,23 @@
 """One expression over many tensors, in place, by one kernel: the optimizers' update on a GPU.
 
-Addresses and sizes travel as a kernel argument, so nothing is copied to the GPU first; as many
-tensors as fit in the 4 KB of arguments every GPU takes share a launch.
+The tensors are an argument of the kernel (`launch/rows.py`); as many as it holds share a launch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion import foreach
 from lucid_gpu.fusion.cuda_index import ACCESS, BODY
 from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, call_element, write
 from lucid_gpu.fusion.launching import CudaExecutable, Launch
+from lucid_gpu.launch.observers import observed, observers
+from lucid_gpu.launch.rows import Table, filled, table_of
 
-ARGUMENT_BYTES = 3584  # of the table of tensors; numbers have the rest of 4 KB
 REPEAT = 2  # packs of every operand under way in a thread
-
-
-class Table(NamedTuple):
-    """The argument that lists tensors: so many columns, so many rows at most."""
-
-    columns: int
-    rows: int
-
-    @property
-    def form(self) -> str:
-        """In `struct`'s letters: addresses column by column, sizes, first blocks, rows in use."""
-        padding = "4x" if self.rows % 2 == 0 else ""
-        return f"{self.columns * self.rows}Q{self.rows}q{self.rows}ii{padding}"
-
-
-def table_of(columns: int) -> Table:
-    """The largest table that fits."""
-    return Table(columns, (ARGUMENT_BYTES - 8) // (8 * columns + 12))
 
 
 def tile_of(work: Work, types: Sequence[dtype], packed: bool) -> tuple[int, int]:
@@ -70,7 +54,7 @@ def foreach_kernel(
         [],
         [],
         ["pack.cuh", "rows.cuh"],
-        [f"const lucid_rows<{table.columns}, {table.rows}> rows"],
+        [f"const {table.type} rows"],
     )
     aligned = tuple([d.itemsize * width for d in types])
     return Kernel(named.name, source, (1, 1), (THREADS, 1), (), aligned), tile
@@ -185,19 +169,20 @@ def _launch(
     executable: CudaExecutable, form: _Form, rows: Sequence[tuple[int, ...]], fields: list[Any]
 ) -> None:
     """Launch as often as the table has to be filled."""
-    n = form.table.rows
-    for start in range(0, len(rows), n):
-        some = rows[start : start + n]
-        unused = [0] * (n - len(some))
-        first, blocks = [], 0
-        for size, *_ in some:
-            first.append(blocks)
-            blocks += -(-size // form.tile)
-        values: list[Any] = []
-        for column in zip(*some):  # sizes, then addresses
-            values += [*column, *unused]
-        table = [*values[n:], *values[:n], *first, *unused, len(some)]
-        launch = form.launch
-        executable.launcher.launch(
-            launch.function, launch.packing, table + fields, (blocks, 1, 1), launch.block
-        )
+    start = partial(_start, executable, form, fields)
+    done = 0
+    for table, blocks in filled(form.table, rows, form.tile):
+        if observers:
+            some = rows[done : done + form.table.rows]
+            told = foreach.launched(executable.plan, sum([size for size, *_ in some]))
+            observed(told, start, table, blocks)
+        else:
+            start(table, blocks)
+        done += form.table.rows
+
+
+def _start(
+    executable: CudaExecutable, form: _Form, fields: list[Any], table: list[int], blocks: int
+) -> None:
+    launch, grid = form.launch, (blocks, 1, 1)
+    executable.launcher.launch(launch.function, launch.packing, table + fields, grid, launch.block)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import threads
@@ -16,12 +16,29 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocked, blocks
 from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
-from lucid_gpu.fusion.program import load_program
+from lucid_gpu.fusion.program import Instruction, intern, load_program
 from lucid_gpu.fusion.realise import executor
 from lucid_gpu.launch.observers import Launched, Operand, observed, observers
 
 _STAND_IN = (blocks.SINGLE + 1,)  # a shape that is always run in blocks
-_plans: dict[Any, Plan] = {}
+
+
+class Update(NamedTuple):
+    """A traced rule.
+
+    Attributes
+    ----------
+    plan : Plan
+        Of the stand-ins.
+    read : tuple of int
+        The column each of the plan's loads reads.
+    numbers : tuple of (int or None, number)
+        For each of the plan's scalars, which of the numbers of a run it is, or its value.
+    """
+
+    plan: Plan
+    read: tuple[int, ...]
+    numbers: tuple[tuple[int | None, Any], ...]
 
 
 def stand_ins(types: Sequence[dtype], where: device = CPU) -> list[Expr]:
@@ -30,17 +47,23 @@ def stand_ins(types: Sequence[dtype], where: device = CPU) -> list[Expr]:
     return [Expr(program, (Cell(None),), None) for program in programs]
 
 
-def run(inputs: Sequence[Expr], values: Sequence[Expr], columns: Sequence[Sequence[Any]]) -> None:
-    """Compute ``values`` for every row of arrays and write them over the columns.
+def number_stand_ins(count: int, d: dtype, where: device = CPU) -> list[Expr]:
+    """Values without dimensions for numbers that each run is given."""
+    one = Instruction("scalar", (), d, (), False, 0)
+    return [Expr(intern((one,), 1, where), (Cell(None),), None) for _ in range(count)]
+
+
+def traced(inputs: Sequence[Expr], values: Sequence[Expr], numbers: Sequence[Expr] = ()) -> Update:
+    """What a rule made of stand-ins, as something to run.
 
     Parameters
     ----------
     inputs : sequence of Expr
         The stand-ins, one a column.
     values : sequence of Expr
-        What the rule made of them; ``values[i]`` overwrites the i-th written column.
-    columns : sequence of sequences of arrays
-        Row-major arrays; the columns of ``values`` come first, then those only read.
+        What the rule made of them; ``values[i]`` overwrites the i-th column.
+    numbers : sequence of Expr
+        The stand-ins of numbers.
     """
     leaves = values[0].leaves
     patterns: list[Any] = [None]
@@ -48,42 +71,43 @@ def run(inputs: Sequence[Expr], values: Sequence[Expr], columns: Sequence[Sequen
         leaves, pattern = merge(leaves, value.leaves)
         patterns.append(pattern)
     column_of = {e.leaves[0]: i for i, e in enumerate(inputs)}
+    number_of = {e.leaves[0]: i for i, e in enumerate(numbers)}
     place = {column_of[cell]: i for i, cell in enumerate(leaves) if cell in column_of}
     over = tuple([place.get(i) for i in range(len(values))])
-    key = (over, *itertools.chain(*zip([v.program for v in values], patterns, strict=True)))
-    plan = _plans.get(key)
-    if plan is None:
-        if len(_plans) > 1000:
-            _plans.clear()
-        plan = _plans[key] = Plan([v.program for v in values], patterns, None, over)
-        plan.executable = executor(plan)
-    read = [column_of[leaves[load.leaf]] for load in plan.loads]
-    scalars = [leaves[leaf].array for leaf, _ in plan.scalars]
-    arguments = (plan, columns, read, scalars, len(values))
-    if observers:
-        observed(_launched(plan, columns, read), _dispatch, *arguments)
-    else:
-        _dispatch(*arguments)
+    plan = Plan([v.program for v in values], patterns, None, over)
+    plan.executable = executor(plan)
+    read = tuple([column_of[leaves[load.leaf]] for load in plan.loads])
+    cells = [leaves[leaf] for leaf, _ in plan.scalars]
+    return Update(plan, read, tuple([(number_of.get(cell), cell.array) for cell in cells]))
 
 
-def _dispatch(
-    plan: Plan,
-    columns: Sequence[Sequence[Any]],
-    read: Sequence[int],
-    scalars: list[Any],
-    written: int,
-) -> None:
+def run(update: Update, columns: Sequence[Sequence[Any]], numbers: Sequence[Any] = ()) -> None:
+    """Compute a rule's values for every row of arrays and write them over the first columns.
+
+    Parameters
+    ----------
+    columns : sequence of sequences of arrays
+        Row-major arrays; those written come first, then those only read.
+    numbers : sequence of numbers
+        As `traced` was given stand-ins.
+    """
+    plan, read = update.plan, update.read
+    scalars = [value if i is None else numbers[i] for i, value in update.numbers]
     if isinstance(plan.executable, blocked.Executable):
-        _execute(plan, [columns[c] for c in read], scalars, columns[:written])
+        arguments = (plan, [columns[c] for c in read], scalars, columns[: len(plan.stores)])
+        if observers:
+            count = sum([array.size for array in columns[0]])
+            observed(launched(plan, count), _execute, *arguments)
+        else:
+            _execute(*arguments)
     else:
         from lucid_gpu.fusion import cuda_foreach
 
         cuda_foreach.run(plan.executable, columns, read, scalars)
 
 
-def _launched(plan: Plan, columns: Sequence[Sequence[Any]], read: Sequence[int]) -> Launched:
-    """What observers are told: all tensors together, as the plan knows only stand-ins."""
-    count = sum([array.size for array in columns[0]])
+def launched(plan: Plan, count: int) -> Launched:
+    """What observers are told: so many elements together, as the plan knows only stand-ins."""
     loads = tuple([Operand(load.dtype, (count,)) for load in plan.loads])
     stores = tuple([Operand(store.dtype, (count,)) for store in plan.stores])
     read_bytes, written_bytes = (

@@ -84,12 +84,14 @@ class Adam(Optimizer):
                 _adam,
                 some,
                 states,
+                {
+                    "step_size": group["lr"] / (1 - b1**step),
+                    "root_correction": 1 / sqrt(1 - b2**step),
+                    "kept": 1 - group["lr"] * group["weight_decay"],
+                },
                 b1=b1,
                 b2=b2,
-                step_size=group["lr"] / (1 - b1**step),
-                root_correction=1 / sqrt(1 - b2**step),
                 eps=group["eps"],
-                shrink=group["lr"] * group["weight_decay"],
                 weight_decay=group["weight_decay"],
                 decoupled=group["decoupled_weight_decay"],
                 maximize=group["maximize"],
@@ -142,24 +144,24 @@ class AdamW(Adam):
 
 def _adam(
     p: Tensor,
-    g: Tensor,
     m: Tensor,
     v: Tensor,
-    *largest: Tensor,
+    *rest: Tensor,
+    step_size: Tensor,
+    root_correction: Tensor,
+    kept: Tensor,
     b1: float,
     b2: float,
-    step_size: float,
-    root_correction: float,
     eps: float,
-    shrink: float,
     weight_decay: float,
     decoupled: bool,
     maximize: bool,
 ) -> tuple[Tensor, ...]:
+    *largest, g = rest
     if maximize:
         g = -g
     if weight_decay:
-        p, g = (p * (1 - shrink), g) if decoupled else (p, g + p * weight_decay)
+        p, g = (p * kept, g) if decoupled else (p, g + p * weight_decay)
     m = m + (g - m) * (1 - b1)
     v = v * b2 + g * g * (1 - b2)
     top = [largest[0].maximum(v)] if largest else []

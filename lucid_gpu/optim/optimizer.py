@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lucid_gpu.optim.fused import Rule, update_in_place
+from lucid_gpu.ops.foreach import Rule, update_in_place
 from lucid_gpu.tape.modes import enable_grad, no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -127,15 +127,17 @@ class Optimizer:
         rule: Rule,
         parameters: list[Tensor],
         states: tuple[str, ...] = (),
+        numbers: dict[str, float] | None = None,
         **settings: Any,
     ) -> None:
         """Replace parameters and states by what ``rule`` makes of them and of the gradients.
 
-        ``rule(parameter, gradient, *states, **settings)`` returns the new parameter and states.
+        ``rule(parameter, *states, gradient, **numbers, **settings)`` returns the new parameter and
+        states. ``numbers`` change from step to step, ``settings`` hardly ever: the rule is traced
+        for each.
         """
-        columns: list[list[Tensor]] = [parameters, [_gradient(p) for p in parameters]]
-        columns += [[self.state[p][name] for p in parameters] for name in states]
-        update_in_place(rule, columns, settings)
+        written = [parameters, *[[self.state[p][name] for p in parameters] for name in states]]
+        update_in_place(rule, written, [[_gradient(p) for p in parameters]], numbers, **settings)
 
     def _begin(self, parameters: list[Tensor], states: tuple[str, ...]) -> None:
         """States that a parameter does not have yet are zeros."""

@@ -61,9 +61,10 @@ class SGD(Optimizer):
         )
 
     def _update(self, group: Group, parameters: list[Tensor]) -> None:
-        settings = {name: group[name] for name in ("lr", "weight_decay", "maximize")}
+        settings = {name: group[name] for name in ("weight_decay", "maximize")}
+        numbers = {"lr": group["lr"]}
         if not group["momentum"]:
-            self._apply(_plain, parameters, **settings)
+            self._apply(_plain, parameters, (), numbers, **settings)
             return
         settings |= {"momentum": group["momentum"], "nesterov": group["nesterov"]}
         name = "momentum_buffer"
@@ -75,7 +76,7 @@ class SGD(Optimizer):
         # At first b = g: the buffer is zero, so leaving out the dampening says the same.
         for some, dampening in ((fresh, 0.0), (later, group["dampening"])):
             if some:
-                self._apply(_with_momentum, some, (name,), dampening=dampening, **settings)
+                self._apply(_with_momentum, some, (name,), numbers, dampening=dampening, **settings)
 
 
 def _gradient(p: Tensor, g: Tensor, weight_decay: float, maximize: bool) -> Tensor:
@@ -85,17 +86,17 @@ def _gradient(p: Tensor, g: Tensor, weight_decay: float, maximize: bool) -> Tens
 
 
 def _plain(
-    p: Tensor, g: Tensor, *, lr: float, weight_decay: float, maximize: bool
+    p: Tensor, g: Tensor, *, lr: Tensor, weight_decay: float, maximize: bool
 ) -> tuple[Tensor, ...]:
     return (p - _gradient(p, g, weight_decay, maximize) * lr,)
 
 
 def _with_momentum(
     p: Tensor,
-    g: Tensor,
     b: Tensor,
+    g: Tensor,
     *,
-    lr: float,
+    lr: Tensor,
     momentum: float,
     dampening: float,
     weight_decay: float,

@@ -9,7 +9,7 @@ import pytest
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import blocked, foreach, host_executor
-from lucid_gpu.fusion.cuda_foreach import table_of
+from lucid_gpu.launch.rows import table_of
 
 from .nvrtc import architectures, compiled
 from .plans import agree, needs_compiler, op, random
@@ -52,12 +52,11 @@ TYPES = {
 def test_many_tensors_are_updated_as_by_numpy(types, shift, monkeypatch):
     results = []
     for executor in (blocked.Executable, host_executor.Executable):
-        monkeypatch.setattr(foreach, "_plans", {})
         monkeypatch.setattr(foreach, "executor", executor)
         columns = columns_of(TYPES[types], shift)
+        update = foreach.traced(*momentum(TYPES[types]))
         for _ in range(2):
-            inputs, values = momentum(TYPES[types])
-            foreach.run(inputs, values, columns)
+            foreach.run(update, columns)
         results.append(columns)
     for wanted, found in zip(*results, strict=True):
         for one, other in zip(found, wanted, strict=True):
@@ -68,11 +67,10 @@ def test_many_tensors_are_updated_as_by_numpy(types, shift, monkeypatch):
 @pytest.mark.parametrize("types", TYPES)
 def test_it_compiles(types, monkeypatch):
     made = []
-    monkeypatch.setattr(foreach, "_plans", {})
     monkeypatch.setattr(
         foreach, "executor", lambda plan: made.append(host_executor.Executable(plan)) or made[0]
     )
-    foreach.run(*momentum(TYPES[types]), columns_of(TYPES[types]))
+    foreach.run(foreach.traced(*momentum(TYPES[types])), columns_of(TYPES[types]))
     for architecture in architectures():
         compiled(made[0].source, architecture)
     assert "lucid_rows<3, " in made[0].source and max(map(len, made[0].source.splitlines())) <= 100

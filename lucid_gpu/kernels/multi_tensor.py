@@ -1,0 +1,184 @@
+"""The norm of many arrays together, and clipping them by it: CUDA C and the NumPy twin.
+
+A fixed small number of launches, however many arrays there are, up to what one table holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.devices import room
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels.packs import BYTES
+from lucid_gpu.launch import Kernel, runs_cuda_c
+from lucid_gpu.launch.launcher import launcher_of
+from lucid_gpu.launch.rows import Row, filled, table_of
+
+__all__ = ["INSTANCES", "clip_to_norm", "total_norm"]
+
+THREADS = 256
+FINISHING = 1024  # threads of the one block that merges all shares
+TILE = 8192  # elements of a block; not read from the device: it decides rounding
+PIECE = 1 << 16  # elements NumPy takes at a time: widened, they stay in the cache
+KINDS = {1.0: 1, 2.0: 2, math.inf: 4, -math.inf: 5}  # KIND of `multi_tensor.cu`; 3 for other orders
+
+TABLE = table_of(1)
+_FORMS = {"rows": TABLE.form}
+
+_norm = Kernel(
+    "multi_tensor.cu", "multi_tensor_norm", f"{TABLE.type} rows, A* shares, A order",
+    template="T, A, ROWS, WIDTH, TILE, KIND", threads=THREADS, forms=_FORMS,
+)  # fmt: skip
+_finish = Kernel(
+    "multi_tensor.cu", "multi_tensor_norm_finish",
+    "const A* shares, int count, A order, R* norm", template="R, A, KIND", threads=FINISHING,
+)  # fmt: skip
+_clip = Kernel(
+    "multi_tensor.cu", "multi_tensor_clip", f"{TABLE.type} rows, const R* norm, A limit",
+    template="T, R, A, ROWS, WIDTH, TILE", threads=THREADS, forms=_FORMS,
+)  # fmt: skip
+
+
+def total_norm(arrays: Sequence[Any], order: float, to: dtype, where: device) -> Any:
+    """The norm of all elements of all arrays.
+
+    Parameters
+    ----------
+    arrays : sequence of row-major arrays of real floating point types
+    order : float, not 0
+        Of the norm; may be infinite.
+    to : dtype
+        Of the result. Sums are kept in float64 where an array has that type, else in float32.
+    where : device
+        Of the arrays.
+
+    Returns
+    -------
+    array without dimensions
+    """
+    norm = room(where).empty((), to, where)
+    if not runs_cuda_c(where):
+        norm[...] = _norm_by_numpy(arrays, order)
+        return norm
+    wide = _wide([a.dtype for a in arrays])
+    launches = [*_launches(arrays, where)]
+    shares = room(where).empty((sum([blocks for *_, blocks, _ in launches]),), wide, where)
+    kind, power = KINDS.get(order, 3), order if math.isfinite(order) else 0.0
+    at = 0
+    for d, width, argument, blocks, size in launches:
+        _norm(
+            blocks, (argument, shares[at : at + blocks], power), reads=size,
+            T=d, A=wide, ROWS=TABLE.rows, WIDTH=width, TILE=TILE, KIND=kind,
+        )  # fmt: skip
+        at += blocks
+    _finish(1, (shares, at, power, norm), R=to, A=wide, KIND=kind)
+    return norm
+
+
+def clip_to_norm(arrays: Sequence[Any], norm: Any, limit: float, where: device) -> None:
+    """Multiply arrays, in place, by ``limit / (norm + 1e-6)`` where that is less than 1.
+
+    Parameters
+    ----------
+    arrays : sequence of row-major arrays of real floating point types
+    norm : array without dimensions, on the same device
+    limit : float
+    where : device
+    """
+    if not runs_cuda_c(where):
+        _clip_by_numpy(arrays, norm, limit)
+        return
+    of_norm = dt.from_numpy_dtype(norm.dtype)
+    for d, width, argument, blocks, size in _launches(arrays, where):
+        _clip(
+            blocks, (argument, norm, limit), reads=size + norm.nbytes, writes=size,
+            T=d, R=of_norm, A=_wide([d.numpy, norm.dtype]), ROWS=TABLE.rows, WIDTH=width, TILE=TILE,
+        )  # fmt: skip
+
+
+def _wide(types: Sequence[Any]) -> dtype:
+    return dt.float64 if np.dtype(np.float64) in types else dt.float32
+
+
+def _launches(
+    arrays: Sequence[Any], where: device
+) -> Iterator[tuple[dtype, int, list[int], int, int]]:
+    """Type, width of accesses, table, blocks and bytes of each launch."""
+    address = launcher_of(where).address
+    groups: dict[tuple[Any, int], list[Row]] = {}
+    for array in arrays:
+        start = address(array)
+        if array.size:
+            width = 1 if start % BYTES else BYTES // array.itemsize
+            groups.setdefault((array.dtype, width), []).append((array.size, start))
+    for (kind, width), rows in groups.items():
+        first = 0
+        for argument, blocks in filled(TABLE, rows, TILE):
+            size = sum([n for n, _ in rows[first : first + TABLE.rows]]) * kind.itemsize
+            first += TABLE.rows
+            yield dt.from_numpy_dtype(kind), width, argument, blocks, size
+
+
+# --- NumPy ----------------------------------------------------------------------------------------
+
+
+def _norm_by_numpy(arrays: Sequence[Any], order: float) -> Any:
+    parts = [_part(piece, order) for array in arrays for piece in _pieces(array)]
+    if math.isinf(order):
+        extreme = np.max if order > 0 else np.min
+        return extreme(parts, initial=0.0 if order > 0 else math.inf)
+    total = np.float64(math.fsum(parts) if all(map(math.isfinite, parts)) else sum(parts))
+    with np.errstate(all="ignore"):
+        return total ** (1 / order)
+
+
+def _pieces(array: Any) -> Iterator[Any]:
+    """Pieces of an array, of float32 or float64."""
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, PIECE):
+        piece = flat[start : start + PIECE]
+        yield piece if piece.itemsize >= 4 else piece.astype(np.float32)
+
+
+def _part(piece: Any, order: float) -> float:
+    """A piece's share of the norm."""
+    with np.errstate(all="ignore"):
+        if order == 2:
+            return float(np.dot(piece, piece))
+        size = np.abs(piece)
+        if math.isinf(order):
+            return float(size.max() if order > 0 else size.min())
+        return float((size if order == 1 else size**order).sum(dtype=np.float64))
+
+
+def _clip_by_numpy(arrays: Sequence[Any], norm: Any, limit: float) -> None:
+    factor = limit / (float(norm) + 1e-6)
+    if factor >= 1:
+        return
+    for array in arrays:
+        wide = dt.from_numpy_dtype(array.dtype).compute.numpy
+        with np.errstate(all="ignore"):
+            np.multiply(array, wide.type(factor), out=array, dtype=wide, casting="unsafe")
+
+
+def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
+    found: list[tuple[Kernel, dict[str, Any]]] = []
+    for d, wide_access in product((dt.float32, dt.float64, dt.float16, dt.bfloat16), (True, False)):
+        width = BYTES // d.itemsize if wide_access else 1
+        one: dict[str, Any] = {"T": d, "A": d.compute, "ROWS": TABLE.rows}
+        one |= {"WIDTH": width, "TILE": TILE}
+        found += [(_norm, one | {"KIND": kind}) for kind in (1, 2, 3, 4, 5)]
+        found.append((_clip, one | {"R": d}))
+    for d, kind in product((dt.float32, dt.float64, dt.float16), (1, 2, 3, 4, 5)):
+        found.append((_finish, {"R": d, "A": d.compute, "KIND": kind}))
+    return found
+
+
+INSTANCES = _instances()

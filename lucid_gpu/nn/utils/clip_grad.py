@@ -1,0 +1,191 @@
+"""Gradients clipped by their common norm, or by value.
+
+All gradients are one kernel, or as many as the table of tensors in its arguments has to be filled;
+on a GPU no number comes back to the host.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from collections.abc import Iterable
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.kernels.multi_tensor import clip_to_norm, total_norm
+from lucid_gpu.ops.creation import tensor
+from lucid_gpu.ops.foreach import row_major, update_in_place
+from lucid_gpu.ops.shape import stack
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor, from_array
+
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
+
+Tensors = Tensor | Iterable[Tensor]
+
+
+def clip_grad_norm_(
+    parameters: Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale gradients, in place, so that the norm of all of them together is at most ``max_norm``.
+
+    Parameters
+    ----------
+    parameters : Tensor or iterable of Tensor
+        Those without a gradient are left out.
+    max_norm, norm_type : float
+        The order of the norm may be infinite.
+    error_if_nonfinite : bool
+        Raise where the norm is infinite or NaN, which on a GPU waits for it.
+    foreach : bool, optional
+        Taken for the sake of scripts; all gradients are one kernel.
+
+    Returns
+    -------
+    Tensor without dimensions
+        The norm before.
+
+    Raises
+    ------
+    RuntimeError
+        For a norm that is not finite, if asked to. The gradients are as they were.
+    """
+    grads = _gradients(parameters)
+    total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
+    _clip(grads, max_norm, total)
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale gradients, in place, by ``max_norm / (total_norm + 1e-6)`` where that is below 1.
+
+    Parameters
+    ----------
+    parameters : Tensor or iterable of Tensor
+    max_norm : float
+    total_norm : Tensor without dimensions
+        What `get_total_norm` gave.
+    foreach : bool, optional
+        Taken for the sake of scripts.
+    """
+    _clip(_gradients(parameters), max_norm, total_norm)
+
+
+def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
+    """Clamp every element of the gradients, in place, to ``[-clip_value, clip_value]``.
+
+    Parameters
+    ----------
+    parameters : Tensor or iterable of Tensor
+    clip_value : float
+    foreach : bool, optional
+        Taken for the sake of scripts; all gradients are one kernel.
+    """
+    with no_grad():
+        limit = float(clip_value)
+        update_in_place(_clamped, [_gradients(parameters)], low=-limit, high=limit)
+
+
+def _clamped(g: Tensor, *, low: float, high: float) -> tuple[Tensor, ...]:
+    return (g.clamp(low, high),)
+
+
+def get_total_norm(
+    tensors: Tensors,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of the norms of tensors: of all their elements, as if they were one vector.
+
+    Parameters
+    ----------
+    tensors : Tensor or iterable of Tensor
+    norm_type : float
+        Its order, which may be infinite. 0 counts the tensors that are not zero.
+    error_if_nonfinite : bool
+    foreach : bool, optional
+        Taken for the sake of scripts; all tensors are one kernel.
+
+    Returns
+    -------
+    Tensor without dimensions
+        On the device of the first tensor.
+
+    Raises
+    ------
+    RuntimeError
+        For a norm that is not finite, if asked to.
+    """
+    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    order = float(norm_type)
+    if not given:
+        return tensor(0.0)
+    with no_grad():
+        total = _norm(given, order)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(
+            f"The total norm of order {order} for gradients from `parameters` is non-finite, so it "
+            "cannot be clipped. To disable this error and scale the gradients by the non-finite "
+            "norm anyway, set `error_if_nonfinite=False`"
+        )
+    return total
+
+
+def _norm(tensors: list[Tensor], order: float) -> Tensor:
+    first = tensors[0].device
+    if order == 0:  # not the norm of one vector: PyTorch counts tensors
+        return stack([t.norm(0).to(first) for t in tensors]).norm(0)
+    groups: dict[device, list[Tensor]] = {}
+    for t in tensors:
+        groups.setdefault(t.device, []).append(t)
+    norms = [_norm_on(where, some, order).to(first) for where, some in groups.items()]
+    return norms[0] if len(norms) == 1 else stack(norms).norm(order)
+
+
+def _norm_on(where: device, tensors: list[Tensor], order: float) -> Tensor:
+    sizes = [_magnitudes(t) for t in tensors]
+    to = functools.reduce(dt.promote_types, [t.dtype for t in sizes])
+    array = total_norm([row_major(t.array) for t in sizes], order, to, where)
+    return from_array(array, to, where)
+
+
+def _magnitudes(t: Tensor) -> Tensor:
+    """A tensor whose elements have the same size, in a type the kernels take."""
+    if t.dtype.category < 2 or t.is_sparse:
+        kind = "a sparse tensor" if t.is_sparse else t.dtype.name
+        raise RuntimeError(f"get_total_norm(): expected dense floating point tensors, got {kind}")
+    return t.abs() if t.dtype.is_complex else t
+
+
+def _clip(grads: list[Tensor], max_norm: float, norm: Tensor) -> None:
+    limit = float(max_norm)
+    groups: dict[device, list[Tensor]] = {}
+    for g in grads:
+        groups.setdefault(g.device, []).append(g)
+    for where, some in groups.items():
+        targets = [g._writable("clip_grad_norm_") for g in some]
+        arrays = [row_major(a) for a in targets]
+        parts = [a.view(a.real.dtype) if a.dtype.kind == "c" else a for a in arrays]
+        clip_to_norm(parts, norm.to(where).array, limit, where)
+        for target, array in zip(targets, arrays, strict=True):
+            if target is not array:  # of another layout: scaled in a copy
+                target[...] = array
+
+
+def _gradients(parameters: Tensors) -> list[Tensor]:
+    if isinstance(parameters, Tensor):
+        parameters = [parameters]
+    given = list(parameters)
+    if not given and isinstance(parameters, types.GeneratorType):
+        warnings.warn(
+            "`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3
+        )
+    return [p.grad for p in given if p.grad is not None]

@@ -1,0 +1,104 @@
+"""One rule over many tensors, in place: optimizers' updates, gradients clipped by value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype, when_default_changes
+from lucid_gpu.fusion import Eager, eager, foreach
+from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.tensor import Tensor, _tensor
+
+__all__ = ["Rule", "row_major", "update_in_place"]
+
+Rule = Callable[..., tuple[Tensor, ...]]
+
+MAX_RULES = 1000
+_traced: dict[Any, foreach.Update] = {}
+when_default_changes.append(_traced.clear)
+
+
+def update_in_place(
+    rule: Rule,
+    written: Sequence[Sequence[Tensor]],
+    read: Sequence[Sequence[Tensor]] = (),
+    numbers: Mapping[str, float] | None = None,
+    **settings: Any,
+) -> None:
+    """Replace tensors by what a rule makes of them.
+
+    All tensors of the same types on one device are one kernel.
+
+    Parameters
+    ----------
+    rule : callable
+        ``rule(*written, *read, **numbers, **settings)`` returns new values for what is written, in
+        tensor arithmetic. It is called once for each combination of types and settings.
+    written, read : sequences of columns of tensors
+        The i-th tensors of all columns are one row, of one shape.
+    numbers : mapping, optional
+        Numbers that change from call to call, the same for all rows. The rule gets them as tensors
+        without dimensions.
+    **settings
+        Numbers and switches that the rule may decide by.
+    """
+    numbers = numbers or {}
+    groups: dict[Any, list[tuple[Tensor, ...]]] = {}
+    for row in zip(*written, *read, strict=True):
+        programs = [t._expr.program for t in row]
+        kind = (programs[0].device, *[p.dtype for p in programs])
+        groups.setdefault(kind, []).append(row)
+    values = [float(v) for v in numbers.values()]
+    for (where, *types), rows in groups.items():
+        update = _update_of(rule, where, types, len(written), tuple(numbers), settings)
+        _run(rule.__name__, update, rows, len(written), values)
+
+
+def _update_of(
+    rule: Rule,
+    where: device,
+    types: list[dtype],
+    written: int,
+    names: tuple[str, ...],
+    settings: dict[str, Any],
+) -> foreach.Update:
+    """The traced rule, remembered."""
+    key = (rule, where, *types, runs_cuda_c(where), names, *settings.items())
+    found = _traced.get(key)
+    if found is None:
+        if len(_traced) >= MAX_RULES:
+            _traced.clear()
+        inputs = foreach.stand_ins(types, where)
+        numbers = foreach.number_stand_ins(len(names), types[0], where)
+        given = {name: _tensor(e) for name, e in zip(names, numbers, strict=True)}
+        with eager(False) if Eager.on else nullcontext():  # stand-ins have no bytes to compute with
+            made = rule(*[_tensor(e) for e in inputs], **given, **settings)
+            results = [v.to(d)._expr for v, d in zip(made, types[:written], strict=True)]
+        found = _traced[key] = foreach.traced(inputs, results, numbers)
+    return found
+
+
+def _run(
+    name: str,
+    update: foreach.Update,
+    rows: list[tuple[Tensor, ...]],
+    written: int,
+    numbers: list[float],
+) -> None:
+    columns = [*zip(*rows, strict=True)]
+    read = [[row_major(t.array) for t in column] for column in columns[written:]]
+    targets = [[t._writable(name) for t in column] for column in columns[:written]]
+    arrays = [[row_major(a) for a in column] for column in targets]
+    foreach.run(update, [*arrays, *read], numbers)
+    for column, changed in zip(targets, arrays, strict=True):
+        for target, array in zip(column, changed, strict=True):
+            if target is not array:  # of another layout: updated in a copy
+                target[...] = array
+
+
+def row_major(array: Any) -> Any:
+    """The array, or a copy where its elements lie in another order."""
+    return array if array.flags.c_contiguous else array.copy()

@@ -1,0 +1,81 @@
+"""A step over many parameters: how many kernels, how many bytes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import lucid_gpu
+from lucid_gpu import optim, profiler
+from lucid_gpu.launch.rows import table_of
+
+COUNT, SIZE = 100, 64
+BYTES = COUNT * SIZE * 4  # of all parameters
+# How often all parameters' worth of memory is read and written, and how many tensors a row holds.
+RULES: dict[str, tuple[Any, int, int, int]] = {
+    "SGD": (lambda p: optim.SGD(p, lr=0.1, weight_decay=0.1), 2, 1, 2),
+    "momentum": (lambda p: optim.SGD(p, lr=0.1, momentum=0.9), 3, 2, 3),
+    "Adam": (lambda p: optim.Adam(p, lr=0.1), 4, 3, 4),
+    "AdamW": (lambda p: optim.AdamW(p, lr=0.1), 4, 3, 4),
+    "AMSGrad": (lambda p: optim.Adam(p, lr=0.1, amsgrad=True), 5, 4, 5),
+}
+
+
+@pytest.fixture(params=["as it is", "cuda c"])
+def where(request: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "cuda c":
+        if device != "cpu" or shutil.which("g++") is None:
+            pytest.skip("a GPU runs CUDA C anyway; the host executor compiles with g++")
+        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    yield device
+
+
+def step_of(make: Any, count: int, device: str, size: int = SIZE) -> list[Any]:
+    """The kernels of a second step: the first makes the states."""
+    parameters = [lucid_gpu.ones(size, device=device, requires_grad=True) for _ in range(count)]
+    for p in parameters:
+        p.grad = lucid_gpu.ones(size, device=device)
+        p.grad.array
+    optimizer = make(parameters)
+    optimizer.step()
+    with profiler.record() as log:
+        optimizer.step()
+    return list(log.kernels)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_step_over_a_hundred_tensors(name: str, where: str) -> None:
+    """Parameters, gradients and states are read once, parameters and states written once."""
+    make, reads, writes, columns = RULES[name]
+    kernels = step_of(make, COUNT, where)
+    total = [sum(k.bytes_read for k in kernels), sum(k.bytes_written for k in kernels)]
+    assert total == [reads * BYTES, writes * BYTES]
+    rows = table_of(columns).rows
+    runs_cuda_c = lucid_gpu.launch.runs_cuda_c(lucid_gpu.device(where))
+    assert len(kernels) == (-(-COUNT // rows) if runs_cuda_c else 1)
+
+
+def test_a_full_table_is_one_launch(where: str) -> None:
+    if not lucid_gpu.launch.runs_cuda_c(lucid_gpu.device(where)):
+        pytest.skip("NumPy has no tables")
+    make, *_, columns = RULES["Adam"]
+    rows = table_of(columns).rows
+    counts = [len(step_of(make, n, where, 3)) for n in (1, 7, rows, rows + 1, 2 * rows + 1)]
+    assert counts == [1, 1, 1, 2, 3]
+
+
+def test_settings_may_change_between_steps(where: str) -> None:
+    """A learning rate that decays is a number of the kernel: nothing is traced again."""
+    p, q = (lucid_gpu.ones(3, device=where, requires_grad=True) for _ in range(2))
+    one, other = optim.SGD([p], lr=1.0), optim.SGD([q], lr=1.0)
+    expected = 1.0
+    for step in range(20):
+        for x, optimizer in ((p, one), (q, other)):
+            x.grad = lucid_gpu.ones(3, device=where)
+            optimizer.param_groups[0]["lr"] = 0.1**step
+            optimizer.step()
+        expected -= 0.1**step
+        assert p.tolist() == q.tolist() == pytest.approx([expected] * 3)
