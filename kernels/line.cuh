@@ -103,10 +103,10 @@ LUCID_FN void lucid_walk(const T* row, int first, int last, Work& work)
         const int past = (int)((unsigned long long)(row + first) / sizeof(T) % W);
         const int head = min(last, first + (W - past) % W);
         const int packs = (last - head) / W, tail = head + packs * W;
-        if (lane < head - first) work.template at<1>(first + lane);  // fewer than W elements
+        for (int c = first + lane; c < head; c += lanes) work.template at<1>(c);
         #pragma unroll 4
         for (int p = lane; p < packs; p += lanes) work.template at<W>(head + p * W);
-        if (lane < last - tail) work.template at<1>(tail + lane);
+        for (int c = tail + lane; c < last; c += lanes) work.template at<1>(c);
     }
 }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lucid_gpu.device import device as _device
+from lucid_gpu.devices import faults
 from lucid_gpu.devices import room as _room
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.cuda_memory import release_passed
@@ -270,3 +271,4 @@ def synchronize(device: Any = None) -> None:
         except cuda.runtime.CUDARuntimeError as error:
             raise explained(error, "cuda.synchronize()") from error
         release_passed()
+    faults.check()

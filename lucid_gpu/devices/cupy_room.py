@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import cuda_memory, gemm
+from lucid_gpu.devices import cuda_memory, faults, gemm
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.dtypes import dtype
 
@@ -125,9 +125,11 @@ class CupyRoom:
 
     def to_numpy(self, array: Any) -> Any:
         try:
-            return self.xp.asnumpy(array)
+            found = self.xp.asnumpy(array)
         except self.xp.cuda.runtime.CUDARuntimeError as error:  # most likely some kernel's
             raise explained(error) from error
+        faults.check()
+        return found
 
     def from_numpy(self, array: Any, where: device) -> Any:
         with self._on(where):
@@ -172,6 +174,12 @@ class CupyRoom:
 
     def synchronize(self) -> None:
         self.xp.cuda.runtime.deviceSynchronize()
+        faults.check()
+
+    def host_record(self, count: int) -> tuple[Any, int]:
+        """Integers on the host that kernels can write: an array, and its address for them."""
+        memory = self.xp.cuda.alloc_pinned_memory(8 * count)  # mapped into every device
+        return np.frombuffer(memory, np.int64, count), memory.ptr
 
 
 def _as(values: Any, target: Any) -> Any:

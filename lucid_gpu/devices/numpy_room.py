@@ -70,3 +70,7 @@ class NumpyRoom:
 
     def synchronize(self) -> None:
         pass
+
+    def host_record(self, count: int) -> tuple[Any, int]:
+        memory = np.zeros(count, np.int64)
+        return memory, memory.ctypes.data

@@ -10,20 +10,27 @@ and its gradient ``(a + b sum(w)) softmax(x) - a onehot(t) - b w`` with ``a = (1
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import threads
-from lucid_gpu.devices.pool import pool
+from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices.faults import Fault
+from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.kernels.rows import (
+    ACCESS,
+    WARP,
+    Grouped,
+    Lines,
+    address,
+    grouped,
+    lines_along,
+    power_of_two,
+    walkers,
+)
+from lucid_gpu.launch import Kernel
 
-__all__ = ["Settings", "gradient", "losses"]
-
-BLOCK = 1 << 16  # scores computed at a time, so that they stay in cache; fewer are kept
-FEW = 64  # classes up to which a copy with the classes in front is reduced faster
+__all__ = ["Noted", "Settings", "fault", "gradient", "losses"]
 
 
 class Settings(NamedTuple):
@@ -44,238 +51,174 @@ class Settings(NamedTuple):
     reduction: str
 
 
-class Extents(NamedTuple):
-    """Scores in row-major order: rows of classes, ``inner`` rows interleaved."""
-
-    outer: int
-    classes: int
-    inner: int
+def lines_of(shape: tuple[int, ...]) -> Lines:
+    """The rows of scores of shape (c,), (n, c) or (n, c, d1, ...)."""
+    return lines_along(shape, min(len(shape) - 1, 1))
 
 
-def extents_of(shape: tuple[int, ...]) -> Extents:
-    """Of scores of shape (c,), (n, c) or (n, c, d1, ...)."""
-    if len(shape) == 1:
-        return Extents(1, shape[0], 1)
-    return Extents(shape[0], shape[1], prod(shape[2:]))
-
-
-def out_of_bounds(target: int, classes: int, ignore: int) -> IndexError:
-    """The error of a target that is no class."""
+def _no_class(target: int, classes: int, _: int) -> IndexError:
     return IndexError(
-        f"Target {target} is out of bounds: the input has {classes} classes, and ignore_index is "
-        f"{ignore}"
+        f"Target {target} is out of bounds: the input of a cross_entropy has {classes} classes. A "
+        "kernel found it, so this line only waited for the result; the loss is NaN"
     )
 
 
-# --- NumPy ----------------------------------------------------------------------------------------
+fault = Fault(_no_class)
+
+# --- CUDA C ---------------------------------------------------------------------------------------
+
+_FILE = "cross_entropy.cu"
+_GIVEN = "const T* x, const long long* target, const T* weight, O* losses, R* lses, "
+_KEPT = (
+    "const T* x, const R* lses, const long long* target, const T* weight, const R* weights, "
+    "const T* g, R factor, const R* count, T* dx, "
+)
+_HOW = "long long ignore, R smoothing, long long fault"
+_EACH = "long long ignore, R smoothing, bool each"
+_ROWS, _LINES = "long long rows, int columns, ", "long long lines, int columns, long long inner, "
 
 
-class Kept(NamedTuple):
-    """What `gradient` reads of what `losses` computed.
+def _kernel(name: str, declaration: str, template: str, threads: int = 512) -> Kernel:
+    return Kernel(_FILE, f"cross_entropy_{name}", declaration, template, threads)
+
+
+def _grouped(name: str, declaration: str, template: str) -> Grouped:
+    return grouped(_FILE, f"cross_entropy_{name}", declaration, template, 512)
+
+
+rows_kernel = _grouped("rows", _GIVEN + _ROWS + _HOW, "T, R, O, W, LANES, SMOOTH")
+columns_kernel = _kernel("columns", _GIVEN + _LINES + _HOW, "T, R, O, SMOOTH")
+total_kernel = _kernel(
+    "total",
+    "const R* losses, const long long* target, const T* weight, T* total, R* count, "
+    "long long rows, int columns, long long ignore",
+    "T, R",
+    1024,
+)
+backward_rows_kernel = _grouped(
+    "backward_rows", _KEPT + _ROWS + _EACH + ", int span", "T, R, W, LANES"
+)
+backward_columns_kernel = _kernel("backward_columns", _KEPT + _LINES + _EACH, "T, R")
+
+
+class Noted(NamedTuple):
+    """What `gradient` reads beside scores and targets.
 
     Attributes
     ----------
-    lse : array, shape (outer, inner)
-    places : array of lse's shape
-        Of each row's target among the scores.
-    own : array of lse's shape, or None
-        ``a`` of this module's formula, where it is not 1 everywhere.
-    ignored : array of bool, or None
-    count : number
-        What a mean divides by.
-    scored : Scored or None
-        The exponentials of all scores, where they are few.
+    lse : array
+        One number a row, float32 at least.
+    count : array of one number, or None
+        What the mean divided by.
     """
 
     lse: Any
-    places: Any
-    own: Any
-    ignored: Any
     count: Any
-    scored: Scored | None
 
 
-class Scored(NamedTuple):
-    """``exp(x - shift)`` of some rows, (c, outer, inner) or (outer, c, inner), and its sums.
-
-    ``axis`` is that of the classes.
-    """
-
-    exponentials: Any
-    sums: Any
-    axis: int
-
-
-def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Kept]:
-    """The loss, reduced as it shall be, in float32 at least; and what its gradient needs."""
-    outer, classes, inner = extents = extents_of(x.shape)
-    target, ignored = _classes_of(target.reshape(outer, inner), classes, how.ignore)
-    places = target * inner + _first_places(outer, classes, inner)
-    each = x.ravel().take(places)  # for now the targets' scores
-    rows, scored, own = x.reshape(extents), None, None
-    if x.size <= BLOCK:
-        scored, lse, spread = _score(rows, how)
-    else:
-        lse, spread = _score_by_blocks(rows, how)
-    each = lse - each
-    if how.weight is not None or how.smoothing or ignored is not None:
-        own = _own(target, ignored, how, lse.dtype)
-        each *= own
-        each += spread
-        if ignored is not None:
-            each[ignored] = 0
-    count = 1
-    if how.reduction == "mean":
-        count = each.size if own is None else _own(target, ignored, how._replace(smoothing=0)).sum()
-    if how.reduction != "none":
-        each = np.add.reduce(each, None) / lse.dtype.type(count)
-    return each, Kept(lse, places, own, ignored, count, scored)
-
-
-def gradient(x: Any, kept: Kept, g: Any, how: Settings) -> Any:
-    """The gradient of the scores for the cotangent ``g`` of the loss: a number or an array."""
-    lse, places, own, ignored, count, scored = kept
-    extents, wide = extents_of(x.shape), lse.dtype
-    scale = wide.type(g / count) if np.ndim(g) == 0 else g.astype(wide).reshape(lse.shape)
-    share = total = scale if own is None else scale * own
-    spread = None
-    if how.smoothing:
-        spread = _evenly(how, extents.classes, wide)
-        total = share + scale * spread.sum()
-    out = pool.empty(extents, wide)
-    if scored is not None:
-        _spread_out(scored, total, out)
-    else:
-        rows = x.reshape(extents)
-
-        def block(of: Block) -> None:
-            scores, axis = _lined_up(rows[of.scores])
-            shift = np.expand_dims(lse[of.rows], axis)
-            exponentials = np.subtract(scores, shift)
-            np.exp(exponentials, exponentials)
-            part = total[of.rows] if np.ndim(total) else total
-            _spread_out(Scored(exponentials, _ONE, axis), part, out[of.scores])
-
-        _over_blocks(extents, block)
-    out.reshape(-1)[places] -= share
-    if spread is not None:
-        out -= (np.expand_dims(scale, 1) if np.ndim(scale) else scale) * spread[:, None]
-    if ignored is not None:
-        out.swapaxes(0, 1)[:, ignored] = 0
-    return out.reshape(x.shape)
+def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Noted]:
+    """The loss, reduced as it shall be, of x's type; a wrong target is reported through `fault`."""
+    room = room_of_array(x)
+    assert room is not None
+    d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
+    x, target, weight = _as_given(room.xp, x, target, how)
+    wide, each = d.compute, how.reduction == "none"
+    lse = room.xp.empty(target.shape, wide.numpy)
+    losses = room.xp.empty(target.shape, (d if each else wide).numpy)
+    arrays = x, target, weight, losses, lse
+    kinds: dict[str, Any] = {
+        "T": d,
+        "R": wide,
+        "O": d if each else wide,
+        "SMOOTH": how.smoothing > 0,
+    }
+    settings = how.ignore, how.smoothing, fault.address(room)
+    rows = lines.number
+    if lines.inner > 1:
+        apart = (*arrays, rows, lines.columns, lines.inner, *settings)
+        columns_kernel(-(-rows // WARP), apart, threads=_line_threads(lines.columns), **kinds)
+    elif rows:
+        width = ACCESS // d.itemsize
+        lanes, threads = walkers(lines.columns, width)
+        grid = -(-rows // (threads // lanes)) if lanes else rows
+        given = (*arrays, rows, lines.columns, *settings)
+        rows_kernel.of(lanes)(grid, given, threads=threads, **kinds, W=width, LANES=lanes)
+    if room.type == "cpu":
+        fault.check()
+    if each:
+        return losses, Noted(lse, None)
+    total = room.xp.empty((), d.numpy)
+    count = room.xp.empty((), wide.numpy) if how.reduction == "mean" else None
+    summed = losses, target, weight, total, count, rows, lines.columns, how.ignore
+    total_kernel(1, summed, T=d, R=wide, threads=min(max(power_of_two(rows), WARP), 1024))
+    return total, Noted(lse, count)
 
 
-def _score(rows: Any, how: Settings) -> tuple[Scored, Any, Any]:
-    """Exponentials, ``lse`` and the losses that smoothing spreads over all classes (or 0)."""
-    scores, axis = _lined_up(rows)
-    top = np.maximum.reduce(scores, axis, keepdims=True)
-    exponentials = np.subtract(scores, top)
-    np.exp(exponentials, exponentials)
-    sums = np.add.reduce(exponentials, axis, keepdims=True)
-    top += np.log(sums)
-    shape = (rows.shape[0], rows.shape[2])
-    spread: Any = 0
-    if how.smoothing:
-        evenly = _evenly(how, scores.shape[axis], scores.dtype)
-        shaped = evenly.reshape((-1, 1, 1) if axis == 0 else (-1, 1))
-        spread = np.add.reduce((top - scores) * shaped, axis).reshape(shape)
-    return Scored(exponentials, sums, axis), top.reshape(shape), spread
-
-
-def _score_by_blocks(rows: Any, how: Settings) -> tuple[Any, Any]:
-    shape = (rows.shape[0], rows.shape[2])
-    wide = np.float64 if rows.dtype == np.float64 else np.float32
-    lse, spread = np.empty(shape, wide), np.empty(shape, wide)
-
-    def block(of: Block) -> None:
-        _, lse[of.rows], spread[of.rows] = _score(rows[of.scores], how)
-
-    _over_blocks(Extents(*rows.shape), block)
-    return lse, spread
-
-
-def _spread_out(scored: Scored, total: Any, out: Any) -> None:
-    """``total * softmax`` into ``out``, shaped (outer, c, inner)."""
-    exponentials, sums, axis = scored
-    factor = np.expand_dims(total, axis) if np.ndim(total) else total
-    np.multiply(exponentials, factor / sums, out.swapaxes(0, 1) if axis == 0 else out)
-
-
-class Block(NamedTuple):
-    """Some rows: where they stand among all rows, and where their scores do."""
-
-    rows: tuple[slice, slice]
-    scores: tuple[slice, slice, slice]
-
-
-def _over_blocks(extents: Extents, work: Callable[[Block], None]) -> None:
-    """Call ``work`` for blocks of whole rows that stay in cache, on the team of threads."""
-    outer, classes, inner = extents
-    columns = min(inner, max(BLOCK // max(classes, 1), 1))
-    lines = max(BLOCK // max(classes * columns, 1), 1)
-    blocks = iter(
-        [
-            Block((i, j), (i, slice(None), j))
-            for i in [slice(k, k + lines) for k in range(0, outer, lines)]
-            for j in [slice(k, k + columns) for k in range(0, inner, columns)]
-        ]
+def gradient(x: Any, target: Any, noted: Noted, g: Any, how: Settings) -> Any:
+    """The gradient of the scores; ``g`` is a number, or an array of x's type."""
+    room = room_of_array(x)
+    assert room is not None
+    d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
+    x, target, weight = _as_given(room.xp, x, target, how)
+    dx = room.xp.empty_like(x)
+    weights = None
+    if weight is not None and how.smoothing:
+        weights = weight.sum(dtype=d.compute.numpy, keepdims=True)
+    number = isinstance(g, (int, float))
+    cotangent = (None, float(g)) if number else (room.xp.ascontiguousarray(g), 1.0)
+    arrays = x, noted.lse, target, weight, weights, *cotangent, noted.count, dx
+    settings = how.ignore, how.smoothing, how.reduction == "none"
+    rows = lines.number
+    if not dx.size:
+        return dx
+    if lines.inner > 1:
+        apart = (*arrays, rows, lines.columns, lines.inner, *settings)
+        threads = _line_threads(lines.columns)
+        backward_columns_kernel(-(-rows // WARP), apart, threads=threads, T=d, R=d.compute)
+        return dx
+    alike = address(x) % ACCESS == address(dx) % ACCESS
+    width = ACCESS // d.itemsize if alike else 1
+    lanes, threads = walkers(lines.columns, width)
+    span = lines.columns if lanes else threads * width * 8
+    grid = (-(-rows // (threads // lanes)) if lanes else rows, -(-lines.columns // span))
+    given = (*arrays, rows, lines.columns, *settings, span)
+    backward_rows_kernel.of(lanes)(
+        grid, given, threads=threads, T=d, R=d.compute, W=width, LANES=lanes
     )
-
-    def take() -> None:
-        for block in blocks:
-            work(block)
-
-    threads.team.run(take)
+    return dx
 
 
-_ONE = np.float32(1)
+def _as_given(xp: Any, x: Any, target: Any, how: Settings) -> tuple[Any, Any, Any]:
+    """Arrays as the kernels take them."""
+    weight = how.weight
+    if weight is not None:
+        weight = xp.ascontiguousarray(weight.astype(x.dtype, copy=False))
+    rows = xp.ascontiguousarray(target.astype(np.int64, copy=False)).reshape(target.shape)
+    return xp.ascontiguousarray(x).reshape(x.shape), rows, weight
 
 
-@functools.lru_cache(maxsize=64)
-def _first_places(outer: int, classes: int, inner: int) -> Any:
-    """The place of each row's first score."""
-    return np.arange(outer)[:, None] * (classes * inner) + np.arange(inner)
+def _line_threads(classes: int) -> int:
+    """Threads of a block on 32 lines: eight classes each."""
+    return WARP * min(power_of_two(-(-classes // 8)), 16)
 
 
-def _lined_up(x: Any) -> tuple[Any, int]:
-    """The scores, 16-bit floats widened, with the classes where they are reduced fast; their axis.
-
-    NumPy's reductions run along the last axis one row at a time; with few classes a copy that has
-    them in front costs less.
-    """
-    wide = np.float64 if x.dtype == np.float64 else np.float32
-    if x.shape[2] > 1 or x.shape[1] <= FEW:
-        return np.array(x.swapaxes(0, 1), wide, order="C"), 0
-    return x.astype(wide, copy=False), 1
+# --- what programs launch -------------------------------------------------------------------------
 
 
-def _classes_of(target: Any, classes: int, ignore: int) -> tuple[Any, Any]:
-    """Targets with 0 for those to be ignored, and which those are (None: none of them)."""
-    if target.dtype != np.int64:
-        target = target.astype(np.int64)
-    # one look finds those too large, and as unsigned numbers negative ones are
-    if not target.size or (
-        np.maximum.reduce(target.view(np.uint64), None) < classes and not 0 <= ignore < classes
-    ):
-        return target, None
-    ignored = target == ignore
-    wrong = ((target < 0) | (target >= classes)) & ~ignored
-    if wrong.any():
-        raise out_of_bounds(int(target[wrong][0]), classes, ignore)
-    return np.where(ignored, 0, target), ignored
+def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
+    found: list[tuple[Kernel, dict[str, Any]]] = []
+    for d in (float32, float64, float16, bfloat16):
+        kinds: dict[str, Any] = {"T": d, "R": d.compute}
+        found += [(total_kernel, kinds), (backward_columns_kernel, kinds)]
+        width = ACCESS // d.itemsize
+        for lanes in sorted({walkers(c, width)[0] for c in (2, 10, 100, 1000, 50257)}):
+            for smooth in (False, True):
+                some = {"W": width, "LANES": lanes, "SMOOTH": smooth}
+                found.append((rows_kernel.of(lanes), {**kinds, "O": d.compute, **some}))
+            for w in {1, width}:
+                found.append((backward_rows_kernel.of(lanes), {**kinds, "W": w, "LANES": lanes}))
+        found += [(columns_kernel, {**kinds, "O": d, "SMOOTH": smooth}) for smooth in (False, True)]
+    return found
 
 
-def _own(target: Any, ignored: Any, how: Settings, d: Any = np.float64) -> Any:
-    """How much a row counts for its own class: ``(1 - s) w[t]``, 0 where it is to be ignored."""
-    own = np.full(target.shape, 1 - how.smoothing, d)
-    if how.weight is not None:
-        own *= how.weight.take(target)
-    if ignored is not None:
-        own[ignored] = 0
-    return own
-
-
-def _evenly(how: Settings, classes: int, d: Any) -> Any:
-    """``s/c w``: how much a row counts for each class."""
-    spread = np.full(classes, how.smoothing / classes, d)
-    return spread if how.weight is None else spread * how.weight.astype(d)
+INSTANCES = _instances()

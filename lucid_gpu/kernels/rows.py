@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.function import device_of
 from lucid_gpu.launch.launcher import launcher_of
 
@@ -63,6 +64,27 @@ class Group(NamedTuple):
         return -(-rows // together)
 
 
+class Grouped(NamedTuple):
+    """A kernel whose groups are parts of warps, and the same for whole blocks.
+
+    They differ in the registers that the compiler may give a thread.
+    """
+
+    apart: Kernel
+    together: Kernel
+
+    def of(self, lanes: int) -> Kernel:
+        return self.apart if lanes else self.together
+
+
+def grouped(source: str, name: str, declaration: str, template: str, threads: int) -> Grouped:
+    """`Grouped` of a device function; ``threads`` is the most a whole block has."""
+    return Grouped(
+        Kernel(source, name, declaration, template, SMALL_BLOCK),
+        Kernel(source, name, declaration, template, threads),
+    )
+
+
 def power_of_two(n: int) -> int:
     """The least power of two that is not below ``n``."""
     return 1 << max(n - 1, 0).bit_length()
@@ -80,7 +102,7 @@ def held(columns: int, width: int, itemsize: int, arrays: int = 1) -> Group | No
     """The threads that keep ``arrays`` rows of this length in registers; None for longer ones."""
     packs = -(-columns // width)
     room = HELD // itemsize // arrays if itemsize < 8 else HELD // 2 // itemsize // arrays
-    most = max(min(room // width, 16 // arrays), 1)
+    most = max(min(room // width, (16 if itemsize == 4 else 8) // arrays), 1)
     lanes = min(power_of_two(packs), WARP)
     items = power_of_two(-(-packs // lanes))
     if columns <= SHORT and items <= most:
@@ -88,6 +110,13 @@ def held(columns: int, width: int, itemsize: int, arrays: int = 1) -> Group | No
     threads = min(max(power_of_two(-(-packs // 4)), SMALL_BLOCK), 1024)
     items = power_of_two(-(-packs // threads))
     return Group(width, 0, items, threads) if items <= most else None
+
+
+def walkers(columns: int, width: int) -> tuple[int, int]:
+    """Threads that walk a row (0 for a whole block, as in `Group`), and the threads of a block."""
+    if columns <= SHORT:
+        return min(power_of_two(-(-columns // width)), WARP), SMALL_BLOCK
+    return 0, min(max(power_of_two(columns // (8 * width)), SMALL_BLOCK), 512)
 
 
 def address(array: Any) -> int:

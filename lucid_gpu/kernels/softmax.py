@@ -16,8 +16,10 @@ from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dty
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
+    Grouped,
     Lines,
     address,
+    grouped,
     held,
     lines_along,
     power_of_two,
@@ -33,21 +35,27 @@ WALKERS = 512  # threads of a block that walks a row, or works on lines
 class _Ways(NamedTuple):
     """One computation on rows that are held, on longer ones, and on lines."""
 
-    held: Kernel
+    held: Grouped
     walked: Kernel
     columns: Kernel
     arrays: int  # that are held
 
 
 def _ways(name: str, arrays: str, count: int) -> _Ways:
-    def kernel(kind: str, more: str, template: str, threads: int) -> Kernel:
-        return Kernel("softmax.cu", f"{name}_{kind}", arrays + more, template, threads)
+    def kernel(kind: str, more: str, template: str) -> Kernel:
+        return Kernel("softmax.cu", f"{name}_{kind}", arrays + more, template, WALKERS)
 
     lines = "long long lines, int columns, long long inner"
     return _Ways(
-        kernel("held", "long long rows, int columns", "T, R, W, LANES, ITEMS, LOG", 1024),
-        kernel("walked", "int columns", "T, R, W, LOG", WALKERS),
-        kernel("columns", lines, "T, R, ITEMS, LOG", WALKERS),
+        grouped(
+            "softmax.cu",
+            f"{name}_held",
+            arrays + "long long rows, int columns",
+            "T, R, W, LANES, ITEMS, LOG",
+            1024,
+        ),
+        kernel("walked", "int columns", "T, R, W, LOG"),
+        kernel("columns", lines, "T, R, ITEMS, LOG"),
         count,
     )
 
@@ -98,7 +106,7 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
         width = ACCESS // d.itemsize if alike else 1
         ways.walked(lines.number, (*arrays, lines.columns), **kinds, W=width, LOG=log)
         return out
-    ways.held(
+    ways.held.of(group.lanes)(
         group.blocks(lines.number),
         (*arrays, lines.number, lines.columns),
         threads=group.threads,
@@ -161,7 +169,8 @@ def _instances(ways: _Ways) -> list[tuple[Kernel, dict[str, Any]]]:
             group = held(columns, width_of(columns, (), itemsize), itemsize, ways.arrays)
             if group is not None:
                 width, lanes, items, _ = group
-                found.append((ways.held, {**kinds, "W": width, "LANES": lanes, "ITEMS": items}))
+                given = {**kinds, "W": width, "LANES": lanes, "ITEMS": items}
+                found.append((ways.held.of(lanes), given))
         found += [(ways.walked, {**kinds, "W": w}) for w in (1, ACCESS // itemsize)]
         for columns in (3, 1000):
             _, items = _for_lines(Lines(1, columns, 64), itemsize)

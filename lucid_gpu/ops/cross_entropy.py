@@ -1,7 +1,7 @@
 """Cross entropy of scores: one op for class numbers, a composition for class probabilities.
 
-Of class numbers the op keeps one figure a row (a few elements' exponentials where a problem is so
-small that calls are what costs), and its gradient ``softmax(x) - onehot(target)`` is one pass.
+Of class numbers the op keeps one figure a row (all exponentials where a problem is so small that
+calls are what costs), and its gradient ``softmax(x) - onehot(target)`` is one pass.
 Gradients that are recorded or batched are written with tensor ops.
 """
 
@@ -13,7 +13,9 @@ from typing import Any
 from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import cross_entropy as kernels
+from lucid_gpu.kernels import cross_entropy_on_host as on_host
 from lucid_gpu.kernels.cross_entropy import Settings
+from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.tape.levels import open_levels
@@ -93,7 +95,8 @@ def cross_entropy(
     Raises
     ------
     IndexError
-        Where a target is no class.
+        Where a target is no class. On a GPU a kernel finds that out: the loss is NaN, and the error
+        is raised where the program next waits for the GPU (`item`, `cpu`, `cuda.synchronize`).
     """
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
@@ -104,14 +107,31 @@ def cross_entropy(
     _check_target(input, target)
     known = None if weight is None else weight.array
     how = Settings(known, ignore_index, label_smoothing, reduction)
-    if input.is_cuda or (weight is not None and weight.requires_grad and label_smoothing):
+    if weight is not None and weight.requires_grad and label_smoothing:
         return _composed(input, target, weight, how)
-    return _fused(input, target, weight, how)
+    if runs_cuda_c(input.device):
+        return _by_kernel(input, target, weight, how)
+    return _on_host(input, target, weight, how)
 
 
-def _fused(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
-    """All of it as one op."""
-    value, kept = run_quietly(kernels.losses, input.array, target.array, how)
+def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
+    """One kernel for the losses, one for their sum, one for the gradient."""
+    value, noted = kernels.losses(input.array, target.array, how)
+    wide = from_array(noted.lse, None, input.device)
+
+    def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+        if is_grad_enabled() or open_levels:
+            return (_recorded_gradient(node, g, weight, how),)
+        x, numbers, lse = node.saved_tensors
+        kept = kernels.Noted(lse.array, noted.count)
+        found = kernels.gradient(x.array, numbers.array, kept, _number_or_array(g), how)
+        return (from_array(found, x.dtype, x.device),)
+
+    return record("CrossEntropyBackward0", value, (input,), vjp, (input, target, wide), input.dtype)
+
+
+def _on_host(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
+    value, kept = run_quietly(on_host.losses, input.array, target.array, how)
     if how.reduction == "none":
         value = value.reshape(target.shape)
 
@@ -119,7 +139,7 @@ def _fused(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) 
         if is_grad_enabled() or open_levels:
             return (_recorded_gradient(node, g, weight, how),)
         x = node.saved_tensors[0]
-        found = run_quietly(kernels.gradient, x.array, kept, _number_or_array(g), how)
+        found = run_quietly(on_host.gradient, x.array, kept, _number_or_array(g), how)
         return (from_array(found.astype(x.dtype.numpy, copy=False), x.dtype, x.device),)
 
     value = value.astype(input.dtype.numpy, copy=False)
@@ -134,7 +154,7 @@ def _number_or_array(g: Tensor) -> Any:
 
 def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
     """The gradient written with tensor ops: ``(a + b sum(w)) softmax(x) - a onehot(t) - b w``."""
-    x, target = node.saved_tensors
+    x, target, *_ = node.saved_tensors
     dim = _class_dim(x)
     kept = target != how.ignore
     safe = target.where(kept, 0)
@@ -222,7 +242,7 @@ def _safe(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor | 
     kept = t != ignore
     wrong = kept & ((t < 0) | (t >= classes))
     if wrong.any():
-        raise kernels.out_of_bounds(int(t[wrong].reshape(-1)[0]), classes, ignore)
+        raise on_host.out_of_bounds(int(t[wrong].reshape(-1)[0]), classes, ignore)
     safe = from_array(t * kept, target.dtype, target.device)
     return safe, from_array(kept, None, target.device)
 

@@ -8,12 +8,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lucid_gpu.kernels import cross_entropy
+import lucid_gpu
+from lucid_gpu import profiler
+from lucid_gpu.autograd import gradcheck, gradgradcheck
+from lucid_gpu.kernels import cross_entropy as kernels
+from lucid_gpu.kernels import cross_entropy_on_host as on_host
 from lucid_gpu.kernels.cross_entropy import Settings
+from lucid_gpu.nn import functional as F
 
 SHAPES = [
     (7,), (1, 1), (0, 3), (1, 33), (5, 10), (1000, 10), (3, 1023), (2, 1025), (3, 5, 2),
-    (2, 70, 3, 4), (2, 32768), (0, 4, 2), (2, 4, 0),
+    (2, 70, 3, 4), (2, 32768), (1, 128001), (0, 4, 2), (2, 4, 0),
 ]  # fmt: skip
 KINDS = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
 PLAIN = Settings(None, -100, 0.0, "mean")
@@ -54,56 +59,86 @@ def expected(x: Any, target: Any, how: Settings, g: Any) -> tuple[Any, Any]:
     return each.sum() / count, np.moveaxis(gradient * g / count, -1, axis)
 
 
-def check(x: Any, target: Any, how: Settings) -> None:
+def by_numpy(x: Any, target: Any, how: Settings, g: Any) -> tuple[Any, Any]:
+    value, kept = on_host.losses(x, target, how)
+    return value, on_host.gradient(x, kept, g, how)
+
+
+def by_cuda_c(x: Any, target: Any, how: Settings, g: Any) -> tuple[Any, Any]:
+    value, noted = kernels.losses(x, target, how)
+    assert value.dtype == x.dtype
+    return value, kernels.gradient(x, target, noted, g.astype(x.dtype), how)
+
+
+ERRORS = {"float64": 1e-11, "float32": 3e-6, "float16": 2e-3, "bfloat16": 1e-2}
+
+
+def check(x: Any, target: Any, how: Settings, family: Any = by_numpy) -> None:
     rng = np.random.default_rng(1)
     g = rng.standard_normal(target.shape) if how.reduction == "none" else np.asarray(1.7)
+    g = g.astype(x.dtype).astype(np.float64)
     with np.errstate(all="ignore"):
-        value, kept = cross_entropy.losses(x, target, how)
-        gradient = cross_entropy.gradient(x, kept, g, how)
+        value, gradient = family(x, target, how, g)
         loss, by_hand = expected(x, target, how, g)
-    size = 1e-11 if x.dtype == np.float64 else 3e-6
+    error = ERRORS[x.dtype.name]
     assert gradient.shape == x.shape
-    np.testing.assert_allclose(value.reshape(loss.shape), loss, size, size, equal_nan=True)
-    np.testing.assert_allclose(gradient, by_hand, 1e-9 if size < 1e-9 else 1e-4, size)
+    value, gradient = value.astype(np.float64), gradient.astype(np.float64)
+    np.testing.assert_allclose(value.reshape(loss.shape), loss, error, error, equal_nan=True)
+    largest = np.abs(by_hand).max(initial=1e-30)
+    np.testing.assert_allclose(gradient, by_hand, 0, error * largest, equal_nan=True)
 
 
+FAMILIES = pytest.mark.parametrize("family", [by_numpy, by_cuda_c])
+
+
+@FAMILIES
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_losses_and_gradients(shape: tuple[int, ...], kind: Any) -> None:
+def test_losses_and_gradients(shape: tuple[int, ...], kind: Any, family: Any) -> None:
     x, target, _ = problem(shape, kind)
-    check(x, target, PLAIN)
-    check(x, target, PLAIN._replace(reduction="none"))
+    check(x, target, PLAIN, family)
+    check(x, target, PLAIN._replace(reduction="none"), family)
 
 
+@FAMILIES
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shape", [(9, 6), (4, 100), (3, 5, 4)])
 def test_all_settings_together(
-    shape: tuple[int, ...], weighted: bool, smoothing: float, reduction: str
+    shape: tuple[int, ...], weighted: bool, smoothing: float, reduction: str, family: Any
 ) -> None:
     x, target, weight = problem(shape, ignored=1)
     how = Settings(weight if weighted else None, -100, smoothing, reduction)
-    check(x, target, how)
-    check(x, np.abs(target) % shape[1], how._replace(ignore=2))
+    check(x, target, how, family)
+    check(x, np.abs(target) % shape[1], how._replace(ignore=2), family)
 
 
 @pytest.mark.parametrize("shape", [(50, 6), (4, 100), (3, 5, 40), (2, 3, 500)])
 def test_blocks_give_what_one_block_gives(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cross_entropy, "BLOCK", 64)
+    monkeypatch.setattr(on_host, "BLOCK", 64)
     x, target, weight = problem(shape, ignored=1)
     check(x, target, Settings(weight, -100, 0.1, "mean"))
     check(x, target, Settings(None, -100, 0.0, "none"))
 
 
-def test_views_are_read_as_they_lie() -> None:
+@FAMILIES
+def test_views_are_read_as_they_lie(family: Any) -> None:
     x, target, _ = problem((6, 8))
-    check(x[:, ::-1], target, PLAIN)
-    check(np.asfortranarray(x), target, PLAIN)
-    check(np.broadcast_to(x[:1], x.shape), target[::-1], PLAIN)
-    check(x, np.broadcast_to(target[:1], target.shape), PLAIN)
+    check(x[:, ::-1], target, PLAIN, family)
+    check(np.asfortranarray(x), target, PLAIN, family)
+    check(np.broadcast_to(x[:1], x.shape), target[::-1], PLAIN, family)
+    check(x, np.broadcast_to(target[:1], target.shape), PLAIN, family)
+
+
+@FAMILIES
+def test_rows_that_begin_anywhere(family: Any) -> None:
+    x, target, _ = problem((3, 1100), np.float32)
+    memory = np.empty(x.size + 1, x.dtype)
+    memory[1:] = x.reshape(-1)
+    check(memory[1:].reshape(x.shape), target, PLAIN, family)
 
 
 @pytest.mark.parametrize("wrong", [-1, 6, -101])
@@ -111,4 +146,105 @@ def test_a_target_that_is_no_class(wrong: int) -> None:
     x, target, _ = problem((9, 6))
     target[4] = wrong
     with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds: the input has 6 cl"):
-        cross_entropy.losses(x, target, PLAIN)
+        on_host.losses(x, target, PLAIN)
+    with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds: the input of a "):
+        kernels.losses(x, target, PLAIN)
+    kernels.fault.check()  # an error is raised once
+
+
+@FAMILIES
+def test_ignored_scores_may_be_infinite(family: Any) -> None:
+    x = np.array([[np.inf, 0], [1, 2]], np.float32)
+    for smoothing in (0.0, 0.5):
+        how = PLAIN._replace(smoothing=smoothing)
+        with np.errstate(all="ignore"):
+            value, gradient = family(x, np.array([-100, 1]), how, np.asarray(1.0))
+        assert np.isfinite(value)
+        np.testing.assert_array_equal(gradient[0], 0)
+        assert gradient[1].all()
+
+
+def test_kernels_and_bytes() -> None:
+    """Scores are read once each way; probabilities are never stored."""
+    x, target, _ = problem((64, 5000), np.float32)
+    with profiler.record() as log:
+        _, noted = kernels.losses(x, target, PLAIN)
+    rows = 64
+    first, second = log.kernels
+    assert (first.bytes_read, first.bytes_written) == (x.nbytes + 8 * rows, 2 * 4 * rows)
+    assert (second.bytes_read, second.bytes_written) == ((4 + 8) * rows, 4 + 4)
+    with profiler.record() as log:
+        kernels.gradient(x, target, noted, 1.0, PLAIN)
+    (only,) = log.kernels
+    assert (only.bytes_read, only.bytes_written) == (x.nbytes + (4 + 8) * rows + 4, x.nbytes)
+
+
+# --- the op ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["numpy", "host-cuda"])
+def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPU tensors go both ways: NumPy's and the GPU's."""
+    monkeypatch.setenv("LUCID_EXECUTOR", request.param)
+
+
+@pytest.mark.usefixtures("executor")
+class TestOp:
+    """`nn.functional.cross_entropy`."""
+
+    @pytest.mark.parametrize("reduction", ["mean", "none"])
+    @pytest.mark.parametrize("smoothing", [0.0, 0.2])
+    @pytest.mark.parametrize("shape", [(4, 3), (2, 3, 2)])
+    def test_gradients_of_every_order_and_mode(
+        self, shape: tuple[int, ...], smoothing: float, reduction: str
+    ) -> None:
+        x, target, weight = problem(shape, ignored=1)
+        t, w = lucid_gpu.tensor(target), lucid_gpu.tensor(weight)
+
+        def loss(x: Any) -> Any:
+            return F.cross_entropy(x, t, w, reduction=reduction, label_smoothing=smoothing)
+
+        leaf = lucid_gpu.tensor(x, requires_grad=True)
+        assert gradcheck(loss, (leaf,), check_forward_ad=True, check_batched_grad=True)
+        assert gradgradcheck(loss, (leaf,))
+
+    @pytest.mark.parametrize("kind", KINDS[1:])
+    def test_the_gradient_upstream_is_honoured(self, kind: Any) -> None:
+        x, target, _ = problem((6, 5), kind)
+        leaf = lucid_gpu.tensor(x, requires_grad=True)
+        loss = F.cross_entropy(leaf, lucid_gpu.tensor(target))
+        assert loss.dtype == leaf.dtype
+        (loss * 3).backward()
+        value, gradient = expected(x, target, PLAIN, 3.0)
+        error = ERRORS[x.dtype.name]
+        np.testing.assert_allclose(float(loss), value, error)
+        got = leaf.grad.numpy().astype(np.float64)
+        np.testing.assert_allclose(got, gradient, 0, error * np.abs(gradient).max())
+
+    def test_under_vmap_and_grad(self) -> None:
+        x, target, _ = problem((6, 5))
+        scores, t = lucid_gpu.tensor(x), lucid_gpu.tensor(target)
+        each = lucid_gpu.func.vmap(lucid_gpu.func.grad(F.cross_entropy))(scores, t)
+        _, gradient = expected(x, target, PLAIN._replace(reduction="none"), np.ones(6))
+        np.testing.assert_allclose(each.numpy(), gradient, 1e-12, 1e-15)
+
+    def test_a_second_backward_needs_retain_graph(self) -> None:
+        x, target, _ = problem((6, 5))
+        leaf = lucid_gpu.tensor(x, requires_grad=True)
+        loss = F.cross_entropy(leaf, lucid_gpu.tensor(target))
+        loss.backward(retain_graph=True)
+        once = leaf.grad.numpy().copy()
+        loss.backward()
+        np.testing.assert_allclose(leaf.grad.numpy(), 2 * once)
+        with pytest.raises(RuntimeError, match="a second time"):
+            loss.backward()
+
+
+def test_three_kernels_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    x, target, _ = problem((64, 100), np.float32)
+    leaf, t = lucid_gpu.tensor(x, requires_grad=True), lucid_gpu.tensor(target)
+    with profiler.record() as log:
+        F.cross_entropy(leaf, t).backward()
+    names = [k.name.removeprefix("lucid_cross_entropy_").split("_float32")[0] for k in log.kernels]
+    assert names == ["rows", "total", "backward_rows"]
