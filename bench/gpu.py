@@ -1,14 +1,17 @@
 """Everything that needs a GPU, in one command: ``make gpu``.
 
 It installs nothing, needs no network, works with CuPy for CUDA 12 or 13, and ends inside nine
-minutes: each part is a process of its own with a limit. The parts are a comparison with the CPU,
-the copy bandwidth, the chain beside torch where torch is installed, the test suite on ``cuda``, and
-a memory checker where ``compute-sanitizer`` is installed. The figures go to
-``bench/results/<gpu>-<date>.json`` and ``.md``, after every part anew.
+minutes: each part is a process of its own with a limit. The parts are a comparison with the CPU of
+every family of kernels, the copy bandwidth, the cases of `bench.gpu_cases` for lucid_gpu and each
+peer that is installed, the same comparison under ``compute-sanitizer``, and the test suite on
+``cuda``. The figures go to ``bench/results/<gpu>-<date>.json`` and ``.md``, after every part anew.
+
+``python bench/gpu.py --device cpu --rounds 1 --results FOLDER`` tries it without a GPU.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -23,6 +26,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +34,23 @@ TREE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TREE))  # so that it also runs without PYTHONPATH
 
 from bench import report  # noqa: E402
-from bench.peers import environment, installed  # noqa: E402
+from bench.gpu_cases import CASES  # noqa: E402
+from bench.gpu_report import line_of, markdown, rows, wrong  # noqa: E402
+from bench.gpu_worker import PEERS, Peer  # noqa: E402
+from bench.peers import environment, installed, named  # noqa: E402
 
 WHOLE_SECONDS = 515.0  # all parts together
-CHAINS = ("chain-2^24", "chain-1024", "chain-64")
-CHAIN_ARRAYS = 6  # read x, r, g; write the value and two gradients
 
 Figures = dict[str, Any]
+Part = Callable[[float], Figures]
+
+NO_GPU: Figures = {
+    "name": "no GPU",
+    "compute_capability": "none",
+    "driver": "none",
+    "runtime": "none",
+    "cupy": "none",
+}
 
 PROBE = """
 import json, cupy
@@ -148,9 +162,9 @@ def _last_line(output: str) -> str:
     return (output.strip().splitlines() or ["no answer"])[-1]
 
 
-def compare_with_cpu(seconds: float) -> Figures:
+def compare_with_cpu(device: str, seconds: float) -> Figures:
     """The package's own comparison of GPU and CPU."""
-    ended = run([sys.executable, "-m", "bench.gpu_check"], seconds)
+    ended = run([sys.executable, "-m", "bench.gpu_check", device], seconds)
     return {**ended.figures(), "summary": _last_line(ended.output)}
 
 
@@ -217,59 +231,97 @@ def copy_bandwidth(seconds: float) -> Figures:
     return found
 
 
-def chains(seconds: float) -> Figures:
-    """The chain forward and backward beside torch; torch.compile last, where time is left."""
-    end = time.monotonic() + seconds
-    found: Figures = {"verdict": "passed", "cases": {}}
-    with_torch = installed("torch")
-    eager = "lucid_gpu,torch-eager" if with_torch else "lucid_gpu"
-    jobs = [(name, eager) for name in CHAINS]
-    if with_torch:
-        jobs += [(name, eager + ",torch-compile") for name in CHAINS[:2]]
-    for name, peers in jobs:
-        left = end - time.monotonic()
-        again = name in found["cases"]
-        if left < 10:
-            break
-        job = _chain(name, peers, min(left, 60 if again else 40))
-        if "row" in job:
-            found["cases"][name] = job["row"]
-        elif not again:  # torch.compile may fail; lucid_gpu's own figures stand already
-            found.update(job)
-    found["seconds"] = round(seconds - (end - time.monotonic()), 1)
-    rows = found["cases"].values()
-    if any(row["verdict"] == "failed" for row in rows) or len(rows) < len(CHAINS):
-        found["verdict"] = "failed" if found["verdict"] == "passed" else found["verdict"]
-    ratios = [f"{row['name']} {row['to_eager']:.2f}" for row in rows if row["to_eager"]]
-    found["summary"] = "of torch eager's time: " + ", ".join(ratios) if ratios else "without torch"
+def benchmarks(peer: Peer, options: Options, document: Figures) -> Callable[[float], Figures]:
+    """The part that measures a peer; its figures go into the document."""
+
+    def part(seconds: float) -> Figures:
+        if not installed(peer.module) or (peer.table and not installed("torch")):
+            return {"verdict": "skipped", "summary": f"{peer.module} is not installed"}
+        command = [sys.executable, "-m", "bench.gpu_worker", peer.name, "--device", options.device]
+        command += ["--rounds", str(options.rounds), "--seconds", str(0.8 * seconds)]
+        command += ["--toy"] if options.toy else []
+        command += [word for name in options.cases or () for word in ("--case", name)]
+        ended = run(command, seconds)
+        cases = read_cases(ended.output)
+        document["benchmarks"][peer.name] = cases
+        failed = [name for name, figures in cases.items() if "failed" in figures]
+        found = ended.figures()
+        wanted = sum(len(c.dtypes) for c in CASES if not options.cases or c.name in options.cases)
+        found["summary"] = f"{len(cases) - len(failed)} of {wanted} measured"
+        if failed:
+            found["summary"] += f", {len(failed)} failed: {', '.join(failed[:6])}"
+        return found
+
+    return part
+
+
+def read_cases(output: str) -> Figures:
+    """The figures among a worker's lines, by case and type."""
+    found: Figures = {}
+    for line in output.splitlines():
+        if line.startswith('{"case"'):
+            with contextlib.suppress(json.JSONDecodeError):  # its time ran out within a line
+                figures = json.loads(line)
+                found[f"{figures.pop('case')} {figures.pop('dtype')}"] = figures
     return found
 
 
-def _chain(case: str, peers: str, seconds: float) -> Figures:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.json"
-        flags = ["--case", case, "--peers", peers, "--rounds", "10", "--device", "cuda"]
-        command = [sys.executable, "-m", "bench", *flags, "--json", str(path), "--no-results"]
-        ended = run(command, seconds)
-        if not path.exists():
-            return ended.figures()
-        return {"row": json.loads(path.read_text("utf-8"))["cases"][0]}
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    device: str = "cuda"
+    rounds: int = 15
+    results: Path = report.RESULTS
+    peers: tuple[Peer, ...] = PEERS
+    cases: tuple[str, ...] | None = None
+
+    @property
+    def toy(self) -> bool:
+        """Whether only the script is tried."""
+        return self.device == "cpu"
 
 
-PARTS: tuple[tuple[str, float, Callable[[float], Figures]], ...] = (
-    ("comparison with the CPU", 70, compare_with_cpu),
-    ("copy bandwidth", 30, copy_bandwidth),
-    ("chain beside torch", 160, chains),
-    ("test suite on cuda", 190, test_suite),
-    ("memory check", 90, check_memory),
-)
+def parts(options: Options, document: Figures) -> list[tuple[str, float, Part]]:
+    """Each part with its name and its limit in seconds."""
+    seconds = {"lucid_gpu": 110.0, "torch-eager": 60, "torch-compile": 80, "triton": 30, "jax": 35}
+    measured = [
+        (f"benchmarks: {peer.title}", seconds[peer.name], benchmarks(peer, options, document))
+        for peer in options.peers
+    ]
+    checked = ("comparison with the CPU", 60.0, partial(compare_with_cpu, options.device))
+    if options.toy:
+        return [checked, *measured]
+    return [
+        checked,
+        ("copy bandwidth", 20, copy_bandwidth),
+        *measured[:1],
+        ("memory check", 70, check_memory),
+        *measured[1:],
+        ("test suite on cuda", 200, test_suite),  # what is left
+    ]
 
 
-def main() -> int:
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    flags = argparse.ArgumentParser(prog="make gpu", description=__doc__)
+    flags.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    flags.add_argument("--rounds", type=int, default=15)
+    flags.add_argument("--results", type=Path, default=report.RESULTS, help="a folder")
+    flags.add_argument("--peers", default=",".join(p.name for p in PEERS))
+    flags.add_argument("--case", action="append", help="one case; may be repeated")
+    return flags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Run every part; 1 when one failed, 2 where there is no GPU."""
+    flags = parser().parse_args(argv)
+    peers = named(PEERS, flags.peers.split(","), "peer")
+    cases = tuple(flags.case) if flags.case else None
+    options = Options(flags.device, flags.rounds, flags.results, peers, cases)
     end = time.monotonic() + WHOLE_SECONDS
     try:
-        gpu = probe()
+        gpu = NO_GPU if options.toy else probe()
     except SystemExit as reason:
         print(reason, file=sys.stderr)
         return 2
@@ -279,18 +331,23 @@ def main() -> int:
         "created": now.isoformat(timespec="seconds"),
         "gpu": gpu,
         "machine": report.machine(),
+        "toy": options.toy,
         "parts": {},
+        "benchmarks": {},
     }
     slug = re.sub(r"[^a-z0-9]+", "-", gpu["name"].lower()).strip("-")
-    stem = report.RESULTS / f"{slug}-{now:%Y-%m-%d}"
-    for name, seconds, part in PARTS:
+    stem = options.results / f"{slug}-{now:%Y-%m-%d}"
+    for name, seconds, part in parts(options, document):
         print(f"{name} ...", flush=True)
         document["parts"][name] = _do(part, min(seconds, end - time.monotonic()))
-        print(f"  {_line_of(document['parts'][name])}", flush=True)
+        print(f"  {line_of(document['parts'][name])}", flush=True)
         write(document, stem)
     print(f"written: {stem}.json {stem}.md")
     bad = ("failed", "out of time")
-    return int(any(part["verdict"] in bad for part in document["parts"].values()))
+    wrongs = [row["title"] for row in rows(document) if wrong(row)]
+    if wrongs:
+        print("wrong results:", ", ".join(wrongs), file=sys.stderr)
+    return int(bool(wrongs) or any(p["verdict"] in bad for p in document["parts"].values()))
 
 
 def _do(part: Callable[[float], Figures], seconds: float) -> Figures:
@@ -302,53 +359,19 @@ def _do(part: Callable[[float], Figures], seconds: float) -> Figures:
         return {"verdict": "failed", "output": f"{type(error).__name__}: {error}"}
 
 
-def _line_of(figures: Figures) -> str:
-    return f"{figures['verdict']}: {figures.get('summary', '')}".rstrip(": ")
-
-
 def write(document: Figures, stem: Path) -> None:
     """Write the figures and their table."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    stem.with_name(stem.name + ".json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    told = {**document, "rows": rows(document)}
+    told["benchmarks"] = {  # the samples have done their work
+        peer: {
+            name: {k: v for k, v in figures.items() if k != "sample"}
+            for name, figures in cases.items()
+        }
+        for peer, cases in document["benchmarks"].items()
+    }
+    stem.with_name(stem.name + ".json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")
     stem.with_name(stem.name + ".md").write_text(markdown(document), "utf-8")
-
-
-def markdown(document: Figures) -> str:
-    """The parts, then the chain's table."""
-    gpu, at = document["gpu"], document["machine"]
-    about = (
-        f"{gpu['name']}, compute capability {gpu['compute_capability']}, CUDA driver "
-        f"{gpu['driver']}, runtime {gpu['runtime']}, CuPy {gpu['cupy']}; Python {at['python']}, "
-        f"numpy {at['versions']['numpy']}, torch {at['versions']['torch']}; "
-        f"{document['created'][:10]}, commit {at['commit']}."
-    )
-    lines = [about, "", "| part | result | seconds |", "| --- | --- | --- |"]
-    for name, figures in document["parts"].items():
-        lines.append(f"| {name} | {_line_of(figures)} | {figures.get('seconds', '')} |")
-    return "\n".join([*lines, *_chain_table(document["parts"])]) + "\n"
-
-
-def _chain_table(parts: Figures) -> list[str]:
-    rows = parts.get("chain beside torch", {}).get("cases", {})
-    if not rows:
-        return []
-    peers = ("lucid_gpu", "torch-eager", "torch-compile")
-    titles = " | ".join(report.TITLES[p] for p in peers)
-    lines = ["", f"| case | {titles} | to eager | of copy bandwidth |", "| --- " * 6 + "|"]
-    for row in rows.values():
-        cells = " | ".join(report.cell(row["peers"].get(p), "s") for p in peers)
-        eager = "" if row["to_eager"] is None else f"{row['to_eager']:.3g}"
-        lines.append(f"| {row['title']} | {cells} | {eager} | {_share(row, parts)} |")
-    return lines
-
-
-def _share(row: Figures, parts: Figures) -> str:
-    """The large chain's bytes a second, six arrays a step, over those of a copy."""
-    copies = parts.get("copy bandwidth", {}).get("bytes_a_second")
-    median = row["peers"].get("lucid_gpu", {}).get("median")
-    if row["name"] != CHAINS[0] or not copies or not median:
-        return ""
-    return f"{CHAIN_ARRAYS * (4 << 24) / median / max(copies.values()):.0%}"
 
 
 if __name__ == "__main__":

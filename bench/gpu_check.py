@@ -1,4 +1,6 @@
-"""A few dozen results on the GPU beside the CPU's; what `make gpu` runs first, bare and checked.
+"""Results of every family of kernels on the GPU beside the CPU's, forward and backward.
+
+What `make gpu` runs first, bare, and once more under the memory checker.
 
 It needs nothing but the package: no pytest, no torch. ``python -m bench.gpu_check cpu`` compares
 the CPU with itself, to try the script where there is no GPU.
@@ -33,13 +35,14 @@ def chain(x: Any, r: Any) -> Any:
 def with_gradients(
     function: Callable[..., Any], *arrays: np.ndarray, dtype: str = "float32"
 ) -> Work:
-    """The value of a function and its gradients to all inputs."""
+    """The value of a function and its gradients to all inputs, for an uneven cotangent."""
 
     def work(device: str) -> tuple[Any, ...]:
         kind = getattr(torch, dtype)
         inputs = [torch.tensor(a, device=device).to(kind).requires_grad_() for a in arrays]
         out = function(*inputs)
-        out.backward(torch.ones_like(out) * 0.5)
+        uneven = np.cos(np.arange(out.numel(), dtype=np.float32)).reshape(tuple(out.shape))
+        out.backward(torch.tensor(uneven, device=device).to(kind))
         return (out, *(x.grad for x in inputs))
 
     return work
@@ -76,6 +79,127 @@ def checks() -> Iterator[tuple[str, str, Work]]:
     yield "a custom Function", "float32", lambda device: build(torch, device, lambda f: f)()
     net = mlp((12, 16, 4), 10)
     yield "a training step", "float32", lambda device: net(torch, device, lambda f: f)()
+    yield from families(normal, rng)
+
+
+def families(
+    normal: Callable[..., np.ndarray], rng: np.random.Generator
+) -> Iterator[tuple[str, str, Work]]:
+    """One check or more for each hand-written family, at sizes that no vector or block divides."""
+    f = torch.nn.functional
+    labels = rng.integers(0, 1003, 37)
+    rows = [("float32", (37, 1003)), ("bfloat16", (5, 77)), ("float32", (3, 5003))]
+    for dtype, shape in rows:
+        name = f"{dtype}{list(shape)}"
+        x, w, b = normal(*shape), normal(shape[1]), normal(shape[1])
+        where = np.resize(labels % shape[1], shape[0])
+        yield f"softmax of {name}", dtype, with_gradients(lambda x: f.softmax(x, 1), x, dtype=dtype)
+        work = with_gradients(lambda x: f.log_softmax(x, 1), x, dtype=dtype)
+        yield f"log_softmax of {name}", dtype, work
+        yield f"cross entropy of {name}", dtype, with_labels(f.cross_entropy, x, where, dtype)
+        work = with_gradients(_layer_norm, x, w, b, dtype=dtype)
+        yield f"layer_norm of {name}", dtype, work
+        work = with_gradients(lambda x: x.cumsum(1), x, dtype=dtype)
+        yield f"running sums of {name}", dtype, work
+        for op in ("sum", "mean", "amax", "prod", "logsumexp", "norm", "var"):
+            small = 1 + 0.01 * x if op == "prod" else x
+            work = with_gradients(_over(op, 1), small, dtype=dtype)
+            yield f"{op} over columns of {name}", dtype, work
+        yield f"amax over rows of {name}", dtype, with_gradients(_over("amax", 0), x, dtype=dtype)
+    if hasattr(f, "rms_norm"):
+        work = with_gradients(
+            lambda x, w: f.rms_norm(x, (1003,), w), normal(37, 1003), normal(1003)
+        )
+        yield "rms_norm", "float32", work
+    images, weights = normal(2, 3, 13, 17), normal(5, 3, 3, 3)
+    yield "batch_norm", "float32", with_gradients(
+        lambda x, w, b: f.batch_norm(x, None, None, w, b, training=True),
+        images, normal(3), normal(3),
+    )  # fmt: skip
+    work = with_gradients(lambda x, w: f.conv2d(x, w, stride=2, padding=1), images, weights)
+    yield "convolution", "float32", work
+    yield "max pooling", "float32", with_gradients(lambda x: f.max_pool2d(x, 3, 2, 1), images)
+    yield "average pooling", "float32", with_gradients(lambda x: f.avg_pool2d(x, 3, 2, 1), images)
+    table, index = normal(50, 33), rng.integers(0, 50, 1001)
+    yield "rows by number", "float32", with_numbers(lambda x, i: f.embedding(i, x), table, index)
+    work = with_numbers(lambda x, i: torch.zeros_like(x).index_add(0, i, x[i]), table, index)
+    yield "index_add", "float32", work
+    yield "scatter_add", "float32", with_numbers(
+        lambda x, i: torch.zeros_like(x).scatter_add(0, i[:50, None].expand(50, 33), x),
+        table, index,
+    )  # fmt: skip
+    yield "dropout", "float32", seeded(lambda x: f.dropout(x, 0.3), normal(4099))
+    yield "random numbers", "float32", lambda device: random_numbers(device)
+    for dtype, head in (("float32", 64), ("bfloat16", 128), ("float16", 32)):
+        heads = [normal(2, 3, 70, head) for _ in "qkv"]
+        work = with_gradients(_attention, *heads, dtype=dtype)
+        yield f"causal attention in {dtype}, head size {head}", dtype, work
+    for name in ("SGD", "Adam", "AdamW"):
+        yield f"100 tensors by {name}", "float32", updates(name, [normal(n) for n in range(1, 101)])
+
+
+def _layer_norm(x: Any, w: Any, b: Any) -> Any:
+    return torch.nn.functional.layer_norm(x, (x.shape[1],), w, b)
+
+
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _over(op: str, dim: int) -> Callable[[Any], Any]:
+    return lambda x: getattr(x, op)(dim=dim)
+
+
+def with_labels(
+    function: Callable[..., Any], array: np.ndarray, labels: np.ndarray, dtype: str
+) -> Work:
+    """A loss of scores and labels, and its gradient."""
+    return with_numbers(lambda x, i: function(x, i).reshape(1), array, labels, dtype)
+
+
+def with_numbers(
+    function: Callable[..., Any], array: np.ndarray, numbers: np.ndarray, dtype: str = "float32"
+) -> Work:
+    """A function of an array and whole numbers, and its gradient to the array."""
+
+    def work(device: str) -> tuple[Any, ...]:
+        index = torch.tensor(numbers, device=device)
+        return with_gradients(lambda x: function(x, index), array, dtype=dtype)(device)
+
+    return work
+
+
+def seeded(function: Callable[..., Any], array: np.ndarray) -> Work:
+    """A random function and its gradient: a seed gives the same on every device."""
+
+    def work(device: str) -> tuple[Any, ...]:
+        torch.manual_seed(0)
+        return with_gradients(function, array)(device)
+
+    return work
+
+
+def random_numbers(device: str) -> tuple[Any, ...]:
+    """Every kind of draw."""
+    torch.manual_seed(1)
+    makers = (torch.rand, torch.randn)
+    numbers = [make(n, device=device) for make in makers for n in (1, 1001)]
+    return (*numbers, torch.randint(0, 100, (1001,), device=device).float())
+
+
+def updates(name: str, arrays: list[np.ndarray]) -> Work:
+    """Parameters after three updates."""
+
+    def work(device: str) -> tuple[Any, ...]:
+        parameters = [torch.tensor(a, device=device).requires_grad_() for a in arrays]
+        optimizer = getattr(torch.optim, name)(parameters, lr=0.1)
+        for _ in range(3):
+            for p in parameters:
+                p.grad = (p.detach() * 0.5 + 1).sin()
+            optimizer.step()
+        return tuple(parameters)
+
+    return work
 
 
 def difference(found: Any, wanted: Any) -> float:

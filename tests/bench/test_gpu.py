@@ -1,11 +1,13 @@
 """What of `make gpu` can be tried without a GPU: limits, parsing, the table, the plain refusal."""
 
+import json
+import math
 import sys
 import time
 
 import pytest
 
-from bench import gpu, gpu_check
+from bench import gpu, gpu_cases, gpu_check, gpu_report
 
 
 def test_a_part_that_hangs_is_ended_with_its_children():
@@ -40,11 +42,14 @@ def test_junit_is_counted(tmp_path):
     }
 
 
-def document():
-    figures = {"median": 2e-4, "low": 2e-4, "high": 2e-4}
-    row = {"name": "chain-2^24", "title": "chain", "peers": {"lucid_gpu": figures}, "to_eager": 0.1}
+def document(toy=False):
+    """lucid_gpu twice as fast as torch eager, at half of the copy's bandwidth."""
+    count = gpu_cases.sized(CHAIN, toy)[0]
+    ours, theirs = 2e-4 * count / (1 << 26), 4e-4 * count / (1 << 26)
+    name = "chain-forward float32"
     return {
         "created": "2000-01-01T00:00:00",
+        "toy": toy,
         "gpu": {
             "name": "A GPU",
             "compute_capability": "9.0",
@@ -54,23 +59,70 @@ def document():
         },
         "machine": {"python": "3", "versions": {"numpy": "2", "torch": None}, "commit": "abc"},
         "parts": {
-            "copy bandwidth": {"verdict": "passed", "bytes_a_second": {"1": 4e12}, "seconds": 1},
-            "chain beside torch": {"verdict": "passed", "cases": {"chain-2^24": row}},
+            "copy bandwidth": {"verdict": "passed", "bytes_a_second": {"1": 8.05e12}, "seconds": 1},
+        },
+        "benchmarks": {
+            "lucid_gpu": {name: {"seconds": ours, "sample": [[1.0, 2.0]]}},
+            "torch-eager": {name: {"seconds": theirs, "sample": [[1.0, 2.0]]}},
+            "torch-compile": {name: {"failed": "no compiler"}},
         },
     }
 
 
-def test_the_table_relates_the_chain_to_a_copy(tmp_path):
+(CHAIN,) = [case for case in gpu_cases.CASES if case.name == "chain-forward"]
+
+
+def test_the_table_relates_a_case_to_a_copy_and_to_peers(tmp_path):
     gpu.write(document(), tmp_path / "results" / "a-gpu")
     text = (tmp_path / "results" / "a-gpu.md").read_text()
-    # Six arrays of 64 MiB in 0.2 ms are 2.01 TB/s, half of the copy's 4.
-    assert "| chain | 200 us (200 to 200) |  |  | 0.1 | 50% |" in text
-    assert (tmp_path / "results" / "a-gpu.json").exists()
+    # Three arrays of 256 MiB in 0.2 ms are 4.03 TB/s, half of the copy's 8.05.
+    row = "| chain, forward | float32 | 200.0 us | 4027 | 50% |  | 0.50 | failed | under 90% |"
+    assert row in text
+    assert "sample" not in (tmp_path / "results" / "a-gpu.json").read_text()
+
+
+def test_a_wrong_result_and_a_slow_one_are_said():
+    wrong = document()
+    wrong["benchmarks"]["torch-eager"]["chain-forward float32"]["sample"] = [[1.0, 2.1]]
+    (row,) = gpu_report.rows(wrong)
+    assert gpu_report.wrong(row) and gpu_report.verdict(row) == "wrong result"
+    slow = document()
+    slow["benchmarks"]["torch-eager"]["chain-forward float32"]["seconds"] = 1e-4
+    (row,) = gpu_report.rows(slow)
+    assert gpu_report.verdict(row) == "under 90%; behind torch-eager"
+    nan = document()
+    nan["benchmarks"]["lucid_gpu"]["chain-forward float32"]["sample"] = [[math.nan, 2.0]]
+    assert gpu_report.wrong(gpu_report.rows(nan)[0])
+
+
+def test_a_trial_says_that_it_is_one():
+    text = gpu_report.markdown(document(toy=True))
+    assert text.startswith("A trial of the script, at tiny sizes; no figure of a GPU.")
+    assert text.rstrip().endswith("| tried |")
+
+
+def test_a_workers_lines_are_read_to_where_it_was_ended():
+    line = json.dumps({"case": "copy", "dtype": "float32", "seconds": 1.0})
+    found = gpu.read_cases(f"a warning\n{line}\n{line[:20]}")
+    assert found == {"copy float32": {"seconds": 1.0}}
+
+
+def test_the_whole_command_can_be_tried_without_a_gpu(tmp_path, capsys):
+    flags = ["--device", "cpu", "--rounds", "1", "--results", str(tmp_path), "--peers", "lucid_gpu"]
+    cases = ["--case", "chain-backward", "--case", "launch"]
+    assert gpu.main([*flags, *cases]) == 0, capsys.readouterr().out
+    (path,) = tmp_path.glob("*.json")
+    found = json.loads(path.read_text())
+    assert [row["case"] for row in found["rows"]] == ["chain-backward", "chain-backward", "launch"]
+    assert all(row["seconds"] > 0 for row in found["rows"])
+    assert found["parts"]["benchmarks: lucid_gpu"]["summary"] == "3 of 3 measured"
+    (text,) = [p.read_text() for p in tmp_path.glob("*.md")]
+    assert text.count("| tried |") == 3
 
 
 def test_without_a_gpu_it_says_so_and_writes_nothing(monkeypatch, capsys):
     monkeypatch.setattr(gpu, "installed", lambda module: False)
-    assert gpu.main() == 2
+    assert gpu.main([]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "CuPy is not installed" in error
@@ -83,6 +135,6 @@ def test_an_unwritable_home_gets_a_cache_folder(monkeypatch, home):
     assert gpu.gpu_environment()["CUPY_CACHE_DIR"]
 
 
-def test_the_comparison_with_the_cpu_runs(capsys):
-    assert gpu_check.main("cpu") == 0, capsys.readouterr().out
+def test_every_family_is_compared_with_the_cpu(device, capsys):
+    assert gpu_check.main(device) == 0, capsys.readouterr().out
     assert "0 failed" in capsys.readouterr().out
