@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import lucid_gpu
+from lucid_gpu.device import resolve
 
 try:
     from hypothesis import HealthCheck, settings
@@ -135,6 +136,27 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
         return f"no GPU test is left out: {count} tests name their device"
     why = config.stash[PROBLEM] or "--device cpu"
     return f"GPU tests left out: {count} ({why})"
+
+
+@pytest.fixture
+def on_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that name no device: the tensors they make are on this one.
+
+    `Tensor.numpy` copies from there, so that a test need not say it.
+    """
+    if device == "cpu":
+        return
+    where, take, give = resolve(device), lucid_gpu.from_numpy, lucid_gpu.Tensor.numpy
+
+    def numpy(self: lucid_gpu.Tensor, *, force: bool = False) -> Any:
+        copied = self.device == where and not self.requires_grad
+        return give(self, force=force or copied)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("lucid_gpu.") and getattr(module, "resolve", None) is resolve:
+            monkeypatch.setattr(module, "resolve", lambda d: where if d is None else resolve(d))
+    monkeypatch.setattr(lucid_gpu, "from_numpy", lambda array: take(array).to(where))
+    monkeypatch.setattr(lucid_gpu.Tensor, "numpy", numpy)
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,8 @@ from lucid_gpu.autograd import Function, forward_ad
 from lucid_gpu.fusion import eager
 from tests.oracle import same_error, torch_module
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 Scenario = Callable[[Any, Any], Any]
 
 

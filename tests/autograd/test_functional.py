@@ -10,6 +10,8 @@ import pytest
 import lucid_gpu
 from tests.oracle import array_of, same_error, torch_module
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 X = np.array([[0.3, -1.2, 0.7], [1.1, 0.4, -0.6]])
 Y = np.array([0.5, -0.8, 1.3])
 V = np.array([[1.0, 2.0, -1.0], [0.5, -0.5, 3.0]])

@@ -13,6 +13,8 @@ import pytest
 import lucid_gpu
 from tests.oracle import torch_module
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 SAME = """
 x+x
 x+1

@@ -12,6 +12,8 @@ import pytest
 import lucid_gpu
 from tests.oracle import same_error, torch_module
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 IN_MODE = (
     "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
     "code by moving both the view and the inplace either both inside the {} block"

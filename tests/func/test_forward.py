@@ -16,6 +16,8 @@ from lucid_gpu.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, v
 from lucid_gpu.tape.levels import open_levels
 from tests.oracle import array_of, same_error, torch_module
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 RNG = np.random.default_rng(3)
 X, T, W = (RNG.standard_normal(s) for s in ((3, 4), (3, 4), (4, 2)))
 V = RNG.standard_normal(4)

@@ -10,6 +10,8 @@ import lucid_gpu
 from tests.func.comparing import agree, tensor
 from tests.oracle import same_error
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 
 def model(m: Any) -> Any:
     net = m.nn.Sequential(m.nn.Linear(3, 4), m.nn.Tanh(), m.nn.Linear(4, 2)).double()

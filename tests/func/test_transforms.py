@@ -13,6 +13,8 @@ from lucid_gpu.func import grad, grad_and_value, value_and_grad, vjp
 from tests.func.comparing import agree, tensor
 from tests.oracle import same_error
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 
 class Pair(NamedTuple):
     a: Any

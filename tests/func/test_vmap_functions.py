@@ -13,6 +13,8 @@ from lucid_gpu.autograd import Function
 from tests.func.comparing import agree, tensor
 from tests.oracle import same_error
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 
 def product(m: Any) -> Any:
     """Two outputs of two tensors and a number, to be batched by running its methods."""

@@ -11,6 +11,8 @@ import pytest
 import lucid_gpu
 from tests.func.comparing import agree, tensor
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 
 class Case(NamedTuple):
     """An op of one example: ``function(module, x, ...)`` and the shapes it takes."""

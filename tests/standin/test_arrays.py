@@ -108,3 +108,15 @@ def test_an_array_of_another_device_is_refused(cupy: Any) -> None:
     with pytest.raises(ValueError, match="different from the current device"):
         there + 1
     assert there.copy().device.id == 0
+
+
+def test_what_cupy_lacks_for_bfloat16(cupy: Any) -> None:
+    import ml_dtypes
+
+    a = cupy.ones(2, ml_dtypes.bfloat16)
+    assert cupy.where(a > 0, a, a).dtype == "f"
+    for sort in (cupy.sort, cupy.argsort):
+        with pytest.raises(TypeError, match="Thrust sorts no bfloat16"):
+            sort(a)
+    with pytest.raises(TypeError, match="issue 10317"):
+        cupy.matmul(cupy.ones((2, 1, 1), a.dtype), cupy.ones((2, 1, 1), a.dtype))

@@ -274,3 +274,9 @@ LOOPS = {
         "?->? b->b B->B h->h H->H i->i I->I l->l L->L q->q Q->Q e->e E->E f->f d->d"
     ),
 }  # fmt: skip
+
+# `cupy._sorting.search._where_ufunc`
+WHERE = (
+    "???->? ?bb->b ?BB->B ?hh->h ?HH->H ?ii->i ?II->I ?ll->l ?LL->L ?qq->q ?QQ->Q ?ee->e ?ff->f "
+    "?dd->d ?FF->F ?DD->D"
+)

@@ -16,6 +16,8 @@ import numpy
 
 from cupy import _core
 from cupy._array import ndarray
+from cupy._loops import WHERE
+from cupy._ufunc import ufunc
 
 SIGNATURES = """
 all(a, axis=None, out=None, keepdims=False)
@@ -143,6 +145,9 @@ def _back(found: Any, inputs: list[ndarray]) -> Any:
 
 
 def _compute(name: str, given: dict[str, Any], parameters: dict[str, Any]) -> Any:
+    if name == "where" and given["x"] is not None and given["y"] is not None:
+        _host("condition", given["condition"], False)
+        return _where(given["condition"].astype(bool, copy=False), given["x"], given["y"])
     out = given.pop("out", None)
     inputs: list[ndarray] = []
     positional, named = [], dict(given.pop("kwargs", {}))
@@ -200,13 +205,15 @@ def _own(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+# Its loops have no bfloat16: the result of two bfloat16 arrays is float32.
+_where = ufunc("where", "cupy_where", 3, 1, WHERE.split())
+
+
 @_own
 def where_(condition: Any, x: Any = None, y: Any = None) -> Any:
     if (x is None) != (y is None):
         raise ValueError("Must provide both 'x' and 'y' or neither.")
-    if x is None:
-        return numpy.nonzero(condition)
-    return numpy.where(condition, x, y)
+    return numpy.nonzero(condition)
 
 
 @_own
@@ -221,17 +228,20 @@ def take_along_axis_(a: Any, indices: Any, axis: Any) -> Any:
 
 @_own
 def argsort_(a: Any, axis: Any = -1, kind: Any = None) -> Any:
-    _check_sort(kind)
-    return numpy.argsort(a, axis, kind="stable")
+    _check_sort(kind, a)
+    return numpy.argsort(numpy.atleast_1d(a), axis, kind="stable")
 
 
 @_own
 def sort_(a: Any, axis: Any = -1, kind: Any = None) -> Any:
-    _check_sort(kind)
+    _check_sort(kind, a)
     return numpy.sort(a, axis, kind="stable")
 
 
-def _check_sort(kind: Any) -> None:
+def _check_sort(kind: Any, a: Any) -> None:
+    """CuPy sorts by Thrust, of which it builds no bfloat16."""
+    if a.dtype == _core.bfloat16:
+        raise TypeError("Unsupported dtype ID: Thrust sorts no bfloat16")
     if kind not in (None, "stable"):
         raise ValueError("kind can only be None or 'stable'")
 
@@ -313,6 +323,9 @@ def _flatten(self: ndarray, order: Any = "C") -> ndarray:
 
 
 def _sort(self: ndarray, axis: int = -1) -> None:
+    if not self._a.flags.c_contiguous:
+        raise NotImplementedError("Sorting non-contiguous array is not supported.")
+    _check_sort(None, self)
     _core.write(self, numpy.sort(_core.host_of(self), axis, kind="stable"))
 
 
