@@ -166,6 +166,11 @@ class CupyRoom:
             gemm.multiply(self.xp, a, b, out)
         return out
 
+    def argsort(self, array: Any, dim: int) -> Any:
+        if array.dtype.name == "bfloat16":  # CuPy's Thrust sorts none
+            array = array.astype(np.float32)
+        return self.xp.argsort(array, axis=dim, kind="stable")
+
     def check_index(self, index: Any, size: int, dim: int, low: int | None = None) -> None:
         outside = (index < (-size if low is None else low)) | (index >= size)
         if index.size and bool(outside.any()):

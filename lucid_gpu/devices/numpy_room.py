@@ -62,6 +62,9 @@ class NumpyRoom:
             return on_few_threads(a.size * b.shape[1], np.matmul, a, b, out)
         return np.matmul(a, b, out)
 
+    def argsort(self, array: Any, dim: int) -> Any:
+        return np.argsort(array, axis=dim, kind="stable")
+
     def check_index(self, index: Any, size: int, dim: int, low: int | None = None) -> None:
         low = -size if low is None else low
         if index.size and (index.min() < low or index.max() >= size):

@@ -49,6 +49,10 @@ class Room(Protocol):
         """
         ...
 
+    def argsort(self, array: Any, dim: int) -> Any:
+        """The stable order of a dimension, NaNs last."""
+        ...
+
     def check_index(self, index: Any, size: int, dim: int, low: int | None = None) -> None:
         """Raise IndexError where an integer index array leaves ``[low, size)``.
 

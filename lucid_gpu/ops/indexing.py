@@ -454,14 +454,14 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The positions that put a dimension in order."""
     dim = normalise_dim(dim, input.ndim)
-    xp, array = xp_of(input), input.detach().array
+    xp, array, in_order = xp_of(input), input.detach().array, room(input.device).argsort
     if not input.ndim:
         return _index_tensor(input, xp.zeros((), "int64"))
     if descending:  # stable in descending order too: sort backwards, read backwards
         n = array.shape[dim]
-        order = n - 1 - xp.flip(xp.argsort(xp.flip(array, dim), axis=dim, kind="stable"), dim)
+        order = n - 1 - xp.flip(in_order(xp.flip(array, dim), dim), dim)
     else:
-        order = xp.argsort(array, axis=dim, kind="stable")
+        order = in_order(array, dim)
     return _index_tensor(input, order)
 
 

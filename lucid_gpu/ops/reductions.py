@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices import room, xp_of
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.realise import realise
@@ -445,7 +445,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
             f"{list(input.shape)}"
         )
     xp, array = xp_of(input), input.detach().array
-    order = xp.argsort(array, axis=dim, kind="stable")  # NaNs last
+    order = room(input.device).argsort(array, dim)  # NaNs last
     count = xp.full((), array.shape[dim])
     missing = xp.isnan(array).sum(axis=dim, keepdims=True)
     if ignore_nan:

@@ -257,3 +257,14 @@ def test_take_put_and_index_put(device: str) -> None:
         x.take(lucid_gpu.tensor([6], device=device))
     with pytest.raises(RuntimeError, match="shape mismatch"):
         x.index_put((rows,), lucid_gpu.ones(2, device=device), accumulate=True)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_orders_of_16_bit_floats(device: str, kind: str) -> None:
+    x = lucid_gpu.tensor([[2.0, -1.0, 2.0, 0.5]], dtype=getattr(lucid_gpu, kind), device=device)
+    values, places = x.sort(1)
+    assert (values.dtype, values.tolist()) == (x.dtype, [[-1, 0.5, 2, 2]])
+    assert places.tolist() == [[1, 3, 0, 2]]
+    assert x.argsort(1, descending=True).tolist() == [[0, 2, 3, 1]]
+    assert x.topk(2)[1].tolist() == [[0, 2]]
+    assert x.median(1)[1].tolist() == [3]
