@@ -286,7 +286,7 @@ _METHODS = {
     "cumprod": "axis=None, dtype=None, out=None",
     "round": "decimals=0, out=None",
     "clip": "a_min=None, a_max=None, out=None",
-    "argsort": "axis=-1",
+    "argsort": "axis=-1, kind=None",
     "squeeze": "axis=None",
     "swapaxes": "axis1, axis2",
     "repeat": "repeats, axis=None",
@@ -322,10 +322,10 @@ def _flatten(self: ndarray, order: Any = "C") -> ndarray:
     return found
 
 
-def _sort(self: ndarray, axis: int = -1) -> None:
+def _sort(self: ndarray, axis: int = -1, kind: Any = None) -> None:
     if not self._a.flags.c_contiguous:
         raise NotImplementedError("Sorting non-contiguous array is not supported.")
-    _check_sort(None, self)
+    _check_sort(kind, self)
     _core.write(self, numpy.sort(_core.host_of(self), axis, kind="stable"))
 
 
