@@ -82,7 +82,7 @@ def _cross_entropy(kit: Kit) -> Step:
 
 
 STEPS: dict[str, Callable[[Kit], Step]] = {
-    "copy": lambda kit: _step(jnp.copy, _sets(kit, 1)),
+    "negation": lambda kit: _step(jnp.negative, _sets(kit, 1)),
     "chain-forward": lambda kit: _step(chain, _sets(kit, 2)),
     "chain-backward": lambda kit: _step(_gradient(chain), _sets(kit, 3)),
     "softmax-forward": lambda kit: _step(softmax, _sets(kit, 1)),

@@ -1,0 +1,158 @@
+"""How many kernels each block of the benchmark list launches and how many bytes they move.
+
+Counted, not measured: the cases of `bench.gpu_cases` run at small sizes as CUDA C on the host
+(``LUCID_EXECUTOR=host-cuda``). The launcher counts launches and the profiler bytes, each array that
+a kernel reads or writes once. The minimum is each input read once and each output written once.
+
+``python -m bench.plan`` writes ``bench/results/plan.md``; ``--check`` says whether it is true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+os.environ["LUCID_EXECUTOR"] = "host-cuda"  # before anything is compiled for another executor
+
+import lucid_gpu
+from bench.gpu_cases import CASES, Case, Kit, force
+from bench.report import RESULTS
+from lucid_gpu.launch.host import HostLauncher
+
+PATH = RESULTS / "plan.md"
+DTYPES = ("float32", "bfloat16")
+WARM = 3  # steps before the one that is counted: programs are built, an optimizer has its state
+
+# Large enough that what is one number or one row a tensor is no part of the ratio.
+SIZES = {
+    "adam": (100, 4096),
+    "mlp": (16, 64, 16),
+    "gpt": (2, 16, 32, 2, 2, 64),
+    "launch": (64, 64),
+}
+_ROWS = (128, 512)
+
+HEAD = """\
+# What is launched and moved
+
+Written by `python -m bench.plan`; a test compares it with what runs. Each block of the benchmark
+list runs at a small size as CUDA C on the host. Kernels are launches, products are those that
+cuBLAS computes on a GPU, bytes are those of the arrays a kernel or product reads and writes, each
+once. The minimum reads each input once and writes each output once; a whole step has none.
+
+| block | type | size | kernels | products | bytes | minimum | ratio |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
+class Row(NamedTuple):
+    """One block in one type."""
+
+    case: str
+    title: str
+    dtype: str
+    size: tuple[int, ...]
+    kernels: int
+    products: int
+    moved: int
+    least: int | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Bytes moved over the fewest."""
+        return self.moved / self.least if self.least else None
+
+
+class Count:
+    """An observer, and a stand in front of the launcher: launches, products, bytes."""
+
+    def __init__(self) -> None:
+        self.launches = self.products = self.moved = 0
+
+    def begin(self, kernel: Any) -> None:
+        pass
+
+    def end(self, token: None, kernel: Any) -> None:
+        self.products += kernel.name == "matmul"
+        self.moved += kernel.bytes_read + kernel.bytes_written
+
+    def __enter__(self) -> Count:
+        from lucid_gpu.launch.observers import observers
+
+        self.start = start = HostLauncher.start
+
+        def counted(launcher: HostLauncher, *arguments: Any) -> None:
+            self.launches += 1
+            start(launcher, *arguments)
+
+        HostLauncher.start = counted  # type: ignore[assignment, method-assign]
+        observers.append(self)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        from lucid_gpu.launch.observers import observers
+
+        observers.remove(self)
+        HostLauncher.start = self.start  # type: ignore[method-assign]
+
+
+def size_of(case: Case) -> tuple[int, ...]:
+    """The size a case is counted at."""
+    if case.name in SIZES:
+        return SIZES[case.name]
+    return {1: (1 << 14,), 2: _ROWS}.get(len(case.toy), case.toy)
+
+
+def count(case: Case, dtype: str) -> Row:
+    """Run a case and count."""
+    kit = Kit(lucid_gpu, "cpu", dtype, size_of(case), WARM + 1)
+    step = case.build(kit)
+    for i in range(WARM):
+        force(kit, step(i))
+    with Count() as counted:
+        results = step(WARM)
+        force(kit, results)
+    least = case.least(kit) if case.least else None
+    found = counted.launches, counted.products, counted.moved, least
+    return Row(case.name, case.title.partition(",")[0], dtype, kit.size, *found)
+
+
+def rows() -> Iterator[Row]:
+    """Every block of the list."""
+    for case in CASES:
+        for dtype in DTYPES:
+            if dtype in case.dtypes:
+                yield count(case, dtype)
+
+
+def line(row: Row) -> str:
+    """A row of the table."""
+    size = " x ".join(map(str, row.size))
+    least = "" if row.least is None else f"{row.least:,}"
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    cells = (row.case, row.dtype, size, row.kernels, row.products, f"{row.moved:,}", least, ratio)
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the table, or compare: 1 where the file says otherwise."""
+    flags = argparse.ArgumentParser(prog="python -m bench.plan", description=__doc__)
+    flags.add_argument("--check", action="store_true", help="compare, and write nothing")
+    options = flags.parse_args(argv)
+    text = HEAD + "".join(line(row) + "\n" for row in rows())
+    if not options.check:
+        PATH.write_text(text, "utf-8")
+        print(text, end="")
+        return 0
+    before = PATH.read_text("utf-8") if PATH.exists() else ""
+    stale = sorted(set(text.splitlines()) ^ set(before.splitlines()))
+    if stale:
+        print("\n".join([*stale, f"{PATH.name} is stale: run python -m bench.plan"]))
+    return int(bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Kernels launched and bytes moved by each block of the benchmark list, against the minimum."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from bench.peers import environment
+
+# The most kernels, and the most bytes over the fewest. What rises above 1 in cross entropy is that
+# logits are read in forward and in backward.
+MOST = {
+    "negation": (1, 1.0),
+    "chain-forward": (1, 1.0),
+    "chain-backward": (1, 1.0),
+    "bias-gelu-residual": (3, 1.5),
+    "dropout": (1, 1.0),
+    "layer-norm-forward": (1, 1.01),
+    "layer-norm-backward": (7, 3.01),
+    "softmax-forward": (1, 1.0),
+    "softmax-backward": (1, 1.0),
+    "cross-entropy-32k": (3, 1.52),
+    "cross-entropy-128k": (3, 1.52),
+    "adam": (2, 1.0),
+    "attention-forward": (3, 4.6),
+    "attention-backward": (3, 3.6),
+    "launch": (1, 1.0),
+}
+
+
+@pytest.fixture(scope="module")
+def table():
+    """The lines that run now, in a process that runs nothing but CUDA C on the host."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no C++ compiler")
+    code = "from bench import plan; print(*map(plan.line, plan.rows()), sep='\\n')"
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def test_every_block_is_near_its_minimum(table):
+    seen = set()
+    for line in table:
+        name, _, _, kernels, _, _, _, ratio = [cell.strip() for cell in line[1:-1].split("|")]
+        if name in ("mlp", "gpt"):
+            continue
+        most_kernels, most_ratio = MOST[name]
+        assert int(kernels) <= most_kernels, line
+        assert not ratio or 1 <= float(ratio) <= most_ratio, line
+        seen.add(name)
+    assert seen == set(MOST)
