@@ -16,6 +16,7 @@ from typing import Any
 from lucid_gpu.device import device
 from lucid_gpu.devices import room
 from lucid_gpu.devices.cuda_errors import explained
+from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.launcher import Extent, Launcher
 from lucid_gpu.launch.source import complete
 
@@ -92,8 +93,16 @@ class CudaLauncher(Launcher):
                 if raw is None:
                     text = complete(source)
                     raw = _raw[key] = self.xp.RawKernel(text, name, options=OPTIONS)
-                found = self._functions[key] = Function(raw)
+                found = self._functions[key] = self._function(raw, name, source)
         return found
+
+    def _function(self, raw: Any, name: str, source: str) -> Function:
+        try:
+            return Function(raw)
+        except Exception as error:
+            if type(error).__name__ != "CompileException":  # CuPy's
+                raise
+            raise CompileError(name, "NVRTC", str(error), complete(source)) from None
 
     def start(
         self, function: Function, grid: Extent, block: Extent, shared: int, table: int

@@ -89,7 +89,7 @@ class Function:
         values: list[Any] = []
         for argument, take in zip(arguments, self.takers):
             take(values, argument, launcher)
-        self._check(grid, block)
+        self.check(grid, block)
         if 0 in grid:
             return
         if observers or debug:
@@ -100,7 +100,24 @@ class Function:
         else:
             self._start(launcher, values, grid, block, shared)
 
-    def _check(self, grid: Extent, block: Extent) -> None:
+    def check_numbers(self, arguments: Sequence[Any]) -> None:
+        """Refuse numbers that are not what their parameters declare."""
+        launcher = launcher_of(CPU)
+        for argument, parameter, take in zip(arguments, self.parameters, self.takers, strict=True):
+            if not parameter.pointer:
+                take([], argument, launcher)
+
+    def prepare(self, where: device) -> None:
+        """Compile it for a device, unless that is done."""
+        launcher = launcher_of(where)
+        if launcher not in self._compiled:
+            with launcher.at_home():
+                self._compiled[launcher] = launcher.compile(
+                    self.name, self.source, self.cooperative
+                )
+
+    def check(self, grid: Extent, block: Extent) -> None:
+        """Refuse what no GPU launches, and blocks larger than the kernel is compiled for."""
         threads = block[0] * block[1] * block[2]
         if not 0 < threads <= self.threads:
             raise ValueError(

@@ -22,6 +22,7 @@ from typing import Any
 
 from lucid_gpu.device import CPU
 from lucid_gpu.kernel_sources import kernel_path
+from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.launcher import Extent, Launcher
 from lucid_gpu.launch.source import complete
 
@@ -118,7 +119,9 @@ def build(name: str, source: str, cooperative: bool) -> Path:
     Raises
     ------
     RuntimeError
-        Without a C++ compiler, or where it refuses the source.
+        Without a C++ compiler.
+    CompileError
+        Where it refuses the source.
     """
     command = [_compiler(), *FLAGS, f"-DLUCID_FIBER_STACK={STACK}", f"-DLUCID_SHARED={SHARED}"]
     if cooperative:
@@ -129,11 +132,11 @@ def build(name: str, source: str, cooperative: bool) -> Path:
     known = "\0".join([*command, _headers(), text])
     target = _folder() / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.so"
     if not target.exists():
-        _compile([*command, "-include", str(header)], text, name, source, target)
+        _compile([*command, "-include", str(header)], text, name, target)
     return target
 
 
-def _compile(command: list[str], text: str, name: str, source: str, target: Path) -> None:
+def _compile(command: list[str], text: str, name: str, target: Path) -> None:
     """Compile beside the target, then rename: other processes never see half a library."""
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch) / "kernel.so"
@@ -142,7 +145,7 @@ def _compile(command: list[str], text: str, name: str, source: str, target: Path
             input=text, capture_output=True, text=True,
         )  # fmt: skip
         if ran.returncode:
-            raise RuntimeError(f"{command[0]} refused the kernel {name}:\n{ran.stderr}\n{source}")
+            raise CompileError(name, command[0], ran.stderr, text)
         os.replace(made, target)
 
 

@@ -24,12 +24,16 @@ _ALIASES = {"signed": "int", "long long int": "long long", "unsigned char": "uns
 
 
 class Parameter(NamedTuple):
-    """A parameter: ``type`` is what a pointer points to, or the number's own type."""
+    """A parameter: ``type`` is what a pointer points to, or the number's own type.
+
+    ``dimensions`` counts those of an array that comes with its shape and strides.
+    """
 
     name: str
     type: str
     pointer: bool
     const: bool
+    dimensions: int = 0
 
     def bound(self, template: Mapping[str, str]) -> Parameter:
         """The parameter of one instance of a template."""
@@ -74,10 +78,16 @@ def _split(declaration: str) -> Iterator[str]:
 _PARAMETER = re.compile(r"(?P<type>.*[\s*>])(?P<name>[A-Za-z_]\w*)", re.DOTALL)
 
 
+_STRIDED = re.compile(r"(?:const\s+)?strided\s*<(.*),\s*(\d+)\s*>", re.DOTALL)
+
+
 def _parameter(text: str, declaration: str) -> Parameter:
     matched = _PARAMETER.fullmatch(text.strip())
     words = re.sub(r"__restrict__|__restrict|\brestrict\b", " ", matched["type"]) if matched else ""
     kind = re.sub(r"\*\s*const$", "*", " ".join(words.split()))
+    strided = _STRIDED.fullmatch(kind)
+    if strided:
+        kind = f"{strided[1]}*"
     pointer = kind.endswith("*")
     pointed = kind[:-1].strip() if pointer else kind
     const = bool(re.search(r"\bconst\b", pointed))
@@ -87,4 +97,5 @@ def _parameter(text: str, declaration: str) -> Parameter:
             f"cannot read {text.strip()!r} in the signature {declaration!r}; a parameter is a type "
             "and a name, such as 'const float* x' or 'int n'"
         )
-    return Parameter(matched["name"], _ALIASES.get(pointed, pointed), pointer, const)
+    dimensions = int(strided[2]) if strided else 0
+    return Parameter(matched["name"], _ALIASES.get(pointed, pointed), pointer, const, dimensions)

@@ -32,7 +32,8 @@ def taker(kernel: str, parameter: Parameter, form: str | None) -> Taker:
         For a type that is no number and has no form.
     """
     if parameter.pointer:
-        return _pointer(kernel, parameter)
+        take = _pointer(kernel, parameter)
+        return _strided(kernel, parameter, take) if parameter.dimensions else take
     if form is not None:
         return _structure(kernel, parameter, form)
     letter, d = NUMBERS[parameter.type]
@@ -50,7 +51,7 @@ def form_of(kernel: str, parameter: Parameter, forms: dict[str, str]) -> str:
         For a type that is no number and has no form.
     """
     if parameter.pointer:
-        return "Q"
+        return "Q" + f"{parameter.dimensions}q" * 2 * bool(parameter.dimensions)
     if parameter.name in forms:
         return forms[parameter.name]
     if parameter.type not in NUMBERS:
@@ -63,8 +64,10 @@ def form_of(kernel: str, parameter: Parameter, forms: dict[str, str]) -> str:
 
 def declared(parameter: Parameter) -> str:
     """A parameter as its declaration says it."""
-    const = "const " if parameter.const else ""
-    return f"{const}{parameter.type}{'*' if parameter.pointer else ''} {parameter.name}"
+    kind = f"const {parameter.type}" if parameter.const else parameter.type
+    if parameter.dimensions:
+        return f"strided<{kind}, {parameter.dimensions}> {parameter.name}"
+    return f"{kind}{'*' if parameter.pointer else ''} {parameter.name}"
 
 
 def described(argument: Any) -> str:
@@ -105,6 +108,23 @@ def _pointer(kernel: str, parameter: Parameter) -> Taker:
         kind = "" if expected is None else f" of {expected}"
         why = f"an array{kind} on {launcher.device}, or None"
         raise _refused(kernel, parameter, argument, why)
+
+    return take
+
+
+def _strided(kernel: str, parameter: Parameter, pointer: Taker) -> Taker:
+    """An address, then the shape, then the strides in elements."""
+    n = parameter.dimensions
+
+    def take(values: list[Any], argument: Any, launcher: Launcher) -> None:
+        pointer(values, argument, launcher)
+        if argument is None or argument.ndim != n:
+            raise _refused(kernel, parameter, argument, f"an array of {n} dimensions")
+        size = argument.itemsize
+        if any(s % size for s in argument.strides):
+            raise _refused(kernel, parameter, argument, "strides of whole elements")
+        values += argument.shape
+        values += [s // size for s in argument.strides]
 
     return take
 
