@@ -32,6 +32,15 @@ __all__ = [
 
 STREAMS = 32  # a device and priority has so many, handed out in turn, as PyTorch's
 
+
+class _Entered(threading.local):
+    """The blocks a thread entered by ``with stream_object:``."""
+
+    def __init__(self) -> None:
+        self.contexts: list[StreamContext] = []
+
+
+_entered = _Entered()
 _made: dict[tuple[int, int], list[Any]] = {}  # never ended: their memory is kept by address
 _turn = itertools.count()
 _lock = threading.Lock()
@@ -126,6 +135,14 @@ class Stream:
     def _flush(self) -> None:
         if current_stream(self.device) == self:
             pending.flush()
+
+    def __enter__(self) -> Stream:
+        _entered.contexts.append(StreamContext(self))
+        _entered.contexts[-1].__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        _entered.contexts.pop().__exit__(*exception)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stream):

@@ -38,6 +38,15 @@ def test_the_current_stream_is_the_blocks():
     assert cuda.current_stream() == t and hash(cuda.current_stream()) == hash(t)
 
 
+def test_a_stream_is_a_block_too():
+    s, t = cuda.Stream(), cuda.Stream()
+    with s, t:
+        assert cuda.current_stream() == t
+        with s as same:
+            assert cuda.current_stream() == s is same
+    assert cuda.current_stream() == cuda.default_stream()
+
+
 def test_a_block_ends_with_an_error():
     with pytest.raises(KeyError), cuda.stream(cuda.Stream()):
         raise KeyError
