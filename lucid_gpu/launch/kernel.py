@@ -32,6 +32,9 @@ class Kernel:
         For parameters that are structures: their fields and padding in `struct`'s letters, or a
         function that gives them for the template's values. Their arguments are sequences of
         numbers, or the bytes of the structure.
+    blocks : int, optional
+        How many blocks a multiprocessor shall hold at least: the compiler gives a thread as many
+        registers as that leaves. By default it chooses, and may rather spill than hold fewer.
 
     Examples
     --------
@@ -49,12 +52,14 @@ class Kernel:
         template: str = "",
         threads: int = 256,
         forms: Mapping[str, Form] | None = None,
+        blocks: int | None = None,
     ) -> None:
         self.text = source if "\n" in source else f'#include "{source}"\n'
         self.name = name
         self.declaration = declaration
         self.template = tuple(template.replace(",", " ").split())
         self.threads = threads
+        self.bounds = f"{threads}" if blocks is None else f"{threads}, {blocks}"
         self.forms = dict(forms or {})
         self.parameters = parameters(declaration)
         self._functions: dict[Any, Function] = {}
@@ -126,7 +131,7 @@ class Kernel:
         given = f"<{', '.join(values.values())}>" if values else ""
         return (
             f"{self.text}\n"
-            f'extern "C" __global__ void __launch_bounds__({self.threads})\n'
+            f'extern "C" __global__ void __launch_bounds__({self.bounds})\n'
             f"{name}({substituted(self.declaration, values)})\n"
             "{\n"
             f"    {self.name}{given}({', '.join(p.name for p in self.parameters)});\n"

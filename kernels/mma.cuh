@@ -1,0 +1,105 @@
+// Products of 16-bit matrices by the tensor cores: m16n8k16, sums in float (PTX ISA, "Matrix
+// fragments for mma.m16n8k16"). A warp holds a matrix in pieces, each lane a few words of two
+// neighbouring elements; the words and lanes are those of PTX, on the host too, where ordinary
+// arithmetic does the same. Needs sm_80; all lanes of the warp take part.
+#ifndef LUCID_MMA_CUH
+#define LUCID_MMA_CUH
+
+#include "types.cuh"
+
+template <typename T>
+LUCID_FN float lucid_half_of(unsigned word, int which)
+{
+    T x;
+    x.bits = (unsigned short)(word >> 16 * which);
+    return lucid_widen(x);
+}
+
+// Two numbers rounded to a word, the first in the lower half.
+template <typename T>
+LUCID_FN unsigned lucid_two(float first, float second)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    unsigned word;
+    if constexpr (lucid_same<T, lucid_float16>)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+#else
+    return lucid_cast<T>(first).bits | (unsigned)lucid_cast<T>(second).bits << 16;
+#endif
+}
+
+// Four matrices of 8 x 8 from shared memory. Lane 8 m + r brings the address of row r of matrix m, a
+// multiple of 16 bytes; words[m] becomes its elements 2 c and 2 c + 1 of row lane / 4, c = lane % 4.
+// TURNED: of column lane / 4, the matrix being transposed on its way.
+template <bool TURNED, typename T>
+LUCID_FN void lucid_load_matrices(unsigned (&words)[4], const T* row)
+{
+#ifdef __CUDA_ARCH__
+    const unsigned address = (unsigned)__cvta_generic_to_shared(row);
+    if constexpr (TURNED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(address) : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(address) : "memory");
+#else
+    static const T* rows[32][32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    rows[warp][lane] = row;
+    __syncwarp();
+    for (int m = 0; m < 4; ++m) {
+        const int at = lane / 4, pair = lane % 4 * 2;
+        const T first = TURNED ? rows[warp][8 * m + pair][at] : rows[warp][8 * m + at][pair];
+        const T second =
+            TURNED ? rows[warp][8 * m + pair + 1][at] : rows[warp][8 * m + at][pair + 1];
+        words[m] = first.bits | (unsigned)second.bits << 16;
+    }
+    __syncwarp();
+#endif
+}
+
+// c += a b with a of 16 x 16 and b of 16 x 8. With r = lane / 4 and p = lane % 4 * 2:
+// a[0..3] hold rows r, r + 8, r, r + 8 and columns p, p + 1 (the latter two: + 8),
+// b[0..1] rows p, p + 1 (+ 8) of column r, and c rows r, r, r + 8, r + 8 of columns p, p + 1.
+template <typename T>
+LUCID_FN void lucid_mma_16816(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if constexpr (lucid_same<T, lucid_float16>)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif defined(__CUDA_ARCH__)
+    __trap();  // never launched before sm_80
+#else
+    static unsigned of_a[32][32][4], of_b[32][32][2];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; ++i) of_a[warp][lane][i] = a[i];
+    of_b[warp][lane][0] = b0;
+    of_b[warp][lane][1] = b1;
+    __syncwarp();
+    for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 16; ++k) {
+            const int pair = k % 8 / 2;
+            const unsigned left = of_a[warp][row % 8 * 4 + pair][row / 8 + k / 8 * 2];
+            const unsigned right = of_b[warp][column * 4 + pair][k / 8];
+            c[i] += lucid_half_of<T>(left, k % 2) * lucid_half_of<T>(right, k % 2);
+        }
+    }
+    __syncwarp();
+#endif
+}
+
+#endif

@@ -1,0 +1,358 @@
+"""Attention in tiles: forward keeps one number a row, backward computes the scores again.
+
+On a GPU these are the kernels of ``attention.cu``; the NumPy twin walks blocks of scores that stay
+in the cache, heads shared out over the team of threads. Dao et al., "FlashAttention" (2022); Dao,
+"FlashAttention-2" (2023).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lucid_gpu.device import device
+from lucid_gpu.devices import room, threads
+from lucid_gpu.devices.blas import on_few_threads
+from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
+from lucid_gpu.launch import Kernel, runs_cuda_c
+from lucid_gpu.launch.launcher import launcher_of
+
+__all__ = ["applies", "backward", "forward"]
+
+WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
+TYPES = (float16, bfloat16, float32)
+LOG2_E = math.log2(math.e)
+BLOCK = 1 << 17  # scores of a block of the NumPy twin
+
+_TEMPLATE = "T, D, M, N, W, MMA"
+_FORM = {"at": "24q 6i 2f"}
+
+
+def _kernel(name: str, declaration: str) -> Kernel:
+    declaration += ", lucid_attention at"
+    return Kernel("attention.cu", name, declaration, _TEMPLATE, 128, _FORM, blocks=2)
+
+
+attention_forward = _kernel(
+    "attention_forward", "const T* q, const T* k, const T* v, T* o, float* lse"
+)
+attention_queries = _kernel(
+    "attention_queries",
+    "const T* q, const T* k, const T* v, const T* o, const T* g, const float* lse, T* dq, "
+    "float* delta",
+)
+attention_keys = _kernel(
+    "attention_keys",
+    "const T* q, const T* k, const T* v, const T* g, const float* lse, const float* delta, T* dk, "
+    "T* dv",
+)
+
+
+class Tiles(NamedTuple):
+    """Rows of a block's own tile and of those it walks."""
+
+    own: int
+    other: int
+
+
+# Chosen so that nothing spills and shared memory lets two blocks or more run on a multiprocessor.
+_PLAIN = {32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 32), 128: Tiles(32, 16)}
+_PLAIN_BACKWARD = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 32), 128: Tiles(32, 16)}
+_TENSOR = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 64), 128: Tiles(64, 32)}
+_TENSOR_BACKWARD = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 32), 128: Tiles(64, 32)}
+_TABLES = {
+    (False, False): _PLAIN,
+    (False, True): _PLAIN_BACKWARD,
+    (True, False): _TENSOR,
+    (True, True): _TENSOR_BACKWARD,
+}
+
+
+def _instance(
+    kernel: Kernel, d: dtype, width: int, access: int, tensor: bool
+) -> tuple[Kernel, dict[str, Any]]:
+    tiles = _TABLES[tensor, kernel is not attention_forward][width]
+    return kernel, {
+        "T": d, "D": width, "M": tiles.own, "N": tiles.other, "W": access, "MMA": int(tensor)
+    }  # fmt: skip
+
+
+INSTANCES = [
+    _instance(kernel, d, width, access, tensor)
+    for kernel in (attention_forward, attention_queries, attention_keys)
+    for d, access, tensor, widths in (
+        (float32, 4, False, WIDTHS),
+        (bfloat16, 8, True, WIDTHS),
+        (float16, 8, False, (64,)),
+        (float16, 1, True, (32,)),
+    )
+    for width in widths
+]
+STACK = {"attention_forward": 0, "attention_queries": 0, "attention_keys": 0}  # nothing spills
+
+
+def _shared_bytes(template: dict[str, Any], kernel: Kernel) -> int:
+    """Dynamic shared memory of an instance: its tiles, padded rows, and what lies beside them."""
+    own, other, width = template["M"], template["N"], template["D"]
+    row = 2 * (width + 8) if template["MMA"] else 4 * (width + 4)
+    scratch = 0 if template["MMA"] else 4 * own * (other + 4)
+    if kernel is attention_forward:
+        return (own + 2 * other) * row + scratch
+    return 2 * (own + other) * row + scratch + (8 * other if kernel is attention_keys else 0)
+
+
+def applies(q: Any, k: Any, v: Any) -> bool:
+    """Whether arrays of shape (batch, heads, rows, columns), of `TYPES`, can be taken in tiles."""
+    batch, heads = q.shape[:2]
+    return (
+        0 < q.shape[3] == v.shape[3] <= WIDTHS[-1]
+        and k.shape[0] == v.shape[0] == batch <= 65535
+        and heads <= 65535
+        and 0 < k.shape[1] == v.shape[1]
+        and heads % k.shape[1] == 0
+        and 0 not in q.shape
+        and 0 not in k.shape
+    )
+
+
+def forward(
+    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
+) -> tuple[Any, Any]:
+    """``softmax(q k^T scale) v``, and log2 of each row's sum of ``2 ** (q k^T scale log2(e))``.
+
+    Parameters
+    ----------
+    q : array, shape (batch, heads, queries, columns)
+        Any strides. ``applies`` holds of all three.
+    k, v : array, shape (batch, groups, keys, columns)
+        ``heads / groups`` heads of queries share one.
+
+    Returns
+    -------
+    array of q's shape and order in memory, and array of float32, shape (batch, heads, queries)
+    """
+    out = _empty_like(where, d, q)
+    lse = room(where).empty(q.shape[:3], float32, where)
+    if runs_cuda_c(where):
+        q, k, v = (_rows_together(where, x) for x in (q, k, v))
+        arrays = {"q": q, "k": k, "v": v, "o": out}
+        _launch(where, d, attention_forward, arrays, (q, k, v, out, lse), scale, causal)
+    else:
+        _forward_on_host(q, k, v, out, lse, scale, causal)
+    return out, lse
+
+
+def backward(
+    saved: tuple[Any, Any, Any, Any, Any],
+    g: Any,
+    scale: float,
+    causal: bool,
+    d: dtype,
+    where: device,
+) -> tuple[Any, Any, Any]:
+    """The gradients of q, k and v; ``saved`` is q, k, v, out and lse of `forward`."""
+    q, k, v, out, lse = saved
+    dq, dk, dv = (_empty_like(where, d, x) for x in (q, k, v))
+    if runs_cuda_c(where):
+        q, k, v, out, g = (_rows_together(where, x) for x in (q, k, v, out, g))
+        delta = room(where).empty(lse.shape, float32, where)
+        arrays = {"q": q, "k": k, "v": v, "o": out, "g": g, "dq": dq, "dk": dk, "dv": dv}
+        first = (q, k, v, out, g, lse, dq, delta)
+        _launch(where, d, attention_queries, arrays, first, scale, causal)
+        second = (q, k, v, g, lse, delta, dk, dv)
+        _launch(where, d, attention_keys, arrays, second, scale, causal)
+    else:
+        _backward_on_host(saved, g, (dq, dk, dv), scale, causal)
+    return dq, dk, dv
+
+
+def _empty_like(where: device, d: dtype, x: Any) -> Any:
+    """A fresh array of x's shape, with heads inside rows in memory where ``x`` has them there."""
+    batch, heads, rows, columns = x.shape
+    if x.strides[1] < x.strides[2] and heads > 1:
+        made = room(where).empty((batch, rows, heads, columns), d, where)
+        return made.transpose(0, 2, 1, 3)
+    return room(where).empty(x.shape, d, where)
+
+
+# --- CUDA C --------------------------------------------------------------------------------------
+
+
+def _rows_together(where: device, x: Any) -> Any:
+    """An array whose columns lie side by side."""
+    if x.strides[3] == x.itemsize or x.shape[3] == 1:
+        return x
+    return room(where).xp.ascontiguousarray(x)
+
+
+def _launch(
+    where: device,
+    d: dtype,
+    kernel: Kernel,
+    arrays: dict[str, Any],
+    pointers: tuple[Any, ...],
+    scale: float,
+    causal: bool,
+) -> None:
+    q, k = arrays["q"], arrays["k"]
+    batch, heads, queries, columns = q.shape
+    groups, keys = k.shape[1:3]
+    tensor = d is not float32 and has_tensor_cores(where)
+    width = next(w for w in WIDTHS if w >= columns)
+    _, template = _instance(kernel, d, width, _access(where, arrays.values()), tensor)
+    steps: list[int] = []
+    for name in ("q", "k", "v", "o", "g", "dq", "dk", "dv"):
+        x = arrays.get(name)
+        steps += (0, 0, 0) if x is None else [stride // x.itemsize for stride in x.strides[:3]]
+    sizes = (heads, heads // groups, queries, keys, columns, int(causal))
+    at = (*steps, *sizes, scale * LOG2_E, scale)
+    rows, across = (keys, groups) if kernel is attention_keys else (queries, heads)
+    grid = (-(-rows // template["M"]), across, batch)
+    kernel(grid, (*pointers, at), shared=_shared_bytes(template, kernel), **template)
+
+
+def _access(where: device, arrays: Any) -> int:
+    """Elements an access moves: 16 bytes of them where every row of every array is so aligned."""
+    address = launcher_of(where).address
+    for x in arrays:
+        places = (address(x), x.shape[3] * x.itemsize, *x.strides[:3])
+        if any(place % 16 for place in places):
+            return 1
+    return 16 // int(x.itemsize)
+
+
+@functools.cache
+def has_tensor_cores(where: device) -> bool:
+    """Whether a device multiplies 16-bit matrices by mma.sync, as the host does in its stead."""
+    if where.type == "cpu":
+        return True
+    cuda = room(where).xp.cuda
+    return int(cuda.Device(where.index).compute_capability) >= 80
+
+
+# --- NumPy ---------------------------------------------------------------------------------------
+
+Place = tuple[slice, slice, slice]  # batches, groups of heads, rows of queries
+
+
+def _forward_on_host(
+    q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, causal: bool
+) -> None:
+    q, k, v, out, lse = (_by_group(x, k) for x in (q, k, v, out, lse))
+
+    def work(place: Place) -> None:
+        heads = place[:2]
+        wide_k, wide_v = _wide(k[heads]), _wide(v[heads])
+        for rows, end in _blocks(place, q, k, causal):
+            at = (*heads, slice(None), rows)
+            s = _scores(_wide(q[at]) * np.float32(scale), wide_k[..., :end, :], rows, causal)
+            top = s.max(axis=-1, keepdims=True)
+            s -= top
+            np.exp(s, out=s)
+            total = s.sum(axis=-1, keepdims=True)
+            weighted = np.matmul(s, wide_v[..., :end, :])
+            np.divide(weighted, total, out=out[at], casting="unsafe")
+            lse[at] = ((top + np.log(total)) * np.float32(LOG2_E))[..., 0]
+
+    _on_team(work, [*_places(q, k)])
+
+
+def _backward_on_host(
+    saved: tuple[Any, ...], g: Any, gradients: tuple[Any, ...], scale: float, causal: bool
+) -> None:
+    q, k, v, out, lse, g, dq, dk, dv = (_by_group(x, saved[1]) for x in (*saved, g, *gradients))
+    places = [*_places(q, k)]
+    sums: dict[int, tuple[Any, Any]] = {}  # of dk and dv, by the number of the place
+
+    def work(place: Place) -> None:
+        heads = place[:2]
+        wide_k, wide_v = _wide(k[heads]), _wide(v[heads])
+        dk_sum, dv_sum = np.zeros(wide_k.shape, np.float32), np.zeros(wide_v.shape, np.float32)
+        for rows, end in _blocks(place, q, k, causal):
+            at = (*heads, slice(None), rows)
+            my_q, my_g = _wide(q[at]) * np.float32(scale), _wide(g[at])
+            p = _scores(my_q, wide_k[..., :end, :], rows, causal)
+            p -= lse[at][..., None] * np.float32(1 / LOG2_E)
+            np.exp(p, out=p)
+            dv_sum[..., :end, :] += _over_group(p, my_g)
+            ds = np.matmul(my_g, wide_v[..., :end, :].swapaxes(-1, -2))
+            ds -= (my_g * _wide(out[at])).sum(axis=-1, keepdims=True)
+            ds *= p
+            dk_sum[..., :end, :] += _over_group(ds, my_q)
+            weighted = np.matmul(ds, wide_k[..., :end, :])
+            np.multiply(weighted, np.float32(scale), out=dq[at], casting="unsafe")
+        if place[2] == slice(0, q.shape[3]):
+            dk[heads], dv[heads] = dk_sum, dv_sum
+        else:
+            sums[places.index(place)] = dk_sum, dv_sum
+
+    _on_team(work, places)
+    if sums:  # parts of one head, added in their order whoever found them
+        found = [sums[i] for i in range(len(places))]
+        dk[...], dv[...] = sum([a for a, _ in found]), sum([b for _, b in found])
+
+
+def _by_group(x: Any, k: Any) -> Any:
+    """The heads' dimension as two: the groups that share a key, and their members."""
+    return x.reshape(x.shape[0], k.shape[1], x.shape[1] // k.shape[1], *x.shape[2:])
+
+
+def _on_team(work: Callable[[Place], None], places: list[Place]) -> None:
+    """Call ``work`` for each place, on all threads, with a BLAS thread each."""
+    waiting = iter(places)  # next() of a list's iterator is one step: threads share it
+
+    def take() -> None:
+        for place in waiting:
+            work(place)
+
+    if len(places) > 1 and threads.team.count > 1:
+        on_few_threads(0, threads.team.run, take)
+    else:
+        on_few_threads(0, threads.run_quietly, take)
+
+
+def _places(q: Any, k: Any) -> Iterator[Place]:
+    """Heads whose scores are about a block together; a single large head falls into parts."""
+    batch, groups, shared, queries = q.shape[:4]
+    of_group = shared * queries * k.shape[3]
+    heads = min(max(BLOCK // of_group, 1), groups)
+    batches = max(BLOCK // (of_group * groups), 1)
+    parts = 2 * threads.team.count if batch * groups == 1 and of_group > 8 * BLOCK else 1
+    rows = -(-queries // parts)
+    for b in range(0, batch, batches):
+        for h in range(0, groups, heads):
+            for r in range(0, queries, rows):
+                yield slice(b, b + batches), slice(h, h + heads), slice(r, min(r + rows, queries))
+
+
+def _blocks(place: Place, q: Any, k: Any, causal: bool) -> Iterator[tuple[slice, int]]:
+    """Rows of a place whose scores are a block, and how many keys these see."""
+    keys = k.shape[3]
+    of_row = math.prod(q[place[:2]].shape[:3]) * keys
+    rows = max(BLOCK // of_row, 16)
+    for first in range(place[2].start, place[2].stop, rows):
+        last = min(first + rows, place[2].stop)
+        yield slice(first, last), min(last, keys) if causal else keys
+
+
+def _scores(q: Any, k: Any, rows: slice, causal: bool) -> Any:
+    """``q k^T`` of a block; of what a causal row does not see, -inf."""
+    s = np.matmul(q, k.swapaxes(-1, -2))
+    if causal:
+        hidden = np.arange(rows.start, rows.stop)[:, None] < np.arange(rows.start, k.shape[-2])
+        np.copyto(s[..., rows.start :], -np.inf, where=hidden)
+    return s
+
+
+def _wide(x: Any) -> Any:
+    return x.astype(np.float32, copy=False)
+
+
+def _over_group(weights: Any, x: Any) -> Any:
+    """``weights^T x``, summed over the heads that share a key."""
+    product = np.matmul(weights.swapaxes(-1, -2), x)
+    return product if product.shape[2] == 1 else product.sum(axis=2, keepdims=True)

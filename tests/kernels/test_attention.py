@@ -1,0 +1,247 @@
+"""Attention in tiles: the CUDA C on the host and the NumPy twin against float64, and its bounds."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import CPU
+from lucid_gpu.kernels import attention as family
+from lucid_gpu.nn.functional import scaled_dot_product_attention as attend
+from tests.oracle import agree
+
+normal = np.random.default_rng(0).standard_normal
+TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+
+
+@pytest.fixture(params=["numpy", "plain", "tensor cores"])
+def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if request.param != "numpy":
+        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr(family, "has_tensor_cores", lambda _: request.param == "tensor cores")
+    return request.param
+
+
+def exact(q: Any, k: Any, v: Any, g: Any, scale: float, causal: bool) -> list[Any]:
+    """Result, log2 of the rows' sums and the three gradients, in float64."""
+    q, k, v, g = (x.astype(np.float64) for x in (q, k, v, g))
+    shared = q.shape[1] // k.shape[1]
+    wide_k, wide_v = np.repeat(k, shared, 1), np.repeat(v, shared, 1)
+    scores = q @ wide_k.swapaxes(-1, -2) * scale
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    p = np.exp(scores - top)
+    total = p.sum(-1, keepdims=True)
+    p /= total
+    out = p @ wide_v
+    ds = p * (g @ wide_v.swapaxes(-1, -2) - (g * out).sum(-1, keepdims=True)) * scale
+
+    def of_groups(x: Any) -> Any:
+        return x.reshape(*k.shape[:2], shared, *k.shape[2:]).sum(2)
+
+    dk, dv = of_groups(ds.swapaxes(-1, -2) @ q), of_groups(p.swapaxes(-1, -2) @ g)
+    return [out, ((top + np.log(total)) / np.log(2))[..., 0], ds @ wide_k, dk, dv]
+
+
+def check(q: Any, k: Any, v: Any, g: Any, d: Any, causal: bool, scale: float = 0.2) -> None:
+    out, lse = family.forward(q, k, v, scale, causal, d, CPU)
+    gradients = family.backward((q, k, v, out, lse), g, scale, causal, d, CPU)
+    names = ("out", "lse", "dq", "dk", "dv")
+    for name, found, wanted in zip(
+        names, (out, lse, *gradients), exact(q, k, v, g, scale, causal), strict=True
+    ):
+        assert found.shape == wanted.shape
+        assert found.dtype == (np.float32 if name == "lse" else d.numpy)
+        size = max(np.abs(wanted).max(), 3)
+        np.testing.assert_allclose(
+            found.astype(np.float64), wanted, rtol=0, atol=TOLERANCE[d.name] * size, err_msg=name
+        )
+
+
+CASES = {  # batch, heads, groups of heads, queries, keys, columns, causal
+    "one tile": (1, 1, 1, 64, 64, 64, False),
+    "a single row": (1, 2, 2, 1, 1, 32, True),
+    "uneven": (2, 4, 2, 33, 70, 32, True),
+    "more queries": (1, 2, 1, 131, 33, 40, True),
+    "more keys": (1, 2, 2, 65, 130, 96, False),
+    "wide": (1, 1, 1, 100, 100, 128, True),
+    "odd columns": (1, 3, 1, 31, 37, 33, True),
+    "narrow": (1, 1, 1, 5, 7, 1, False),
+}
+
+
+@pytest.mark.parametrize("name", TOLERANCE)
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients_are_those_of_float64(case: str, name: str, executor: str) -> None:
+    d = dt.BY_NAME[name]
+    batch, heads, groups, queries, keys, columns, causal = CASES[case]
+    q, g = (normal((batch, heads, queries, columns)).astype(d.numpy) for _ in range(2))
+    k, v = (normal((batch, groups, keys, columns)).astype(d.numpy) for _ in range(2))
+    check(q, k, v, g, d, causal)
+
+
+PACKED = normal((2, 70, 3, 2, 48))
+LAYOUTS: dict[str, Any] = {  # what makes a head's rows of a packed array
+    "rows of heads": lambda x: x.transpose(2, 0, 3, 1, 4),
+    "one element in": lambda x: (
+        np.r_[x[:1, 0, 0, 0, 0], x.reshape(-1)][1:].reshape(x.shape).transpose(2, 0, 3, 1, 4)
+    ),
+    "rows reversed": lambda x: x[:, ::-1].transpose(2, 0, 3, 1, 4),
+    "every second column": lambda x: x[..., ::2].transpose(2, 0, 3, 1, 4),
+    "one row": lambda x: np.broadcast_to(x[:, :1], x.shape).transpose(2, 0, 3, 1, 4),
+    "one head": lambda x: np.broadcast_to(x[:, :, :, :1], x.shape).transpose(2, 0, 3, 1, 4),
+    "heads apart": lambda x: np.ascontiguousarray(x.transpose(2, 0, 3, 1, 4)),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_layouts(layout: str, name: str, executor: str) -> None:
+    d = dt.BY_NAME[name]
+    q, k, v = LAYOUTS[layout](PACKED.astype(d.numpy))
+    check(q, k, v, v[..., ::-1, :], d, True)
+
+
+def test_results_lie_in_memory_as_their_operands() -> None:
+    q, k, v = LAYOUTS["rows of heads"](PACKED.astype(np.float32))
+    out, lse = family.forward(q, k, v, 1.0, False, dt.float32, CPU)
+    dq, dk, dv = family.backward((q, k, v, out, lse), out, 1.0, False, dt.float32, CPU)
+    assert all(x.transpose(0, 2, 1, 3).flags.c_contiguous for x in (out, dq, dk, dv))
+
+
+def test_a_row_of_nan_stays_alone(executor: str) -> None:
+    q, k, v = (normal((1, 1, 40, 32)).astype(np.float32) for _ in range(3))
+    q[0, 0, 3] = np.nan
+    out, _ = family.forward(q, k, v, 0.2, True, dt.float32, CPU)
+    assert np.isfinite(out[0, 0]).all(1).tolist() == [i != 3 for i in range(40)]
+
+
+def test_the_same_bits_every_time(executor: str) -> None:
+    q, k, v = (normal((1, 2, 150, 32)).astype(np.float16) for _ in range(3))
+
+    def run() -> list[bytes]:
+        out, lse = family.forward(q, k, v, 0.2, True, dt.float16, CPU)
+        found = family.backward((q, k, v, out, lse), q, 0.2, True, dt.float16, CPU)
+        return [x.tobytes() for x in (out, lse, *found)]
+
+    assert run() == run()
+
+
+# --- the op --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_op_agrees_with_torch(causal: bool, executor: str) -> None:
+    arrays = [normal((2, 3, n, 16)).astype(np.float32) for n in (20, 30, 30)]
+    agree(
+        lambda m, *t: m.nn.functional.scaled_dot_product_attention(*t, is_causal=causal),
+        *arrays, device="cpu", order=1, rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
+def _leaves(d: Any, *shape: int) -> list[Any]:
+    arrays = [normal(shape).astype(np.float32) for _ in range(3)]
+    return [lucid_gpu.tensor(a).to(d).requires_grad_() for a in arrays]
+
+
+def test_second_derivatives_are_those_of_the_composition() -> None:
+    leaves = _leaves(lucid_gpu.float32, 2, 10, 8)
+    wide = [t.detach().double().requires_grad_() for t in leaves]
+    found = []
+    for q, k, v in (leaves, wide):
+        out = attend(q, k, v, is_causal=True)
+        first = lucid_gpu.autograd.grad((out**3).sum(), (q, k, v), create_graph=True)
+        loss = sum([(x**2).sum() for x in first])
+        found.append(lucid_gpu.autograd.grad(loss, (q, k, v)))
+    for narrow, exactly in zip(*found):
+        np.testing.assert_allclose(narrow.numpy(), exactly.numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_writing_what_backward_needs_is_noticed() -> None:
+    q, k, v = _leaves(lucid_gpu.float32, 2, 10, 8)
+    out = attend(q, k, v)
+    view = out.detach().transpose(0, 1)
+    view.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_a_graph_of_attention_is_freed() -> None:
+    q, k, v = _leaves(lucid_gpu.float32, 2, 10, 8)
+    out = attend(q, k, v)
+    node = weakref.ref(out.grad_fn)
+    gc.disable()
+    try:
+        del out
+        assert node() is None
+    finally:
+        gc.enable()
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+
+def test_no_matrix_of_scores_is_moved(executor: str) -> None:
+    """One kernel forward and two backward; each array once, and two numbers a row."""
+    if executor == "numpy":
+        pytest.skip("NumPy launches no kernels")
+    batch, heads, rows, columns = 1, 2, 192, 32
+    whole = batch * heads * rows * columns * 2
+    line = batch * heads * rows * 4
+    leaves = _leaves(lucid_gpu.float16, batch, heads, rows, columns)
+    g = leaves[0].detach() * 2
+    for x in (*leaves, g):
+        x.numpy(force=True)
+    with lucid_gpu.profiler.record() as log:
+        out = attend(*leaves, is_causal=True)
+    (forward,) = log.kernels
+    assert forward.name == "lucid_attention_forward_float16"
+    assert (forward.bytes_read, forward.bytes_written) == (3 * whole, whole + line)
+    with lucid_gpu.profiler.record() as log:
+        for x in lucid_gpu.autograd.grad(out, leaves, g):
+            x.numpy()
+    of_queries, of_keys = log.kernels
+    assert of_queries.name == "lucid_attention_queries_float16"
+    assert of_keys.name == "lucid_attention_keys_float16"
+    assert of_queries.bytes_read == 5 * whole + line
+    assert of_queries.bytes_written == whole + line
+    assert of_keys.bytes_read == 4 * whole + 2 * line
+    assert of_keys.bytes_written == 2 * whole
+
+
+def test_numpy_keeps_no_matrix_of_scores() -> None:
+    """The peak, forward and backward, is far below one matrix of scores."""
+    rows = 4096
+    leaves = _leaves(lucid_gpu.float32, 1, 1, rows, 16)
+    lucid_gpu.autograd.grad(attend(*leaves).sum(), leaves)
+    tracemalloc.start()
+    try:
+        lucid_gpu.autograd.grad(attend(*leaves).sum(), leaves)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < rows * rows * 4 / 4
+
+
+SHARED = {70: 96, 75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # KB for a block
+
+
+def identity(instance: Any) -> str:
+    kernel, template = instance
+    return "-".join([kernel.name, *(getattr(v, "name", str(v)) for v in template.values())])
+
+
+@pytest.mark.parametrize("instance", family.INSTANCES, ids=identity)
+def test_shared_memory_is_there(instance: Any) -> None:
+    kernel, template = instance
+    for architecture, most in SHARED.items():
+        if architecture >= 80 or not template["MMA"]:
+            assert family._shared_bytes(template, kernel) <= most * 1024
