@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from lucid_gpu.launch.failures import kernel_and_work
+
 __all__ = ["CompileError"]
 
 # NVRTC writes `file(12): error: ...`, g++ `file:12:5: error: ...`.
@@ -30,7 +32,8 @@ class CompileError(RuntimeError):
         place = _PLACE.search(self.log)
         self.line = int(place["a"] or place["b"]) if place else None
         shown = "" if place is None else _excerpt(_file(source, place["file"]), self.line or 1)
-        super().__init__(f"{compiler} refused the kernel {name}:\n{self.log}\n{shown}".rstrip())
+        who = kernel_and_work(name)
+        super().__init__(f"{compiler} refused {who}:\n{self.log}\n{shown}".rstrip())
 
 
 def _file(source: str, name: str) -> str:

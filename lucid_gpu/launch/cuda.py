@@ -15,8 +15,8 @@ from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import room
-from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.launch.compile_errors import CompileError
+from lucid_gpu.launch.failures import failed
 from lucid_gpu.launch.launcher import Extent, Launcher
 from lucid_gpu.launch.source import complete
 
@@ -41,8 +41,8 @@ _thread = _Thread()
 class Function:
     """A kernel compiled for one device."""
 
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
+    def __init__(self, raw: Any, name: str) -> None:
+        self.raw, self.name = raw, name
         self.kernel = raw.kernel  # compiled for the current device, or found on disk
         self.ptr = self.kernel.ptr
         self.shared = SHARED
@@ -98,7 +98,7 @@ class CudaLauncher(Launcher):
 
     def _function(self, raw: Any, name: str, source: str) -> Function:
         try:
-            return Function(raw)
+            return Function(raw, name)
         except Exception as error:
             if type(error).__name__ != "CompileException":  # CuPy's
                 raise
@@ -107,12 +107,12 @@ class CudaLauncher(Launcher):
     def start(
         self, function: Function, grid: Extent, block: Extent, shared: int, table: int
     ) -> None:
-        if shared > function.shared:
-            function.allow(shared)
         stream = self.cuda.get_current_stream().ptr
         try:
+            if shared > function.shared:
+                function.allow(shared)
             self.launch_kernel(function.ptr, *grid, *block, shared, stream, table, 0)
             if BLOCKING:
                 self.cuda.runtime.streamSynchronize(stream)
         except self.failures as error:
-            raise explained(error) from error
+            raise failed(error, function.name, grid, block, shared) from error

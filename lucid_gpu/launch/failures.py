@@ -1,0 +1,43 @@
+"""A launch that failed: which kernel, on which arrays, how it was launched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lucid_gpu.devices.cuda_errors import (
+    AcceleratorError,
+    OutOfMemoryError,
+    explained,
+    work_under_way,
+)
+
+_REFUSED = ("INVALID_VALUE", "OUT_OF_RESOURCES", "INVALID_CONFIGURATION", "NOT_SUPPORTED")
+
+
+def failed(
+    error: BaseException, name: str, grid: Sequence[int], block: Sequence[int], shared: int
+) -> RuntimeError:
+    """The error of a launch.
+
+    A launch that is refused, or for which there is no memory, leaves everything as it was; what
+    else a launch reports may come from a kernel before it.
+    """
+    text = str(error)
+    who = kernel_and_work(name)
+    how = f"grid {tuple(grid)}, block {tuple(block)}, {shared} bytes of dynamic shared memory"
+    if "OUT_OF_MEMORY" in text:
+        return OutOfMemoryError(
+            f"CUDA out of memory. There is none left to launch {who} ({how}): {text}. Free tensors "
+            "that are no longer needed, or call lucid_gpu.cuda.empty_cache()"
+        )
+    if any(word in text for word in _REFUSED):
+        return AcceleratorError(f"CUDA error: {who} cannot be launched with {how}: {text}")
+    return explained(error, who)
+
+
+def kernel_and_work(name: str) -> str:
+    """A kernel with its arrays or its shape, for a message."""
+    work = work_under_way()
+    if not work or work.startswith("the kernel"):
+        return work or f"the kernel {name}"
+    return f"the kernel {name} in {work}"
