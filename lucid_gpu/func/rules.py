@@ -15,6 +15,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.func.batching import BatchLevel
 from lucid_gpu.func.entries import Entry, Installed
 from lucid_gpu.ops import (
+    batch_norm,
     complex_numbers,
     convolution,
     creation,
@@ -330,7 +331,7 @@ def _class_loss(
     return loss.sum() / counted.sum()
 
 
-@rule(normalization.batch_norm)
+@rule(batch_norm.batch_norm)
 def _batch_norm(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     named = dict(zip(("running_mean", "running_var", "weight", "bias", "training"), args))
     named.update(kwargs)

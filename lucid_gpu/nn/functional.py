@@ -14,13 +14,14 @@ from typing import Any
 from lucid_gpu.ops import cross_entropy as ops
 from lucid_gpu.ops import elementwise, matmul
 from lucid_gpu.ops.attention import scaled_dot_product_attention
+from lucid_gpu.ops.batch_norm import batch_norm
 from lucid_gpu.ops.convolution import conv1d, conv2d
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.elementwise import gelu, logsigmoid, softplus, softsign, tanhshrink
 from lucid_gpu.ops.embedding import embedding
-from lucid_gpu.ops.normalization import batch_norm, layer_norm
+from lucid_gpu.ops.normalization import layer_norm
 from lucid_gpu.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.ops.windows import fold, unfold

@@ -15,7 +15,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["batch_norm", "layer_norm", "moments"]
+__all__ = ["layer_norm", "moments"]
 
 SMALL = 1 << 16  # elements up to which a few array operations beat building a kernel
 
@@ -93,78 +93,6 @@ def layer_norm(
             )
     mean, variance = moments(input, range(-len(shape), 0))
     return _affine((input - mean) * (variance + eps).rsqrt(), weight, bias)
-
-
-def batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Normalise each channel over the batch, or by running figures when not training.
-
-    Parameters
-    ----------
-    input : Tensor, shape (n, c) or (n, c, *)
-    running_mean, running_var : Tensor, shape (c,), optional
-        Changed in place in training: ``(1 - momentum) * running + momentum * batch``, with the
-        unbiased variance.
-    weight, bias : Tensor, shape (c,), optional
-    training : bool
-    momentum, eps : float
-
-    Returns
-    -------
-    Tensor, of input's shape
-    """
-    channels = input.shape[1]
-    for name, t in (
-        ("running_mean", running_mean),
-        ("running_var", running_var),
-        ("weight", weight),
-        ("bias", bias),
-    ):
-        if t is not None and t.numel() != channels:
-            raise RuntimeError(f"{name} should contain {channels} elements not {t.numel()}")
-    if training:
-        mean, variance = _batch_moments(input, running_mean, running_var, momentum)
-    elif running_mean is None or running_var is None:
-        raise RuntimeError(
-            "Expected running_mean and running_var to be defined when training=False"
-        )
-    else:
-        mean, variance = _per_channel(running_mean, input), _per_channel(running_var, input)
-    scaled = (input - mean) * (variance + eps).rsqrt()
-    return _affine(
-        scaled,
-        None if weight is None else _per_channel(weight, input),
-        None if bias is None else _per_channel(bias, input),
-    )
-
-
-def _batch_moments(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
-) -> tuple[Tensor, Tensor]:
-    count = input.numel() // max(input.shape[1], 1)
-    if count == 1:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {input.shape}"
-        )
-    mean, variance = moments(input, [d for d in range(input.ndim) if d != 1])
-    with no_grad():
-        for running, now in ((running_mean, mean), (running_var, variance * (count / (count - 1)))):
-            if running is not None:
-                fresh = now.detach().reshape(-1).to(running.dtype)
-                running.mul_(1 - momentum).add_(fresh * momentum)
-    return mean, variance
-
-
-def _per_channel(t: Tensor, input: Tensor) -> Tensor:
-    return t.reshape(1, -1, *[1] * (input.ndim - 2))
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

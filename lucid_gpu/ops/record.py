@@ -176,7 +176,8 @@ def record(
     name : str
         Name of the node, such as ``"MmBackward0"``.
     array : array or tuple of arrays
-        The output(s), on the inputs' device.
+        The output(s), on the inputs' device. A tensor that is still pending and records nothing may
+        stand for its array: it goes on fusing with what follows.
     inputs : sequence of Tensor
         What the op is differentiated by.
     vjp : callable
@@ -216,11 +217,15 @@ def record(
             node.saved += (save_output(results[0], 0),)
     elif state.grad is None and not all(t._expr.program.independent for t in inputs):
         for result in results:
+            if not result._expr.program.is_load:
+                result._realise()
             result._expr = expression.dependent(result._expr)
     return tuple(results) if many else results[0]
 
 
 def _wrap(array: Any, where: Any, d: dt.dtype | None) -> Tensor:
+    if isinstance(array, Tensor):
+        return array
     if isinstance(array, np.generic):  # what NumPy gives for 0-d results
         array = np.asarray(array)
     if d is None:

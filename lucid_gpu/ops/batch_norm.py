@@ -1,0 +1,167 @@
+"""Normalisation over the batch.
+
+``y = (x - mean) * rstd * weight + bias`` is elementwise and stays pending: it fuses with what
+follows. In training its node stands at that boundary, so a gradient that arrives pending is read by
+one kernel for both of its sums over a channel, and by one more for the gradient of x: with
+``x' = (x - mean) rstd`` and averages over a channel,
+
+    gx = rstd weight (g - average(g) - x' average(g x'))
+
+(Ioffe and Szegedy, "Batch Normalization", 2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.fusion.realise import realise
+from lucid_gpu.kernels.batch_norm import statistics
+from lucid_gpu.ops.normalization import moments
+from lucid_gpu.ops.record import record
+from lucid_gpu.tape.levels import innermost, open_levels
+from lucid_gpu.tape.modes import is_grad_enabled, no_grad
+from lucid_gpu.tensor import Tensor, from_array
+
+__all__ = ["batch_norm"]
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel over the batch, or by running figures when not training.
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c) or (n, c, *)
+    running_mean, running_var : Tensor, shape (c,), optional
+        Changed in place in training: ``(1 - momentum) * running + momentum * batch``, with the
+        unbiased variance.
+    weight, bias : Tensor, shape (c,), optional
+    training : bool
+    momentum, eps : float
+
+    Returns
+    -------
+    Tensor, of input's shape
+    """
+    channels = input.shape[1]
+    for name, t in (
+        ("running_mean", running_mean),
+        ("running_var", running_var),
+        ("weight", weight),
+        ("bias", bias),
+    ):
+        if t is not None and t.numel() != channels:
+            raise RuntimeError(f"{name} should contain {channels} elements not {t.numel()}")
+    if training:
+        count = input.numel() // max(channels, 1)
+        if count == 1:
+            raise ValueError(
+                "Expected more than 1 value per channel when training, got input size "
+                f"{input.shape}"
+            )
+        given = [t for t in (input, running_mean, running_var, weight, bias) if t is not None]
+        if input.numel() and not (open_levels and innermost(given) is not None):
+            return _trained(input, running_mean, running_var, weight, bias, momentum, eps)
+        mean, variance = moments(input, _all_but_channels(input))
+        _follow((running_mean, running_var), (mean, variance), input, momentum)
+    elif running_mean is None or running_var is None:
+        raise RuntimeError(
+            "Expected running_mean and running_var to be defined when training=False"
+        )
+    else:
+        mean, variance = _per_channel(running_mean, input), _per_channel(running_var, input)
+    return _normalised(input, mean, (variance + eps).rsqrt(), weight, bias)
+
+
+def _all_but_channels(input: Tensor) -> tuple[int, ...]:
+    return tuple([d for d in range(input.ndim) if d != 1])
+
+
+def _per_channel(t: Tensor, input: Tensor) -> Tensor:
+    return t.reshape(1, -1, *[1] * (input.ndim - 2))
+
+
+def _normalised(
+    x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    y = (x - mean) * rstd
+    if weight is not None:
+        y = y * _per_channel(weight, x)
+    return (y if bias is None else y + _per_channel(bias, x)).to(x.dtype)
+
+
+def _follow(
+    running: Sequence[Tensor | None], figures: Sequence[Tensor], input: Tensor, momentum: float
+) -> None:
+    """Let running figures follow the batch's mean and variance."""
+    count = input.numel() // input.shape[1]
+    mean, variance = figures
+    with no_grad():
+        for old, now in zip(running, (mean, variance * (count / (count - 1))), strict=True):
+            if old is not None:
+                fresh = now.detach().reshape(-1).to(old.dtype)
+                old.mul_(1 - momentum).add_(fresh * momentum)
+
+
+def _trained(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    x = input.array
+    running, wide = (running_mean, running_var), input.dtype.compute
+    written = [
+        None if t is None or not t.is_contiguous() else t._writable("batch_norm") for t in running
+    ]
+    figures = statistics(x, input.device, written[0], written[1], momentum)
+    with no_grad():
+        mean, variance = [_per_channel(from_array(a, wide, input.device), input) for a in figures]
+        rstd = (variance + eps).rsqrt()
+        y = _normalised(input, mean, rstd, weight, bias)
+    rest = [t if a is None else None for t, a in zip(running, written, strict=True)]
+    _follow(rest, (mean, variance), input, momentum)
+    inputs = [t for t in (input, weight, bias) if t is not None]
+    result: Tensor = record(
+        "NativeBatchNormBackward0", y, inputs, _trained_vjp, (input, weight),
+        mean=mean, rstd=rstd, eps=eps, bias_type=None if bias is None else bias.dtype,
+    )  # fmt: skip
+    return result
+
+
+def _trained_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight = node.saved_tensors
+    dims, wide = _all_but_channels(x), x.dtype.compute
+    g = g.to(wide)
+    if is_grad_enabled() or g._expr.program.wrapped:  # written with ops that have gradients
+        mean, variance = moments(x.to(wide), dims)
+        rstd = (variance + node.eps).rsqrt()
+        apart = x - mean
+        total, product = g.sum(dims, keepdim=True), (g * apart).sum(dims, keepdim=True)
+    else:
+        mean, rstd = node.mean, node.rstd
+        apart = x - mean
+        pair = g * apart
+        arrays = realise([g._expr, pair._expr], dims)
+        total, product = [from_array(a, wide, x.device) for a in arrays]
+    count = x.numel() // x.shape[1]
+    scale = rstd if weight is None else rstd * _per_channel(weight, x)
+    gx = (g - total / count - apart * (rstd * rstd * product / count)) * scale
+    found: list[Tensor | None] = [gx.to(x.dtype)]
+    if weight is not None:
+        found.append((product * rstd).reshape(-1).to(weight.dtype))
+    if node.bias_type is not None:
+        found.append(total.reshape(-1).to(node.bias_type))
+    return tuple(found)
