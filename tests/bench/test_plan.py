@@ -25,8 +25,8 @@ MOST = {
     "cross-entropy-32k": (3, 1.52),
     "cross-entropy-128k": (3, 1.52),
     "adam": (2, 1.0),
-    "attention-forward": (3, 4.6),
-    "attention-backward": (3, 3.6),
+    "attention-forward": (1, 1.03),
+    "attention-backward": (2, 1.54),
     "launch": (1, 1.0),
 }
 
