@@ -26,6 +26,23 @@ def test_a_part_that_fails_keeps_its_last_words():
     assert "no luck" in figures["output"]
 
 
+def test_the_suite_ends_in_good_order_when_its_time_is_up(tmp_path):
+    """What passed by then is counted; what takes no device is left out."""
+    (tmp_path / "test_slow.py").write_text(
+        "import time, pytest\n"
+        "@pytest.mark.parametrize('device', ['cuda'])\n"
+        "@pytest.mark.parametrize('n', range(50))\n"
+        "def test_one(n, device): time.sleep(0.1)\n"
+        "def test_the_same_everywhere(): pass\n"
+    )
+    log = tmp_path / "tests.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "bench.gpu_suite", f"--junitxml={log}"]
+    ended = gpu.run([*command, str(tmp_path)], 60, LUCID_TEST_SECONDS="1")
+    assert ended.code == gpu.STOPPED and "the time for tests is up" in ended.output
+    assert "1 deselected" in ended.output
+    assert 1 <= gpu.read_junit(log)["counts"]["passed"] < 50
+
+
 def test_junit_is_counted(tmp_path):
     path = tmp_path / "tests.xml"
     path.write_text(
@@ -138,3 +155,11 @@ def test_an_unwritable_home_gets_a_cache_folder(monkeypatch, home):
 def test_every_family_is_compared_with_the_cpu(device, capsys):
     assert gpu_check.main(device) == 0, capsys.readouterr().out
     assert "0 failed" in capsys.readouterr().out
+
+
+def test_a_copy_is_timed(device):
+    if device == "cpu":
+        pytest.skip("there is no GPU")
+    from bench import gpu_copy
+
+    assert gpu_copy.copy_bandwidth(1 << 16) > 0
