@@ -10,6 +10,8 @@ import pytest
 import lucid_gpu
 from tests.oracle import agree, same_error, torch_module
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 X = np.random.default_rng(4).uniform(0.3, 1.5, (3, 4))
 
 
@@ -142,9 +144,9 @@ def test_histories_are_as_in_torch(case: Any, device: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
-def test_histories_of_realised_values_are_the_same(case: Any) -> None:
+def test_histories_of_realised_values_are_the_same(case: Any, device: str) -> None:
     with lucid_gpu.fusion.eager():
-        agree(case, X, device="cpu")
+        agree(case, X, device=device)
 
 
 def test_a_views_node_follows_its_base(device: str) -> None:

@@ -12,6 +12,8 @@ import lucid_gpu
 from lucid_gpu import profiler
 from tests.oracle import same_error, torch_module
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 NOT_SAVED = (
     "Inference tensors cannot be saved for backward. Please do not use Tensors created in "
     "inference mode in computation tracked by autograd. To work around this, you can make a clone "

@@ -9,6 +9,8 @@ import lucid_gpu
 from lucid_gpu import nn
 from tests.oracle import same_error, torch_module
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 
 def network(m):
     class Block(m.nn.Module):
@@ -219,7 +221,7 @@ def test_state_goes_round(device):
     result = target.load_state_dict(source.state_dict())
     assert str(result) == "<All keys matched successfully>"
     for name, value in source.state_dict().items():
-        assert lucid_gpu.equal(value, target.state_dict()[name].cpu()), name
+        assert lucid_gpu.equal(value.cpu(), target.state_dict()[name].cpu()), name
 
 
 def test_state_shares_memory_and_has_no_history():
@@ -283,11 +285,12 @@ def test_torchs_weights_load_and_give_torchs_result(device):
     x = torch.randn(4, 3)
     expected, got = theirs(x), ours(lucid_gpu.tensor(x.numpy()).to(device))
     assert lucid_gpu.allclose(
-        got.detach().cpu(), lucid_gpu.tensor(expected.detach().numpy()), 1e-4, 1e-5
+        got.detach(), lucid_gpu.tensor(expected.detach().numpy(), device=device), 1e-4, 1e-5
     )
     for name, value in theirs.state_dict().items():
-        mine = ours.state_dict()[name].cpu()
-        assert lucid_gpu.allclose(mine, lucid_gpu.tensor(value.numpy()), 1e-4, 1e-5), name
+        mine = ours.state_dict()[name]
+        same = lucid_gpu.tensor(value.numpy(), device=device)
+        assert lucid_gpu.allclose(mine, same, 1e-4, 1e-5), name
 
 
 def test_deepcopy_is_independent():

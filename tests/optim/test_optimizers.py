@@ -9,6 +9,8 @@ import lucid_gpu
 from lucid_gpu import nn, optim
 from tests.oracle import same_error, torch_module
 
+pytestmark = pytest.mark.usefixtures("on_device")
+
 SETTINGS = [
     ("SGD", {"lr": 0.1}),
     ("SGD", {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
