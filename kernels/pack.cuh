@@ -45,4 +45,19 @@ LUCID_FN void lucid_store(T* address, const lucid_pack<T, W>& pack)
     *reinterpret_cast<typename lucid_word<sizeof(T) * W>::type*>(address) = pack.word;
 }
 
+// The same for what is moved once and not needed soon: it leaves the caches first.
+template <int W, typename T>
+LUCID_FN lucid_pack<T, W> lucid_load_streamed(const T* address)
+{
+    lucid_pack<T, W> pack;
+    pack.word = __ldcs(reinterpret_cast<const typename lucid_word<sizeof(T) * W>::type*>(address));
+    return pack;
+}
+
+template <int W, typename T>
+LUCID_FN void lucid_store_streamed(T* address, const lucid_pack<T, W>& pack)
+{
+    __stcs(reinterpret_cast<typename lucid_word<sizeof(T) * W>::type*>(address), pack.word);
+}
+
 #endif

@@ -1,4 +1,6 @@
-"""Kernels without a reduction: ``flat`` where all operands lie alike, ``indexed`` where not."""
+"""Kernels without a reduction: ``flat`` where all operands lie alike; where not, along rows
+(`lucid_gpu.fusion.cuda_rows`) or, where those are few, ``indexed``.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +9,32 @@ from collections.abc import Sequence
 from lucid_gpu.fusion.cuda_index import (
     ACCESS,
     BODY,
+    CACHED,
     SHORT,
+    STREAMED,
     Indices,
+    Moves,
     Reads,
     alignments,
     needs_long,
     own_number,
     pack_width,
     repeated,
+    stored,
 )
+from lucid_gpu.fusion.cuda_rows import along_rows, walked
 from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, call_element, write
 from lucid_gpu.fusion.layout import Shape, collapse, count, row_major
 
-IN_FLIGHT = 64  # bytes a thread of a flat kernel asks for before it computes
-BLOCKS = 32  # of a grid, for each multiprocessor: four times the eight it runs at once
+BLOCKS = 120  # of a grid, for each multiprocessor: whole waves whether it runs 8, 6, 5 or 4 at once
 
 
 def elementwise(
-    work: Work, processors: int, packed: bool = True, long_index: bool | None = None
+    work: Work,
+    processors: int,
+    packed: bool = True,
+    long_index: bool | None = None,
+    streamed: bool = False,
 ) -> Kernel:
     """The kernel of a plan without a reduction.
 
@@ -37,12 +47,21 @@ def elementwise(
         not aligned for that.
     long_index : bool, optional
         Use 64-bit indices; by default, where 32 bits do not suffice.
+    streamed : bool
+        No cache would hold the operands until they are read again.
     """
+    moves = STREAMED if streamed else CACHED
     shape, walks = collapse(work.shape, work.walks)
     linear = row_major(shape)
     if all(walk == linear or not any(walk) for walk in walks):
-        return _flat(work, shape, walks, processors, packed, long_index)
-    return _indexed(work, shape, walks, processors, packed, long_index)
+        return _flat(work, shape, walks, processors, packed, long_index, moves)
+    types = [d for (d, _), walk in zip(work.loads, walks) if any(walk)]
+    types += [d for _, d in work.stores]
+    width = pack_width(work, types, shape, walks, len(shape) - 1) if packed else 1
+    walk = walked(work, shape, walks, width)
+    if walk is None:
+        return _indexed(work, shape, walks, width, processors, long_index, moves)
+    return along_rows(work, shape, walks, walk, width, moves, processors * BLOCKS, long_index)
 
 
 def _flat(
@@ -52,6 +71,7 @@ def _flat(
     processors: int,
     packed: bool,
     long_index: bool | None,
+    moves: Moves,
 ) -> Kernel:
     """All operands in the order of the result: whole tiles without a bounds test, then the rest."""
     stores = [d for _, d in work.stores]
@@ -62,7 +82,7 @@ def _flat(
     while width > 4 and width * work.operations > BODY:
         width //= 2
     read = sum(moved[: len(moved) - len(stores)]) or max(moved)
-    repeat = max(1, min(8 if width == 1 else 4, IN_FLIGHT // (read * width)))
+    repeat = max(1, min(8 if width == 1 else 4, moves.in_flight // (read * width)))
     while repeat > 1 and repeat * width * work.operations > BODY:
         repeat //= 2
     total = count(shape)
@@ -74,7 +94,7 @@ def _flat(
         for i, (d, _) in enumerate(work.loads)
         if once[i]
     ]
-    lines += _flat_body(work, once, index.type, width, repeat)
+    lines += _flat_body(work, once, index.type, width, repeat, moves)
     source = write(
         work,
         f"Contiguous: a thread moves {repeat} x {width} elements of every operand at a time.",
@@ -87,23 +107,19 @@ def _flat(
     return Kernel(work.name, source, grid, (THREADS, 1), tuple(index.sizes), aligned)
 
 
-def _flat_body(work: Work, once: list[bool], kind: str, width: int, repeat: int) -> list[str]:
+def _flat_body(
+    work: Work, once: list[bool], kind: str, width: int, repeat: int, moves: Moves
+) -> list[str]:
     loads, stores = range(len(work.loads)), range(len(work.stores))
     alone = once[len(loads) :]  # indices of a single element
     step = THREADS * width
     arrays = [i for i in loads if not once[i]]
     packs = [f"lucid_pack<{c_type(work.loads[i][0])}, {width}> p{i}[{repeat}];" for i in arrays]
-    moves = [f"    p{i}[u] = lucid_load<{width}>(a{i} + first + u * {step});" for i in arrays]
+    loaded = [f"    p{i}[u] = {moves.load}<{width}>(a{i} + first + u * {step});" for i in arrays]
     values = [f"s{i}" if once[i] else f"p{i}[u][k]" for i in loads]
     values += [own_number(kind, "0" if s else f"(first + u * {step}) | k") for s in alone]
-    results = [f"lucid_pack<{c_type(d)}, {width}> q{i};" for i, (_, d) in enumerate(work.stores)]
-    inner = [
-        *[f"    {line}" for line in results],
-        "    #pragma unroll",
-        f"    for (int k = 0; k < {width}; ++k)",
-        "        " + call_element(work, values, [f"q{i}[k]" for i in stores]),
-        *[f"    lucid_store<{width}>(o{i} + first + u * {step}, q{i});" for i in stores],
-    ]
+    place = f"first + u * {step}"
+    inner = [f"    {line}" for line in stored(work, values, place, width, moves)]
     loop = ["#pragma unroll", f"for (int u = 0; u < {repeat}; ++u) {{"]
     single = [f"s{i}" if once[i] else f"a{i}[i]" for i in loads]
     single += [own_number(kind, "0" if s else "i") for s in alone]
@@ -112,7 +128,7 @@ def _flat_body(work: Work, once: list[bool], kind: str, width: int, repeat: int)
         f"for ({kind} tile = blockIdx.x; tile < tiles; tile += gridDim.x) {{",
         f"    const {kind} first = tile * {step * repeat} + threadIdx.x * {width};",
         *[f"    {line}" for line in packs],
-        *([f"    {line}" for line in [*loop, *moves, "}"]] if arrays else []),
+        *([f"    {line}" for line in [*loop, *loaded, "}"]] if arrays else []),
         *[f"    {line}" for line in [*loop, *inner, "}"]],
         "}",
         "// What is left, one element a thread.",
@@ -127,15 +143,15 @@ def _indexed(
     work: Work,
     shape: Shape,
     walks: Sequence[Shape],
+    width: int,
     processors: int,
-    packed: bool,
     long_index: bool | None,
+    moves: Moves,
 ) -> Kernel:
     """Broadcast and strided operands: a thread finds where its pack lies in each."""
     stores = [d for _, d in work.stores]
     inner = len(shape) - 1
     types = [d for (d, _), walk in zip(work.loads, walks) if any(walk)] + stores
-    width = pack_width(work, types, shape, walks, inner) if packed else 1
     index = Indices(needs_long(shape, walks) if long_index is None else long_index)
     packs = count(shape) // width
     index.size("packs", packs)
@@ -149,10 +165,12 @@ def _indexed(
         terms = index.offset(f"w{number}", walk, dict(enumerate(names)), inner, width)
         lines.append(f"const {index.type} j{number} = {' + '.join(terms)};")
         offsets[walk] = f"j{number}"
-    reads = Reads(work, walks, offsets, inner, width, index.type)
-    lines += reads.lines + _write_results(work, reads.values, width)
+    reads = Reads(work, walks, offsets, inner, width, index.type, moves.load)
+    lines += reads.lines + stored(
+        work, reads.values, offsets[linear], width if width > 1 else 0, moves
+    )
     read = sum([d.itemsize for d in types[: len(types) - len(stores)] or stores]) * width
-    repeat = max(1, min(4, IN_FLIGHT // read, BODY // (width * max(work.operations, 1))))
+    repeat = max(1, min(4, moves.in_flight // read, BODY // (width * max(work.operations, 1))))
     body = [
         *reads.once,
         f"const auto step = [&](const {index.type} p) {{",
@@ -169,16 +187,3 @@ def _indexed(
     grid = (min(-(-packs // (THREADS * repeat)), processors * BLOCKS), 1)
     aligned = alignments(work, walks, stores, inner, width)
     return Kernel(work.name, source, grid, (THREADS, 1), tuple(index.sizes), aligned)
-
-
-def _write_results(work: Work, values: Sequence[str], width: int) -> list[str]:
-    numbers = range(len(work.stores))
-    if width == 1:
-        return [call_element(work, values, [f"o{i}[p]" for i in numbers])]
-    return [
-        *[f"lucid_pack<{c_type(d)}, {width}> q{i};" for i, (_, d) in enumerate(work.stores)],
-        "#pragma unroll",
-        f"for (int k = 0; k < {width}; ++k)",
-        "    " + call_element(work, values, [f"q{i}[k]" for i in numbers]),
-        *[f"lucid_store<{width}>(o{i} + p * {width}, q{i});" for i in numbers],
-    ]

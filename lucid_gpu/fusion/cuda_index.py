@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.cuda_source import Size, Work, c_type
+from lucid_gpu.fusion.cuda_source import Size, Work, c_type, call_element
 from lucid_gpu.fusion.layout import Shape, count, reach
 
+IN_FLIGHT = 64  # bytes a thread asks for before it computes
 ACCESS = 16  # bytes one thread moves at once
 BODY = 512  # instructions an unrolled loop may hold
 SHORT = 1 << 30  # sizes up to which an index is 32 bits wide
@@ -117,6 +119,36 @@ def _divides(width: int, shape: Shape, walks: Sequence[Shape], inner: int) -> bo
     return True
 
 
+class Moves(NamedTuple):
+    """How packs are read and written, and how many bytes of them a thread has under way.
+
+    What no cache would hold until it is read again is streamed: read and written once, it makes
+    room first, so that what others need (weights, a bias) stays.
+    """
+
+    load: str
+    store: str
+    in_flight: int = IN_FLIGHT
+
+
+CACHED = Moves("lucid_load", "lucid_store")
+STREAMED = Moves("lucid_load_streamed", "lucid_store_streamed")
+
+
+def stored(work: Work, values: Sequence[str], place: str, width: int, moves: Moves) -> list[str]:
+    """Lines that compute elements and write them; a ``width`` of 0 is an element by itself."""
+    numbers = range(len(work.stores))
+    if not width:
+        return [call_element(work, values, [f"o{i}[{place}]" for i in numbers])]
+    return [
+        *[f"lucid_pack<{c_type(d)}, {width}> q{i};" for i, (_, d) in enumerate(work.stores)],
+        "#pragma unroll",
+        f"for (int k = 0; k < {width}; ++k)",
+        "    " + call_element(work, values, [f"q{i}[k]" for i in numbers]),
+        *[f"{moves.store}<{width}>(o{i} + {place}, q{i});" for i in numbers],
+    ]
+
+
 def own_number(kind: str, place: str) -> str:
     """An index as the table's rows take it. Of 32 bits none is a sign: the upper half is 0.
 
@@ -147,6 +179,7 @@ class Reads:
         inner: int,
         width: int,
         kind: str,
+        load: str = "lucid_load",
     ) -> None:
         self.once: list[str] = []
         self.lines: list[str] = []
@@ -163,7 +196,7 @@ class Reads:
                 self.values.append(f"p{i}")
             else:
                 pack = f"lucid_pack<{element}, {width}>"
-                self.lines.append(f"const {pack} p{i} = lucid_load<{width}>({place});")
+                self.lines.append(f"const {pack} p{i} = {load}<{width}>({place});")
                 self.values.append(f"p{i}[k]")
         for walk in walks[len(work.loads) :]:
             place = offsets[walk] if any(walk) else "0"

@@ -130,7 +130,9 @@ class CudaExecutable:
             if self.work.axes is not None:
                 found = reduction(self.work, packed)
             else:
-                found = [elementwise(self.work, self.processors, packed)]
+                moved = self.plan.bytes_read + self.plan.bytes_written
+                streamed = moved > self.launcher.cache
+                found = [elementwise(self.work, self.processors, packed, streamed=streamed)]
             self._kernels[packed] = found
         return found
 

@@ -65,7 +65,8 @@ class CudaLauncher(Launcher):
         self.launch_kernel = self.cuda.driver.launchKernel
         self.failures = self.cuda.driver.CUDADriverError, self.cuda.runtime.CUDARuntimeError
         self.get_device = self.cuda.runtime.getDevice
-        self.processors = self.cuda.Device(self.index).attributes["MultiProcessorCount"]
+        figures = self.cuda.Device(self.index).attributes
+        self.processors, self.cache = figures["MultiProcessorCount"], figures["L2CacheSize"]
         self._functions: dict[tuple[str, str], Function] = {}
 
     def is_home(self) -> bool:

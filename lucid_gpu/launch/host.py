@@ -61,6 +61,7 @@ class HostLauncher(Launcher):
 
     device = CPU
     processors = 1
+    cache = 50 << 20  # as if it were a GPU of 2022
 
     def is_home(self) -> bool:
         return True

@@ -20,6 +20,7 @@ class Launcher:
 
     device: device
     processors: int  # multiprocessors
+    cache: int  # bytes of the cache that all of them share
 
     def launch(
         self,

@@ -53,7 +53,7 @@ class StandIn:
         stand_in = self
 
         class On:
-            attributes = {"MultiProcessorCount": 4}
+            attributes = {"MultiProcessorCount": 4, "L2CacheSize": 1 << 20}
 
             def __enter__(self):
                 stand_in.entered.append(index)
@@ -116,7 +116,7 @@ def test_plans_of_every_kind(cupy):
     run([op("sub", leaf(x[:0]), leaf(y))])
     run([op("square", leaf(np.abs(x)))], (0,))
     run([op("exp", leaf(random((300_000,), dt.float32)))], (0,))
-    assert cupy.launches[0] == (3, 1, 256, 1)  # 64 * 48 elements in packs of 4, a pack a thread
+    assert cupy.launches[0] == (1, 2, 12, 21)  # 12 packs of 4 a row, 21 rows a block, 2 a thread
     assert cupy.launches[-1][:2] == (1, 1) and len(cupy.launches) == 6
 
 
