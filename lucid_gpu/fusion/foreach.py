@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import threads
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import blocked, blocks
+from lucid_gpu.fusion import blocked, blocks, native_loops
 from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import Instruction, intern, load_program
@@ -94,7 +94,7 @@ def run(update: Update, columns: Sequence[Sequence[Any]], numbers: Sequence[Any]
     plan, read = update.plan, update.read
     scalars = [value if i is None else numbers[i] for i, value in update.numbers]
     if isinstance(plan.executable, blocked.Executable):
-        arguments = (plan, [columns[c] for c in read], scalars, columns[: len(plan.stores)])
+        arguments = (plan, columns, read, scalars)
         if observers:
             count = sum([array.size for array in columns[0]])
             observed(launched(plan, count), _execute, *arguments)
@@ -120,17 +120,19 @@ def launched(plan: Plan, count: int) -> Launched:
 
 
 def _execute(
-    plan: Plan, loads: list[Any], scalars: list[Any], stores: Sequence[Sequence[Any]]
+    plan: Plan, columns: Sequence[Sequence[Any]], read: Sequence[int], scalars: list[Any]
 ) -> None:
     run: blocked.Executable = plan.executable
     code = run.code
+    loads, stores = [columns[c] for c in read], columns[: len(plan.stores)]
     numbers = [blocked.as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
     small = threads.run_quietly(run.once, *[None for _ in loads], *numbers) if run.once else ()
     if run.native is not None:
-        given = [*numbers, *small]
-        rows = zip(*loads, *stores, strict=True)
-        n = len(loads)
-        run.native(*[([*row[:n], *given, *row[n:]], row[0].size) for row in rows])
+        given = [native_loops.address(number) for number in (*numbers, *small)]
+        at = [[native_loops.address(array) for array in column] for column in columns]
+        rows = zip(*[at[c] for c in read], *at[: len(stores)], strict=True)
+        n, sizes = len(read), [array.size for array in columns[0]]
+        run.native.run([([*r[:n], *given, *r[n:]], m) for r, m in zip(rows, sizes, strict=True)])
         return
     fixed = {f"x{i}": v for i, v in enumerate(numbers)}
     fixed.update(zip(code.small_names, small, strict=True))

@@ -223,12 +223,15 @@ class Kernel:
 
     def __call__(self, *jobs: tuple[Sequence[Any], int]) -> None:
         """Run over flat arrays; a job is the arrays of ``given`` and their number of elements."""
+        self.run([([address(array) for array in arrays], count) for arrays, count in jobs])
+
+    def run(self, jobs: Sequence[tuple[list[int], int]]) -> None:
+        """The same with the arrays' addresses."""
         width = self.rows.width
         tasks: list[tuple[list[int], int, int]] = []  # pointers, first row, elements
         total = 0
         step = self.chunk * width
-        for arrays, count in jobs:
-            pointers = [address(array) for array in arrays]
+        for pointers, count in jobs:
             total += count
             starts = range(0, count, step)
             tasks += [(pointers, at // width, min(step, count - at)) for at in starts]

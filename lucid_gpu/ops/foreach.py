@@ -23,22 +23,24 @@ when_default_changes.append(_traced.clear)
 
 def update_in_place(
     rule: Rule,
-    written: Sequence[Sequence[Tensor]],
-    read: Sequence[Sequence[Tensor]] = (),
+    rows: Sequence[tuple[Tensor, ...]],
+    written: int,
     numbers: Mapping[str, float] | None = None,
     **settings: Any,
 ) -> None:
     """Replace tensors by what a rule makes of them.
 
-    All tensors of the same types on one device are one kernel.
+    All rows of the same types on one device are one kernel.
 
     Parameters
     ----------
     rule : callable
-        ``rule(*written, *read, **numbers, **settings)`` returns new values for what is written, in
-        tensor arithmetic. It is called once for each combination of types and settings.
-    written, read : sequences of columns of tensors
-        The i-th tensors of all columns are one row, of one shape.
+        ``rule(*row, **numbers, **settings)`` returns new values for the first ``written`` tensors
+        of a row, in tensor arithmetic. It is called once for each combination of types and
+        settings.
+    rows : sequence of tuples of tensors
+        Those of a row have one shape.
+    written : int
     numbers : mapping, optional
         Numbers that change from call to call, the same for all rows. The rule gets them as tensors
         without dimensions.
@@ -47,14 +49,16 @@ def update_in_place(
     """
     numbers = numbers or {}
     groups: dict[Any, list[tuple[Tensor, ...]]] = {}
-    for row in zip(*written, *read, strict=True):
-        programs = [t._expr.program for t in row]
-        kind = (programs[0].device, *[p.dtype for p in programs])
-        groups.setdefault(kind, []).append(row)
+    for row in rows:
+        kind = (row[0]._expr.program.device, *[t._expr.program.dtype for t in row])
+        some = groups.get(kind)
+        if some is None:
+            some = groups[kind] = []
+        some.append(row)
     values = [float(v) for v in numbers.values()]
-    for (where, *types), rows in groups.items():
-        update = _update_of(rule, where, types, len(written), tuple(numbers), settings)
-        _run(rule.__name__, update, rows, len(written), values)
+    for (where, *types), some in groups.items():
+        update = _update_of(rule, where, types, written, tuple(numbers), settings)
+        _run(rule.__name__, update, some, written, values)
 
 
 def _update_of(

@@ -191,11 +191,15 @@ def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
 
 def _writable(self: Tensor, name: str) -> Any:
     """The buffer, for the caller to write at once; readers of the old contents keep them."""
-    if self._expr.program.inference:
+    expr = self._expr
+    if expr.program.inference:
         refuse_inference()
-    self._own_memory()
-    storage = self._memory()
-    _protect_readers(self, storage, name)
+    if not expr.program.is_load or expr.leaves[0].borrowed:
+        self._own_memory()
+    del expr  # `_nobody_reads` counts references
+    storage = self._storage or self._memory()
+    if not _nobody_reads(storage):
+        _protect_readers(self, storage, name)
     if self._expr.program.shared:
         _unmark_shared(self)
     storage.version += 1
@@ -334,8 +338,12 @@ def _nobody_reads(storage: Storage) -> bool:
             if not tensor._expr.program.is_load or _references(tensor) != _UNREAD:
                 return False
             cells.append(tensor._expr.leaves[0])
-    for known in (storage.cells, *[cell.sharers for cell in cells if cell.sharers]):
-        for reference in known:
+    for reference in storage.cells:
+        leaf = reference()
+        if leaf is not None and leaf not in cells:
+            return False
+    for cell in cells:
+        for reference in cell.sharers or ():
             leaf = reference()
             if leaf is not None and leaf not in cells:
                 return False

@@ -7,7 +7,7 @@ from math import sqrt
 from typing import Any
 
 from lucid_gpu.optim.checks import at_least_zero, betas_below_one
-from lucid_gpu.optim.optimizer import Group, Optimizer
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Adam", "AdamW"]
@@ -68,16 +68,18 @@ class Adam(Optimizer):
             },
         )
 
-    def _update(self, group: Group, parameters: list[Tensor]) -> None:
+    def _update(self, group: Group, members: list[Member]) -> None:
         states: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
         if group["amsgrad"]:
             states = (*states, "max_exp_avg_sq")
-        self._begin(parameters, states)
-        by_step: dict[float, list[Tensor]] = {}  # one correction for all that are equally old
-        for p in parameters:
-            state = self.state[p]
-            state["step"] = float(state.get("step", 0.0)) + 1.0
-            by_step.setdefault(state["step"], []).append(p)
+        self._begin(members, states)
+        by_step: dict[float, list[Member]] = {}  # one correction for all that are equally old
+        for member in members:
+            state = member[2]
+            step = state["step"] = float(state.get("step", 0.0)) + 1.0
+            if step not in by_step:
+                by_step[step] = []
+            by_step[step].append(member)
         b1, b2 = group["betas"]
         for step, some in by_step.items():
             self._apply(

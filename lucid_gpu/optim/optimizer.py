@@ -14,13 +14,14 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["Optimizer"]
 
 Group = dict[str, Any]
+Member = tuple[Tensor, Tensor, dict[str, Any]]  # a parameter, its gradient, its state
 
 
 class Optimizer:
     """Changes parameters by their gradients.
 
-    A subclass gives `defaults` to ``__init__`` and defines `_update`, which says for one group what
-    the new values are.
+    A subclass gives `defaults` to ``__init__`` and defines `_update`, which says for the members of
+    one group, each a parameter with its gradient and state, what the new values are.
 
     Parameters
     ----------
@@ -114,18 +115,20 @@ class Optimizer:
                 loss = closure()
         with no_grad():
             for group in self.param_groups:
-                ready = [p for p in group["params"] if p.grad is not None]
-                if ready:
-                    self._update(group, ready)
+                members = [
+                    (p, g, self.state[p]) for p in group["params"] if (g := p.grad) is not None
+                ]
+                if members:
+                    self._update(group, members)
         return loss
 
-    def _update(self, group: Group, parameters: list[Tensor]) -> None:
-        raise NotImplementedError(f"{type(self).__name__} must define _update(group, parameters)")
+    def _update(self, group: Group, members: list[Member]) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define _update(group, members)")
 
     def _apply(
         self,
         rule: Rule,
-        parameters: list[Tensor],
+        members: list[Member],
         states: tuple[str, ...] = (),
         numbers: dict[str, float] | None = None,
         **settings: Any,
@@ -136,13 +139,12 @@ class Optimizer:
         states. ``numbers`` change from step to step, ``settings`` hardly ever: the rule is traced
         for each.
         """
-        written = [parameters, *[[self.state[p][name] for p in parameters] for name in states]]
-        update_in_place(rule, written, [[_gradient(p) for p in parameters]], numbers, **settings)
+        rows = [(p, *[state[name] for name in states], g) for p, g, state in members]
+        update_in_place(rule, rows, 1 + len(states), numbers, **settings)
 
-    def _begin(self, parameters: list[Tensor], states: tuple[str, ...]) -> None:
+    def _begin(self, members: list[Member], states: tuple[str, ...]) -> None:
         """States that a parameter does not have yet are zeros."""
-        for p in parameters:
-            state = self.state[p]
+        for p, _, state in members:
             for name in states:
                 if name not in state:
                     state[name] = p.detach().new_zeros(p.shape)
@@ -212,11 +214,6 @@ class _Required:
 
 
 required = _Required()
-
-
-def _gradient(parameter: Tensor) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
 
 
 def _as_list(params: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lucid_gpu.optim.checks import at_least_zero
-from lucid_gpu.optim.optimizer import Group, Optimizer
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["SGD"]
@@ -60,19 +60,18 @@ class SGD(Optimizer):
             },
         )
 
-    def _update(self, group: Group, parameters: list[Tensor]) -> None:
+    def _update(self, group: Group, members: list[Member]) -> None:
         settings = {name: group[name] for name in ("weight_decay", "maximize")}
         numbers = {"lr": group["lr"]}
         if not group["momentum"]:
-            self._apply(_plain, parameters, (), numbers, **settings)
+            self._apply(_plain, members, (), numbers, **settings)
             return
         settings |= {"momentum": group["momentum"], "nesterov": group["nesterov"]}
         name = "momentum_buffer"
-        fresh = [p for p in parameters if self.state[p].get(name) is None]
-        for p in fresh:
-            self.state[p][name] = p.detach().new_zeros(p.shape)
-        started = {id(p) for p in fresh}
-        later = [p for p in parameters if id(p) not in started]
+        fresh = [member for member in members if member[2].get(name) is None]
+        later = [member for member in members if member[2].get(name) is not None]
+        for p, _, state in fresh:
+            state[name] = p.detach().new_zeros(p.shape)
         # At first b = g: the buffer is zero, so leaving out the dampening says the same.
         for some, dampening in ((fresh, 0.0), (later, group["dampening"])):
             if some:

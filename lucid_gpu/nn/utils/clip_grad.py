@@ -90,7 +90,7 @@ def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | Non
     """
     with no_grad():
         limit = float(clip_value)
-        update_in_place(_clamped, [_gradients(parameters)], low=-limit, high=limit)
+        update_in_place(_clamped, [(g,) for g in _gradients(parameters)], 1, low=-limit, high=limit)
 
 
 def _clamped(g: Tensor, *, low: float, high: float) -> tuple[Tensor, ...]:
