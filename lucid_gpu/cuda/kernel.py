@@ -16,7 +16,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.function import Function, extent
 from lucid_gpu.launch.signature import NUMBERS, Parameter, parameters
-from lucid_gpu.launch.source import c_type
+from lucid_gpu.launch.source import c_type, included
 from lucid_gpu.launch.taking import declared as in_c
 
 __all__ = ["UserKernel", "kernel"]
@@ -253,9 +253,9 @@ class UserKernel:
                 f"typedef lucid_compute<{n}>::type compute_{n};\n"
                 for n, d in types.items()
             ]
-            text = "".join(
-                ['#include "user.cuh"\n', *lines, f'#line 1 "{self.name}.cu"\n', self._source]
-            )
+            # Included before the user's first line, so that his lines keep their numbers.
+            headers = [f'#include "{n}"\n' for n in ("user.cuh", *included(self._source))]
+            text = "".join([*headers, *lines, f'#line 1 "{self.name}.cu"\n', self._source])
             parts = [p.bound(bound) for p in self.parameters]
             found = self._functions[key] = Function(self.name, text, parts, _MOST_THREADS, {})
         return found
@@ -285,33 +285,39 @@ class UserKernel:
 _USER_TYPES = {"float16": "float16", "bfloat16": "bfloat16"}  # they convert by themselves
 
 
-def _head(name: str) -> re.Pattern[str]:
-    return re.compile(
-        r'(?P<template>template\s*<[^>]*>\s*)?(?P<extern>extern\s+"C"\s+)?(?P<head>__global__[^;{}()]*'
-        rf"(?:__launch_bounds__\s*\([^)]*\)[^;{{}}()]*)?\b{name}\s*)\((?P<list>[^{{}};]*)\)\s*\{{"
+def _definition(source: str, name: str) -> re.Match[str]:
+    """Where a source defines a kernel; comments count as blanks."""
+    blank = re.sub(
+        r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), source, flags=re.DOTALL
     )
-
-
-def _exported(source: str, name: str) -> str:
-    """The source with its kernel under the name it is declared with."""
-    found = _head(name).search(source)
+    found = re.search(
+        r'(?P<template>template\s*<[^>]*>\s*)?(?P<extern>extern\s+"C"\s+)?(?P<word>__global__)'
+        r"[^;{}()]*(?:__launch_bounds__\s*\([^)]*\)[^;{}()]*)?"
+        rf"\b{name}\s*\((?P<list>[^{{}};]*)\)\s*\{{",
+        blank,
+    )
     if found is None:
         raise ValueError(
             f"the source defines no kernel {name}: there is no '__global__ void {name}(...) {{'"
         )
+    return found
+
+
+def _exported(source: str, name: str) -> str:
+    """The source with its kernel under the name it is declared with."""
+    found = _definition(source, name)
     if found["template"]:
         raise ValueError(
             f"the source declares {name} as a template; leave {found['template'].strip()!r} out: "
             "the names of template= are types of their own, defined for each call"
         )
-    return source if found["extern"] else source.replace(found[0], f'extern "C" {found[0]}', 1)
+    at = found.start("word")
+    return source if found["extern"] else f'{source[:at]}extern "C" {source[at:]}'
 
 
 def _check_declaration(source: str, name: str, declared: Sequence[Parameter]) -> None:
     """Source and signature must agree; a list that cannot be read is left to the compiler."""
-    found = _head(name).search(re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL))
-    if found is None:
-        return
+    found = _definition(source, name)
     try:
         there = parameters(found["list"])
     except ValueError:

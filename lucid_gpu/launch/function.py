@@ -14,6 +14,7 @@ from lucid_gpu.launch.observers import Launched, Operand, debug, observed, obser
 from lucid_gpu.launch.signature import Parameter
 from lucid_gpu.launch.taking import form_of, taker
 
+_gpus: dict[int, device] = {}
 _on_host: dict[type, bool] = {}  # whether arrays of a class are NumPy's
 
 
@@ -34,7 +35,10 @@ def device_of(array: Any) -> device:
         if found is None:
             raise TypeError(f"a kernel takes NumPy or CuPy arrays; got a {kind.__name__}")
         host = _on_host[kind] = found.type == "cpu"
-    return CPU if host else device("cuda", array.device.id)
+    if host:
+        return CPU
+    number = array.device.id
+    return _gpus.get(number) or _gpus.setdefault(number, device("cuda", number))
 
 
 class Function:

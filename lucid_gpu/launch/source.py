@@ -28,7 +28,12 @@ def c_type(d: dtype) -> str:
     return C_TYPES[d.name]
 
 
-_INCLUDE = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
+_INCLUDE = re.compile(r'^[ \t]*#include "([\w./]+)"[ \t]*$', re.MULTILINE)
+
+
+def included(source: str) -> list[str]:
+    """The files of `kernels/` a source includes."""
+    return _INCLUDE.findall(source)
 
 
 def complete(source: str) -> str:

@@ -395,14 +395,68 @@ def test_declarations_may_be_spelled_otherwise() -> None:
                                                  float *__restrict__ y, unsigned int n)
     { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x] * N; }
     """
-    one = kernel(source.replace("{ is", "is"), "scale(float const* x, float* y, unsigned n)")
+    one = kernel(source, "scale(float const* x, float* y, unsigned n)")
     one(ones(3), y := lucid_gpu.zeros(3), 3)
     assert y.tolist() == [4] * 3
     assert repr(one) == "<kernel scale of 3 parameters>" and isinstance(one, UserKernel)
 
 
+OTHERS = """
+struct Pair { float a, b; };
+__device__ T squared(T x) { return compute_T(x) * compute_T(x); }
+__global__ void others(T* y, const I* index, T factor, bool negate, const Pair* pair, unsigned n)
+{
+    extern __shared__ __align__(16) unsigned char bytes[];
+    I* kept = reinterpret_cast<I*>(bytes);
+    kept[threadIdx.x] = index[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x >= n) return;
+    const compute_T v = squared(y[kept[n - 1 - threadIdx.x]]) * compute_T(factor);
+    __syncwarp();
+    y[threadIdx.x] = (negate ? -v : v) + (pair ? pair->b : 0);
+}
+"""
+others = kernel(
+    OTHERS,
+    "others(T* y, const I* index, T factor, bool negate, const Pair* pair, unsigned n)",
+    template="T, I",
+)
+
+
+@pytest.mark.parametrize("d", [dt.float16, dt.bfloat16, dt.float32, dt.float64], ids=str)
+@pytest.mark.parametrize("kind", [dt.uint8, dt.int32, dt.int64], ids=str)
+def test_several_types_structures_and_shared_memory(
+    d: dt.dtype, kind: dt.dtype, device: str
+) -> None:
+    y = lucid_gpu.arange(4, dtype=d, device=device)
+    index = lucid_gpu.arange(4, dtype=kind, device=device)
+    others(y, index, 0.5, True, None, 4, threads=4, shared=64)
+    assert y.tolist() == [-4.5, -2.0, -0.5, 0.0]
+    pair = lucid_gpu.tensor([1.0, 10.0], device=device)
+    others(y, index, 0.0, True, pair, 4, threads=4, shared=64)
+    assert y.tolist() == [10] * 4
+
+
+def test_complex_numbers(device: str) -> None:
+    z = lucid_gpu.tensor([1 + 2j, 3 - 1j], device=device)
+    out = lucid_gpu.empty_like(z)
+    kernel(
+        """
+        #include "complex.cuh"
+        __global__ void turned(const T* z, T* out, T by)
+        {
+            const int i = threadIdx.x;
+            if (i < 2) out[i] = z[i] * by;
+        }
+        """,
+        "turned(const T* z, T* out, T by)",
+    )(z, out, 1j)
+    assert out.tolist() == [-2 + 1j, 1 + 3j]
+
+
 def test_what_the_compiler_refuses_is_shown_with_its_line(device: str) -> None:
-    bad = kernel(SCALE.replace("x[i])", "w[i])"), SIGNATURE)
+    source = SCALE.replace("x[i])", "w[i])").replace("\n", '#include "elementwise.cuh"\n', 1)
+    bad = kernel(source, SIGNATURE)
     y = lucid_gpu.zeros(3, device=device)
     with pytest.raises(CompileError, match="refused the kernel scale") as caught:
         bad(ones(3, device=device), y, 1.0, 3)
