@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,7 +64,7 @@ class Gpu:
                 CUDARuntimeError=DriverError, getDevice=lambda: 0, free=lambda _: None
             ),
             Device=lambda index: types.SimpleNamespace(
-                attributes={"MultiProcessorCount": 4},
+                attributes=defaultdict(lambda: 4),
                 __enter__=lambda self: None,
                 __exit__=lambda self, *_: None,
             ),
