@@ -484,7 +484,9 @@ class Tensor:
         other = value.detach()
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
         self._base, self._steps, self._creation = None, (), None
-        self._memory().add(self)
+        memory = self._memory()
+        if not any(r() is self for r in memory.tensors):  # `x.data = x.data`
+            memory.add(self)
         if type(node) is AccumulateGrad:
             node.order = dense_order(self._expr.program)
         if node is not None:

@@ -69,6 +69,19 @@ def test_data_shares_memory_after_assignment(device: str) -> None:
     assert p.is_leaf
 
 
+def test_data_may_be_set_to_itself(device: str) -> None:
+    """A write after it is one write, and marks nothing that is read later."""
+    w = lucid_gpu.ones(4, device=device).requires_grad_()
+    w.data = w.data
+    optimizer = lucid_gpu.optim.SGD([w], lr=0.1)
+    for _ in range(3):
+        z = lucid_gpu.rand(2, 4, device=device) @ lucid_gpu.eye(4, device=device)
+        ((z - z.mean(1, keepdim=True)) * w).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert w._version == 3
+
+
 def test_data_of_any_output_of_a_node_may_be_set(device: str) -> None:
     def slope(m: Any, where: str, number: int) -> Any:
         class Twice(m.autograd.Function):
