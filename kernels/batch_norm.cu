@@ -1,6 +1,8 @@
 // Mean and variance of each channel of (rows, channels, inner), in one pass over x and a small
 // reduction of what the blocks leave: Welford's recurrence within a thread, Chan's rule between
 // groups (see block.cuh). Each block writes its count, mean and spread as three numbers of `parts`.
+// Until the end means are kept as distances from the channel's first element: beside a large mean
+// their own rounding would be large.
 // The gradients need no kernel here: their two sums and the rest fuse with what is around them.
 #include "block.cuh"
 #include "pack.cuh"
@@ -8,7 +10,7 @@
 // A thread's WIDTH groups, which take their elements in step and so share the count.
 template <typename A, int WIDTH>
 struct lucid_groups {
-    A count, mean[WIDTH], spread[WIDTH];
+    A count, base[WIDTH], mean[WIDTH], spread[WIDTH];
 
     template <typename T>
     LUCID_FN void take(const lucid_pack<T, WIDTH>& pack)
@@ -17,7 +19,7 @@ struct lucid_groups {
         const A share = 1 / count;
         #pragma unroll
         for (int k = 0; k < WIDTH; ++k) {
-            const A x = lucid_cast<A>(pack[k]), apart = x - mean[k];
+            const A x = lucid_cast<A>(pack[k]) - base[k], apart = x - mean[k];
             mean[k] += apart * share;
             spread[k] += apart * (x - mean[k]);
         }
@@ -45,6 +47,8 @@ LUCID_FN void batch_norm_rows(
     const long long begin = blockIdx.z * inner_each, end = min(begin + inner_each, inner);
     const long long first = blockIdx.y * rows_each, last = min(first + rows_each, rows);
     lucid_groups<A, WIDTH> groups = {};
+    #pragma unroll
+    for (int k = 0; k < WIDTH; ++k) groups.base[k] = lucid_cast<A>(x[channel * inner]);
     for (long long row = first + slot; row < last; row += 256 / lanes) {
         const T* from = x + (row * channels + channel) * inner;
         #pragma unroll 4
@@ -63,7 +67,8 @@ LUCID_FN void batch_norm_rows(
 // `lanes` neighbours take WIDTH columns each, the others further rows. parts[share, column, 3].
 template <typename T, typename A, int WIDTH>
 LUCID_FN void batch_norm_columns(
-    const T* x, A* parts, long long rows, long long columns, long long rows_each, int lanes)
+    const T* x, A* parts, long long rows, long long columns, int inner, long long rows_each,
+    int lanes)
 {
     __shared__ lucid_welford<A> of_thread[256];
     const int lane = threadIdx.x % lanes, slot = threadIdx.x / lanes;
@@ -71,6 +76,9 @@ LUCID_FN void batch_norm_columns(
     const long long first = blockIdx.y * rows_each, last = min(first + rows_each, rows);
     lucid_groups<A, WIDTH> groups = {};
     if (column < columns) {
+        #pragma unroll
+        for (int k = 0; k < WIDTH; ++k)
+            groups.base[k] = lucid_cast<A>(x[(column + k) / inner * inner]);
         #pragma unroll 4
         for (long long row = first + slot; row < last; row += 256 / lanes)
             groups.take(lucid_load<WIDTH>(x + row * columns + column));
@@ -91,22 +99,23 @@ LUCID_FN void batch_norm_columns(
     }
 }
 
-// A channel a block: the parts [share, channel, inner] of it together. Running figures, where there
+// A channel a block: its parts [share, channel, width] together. Running figures, where there
 // are any, move towards the batch's by `momentum`, the variance unbiased.
-template <typename A, typename M, typename V>
+template <typename T, typename A, typename M, typename V>
 LUCID_FN void batch_norm_finish(
-    const A* parts, A* mean, A* variance, M* running_mean, V* running_variance, int channels,
-    int shares, int inner, double momentum)
+    const T* x, const A* parts, A* mean, A* variance, M* running_mean, V* running_variance,
+    int channels, long long inner, int shares, int width, double momentum)
 {
     const int channel = blockIdx.x;
     lucid_welford<A> all = {0, 0, 0};
-    for (int i = threadIdx.x; i < shares * inner; i += blockDim.x) {
-        const int share = i / inner, k = i - share * inner;
-        const A* part = parts + (((long long)share * channels + channel) * inner + k) * 3;
+    for (int i = threadIdx.x; i < shares * width; i += blockDim.x) {
+        const int share = i / width, k = i - share * width;
+        const A* part = parts + (((long long)share * channels + channel) * width + k) * 3;
         all = all + lucid_welford<A>{part[0], part[1], part[2]};
     }
     all = lucid_block_sum(all);
     if (threadIdx.x != 0) return;
+    all.mean += lucid_cast<A>(x[channel * inner]);
     mean[channel] = all.mean;
     variance[channel] = all.spread / all.count;
     const A m = (A)momentum;

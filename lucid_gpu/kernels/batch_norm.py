@@ -32,14 +32,15 @@ _rows = Kernel(
 )  # fmt: skip
 _columns = Kernel(
     "batch_norm.cu", "batch_norm_columns",
-    "const T* x, A* parts, long long rows, long long columns, long long rows_each, int lanes",
+    "const T* x, A* parts, long long rows, long long columns, int inner, long long rows_each, "
+    "int lanes",
     template="T, A, WIDTH", threads=THREADS,
 )  # fmt: skip
 _finish = Kernel(
     "batch_norm.cu", "batch_norm_finish",
-    "const A* parts, A* mean, A* variance, M* running_mean, V* running_variance, int channels, "
-    "int shares, int inner, double momentum",
-    template="A, M, V", threads=THREADS,
+    "const T* x, const A* parts, A* mean, A* variance, M* running_mean, V* running_variance, "
+    "int channels, long long inner, int shares, int width, double momentum",
+    template="T, A, M, V", threads=THREADS,
 )  # fmt: skip
 
 
@@ -87,10 +88,9 @@ def _launch(
         x, rows, inner = last, rows * inner, 1
     x = xp.ascontiguousarray(x)
     if inner < SMALL:
-        parts, shares = _column_parts(x, d, rows, channels * inner, where)
+        parts, shares, width = *_column_parts(x, d, rows, channels, inner, where), inner
     else:
-        parts, shares = _row_parts(x, d, rows, channels, inner, where)
-        inner = 1
+        parts, shares, width = *_row_parts(x, d, rows, channels, inner, where), 1
     mean, variance = [room(where).empty((channels,), d.compute, where) for _ in "12"]
     types = {
         name: d.compute if a is None else dt.from_numpy_dtype(a.dtype)
@@ -98,8 +98,10 @@ def _launch(
     }
     _finish(
         channels,
-        (parts, mean, variance, running_mean, running_variance, channels, shares, inner, momentum),
-        threads=32 if shares * inner <= 64 else THREADS, A=d.compute, M=types["M"], V=types["V"],
+        (x, parts, mean, variance, running_mean, running_variance, channels, inner, shares, width,
+         momentum),
+        threads=32 if shares * width <= 64 else THREADS, reads=parts.nbytes + channels * d.itemsize,
+        T=d, A=d.compute, M=types["M"], V=types["V"],
     )  # fmt: skip
     return mean, variance
 
@@ -123,7 +125,10 @@ def _row_parts(
     return parts, shares
 
 
-def _column_parts(x: Any, d: dtype, rows: int, columns: int, where: device) -> tuple[Any, int]:
+def _column_parts(
+    x: Any, d: dtype, rows: int, channels: int, inner: int, where: device
+) -> tuple[Any, int]:
+    columns = channels * inner
     width = pack_width(columns, where, x)
     packs = columns // width
     lanes = min(1 << (packs - 1).bit_length(), 32)
@@ -133,7 +138,7 @@ def _column_parts(x: Any, d: dtype, rows: int, columns: int, where: device) -> t
     shares = -(-rows // rows_each)
     parts = room(where).empty((shares, columns, 3), d.compute, where)
     _columns(
-        (across, shares), (x, parts, rows, columns, rows_each, lanes),
+        (across, shares), (x, parts, rows, columns, inner, rows_each, lanes),
         T=d, A=d.compute, WIDTH=width,
     )  # fmt: skip
     return parts, shares
@@ -178,8 +183,8 @@ def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
         for width in (1, BYTES // d.itemsize):
             way: dict[str, Any] = {"T": d, "A": d.compute, "WIDTH": width}
             found += [(_rows, way), (_columns, way)]
-        found.append((_finish, {"A": d.compute, "M": d, "V": d}))
-    found.append((_finish, {"A": dt.float32, "M": dt.float32, "V": dt.float32}))
+        figures = dict.fromkeys((d, d.compute))
+        found += [(_finish, {"T": d, "A": d.compute, "M": f, "V": f}) for f in figures]
     return found
 
 
