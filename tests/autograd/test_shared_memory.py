@@ -75,7 +75,8 @@ def test_data_may_be_set_to_itself(device: str) -> None:
     w.data = w.data
     optimizer = lucid_gpu.optim.SGD([w], lr=0.1)
     for _ in range(3):
-        z = lucid_gpu.rand(2, 4, device=device) @ lucid_gpu.eye(4, device=device)
+        x = lucid_gpu.rand(2, 4, device=device).requires_grad_()
+        z = x @ lucid_gpu.eye(4, device=device)
         ((z - z.mean(1, keepdim=True)) * w).square().sum().backward()
         optimizer.step()
         optimizer.zero_grad()
