@@ -26,6 +26,7 @@ from lucid_gpu.ops import (
     embedding,
     index_add,
     indexing,
+    layer_norm,
     matmul,
     normalization,
     pooling,
@@ -268,6 +269,45 @@ def _softmax(level: BatchLevel, f: Any, x: Tensor, dim: int, log: bool) -> Tenso
 @rule(normalization.moments)
 def _moments(level: BatchLevel, f: Any, x: Tensor, dims: Any) -> Any:
     return level.wrap_all(f(level.value(x), [normalise_dim(d, x.ndim) + 1 for d in dims]))
+
+
+@rule(layer_norm.layer_norm)
+def _layer_norm(
+    level: BatchLevel,
+    f: Any,
+    x: Tensor,
+    shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    if not level.holds(x):
+        y = f(x, shape, None, None, eps)
+    elif any(level.holds(t) for t in (weight, bias)):
+        y = level.wrap(f(level.value(x), shape, None, None, eps))
+    else:
+        return level.wrap(f(level.value(x), shape, weight, bias, eps))
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+@rule(layer_norm.rms_norm)
+def _rms_norm(
+    level: BatchLevel,
+    f: Any,
+    x: Tensor,
+    shape: Any,
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Any:
+    if level.holds(x) and not level.holds(weight):
+        return level.wrap(f(level.value(x), shape, weight, eps))
+    y = (
+        level.wrap(f(level.value(x), shape, None, eps))
+        if level.holds(x)
+        else f(x, shape, None, eps)
+    )
+    return y if weight is None else y * weight
 
 
 @rule(cross_entropy.nll_loss)
@@ -637,7 +677,6 @@ _LOOPED = (
     dropout.dropout,
     softmax.softmax,
     softmax.log_softmax,
-    normalization.layer_norm,
 )
 
 

@@ -205,19 +205,29 @@ def _line_threads(classes: int) -> int:
 # --- what programs launch -------------------------------------------------------------------------
 
 
+_KINDS = (
+    # type, smoothing, classes
+    (float32, False, (10, 1000, 50257)),
+    (float32, True, (1000,)),
+    (bfloat16, False, (100, 128256)),
+    (float16, True, (50257,)),
+    (float64, False, (10,)),
+)
+
+
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
     found: list[tuple[Kernel, dict[str, Any]]] = []
-    for d in (float32, float64, float16, bfloat16):
+    for d, smooth, lengths in _KINDS:
         kinds: dict[str, Any] = {"T": d, "R": d.compute}
-        found += [(total_kernel, kinds), (backward_columns_kernel, kinds)]
         width = ACCESS // d.itemsize
-        for lanes in sorted({walkers(c, width)[0] for c in (2, 10, 100, 1000, 50257)}):
-            for smooth in (False, True):
-                some = {"W": width, "LANES": lanes, "SMOOTH": smooth}
-                found.append((rows_kernel.of(lanes), {**kinds, "O": d.compute, **some}))
-            for w in {1, width}:
-                found.append((backward_rows_kernel.of(lanes), {**kinds, "W": w, "LANES": lanes}))
-        found += [(columns_kernel, {**kinds, "O": d, "SMOOTH": smooth}) for smooth in (False, True)]
+        for classes in lengths:
+            lanes, _ = walkers(classes, width)
+            some = {**kinds, "W": width, "LANES": lanes}
+            given = {**kinds, "O": d.compute, "W": width, "LANES": lanes, "SMOOTH": smooth}
+            found += [(rows_kernel.of(lanes), given), (backward_rows_kernel.of(lanes), some)]
+        if not smooth:
+            found += [(total_kernel, kinds), (backward_columns_kernel, kinds)]
+        found.append((columns_kernel, {**kinds, "O": d, "SMOOTH": smooth}))
     return found
 
 

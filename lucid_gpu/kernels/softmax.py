@@ -86,7 +86,7 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
     lines = lines_along(out.shape, axis)
     kinds: dict[str, Any] = {"T": d, "R": d.compute}
     if lines.inner > 1:
-        threads, items = _for_lines(lines, d.itemsize)
+        threads, items = _for_lines(lines, d.itemsize, ways.arrays)
         numbers = lines.number, lines.columns, lines.inner
         ways.columns(
             -(-lines.number // WARP),
@@ -119,9 +119,9 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
     return out
 
 
-def _for_lines(lines: Lines, itemsize: int) -> tuple[int, int]:
+def _for_lines(lines: Lines, itemsize: int, arrays: int) -> tuple[int, int]:
     """Threads of a block on 32 lines, and the elements of a line that each of them holds (or 0)."""
-    most = 16 if itemsize == 8 else 32
+    most = (16 if itemsize == 8 else 32) // arrays
     warps = min(power_of_two(-(-lines.columns // most)), WALKERS // WARP)
     items = power_of_two(-(-lines.columns // warps))
     return warps * WARP, items if items <= most else 0
@@ -154,26 +154,29 @@ def gradient_on_host(y: Any, g: Any, axis: int, log: bool) -> Any:
 
 # --- what programs launch -------------------------------------------------------------------------
 
-_KINDS: list[dict[str, Any]] = [
-    {"T": d, "R": d.compute, "LOG": log}
-    for d in (float32, float64, float16, bfloat16)
-    for log in (False, True)
-]
+_KINDS = (
+    # type, logarithm, columns
+    (float32, False, (10, 1024, 4096, 32768)),
+    (float32, True, (1000, 8192)),
+    (bfloat16, False, (64, 1024, 32768)),
+    (float16, True, (4096,)),
+    (float64, False, (1000,)),
+)
 
 
 def _instances(ways: _Ways) -> list[tuple[Kernel, dict[str, Any]]]:
     found: list[tuple[Kernel, dict[str, Any]]] = []
-    for kinds in _KINDS:
-        itemsize = kinds["T"].itemsize
-        for columns in (1, 10, 64, 1000, 1024, 4096, 8192, 10007, 32768):
-            group = held(columns, width_of(columns, (), itemsize), itemsize, ways.arrays)
+    for d, log, lengths in _KINDS:
+        kinds: dict[str, Any] = {"T": d, "R": d.compute, "LOG": log}
+        for columns in lengths:
+            group = held(columns, width_of(columns, (), d.itemsize), d.itemsize, ways.arrays)
             if group is not None:
                 width, lanes, items, _ = group
                 given = {**kinds, "W": width, "LANES": lanes, "ITEMS": items}
                 found.append((ways.held.of(lanes), given))
-        found += [(ways.walked, {**kinds, "W": w}) for w in (1, ACCESS // itemsize)]
-        for columns in (3, 1000):
-            _, items = _for_lines(Lines(1, columns, 64), itemsize)
+        found.append((ways.walked, {**kinds, "W": ACCESS // d.itemsize}))
+        for columns in (3, 1000) if d is float32 else (200,):
+            _, items = _for_lines(Lines(1, columns, 64), d.itemsize, ways.arrays)
             found.append((ways.columns, {**kinds, "ITEMS": items}))
     return found
 

@@ -21,7 +21,7 @@ from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.elementwise import gelu, logsigmoid, softplus, softsign, tanhshrink
 from lucid_gpu.ops.embedding import embedding
-from lucid_gpu.ops.normalization import layer_norm
+from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
 from lucid_gpu.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.ops.windows import fold, unfold
@@ -58,6 +58,7 @@ __all__ = [
     "one_hot",
     "relu",
     "relu6",
+    "rms_norm",
     "scaled_dot_product_attention",
     "selu",
     "sigmoid",

@@ -1,8 +1,7 @@
-"""Normalisation: one primitive, mean and variance together; the rest is arithmetic that fuses.
+"""Mean and variance together, as one primitive; what is made of them fuses.
 
-``y = (x - mean) * rsqrt(var + eps) * weight + bias`` is elementwise, with whatever follows it.
-Going backward, the two sums over a group come from the fused kernels' reductions, and what flows
-into mean and variance joins the direct path in the kernel that makes the gradient of x.
+Going backward, what flows into mean and variance joins the direct path in the kernel that makes the
+gradient of x.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["layer_norm", "moments"]
+__all__ = ["moments"]
 
 SMALL = 1 << 16  # elements up to which a few array operations beat building a kernel
 
@@ -57,45 +56,3 @@ def _moments(input: Tensor, dims: tuple[int, ...]) -> tuple[Any, Any]:
     with no_grad():
         mean = input.mean(dims, keepdim=True)
         return mean.array, (input - mean).square().mean(dims, keepdim=True).array
-
-
-def layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Normalise over the last dimensions, then scale and shift.
-
-    Parameters
-    ----------
-    input : Tensor, shape (*, *normalized_shape)
-    normalized_shape : sequence of int
-    weight, bias : Tensor, shape normalized_shape, optional
-    eps : float
-
-    Returns
-    -------
-    Tensor, of input's shape
-    """
-    shape = tuple(normalized_shape)
-    if not shape or tuple(input.shape[-len(shape) :]) != shape:
-        raise RuntimeError(
-            f"Given normalized_shape={list(shape)}, expected input with shape "
-            f"[*{''.join(f', {n}' for n in shape)}], but got input of size{list(input.shape)}"
-        )
-    for name, t in (("weight", weight), ("bias", bias)):
-        if t is not None and tuple(t.shape) != shape:
-            raise RuntimeError(
-                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
-                f"{list(t.shape)} and normalized_shape = {list(shape)}"
-            )
-    mean, variance = moments(input, range(-len(shape), 0))
-    return _affine((input - mean) * (variance + eps).rsqrt(), weight, bias)
-
-
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    if weight is not None:
-        x = x * weight
-    return x if bias is None else x + bias

@@ -7,7 +7,7 @@ import lucid_gpu
 from lucid_gpu.autograd import gradcheck, gradgradcheck
 from lucid_gpu.nn import functional as F
 from lucid_gpu.ops.normalization import moments
-from tests.oracle import agree, same_error
+from tests.oracle import agree, same_error, torch_module
 
 normal = np.random.default_rng(0).standard_normal
 
@@ -44,6 +44,49 @@ def test_batch_norm_agrees_with_torch(x, training, device):
     agree(normalised, x, normal(c), normal(c), normal(c), normal(c) ** 2 + 0.1, device=device)
 
 
+@pytest.mark.parametrize("eps", [None, 1e-3])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize(
+    ("x", "shape"),
+    [(normal((4, 6)), (6,)), (normal((2, 3, 4)), (3, 4)), (normal((4, 3, 2)).T, (4,))],
+)
+def test_rms_norm_agrees_with_torch(x, shape, affine, eps, device):
+    more = [normal(shape)] if affine else [None]
+    agree(lambda m, x, w: m.nn.functional.rms_norm(x, shape, w, eps), x, *more, device=device)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("size", [6, 70000])
+def test_narrow_types_are_computed_in_float32(dtype, size, device):
+    """Statistics of values far from zero are right, and eps is that of the type."""
+    torch = torch_module()
+    x = (normal((2, size)) * 0.01 + 3).astype(np.float32)
+    for name in ("layer_norm", "rms_norm"):
+        theirs = torch.tensor(x).to(getattr(torch, dtype))
+        mine = lucid_gpu.tensor(x, device=device).to(getattr(lucid_gpu, dtype))
+        expected = getattr(torch.nn.functional, name)(theirs, (size,))
+        got = getattr(F, name)(mine, (size,))
+        assert got.dtype == mine.dtype
+        np.testing.assert_allclose(
+            got.float().cpu().numpy(),
+            expected.float().numpy(),
+            2e-2 if dtype != "float32" else 1e-3,
+            1e-2,
+        )
+
+
+def test_rms_norm_module(device):
+    def outcome(m):
+        layer = m.nn.RMSNorm(5, eps=1e-4)
+        x = m.tensor(np.arange(10.0, dtype=np.float32).reshape(2, 5).tolist())
+        return repr(layer), layer(x).detach().tolist(), list(layer.state_dict())
+
+    mine, theirs = outcome(lucid_gpu), outcome(torch_module())
+    assert (mine[0], mine[2]) == (theirs[0], theirs[2])
+    np.testing.assert_allclose(mine[1], theirs[1], 1e-6)
+    assert lucid_gpu.nn.RMSNorm((2, 3), elementwise_affine=False).weight is None
+
+
 def test_moments_are_stable_for_a_large_mean():
     x = (normal((50, 3)) + 1e4).astype(np.float32)
     mean, variance = moments(lucid_gpu.tensor(x), [0])
@@ -54,6 +97,8 @@ def test_moments_are_stable_for_a_large_mean():
     "function",
     [
         lambda x, w: F.layer_norm(x, (3,), w),
+        lambda x, w: F.layer_norm(x, (3,), w, w * 2),
+        lambda x, w: F.rms_norm(x, (3,), w),
         lambda x, w: F.batch_norm(x, None, None, w, training=True),
     ],
 )
@@ -70,6 +115,11 @@ def test_first_and_second_gradients(function):
         (lambda m: m.nn.functional.layer_norm(m.zeros(2, 3), (4,)), "normalized_shape=[4]"),
         (
             lambda m: m.nn.functional.layer_norm(m.zeros(2, 3), (3,), m.zeros(2)),
+            "Expected weight to be of same shape as normalized_shape",
+        ),
+        (lambda m: m.nn.functional.rms_norm(m.zeros(2, 3), (4,)), "normalized_shape=[4]"),
+        (
+            lambda m: m.nn.functional.rms_norm(m.zeros(2, 3), (3,), m.zeros(2)),
             "Expected weight to be of same shape as normalized_shape",
         ),
         (

@@ -12,7 +12,7 @@ from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["LayerNorm"]
+__all__ = ["LayerNorm", "RMSNorm"]
 
 
 class LayerNorm(Module):
@@ -64,4 +64,50 @@ class LayerNorm(Module):
         return (
             f"{self.normalized_shape}, eps={self.eps}, "
             f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        )
+
+
+class RMSNorm(Module):
+    r"""``y = x / sqrt(mean(x^2) + eps) * weight`` over the last dimensions.
+
+    Parameters
+    ----------
+    normalized_shape : int or sequence of int
+        Sizes of the dimensions, the last ones, that the mean is taken over.
+    eps : float, optional
+        By default ``finfo(input.dtype).eps``.
+    elementwise_affine : bool
+        Whether there is a weight (ones at first).
+    device, dtype : optional
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        self.normalized_shape = tuple(sizes)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        weight = None
+        if elementwise_affine:
+            weight = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype))
+        self.register_parameter("weight", weight)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Ones."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
         )

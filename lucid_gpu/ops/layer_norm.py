@@ -1,0 +1,214 @@
+"""Layer normalisation and root mean square normalisation: rows and their statistics.
+
+One op, whose gradients of input, weight and bias come from one pass over the rows. Where NumPy runs
+on large arrays it is arithmetic that fuses with its surroundings instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import ml_dtypes
+
+from lucid_gpu.devices.threads import run_quietly
+from lucid_gpu.kernels import layer_norm as kernels
+from lucid_gpu.kernels.layer_norm import Statistics, Wanted
+from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.ops.normalization import moments
+from lucid_gpu.ops.record import record
+from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tensor import Tensor, from_array
+
+__all__ = ["layer_norm", "rms_norm"]
+
+SMALL = 1 << 14  # elements up to which a few calls of NumPy beat building kernels
+_NAMES = {False: "NativeLayerNormBackward0", True: "FusedRmsNormBackward0"}
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise over the last dimensions, then scale and shift.
+
+    Parameters
+    ----------
+    input : Tensor, shape (*, *normalized_shape)
+    normalized_shape : sequence of int
+    weight, bias : Tensor, shape normalized_shape, optional
+    eps : float
+
+    Returns
+    -------
+    Tensor, of input's shape and dtype; 16-bit floats are computed in float32
+    """
+    shape = tuple(normalized_shape)
+    _check(input, shape, weight, bias)
+    return _normalised(input, shape, weight, bias, eps, False)
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """Divide by the root of the mean square over the last dimensions, then scale.
+
+    Parameters
+    ----------
+    input : Tensor, shape (*, *normalized_shape)
+    normalized_shape : sequence of int
+    weight : Tensor, shape normalized_shape, optional
+    eps : float, optional
+        Added to the mean square; by default ``finfo(input.dtype).eps``.
+
+    Returns
+    -------
+    Tensor, of input's shape and dtype; 16-bit floats are computed in float32
+    """
+    shape = tuple(normalized_shape)
+    _check(input, shape, weight, None)
+    if eps is None:
+        eps = float(ml_dtypes.finfo(input.dtype.numpy).eps)
+    return _normalised(input, shape, weight, None, eps, True)
+
+
+def _check(
+    input: Tensor, shape: tuple[int, ...], weight: Tensor | None, bias: Tensor | None
+) -> None:
+    if not shape or tuple(input.shape[-len(shape) :]) != shape:
+        raise RuntimeError(
+            f"Given normalized_shape={list(shape)}, expected input with shape "
+            f"[*{''.join(f', {n}' for n in shape)}], but got input of size{list(input.shape)}"
+        )
+    for name, t in (("weight", weight), ("bias", bias)):
+        if t is not None and tuple(t.shape) != shape:
+            raise RuntimeError(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                f"{list(t.shape)} and normalized_shape = {list(shape)}"
+            )
+
+
+def _normalised(
+    input: Tensor,
+    shape: tuple[int, ...],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    rms: bool,
+) -> Tensor:
+    given = [t for t in (input, weight, bias) if t is not None]
+    if input.is_floating_point() and all(t.dtype == input.dtype for t in given) and prod(shape):
+        if runs_cuda_c(input.device):
+            return _by_rows(input, shape, weight, bias, eps, rms, True)
+        if input.numel() <= SMALL:
+            return _by_rows(input, shape, weight, bias, eps, rms, False)
+    if not input.is_floating_point() or input.dtype.compute is input.dtype:
+        return _composed(input, shape, weight, bias, eps, rms)
+    wide = [None if t is None else t.to(input.dtype.compute) for t in (input, weight, bias)]
+    assert wide[0] is not None
+    return _composed(wide[0], shape, wide[1], wide[2], eps, rms).to(input.dtype)
+
+
+def _by_rows(
+    input: Tensor,
+    shape: tuple[int, ...],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    rms: bool,
+    kernel: bool,
+) -> Tensor:
+    """All of it as one op: by CUDA C, or by a few calls of NumPy."""
+    forward = kernels.normalised if kernel else kernels.on_host
+    backward = kernels.gradients if kernel else kernels.gradients_on_host
+    columns = prod(shape)
+    w, b = _flat(weight), _flat(bias)
+    y, known = run_quietly(forward, input.array.reshape(-1, columns), w, b, eps, rms)
+    statistics = [None if a is None else from_array(a, None, input.device) for a in known]
+    inputs = [t for t in (input, weight, bias) if t is not None]
+
+    def vjp(node: Any, g: Tensor) -> list[Tensor | None]:
+        x, w, mean, rstd = node.saved_tensors
+        wishes = list(node.needs_input_grad)
+        wanted = Wanted(
+            wishes.pop(0), w is not None and wishes.pop(0), bias_given and wishes.pop(0)
+        )
+        if is_grad_enabled() or open_levels:
+            found = _recorded_gradients(x, g, w, shape, eps, rms, wanted)
+        else:
+            known = Statistics(None if mean is None else mean.array, rstd.array)
+            rows, cotangents = x.array.reshape(-1, columns), g.array.reshape(-1, columns)
+            arrays = run_quietly(backward, rows, cotangents, _flat(w), known, wanted)
+            sizes = x.shape, shape, shape
+            found = [
+                None if a is None else from_array(a.reshape(size), x.dtype, x.device)
+                for a, size in zip(arrays, sizes, strict=True)
+            ]
+        return [t for t, given in zip(found, (True, w is not None, bias_given)) if given]
+
+    bias_given = bias is not None
+    saved = (input, weight, *statistics)
+    return record(_NAMES[rms], y.reshape(input.shape), inputs, vjp, saved, input.dtype)
+
+
+def _flat(t: Tensor | None) -> Any:
+    return None if t is None else t.array.reshape(-1)
+
+
+def _recorded_gradients(
+    x: Tensor,
+    g: Tensor,
+    weight: Tensor | None,
+    shape: tuple[int, ...],
+    eps: float,
+    rms: bool,
+    wanted: Wanted,
+) -> list[Tensor | None]:
+    """The gradients written with tensor ops."""
+    dims = tuple(range(-len(shape), 0))
+    n, rstd = _standardised(x, dims, eps, rms)
+    h = g if weight is None else g * weight
+    dx = h - n * (h * n).mean(dims, keepdim=True)
+    if not rms:
+        dx = dx - h.mean(dims, keepdim=True)
+    lead = tuple(range(x.ndim - len(shape)))
+
+    def summed(t: Tensor) -> Tensor:
+        return t.sum(lead) if lead else t
+
+    return [
+        dx * rstd if wanted.x else None,
+        summed(g * n) if wanted.weight else None,
+        summed(g) if wanted.bias else None,
+    ]
+
+
+def _standardised(x: Tensor, dims: Sequence[int], eps: float, rms: bool) -> tuple[Tensor, Tensor]:
+    if rms:
+        rstd = (x.square().mean(dims, keepdim=True) + eps).rsqrt()
+        return x * rstd, rstd
+    mean, variance = moments(x, dims)
+    rstd = (variance + eps).rsqrt()
+    return (x - mean) * rstd, rstd
+
+
+def _composed(
+    input: Tensor,
+    shape: tuple[int, ...],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    rms: bool,
+) -> Tensor:
+    y, _ = _standardised(input, range(-len(shape), 0), eps, rms)
+    if weight is not None:
+        y = y * weight
+    return y if bias is None else y + bias
