@@ -6,8 +6,11 @@
 //
 // A block has 128 threads and a tile of M rows of its own (queries, or keys in the last kernel); it
 // walks the tiles of N rows on the other side. Heads of any width up to D are padded with zeros.
+// While it computes on one tile the next one is on its way (async.cuh): each tile is filled as soon
+// as all threads are done with it, and waited for when it is needed.
 // Products of tiles come in two kinds, MMA 0 by ordinary arithmetic in float, MMA 1 by the tensor
 // cores (16-bit types, M = 64), which differ in who holds what.
+#include "async.cuh"
 #include "block.cuh"
 #include "mma.cuh"
 #include "pack.cuh"
@@ -176,30 +179,31 @@ struct lucid_tiles<1, T, D, M, N> {
 // --- tiles in shared memory ----------------------------------------------------------------------
 
 // R rows from `first` on of the `count` there are, zeros beyond them and beyond `width`; W elements
-// an access.
+// an access. They may arrive later: see lucid_copies_wait.
 template <typename E, int D, int R, int W, typename T>
 LUCID_FN void lucid_fill(typename E::element* tile, const T* rows, long long step, int first,
                          int count, int width)
 {
     constexpr int PACKS = D / W;
-    #pragma unroll
+    constexpr bool COPIED = lucid_same<typename E::element, T> && W * sizeof(T) == 16;
+    constexpr int AHEAD = COPIED && LUCID_ASYNC ? 1 : 4;  // loads in flight, where a thread waits
+    #pragma unroll AHEAD
     for (int at = 0; at < R * PACKS; at += LUCID_ATTENTION_THREADS) {
         const int mine = at + threadIdx.x;
         if (R * PACKS % LUCID_ATTENTION_THREADS && mine >= R * PACKS) break;
         const int row = mine / PACKS, column = mine % PACKS * W;
-        lucid_pack<T, W> pack;
-        if (first + row < count && column < width) {
-            pack = lucid_load<W>(rows + (first + row) * step + column);
-        } else {
-            #pragma unroll
-            for (int k = 0; k < W; ++k) pack[k] = lucid_cast<T>(0.0f);
-        }
+        const bool taken = first + row < count && column < width;
+        const T* from = rows + (taken ? (first + row) * step + column : 0);
         typename E::element* place = tile + row * E::PITCH + column;
-        if constexpr (lucid_same<typename E::element, T>) {
-            lucid_store<W>(place, pack);
+        if constexpr (COPIED) {
+            lucid_copy<16>(place, from, taken);
         } else {
+            lucid_pack<T, W> pack;
+            if (taken) pack = lucid_load<W>(from);
             #pragma unroll
-            for (int k = 0; k < W; ++k) place[k] = lucid_cast<float>(pack[k]);
+            for (int k = 0; k < W; ++k)
+                place[k] = taken ? lucid_cast<typename E::element>(pack[k])
+                                 : lucid_cast<typename E::element>(0.0f);
         }
     }
 }
@@ -269,6 +273,7 @@ LUCID_FN void attention_forward(const T* q, const T* k, const T* v, T* o, float*
     const T* my_k = k + at.k.to(batch, head / at.group);
     const T* my_v = v + at.v.to(batch, head / at.group);
     lucid_fill<E, D, M, W>(q_tile, q + at.q.to(batch, head), at.q.row, first, at.queries, at.width);
+    lucid_fill<E, D, N, W>(k_tile, my_k, at.k.row, 0, at.keys, at.width);
 
     float sum[E::ROWS][E::DEPTHS], top[E::ROWS], total[E::ROWS];
     lucid_clear(sum);
@@ -279,13 +284,16 @@ LUCID_FN void attention_forward(const T* q, const T* k, const T* v, T* o, float*
     }
     const int end = at.causal ? min(at.keys, first + M) : at.keys;
     for (int from = 0; from < end; from += N) {
-        __syncthreads();  // the tiles before may still be read
-        lucid_fill<E, D, N, W>(k_tile, my_k, at.k.row, from, at.keys, at.width);
+        lucid_copies_wait();
+        __syncthreads();  // these keys have come, and the values before are done with
         lucid_fill<E, D, N, W>(v_tile, my_v, at.v.row, from, at.keys, at.width);
-        __syncthreads();
         float s[E::ROWS][E::COLUMNS];
         lucid_clear(s);
         E::multiply(s, q_tile, k_tile);
+        lucid_copies_wait();
+        __syncthreads();  // their values have come, and the keys are done with
+        if (from + N < end)
+            lucid_fill<E, D, N, W>(k_tile, my_k, at.k.row, from + N, at.keys, at.width);
         const bool whole = from + N <= (at.causal ? min(at.keys, first + 1) : at.keys);
         #pragma unroll
         for (int i = 0; i < E::ROWS; ++i) {
@@ -346,7 +354,10 @@ LUCID_FN void attention_queries(const T* q, const T* k, const T* v, const T* o, 
     const long long line = ((long long)batch * at.heads + head) * at.queries;
     lucid_fill<E, D, M, W>(q_tile, q + at.q.to(batch, head), at.q.row, first, at.queries, at.width);
     lucid_fill<E, D, M, W>(g_tile, g + at.g.to(batch, head), at.g.row, first, at.queries, at.width);
+    lucid_fill<E, D, N, W>(v_tile, my_v, at.v.row, 0, at.keys, at.width);
+    lucid_copies_wait();
     __syncthreads();
+    lucid_fill<E, D, N, W>(k_tile, my_k, at.k.row, 0, at.keys, at.width);
 
     float sum[E::ROWS][E::DEPTHS], my_lse[E::ROWS], my_delta[E::ROWS];
     lucid_clear(sum);
@@ -368,15 +379,15 @@ LUCID_FN void attention_queries(const T* q, const T* k, const T* v, const T* o, 
     }
     const int end = at.causal ? min(at.keys, first + M) : at.keys;
     for (int from = 0; from < end; from += N) {
-        __syncthreads();  // the tiles before may still be read
-        lucid_fill<E, D, N, W>(k_tile, my_k, at.k.row, from, at.keys, at.width);
-        lucid_fill<E, D, N, W>(v_tile, my_v, at.v.row, from, at.keys, at.width);
-        __syncthreads();
         float s[E::ROWS][E::COLUMNS], ds[E::ROWS][E::COLUMNS];
         lucid_clear(s);
         lucid_clear(ds);
-        E::multiply(s, q_tile, k_tile);
         E::multiply(ds, g_tile, v_tile);
+        lucid_copies_wait();
+        __syncthreads();  // these keys have come, and their values are done with
+        const int next = from + N;
+        if (next < end) lucid_fill<E, D, N, W>(v_tile, my_v, at.v.row, next, at.keys, at.width);
+        E::multiply(s, q_tile, k_tile);
         const bool whole = from + N <= (at.causal ? min(at.keys, first + 1) : at.keys);
         #pragma unroll
         for (int i = 0; i < E::ROWS; ++i) {
@@ -389,6 +400,9 @@ LUCID_FN void attention_queries(const T* q, const T* k, const T* v, const T* o, 
             }
         }
         E::accumulate(sum, ds, k_tile, scratch);
+        lucid_copies_wait();
+        __syncthreads();  // the next values have come, and the keys are done with
+        if (next < end) lucid_fill<E, D, N, W>(k_tile, my_k, at.k.row, next, at.keys, at.width);
     }
     float factor[E::ROWS];
     #pragma unroll
@@ -420,38 +434,58 @@ LUCID_FN void attention_keys(const T* q, const T* k, const T* v, const T* g, con
     float dk_sum[E::ROWS][E::DEPTHS], dv_sum[E::ROWS][E::DEPTHS];
     lucid_clear(dk_sum);
     lucid_clear(dv_sum);
-    for (int one = head * at.group; one < (head + 1) * at.group; ++one) {
-        const T* my_q = q + at.q.to(batch, one);
-        const T* my_g = g + at.g.to(batch, one);
-        const long long line = ((long long)batch * at.heads + one) * at.queries;
-        for (int from = at.causal ? first / N * N : 0; from < at.queries; from += N) {
-            __syncthreads();  // the tiles before may still be read
-            lucid_fill<E, D, N, W>(q_tile, my_q, at.q.row, from, at.queries, at.width);
-            lucid_fill<E, D, N, W>(g_tile, my_g, at.g.row, from, at.queries, at.width);
-            if (threadIdx.x < N) {
-                const int row = from + threadIdx.x;
-                lse_tile[threadIdx.x] = row < at.queries ? lse[line + row] : lucid_infinity();
-                delta_tile[threadIdx.x] = row < at.queries ? delta[line + row] : 0;
-            }
-            __syncthreads();
-            float s[E::ROWS][E::COLUMNS], ds[E::ROWS][E::COLUMNS];
-            lucid_clear(s);
-            lucid_clear(ds);
-            E::multiply(s, k_tile, q_tile);
-            E::multiply(ds, v_tile, g_tile);
-            #pragma unroll
-            for (int j = 0; j < E::COLUMNS; ++j) {
-                const float my_lse = lse_tile[E::column(j)], my_delta = delta_tile[E::column(j)];
-                #pragma unroll
-                for (int i = 0; i < E::ROWS; ++i) {
-                    const bool seen = !at.causal || first + E::row(i) <= from + E::column(j);
-                    s[i][j] = seen ? exp2(s[i][j] * at.scale - my_lse) : 0;
-                    ds[i][j] = seen ? s[i][j] * (ds[i][j] - my_delta) : 0;
-                }
-            }
-            E::accumulate(dv_sum, s, g_tile, scratch);
-            E::accumulate(dk_sum, ds, q_tile, scratch);
+
+    // Steps: the tiles of queries that see these keys, of each head that shares them.
+    const int start = at.causal ? first / N * N : 0;
+    const int tiles = start < at.queries ? (at.queries - start + N - 1) / N : 0;
+    const int steps = tiles * at.group;
+    const auto fill_q = [&](int step) {
+        const T* rows = q + at.q.to(batch, head * at.group + step / tiles);
+        const int from = start + step % tiles * N;
+        lucid_fill<E, D, N, W>(q_tile, rows, at.q.row, from, at.queries, at.width);
+    };
+    const auto fill_g = [&](int step) {
+        const int one = head * at.group + step / tiles, from = start + step % tiles * N;
+        const T* rows = g + at.g.to(batch, one);
+        lucid_fill<E, D, N, W>(g_tile, rows, at.g.row, from, at.queries, at.width);
+        if (threadIdx.x < N) {  // zeros for rows beyond the last, whose q and g are zeros too
+            const int row = from + threadIdx.x;
+            const bool taken = row < at.queries;
+            const long long line = ((long long)batch * at.heads + one) * at.queries;
+            lucid_copy<4>(lse_tile + threadIdx.x, lse + line + (taken ? row : 0), taken);
+            lucid_copy<4>(delta_tile + threadIdx.x, delta + line + (taken ? row : 0), taken);
         }
+    };
+    if (steps > 0) fill_g(0);
+    lucid_copies_wait();
+    __syncthreads();
+    if (steps > 0) fill_q(0);
+    for (int step = 0; step < steps; ++step) {
+        const int from = start + step % tiles * N;
+        float s[E::ROWS][E::COLUMNS], ds[E::ROWS][E::COLUMNS];
+        lucid_clear(s);
+        lucid_clear(ds);
+        E::multiply(ds, v_tile, g_tile);
+        lucid_copies_wait();
+        __syncthreads();  // these queries have come
+        E::multiply(s, k_tile, q_tile);
+        #pragma unroll
+        for (int j = 0; j < E::COLUMNS; ++j) {
+            const float my_lse = lse_tile[E::column(j)], my_delta = delta_tile[E::column(j)];
+            #pragma unroll
+            for (int i = 0; i < E::ROWS; ++i) {
+                const bool seen = !at.causal || first + E::row(i) <= from + E::column(j);
+                s[i][j] = seen ? exp2(s[i][j] * at.scale - my_lse) : 0;
+                ds[i][j] = seen ? s[i][j] * (ds[i][j] - my_delta) : 0;
+            }
+        }
+        E::accumulate(dv_sum, s, g_tile, scratch);
+        __syncthreads();  // the gradients are done with
+        if (step + 1 < steps) fill_g(step + 1);
+        E::accumulate(dk_sum, ds, q_tile, scratch);
+        lucid_copies_wait();
+        __syncthreads();  // the next gradients have come, and the queries are done with
+        if (step + 1 < steps) fill_q(step + 1);
     }
     float factor[E::ROWS];
     #pragma unroll

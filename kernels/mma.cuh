@@ -7,6 +7,12 @@
 
 #include "types.cuh"
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define LUCID_TENSOR_CORES 1
+#else
+#define LUCID_TENSOR_CORES 0
+#endif
+
 template <typename T>
 LUCID_FN float lucid_half_of(unsigned word, int which)
 {
@@ -19,7 +25,7 @@ LUCID_FN float lucid_half_of(unsigned word, int which)
 template <typename T>
 LUCID_FN unsigned lucid_two(float first, float second)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if LUCID_TENSOR_CORES
     unsigned word;
     if constexpr (lucid_same<T, lucid_float16>)
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
@@ -37,7 +43,7 @@ LUCID_FN unsigned lucid_two(float first, float second)
 template <bool TURNED, typename T>
 LUCID_FN void lucid_load_matrices(unsigned (&words)[4], const T* row)
 {
-#ifdef __CUDA_ARCH__
+#if LUCID_TENSOR_CORES
     const unsigned address = (unsigned)__cvta_generic_to_shared(row);
     if constexpr (TURNED)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -47,6 +53,8 @@ LUCID_FN void lucid_load_matrices(unsigned (&words)[4], const T* row)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                      : "r"(address) : "memory");
+#elif defined(__CUDA_ARCH__)
+    __trap();  // never launched before sm_80
 #else
     static const T* rows[32][32];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -69,7 +77,7 @@ LUCID_FN void lucid_load_matrices(unsigned (&words)[4], const T* row)
 template <typename T>
 LUCID_FN void lucid_mma_16816(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if LUCID_TENSOR_CORES
     if constexpr (lucid_same<T, lucid_float16>)
         asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
             "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

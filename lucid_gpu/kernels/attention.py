@@ -62,7 +62,7 @@ class Tiles(NamedTuple):
 # Chosen so that nothing spills and shared memory lets two blocks or more run on a multiprocessor.
 _PLAIN = {32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 32), 128: Tiles(32, 16)}
 _PLAIN_BACKWARD = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 32), 128: Tiles(32, 16)}
-_TENSOR = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 64), 128: Tiles(64, 32)}
+_TENSOR = dict.fromkeys(WIDTHS, Tiles(64, 64))
 _TENSOR_BACKWARD = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 32), 128: Tiles(64, 32)}
 _TABLES = {
     (False, False): _PLAIN,

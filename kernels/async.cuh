@@ -1,0 +1,43 @@
+// Copies from global to shared memory that go on while a thread computes (cp.async, from sm_80 on;
+// elsewhere they are over at once). `lucid_copies_wait` waits for those the calling thread began: a
+// barrier after it tells that all threads' copies have arrived.
+#ifndef LUCID_ASYNC_CUH
+#define LUCID_ASYNC_CUH
+
+#include "types.cuh"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define LUCID_ASYNC 1
+#else
+#define LUCID_ASYNC 0
+#endif
+
+// BYTES (4 or 16, to and from multiples of as many), or zeros in their place.
+template <int BYTES>
+LUCID_FN void lucid_copy(void* to, const void* from, bool taken)
+{
+#if LUCID_ASYNC
+    const unsigned place = (unsigned)__cvta_generic_to_shared(to);
+    const int bytes = taken ? BYTES : 0;
+    if constexpr (BYTES == 16)  // past the first-level cache
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :: "r"(place), "l"(from), "r"(bytes) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                     :: "r"(place), "l"(from), "r"(bytes) : "memory");
+#else
+    if constexpr (BYTES == 16)
+        *(uint4*)to = taken ? __ldg((const uint4*)from) : uint4{0, 0, 0, 0};
+    else
+        *(unsigned*)to = taken ? __ldg((const unsigned*)from) : 0u;
+#endif
+}
+
+LUCID_FN void lucid_copies_wait()
+{
+#if LUCID_ASYNC
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+#endif
