@@ -224,7 +224,8 @@ def check_memory(seconds: float) -> Figures:
     if tool is None:
         return {"verdict": "skipped", "summary": "compute-sanitizer is not installed"}
     flags = ["--tool", "memcheck", "--error-exitcode", "99", "--report-api-errors", "no"]
-    ended = run([tool, *flags, sys.executable, "-m", "bench.gpu_check"], seconds)
+    check = [sys.executable, "-m", "bench.gpu_check", "cuda", "alone"]
+    ended = run([tool, *flags, *check], seconds)
     found = ended.figures()
     summary = re.findall(r"ERROR SUMMARY: .*", ended.output)
     found["summary"] = summary[-1] if summary else _last_line(ended.output)

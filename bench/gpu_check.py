@@ -134,6 +134,7 @@ def families(
         heads = [normal(2, 3, 70, head) for _ in "qkv"]
         work = with_gradients(_attention, *heads, dtype=dtype)
         yield f"causal attention in {dtype}, head size {head}", dtype, work
+    yield "gradients clipped", "float32", clipped([normal(n) for n in range(1, 101)])
     for name in ("SGD", "Adam", "AdamW"):
         yield f"100 tensors by {name}", "float32", updates(name, [normal(n) for n in range(1, 101)])
 
@@ -187,6 +188,19 @@ def random_numbers(device: str) -> tuple[Any, ...]:
     return (*numbers, torch.randint(0, 100, (1001,), device=device).float())
 
 
+def clipped(arrays: list[np.ndarray]) -> Work:
+    """Gradients of many tensors after their norm is clipped, and the norm."""
+
+    def work(device: str) -> tuple[Any, ...]:
+        parameters = [torch.tensor(a, device=device).requires_grad_() for a in arrays]
+        for p in parameters:
+            p.grad = p.detach() * 2
+        norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        return (norm, *(p.grad for p in parameters))
+
+    return work
+
+
 def updates(name: str, arrays: list[np.ndarray]) -> Work:
     """Parameters after three updates."""
 
@@ -210,8 +224,17 @@ def difference(found: Any, wanted: Any) -> float:
     return float(np.abs(f - w).max() / (np.abs(w).max() or 1.0))
 
 
-def main(device: str = "cuda") -> int:
-    """Run every check; 1 when one fails."""
+def each_alone() -> None:
+    """Give every array its own allocation: a checker sees no overrun within a pool's block."""
+    from lucid_gpu.devices.cupy_room import import_cupy
+
+    import_cupy().cuda.set_allocator(None)
+
+
+def main(device: str = "cuda", memory: str = "pool") -> int:
+    """Run every check, with ``memory="alone"`` without CuPy's pool; 1 when one fails."""
+    if memory == "alone":
+        each_alone()
     failed = count = 0
     for name, dtype, work in checks():
         count += 1

@@ -157,6 +157,22 @@ def test_every_family_is_compared_with_the_cpu(device, capsys):
     assert "0 failed" in capsys.readouterr().out
 
 
+def test_under_the_checker_arrays_lie_alone(device, monkeypatch, capsys):
+    if device == "cpu":
+        pytest.skip("there is no GPU")
+    from lucid_gpu.devices.cupy_room import import_cupy
+
+    cuda = import_cupy().cuda
+    before = cuda.get_allocator()
+    monkeypatch.setattr(gpu_check, "SIZES", (3,))
+    monkeypatch.setattr(gpu_check, "families", lambda normal, rng: iter(()))
+    try:
+        assert gpu_check.main(device, "alone") == 0, capsys.readouterr().out
+        assert cuda.get_allocator() != before
+    finally:
+        cuda.set_allocator(before)
+
+
 def test_a_copy_is_timed(device):
     if device == "cpu":
         pytest.skip("there is no GPU")
