@@ -52,7 +52,7 @@ def test_more_than_the_device_has_is_refused(cupy: Any) -> None:
 def test_hooks_see_allocations(cupy: Any) -> None:
     seen = []
 
-    class Hook(cupy.cuda.MemoryHook):  # type: ignore[misc]
+    class Hook(cupy.cuda.MemoryHook):
         name = "test"
 
         def malloc_postprocess(self, **about: Any) -> None:

@@ -12,8 +12,6 @@ from cupy import _core, _indexing
 from cupy.cuda import memory, runtime, stream
 from cupy.cuda.device import Device
 
-_HERE = Device
-
 
 class ndarray:
     """A device array.
@@ -398,7 +396,7 @@ class ndarray:
             return NotImplemented
         return own(*args, **kwargs)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 _COMPARISONS = ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal")
@@ -449,12 +447,12 @@ def _operator(name: str, ufunc_name: str) -> None:
     def forward(self: ndarray, other: Any) -> Any:
         if not isinstance(other, ndarray) and _yields(other):
             return NotImplemented
-        return getattr(cupy, ufunc_name)(self, _plain(other))
+        return getattr(cupy, ufunc_name)(self, other)
 
     def reflected(self: ndarray, other: Any) -> Any:
         if _yields(other):
             return NotImplemented
-        return getattr(cupy, ufunc_name)(_plain(other), self)
+        return getattr(cupy, ufunc_name)(other, self)
 
     def in_place(self: ndarray, other: Any) -> Any:
         return getattr(cupy, ufunc_name)(self, other, self)
@@ -477,10 +475,6 @@ def _yields(other: Any) -> bool:
     )
 
 
-def _plain(other: Any) -> Any:
-    return other
-
-
 def install() -> None:
     """Give the class its operators and the methods that are functions too."""
     import cupy
@@ -498,4 +492,4 @@ def install() -> None:
         "neg": "negative", "abs": "absolute", "invert": "invert",
     }.items():  # fmt: skip
         setattr(ndarray, f"__{name}__", lambda self, f=ufunc_name: getattr(cupy, f)(self))
-    ndarray.__pos__ = lambda self: self  # type: ignore[attr-defined]
+    ndarray.__pos__ = lambda self: self

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy
 
-from cupy.cuda import memory, runtime, stream
+from cupy.cuda import runtime, stream
 
 bfloat16 = numpy.dtype(ml_dtypes.bfloat16)
 _CHARS = frozenset("?bBhHiIlLqQefdFD")
@@ -83,6 +83,3 @@ def is_array(value: Any) -> bool:
 def refuse(value: Any) -> None:
     """As `cupy._core._scalar` refuses what is neither an array of CuPy's nor a number."""
     raise TypeError(f"Unsupported type {type(value)}")
-
-
-__all__ = ["memory"]

@@ -28,11 +28,11 @@ def array(
             made = obj.astype(wanted, order) if made is None else made
         else:
             made = obj.astype(wanted, order, copy=False)
-        return made.reshape((1,) * max(ndmin - made.ndim, 0) + made.shape)  # type: ignore[attr-defined, no-any-return]
+        return made.reshape((1,) * max(ndmin - made.ndim, 0) + made.shape)
     if isinstance(obj, (list, tuple)) and _holds_arrays(obj):
         parts = [array(x, dtype) for x in obj]
         hosts = [_core.host_of(x) for x in parts]
-        return _core.place(numpy.stack(hosts))  # type: ignore[no-any-return]
+        return _core.place(numpy.stack(hosts))
     stream._forbid_in_capture()
     host = numpy.array(obj, dtype=dtype, ndmin=ndmin)
     _core.get_dtype(host.dtype)
@@ -63,7 +63,7 @@ def asanyarray(
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> ndarray:
     made = array(a, dtype, False, "C")
-    return made if made.ndim else made.reshape(1)  # type: ignore[attr-defined, no-any-return]
+    return made if made.ndim else made.reshape(1)
 
 
 def asfortranarray(a: Any, dtype: Any = None) -> ndarray:
@@ -164,7 +164,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> nd
             raise TypeError(f"Unsupported type {type(part)}")
     if stop is None:
         start, stop = 0, start
-    return _core.place(numpy.arange(start, stop, step, dtype))  # type: ignore[no-any-return]
+    return _core.place(numpy.arange(start, stop, step, dtype))
 
 
 def linspace(
@@ -181,7 +181,7 @@ def linspace(
 
 
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C") -> ndarray:
-    return _core.place(numpy.eye(N, M, k, dtype, order))  # type: ignore[no-any-return]
+    return _core.place(numpy.eye(N, M, k, dtype, order))
 
 
 def identity(n: Any, dtype: Any = float) -> ndarray:
@@ -189,11 +189,11 @@ def identity(n: Any, dtype: Any = float) -> ndarray:
 
 
 def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> ndarray:
-    return _core.place(numpy.tri(N, M, k, dtype))  # type: ignore[no-any-return]
+    return _core.place(numpy.tri(N, M, k, dtype))
 
 
 def copy(a: Any, order: Any = "K") -> ndarray:
-    return a.copy(order=order)  # type: ignore[no-any-return]
+    return a.copy(order=order)
 
 
 def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = None) -> None:
@@ -214,7 +214,7 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = None) ->
 
 
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None) -> ndarray:
-    return a.take(indices, axis, out)  # type: ignore[no-any-return]
+    return a.take(indices, axis, out)
 
 
 def broadcast_shapes(*args: Any) -> tuple[int, ...]:
@@ -229,7 +229,7 @@ def broadcast_arrays(*args: Any) -> list[ndarray]:
 def einsum(*operands: Any, **kwargs: Any) -> ndarray:
     formula, *arrays = operands
     hosts = [_core.host_of(a) for a in arrays]
-    return _core.place(numpy.einsum(formula, *hosts, **kwargs))  # type: ignore[no-any-return]
+    return _core.place(numpy.einsum(formula, *hosts, **kwargs))
 
 
 def result_type(*arrays_and_dtypes: Any) -> Any:

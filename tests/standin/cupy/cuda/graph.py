@@ -14,12 +14,12 @@ class Graph:
     @classmethod
     def _of(cls, work: list[Any]) -> Graph:
         graph: Graph = object.__new__(cls)
-        graph._work = work  # type: ignore[attr-defined]
+        graph._work = work
         return graph
 
     def launch(self, stream: Any = None) -> None:
         ptr = None if stream is None else stream.ptr
-        for work in self._work:  # type: ignore[attr-defined]
+        for work in self._work:
             streams._submit(work, ptr)
 
     def upload(self, stream: Any = None) -> None:
