@@ -91,17 +91,18 @@ def _in_tiles(
         return None
     if open_levels and innermost(tensors) is not None:
         return None
-    if not 3 <= query.ndim == key.ndim == value.ndim <= 4:
+    if not 2 + grouped <= query.ndim == key.ndim == value.ndim:
         return None
-    if not grouped and not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+    lead = -3 if grouped else -2  # what precedes the heads, or with them, is the same for all
+    if not query.shape[:lead] == key.shape[:lead] == value.shape[:lead]:
         return None
-    q, k, v = (_with_batch(t) for t in tensors)
+    q, k, v = (_heads(t) for t in tensors)
     if not kernels.applies(q, k, v):
         return None
     out, lse = kernels.forward(q, k, v, scale, causal, query.dtype, query.device)
     result: Tensor = record(
         "ScaledDotProductFlashAttentionBackward0",
-        out if query.ndim == 4 else out[0],
+        out.reshape(query.shape),
         tensors,
         _in_tiles_vjp,
         tensors,
@@ -116,20 +117,23 @@ def _in_tiles(
     return result
 
 
-def _with_batch(t: Tensor) -> Any:
-    return t.array if t.ndim == 4 else t.array[None]
+def _heads(t: Tensor) -> Any:
+    """An array of shape (batch, heads, rows, columns)."""
+    x = t.array
+    heads = x.shape[-3] if x.ndim > 2 else 1
+    return x.reshape(math.prod(x.shape[:-3]), heads, *x.shape[-2:])
 
 
 def _in_tiles_vjp(node: Any, g: Tensor) -> Any:
     query, key, value, out = node.saved_tensors
     if is_grad_enabled() or (open_levels and innermost((g, query, key, value)) is not None):
         return _formulas(g, query, key, value, node.scale, node.causal)
-    q, k, v, o = (_with_batch(t) for t in (query, key, value, out))
+    q, k, v, o = (_heads(t) for t in (query, key, value, out))
     saved = (q, k, v, o, node.lse)
-    found = kernels.backward(saved, _with_batch(g), node.scale, node.causal, g.dtype, g.device)
+    found = kernels.backward(saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
     return [
-        from_array(x if g.ndim == 4 else x[0], g.dtype, g.device) if wanted else None
-        for x, wanted in zip(found, node.needs_input_grad)
+        from_array(x.reshape(t.shape), t.dtype, t.device) if wanted else None
+        for x, t, wanted in zip(found, (query, key, value), node.needs_input_grad)
     ]
 
 

@@ -147,6 +147,33 @@ def test_the_op_agrees_with_torch(causal: bool, executor: str) -> None:
     )  # fmt: skip
 
 
+SHAPES = [(5, 8), (3, 5, 8), (2, 3, 5, 8), (2, 2, 3, 5, 8), (2, 0, 3, 5, 8), (2, 3, 0, 8)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_rank_agrees_with_torch(shape: tuple[int, ...]) -> None:
+    arrays = [normal(shape).astype(np.float32) for _ in range(3)]
+    agree(
+        lambda m, *t: m.nn.functional.scaled_dot_product_attention(*t),
+        *arrays, device="cpu", order=1, rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
+def test_batched_cotangents_and_tangents_take_the_formulas() -> None:
+    q, k, v = _leaves(lucid_gpu.float32, 2, 10, 8)
+    out = attend(q, k, v, is_causal=True)
+    several = lucid_gpu.tensor(normal((3, 2, 10, 8)).astype(np.float32))
+    one_by_one = [lucid_gpu.autograd.grad(out, (q, k, v), g, retain_graph=True) for g in several]
+    together = lucid_gpu.autograd.grad(out, (q, k, v), several, is_grads_batched=True)
+    for i, batched in enumerate(together):
+        wanted = lucid_gpu.stack([gradients[i] for gradients in one_by_one])
+        np.testing.assert_allclose(batched.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-5)
+    _, tangent = lucid_gpu.func.jvp(lambda x: attend(x, k, v), (q.detach(),), (several[0],))
+    wide = [t.detach().double() for t in (q, k, v, several[0])]
+    _, exactly = lucid_gpu.func.jvp(lambda x: attend(x, *wide[1:3]), (wide[0],), (wide[3],))
+    np.testing.assert_allclose(tangent.detach().numpy(), exactly.numpy(), rtol=1e-4, atol=1e-5)
+
+
 def _leaves(d: Any, *shape: int) -> list[Any]:
     arrays = [normal(shape).astype(np.float32) for _ in range(3)]
     return [lucid_gpu.tensor(a).to(d).requires_grad_() for a in arrays]
