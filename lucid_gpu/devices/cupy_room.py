@@ -171,12 +171,6 @@ class CupyRoom:
             array = array.astype(np.float32)
         return self.xp.argsort(array, axis=dim, kind="stable")
 
-    def check_index(self, index: Any, size: int, dim: int, low: int | None = None) -> None:
-        outside = (index < (-size if low is None else low)) | (index >= size)
-        if index.size and bool(outside.any()):
-            bad = int(index[outside][0])
-            raise IndexError(f"index {bad} is out of bounds for dimension {dim} with size {size}")
-
     def synchronize(self) -> None:
         self.xp.cuda.runtime.deviceSynchronize()
         faults.check()

@@ -65,12 +65,6 @@ class NumpyRoom:
     def argsort(self, array: Any, dim: int) -> Any:
         return np.argsort(array, axis=dim, kind="stable")
 
-    def check_index(self, index: Any, size: int, dim: int, low: int | None = None) -> None:
-        low = -size if low is None else low
-        if index.size and (index.min() < low or index.max() >= size):
-            bad = int(index[(index < low) | (index >= size)].flat[0])
-            raise IndexError(f"index {bad} is out of bounds for dimension {dim} with size {size}")
-
     def synchronize(self) -> None:
         pass
 

@@ -53,13 +53,6 @@ class Room(Protocol):
         """The stable order of a dimension, NaNs last."""
         ...
 
-    def check_index(self, index: Any, size: int, dim: int, low: int | None = None) -> None:
-        """Raise IndexError where an integer index array leaves ``[low, size)``.
-
-        ``low`` is ``-size`` unless given.
-        """
-        ...
-
     def synchronize(self) -> None: ...
     def host_record(self, count: int) -> tuple[Any, int]:
         """Integers on the host that kernels can write: an array, and its address for them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.devices import room
+from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import index_add
 from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor, from_array
@@ -29,7 +30,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     Raises
     ------
     IndexError
-        Where a number in ``input`` is not a row.
+        Where a number in ``input`` is not a row; on a GPU it is raised where the host next waits.
     """
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D, got shape {list(weight.shape)}")
@@ -43,12 +44,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
         if not -rows <= padding_idx < rows:
             raise AssertionError("Padding_idx must be within num_embeddings")
         padding_idx %= rows
-    if index.size and bool((index < 0).any() | (index >= rows).any()):
-        bad = index[(index < 0) | (index >= rows)].ravel()[0]
-        raise IndexError(
-            f"index out of range in self: embedding was asked for row {int(bad)} of a weight with "
-            f"{rows} rows"
-        )
+    bounds.check(index, rows, 0, weight.device, 0, bounds.no_row)
     return _take_rows(weight, index, padding_idx)
 
 

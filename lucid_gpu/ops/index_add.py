@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import room, xp_of
+from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.indexing import along, gather, index_select, with_values
@@ -74,7 +75,7 @@ def index_add_(
 ) -> Tensor:
     """`index_add` in place: rows that get nothing are not touched."""
     if _alone(self, source):
-        return _add_in_place(self, "index_add_", _by_slices(self, dim, index, source, alpha))
+        return _add_in_place(self, "index_add_", _by_slices(self, dim, index, source, alpha, True))
     return self._write(index_add(before_write(self), dim, index, source, alpha=alpha), "index_add_")
 
 
@@ -107,13 +108,13 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`scatter_add` in place: elements that get nothing are not touched."""
     if _alone(self, src):
-        return _add_in_place(self, "scatter_add_", _by_elements(self, dim, index, src))
+        return _add_in_place(self, "scatter_add_", _by_elements(self, dim, index, src, True))
     return self._write(scatter_add(before_write(self), dim, index, src), "scatter_add_")
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of the input with slices of ``source`` at positions of a dimension."""
-    dim = _checked("index_copy_", input, dim, index, source)
+    dim = _checked("index_copy_", input, dim, index, source, True)
     if not input.ndim:
         return source.reshape(()).clone()
     where = index.array.reshape(-1)
@@ -123,8 +124,10 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 # --- what is added where --------------------------------------------------------------------------
 
 
-def _by_slices(input: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float) -> Addition:
-    dim = _checked("index_add_", input, dim, index, source)
+def _by_slices(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float, wait: bool = False
+) -> Addition:
+    dim = _checked("index_add_", input, dim, index, source, wait)
     if alpha != 1:
         source = source * (alpha if input.dtype.category >= 2 else int(alpha))
     shape = tuple(input.shape) or (1,)
@@ -138,7 +141,7 @@ def _by_slices(input: Tensor, dim: int, index: Tensor, source: Tensor, alpha: fl
     )
 
 
-def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> int:
+def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, wait: bool) -> int:
     """The dimension from 0, after all that can be wrong."""
     dim = normalise_dim(dim, input.ndim)
     if index.dtype.name not in ("int32", "int64"):
@@ -167,11 +170,14 @@ def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) 
             f"{name}(): Number of indices ({index.numel()}) should be equal to source.size(dim): "
             f"({given}), for dim: {dim}"
         )
-    room(input.device).check_index(index.array, own[dim] if own else 1, dim, 0)
+    size = own[dim] if own else 1
+    bounds.check(index.array, size, dim, input.device, 0, wait=wait)
     return dim
 
 
-def _by_elements(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Addition:
+def _by_elements(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, wait: bool = False
+) -> Addition:
     dim = normalise_dim(dim, input.ndim)
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
@@ -197,7 +203,7 @@ def _by_elements(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Additio
         if given != sizes:
             src = src.reshape(given)[tuple([slice(0, n) for n in sizes])]
     where = index.array.reshape(sizes)
-    room(input.device).check_index(where, shape[dim], dim, 0)
+    bounds.check(where, shape[dim], dim, input.device, 0, wait=wait)
     keys = None
     if index.numel():
         *_, keys = kernels.rows_of(along(where, dim, xp_of(input)), shape, xp_of(input))

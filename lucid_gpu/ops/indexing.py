@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
+from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import add_at
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record
@@ -19,8 +20,10 @@ from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
 
-def _parse(input: Tensor, index: Any) -> tuple[Any, bool]:
+def _parse(input: Tensor, index: Any, wait: bool = False) -> tuple[Any, bool]:
     """An index as NumPy takes it, and whether it is basic (a view).
+
+    ``wait``: positions outside the tensor raise here on a GPU too; see `kernels.bounds.check`.
 
     Raises
     ------
@@ -46,7 +49,7 @@ def _parse(input: Tensor, index: Any) -> tuple[Any, bool]:
                     f"index {part} is out of bounds for dimension {dim} with size {extent}"
                 )
         elif hasattr(part, "dtype"):
-            _check_array(input, part, dim)
+            _check_array(input, part, dim, wait)
         dim += _consumes(part)
     return tuple(parts), basic
 
@@ -95,7 +98,7 @@ def _part(input: Tensor, part: Any) -> Any:
     )
 
 
-def _check_array(input: Tensor, array: Any, dim: int) -> None:
+def _check_array(input: Tensor, array: Any, dim: int, wait: bool = False) -> None:
     if array.dtype == np.bool_:
         own = tuple(input.shape[dim : dim + array.ndim])
         if tuple(array.shape) != own:
@@ -104,7 +107,7 @@ def _check_array(input: Tensor, array: Any, dim: int) -> None:
                 f"the indexed tensor {list(input.shape)} at index {dim}"
             )
         return
-    room(input.device).check_index(array, input.shape[dim], dim)
+    bounds.check(array, input.shape[dim], dim, input.device, wait=wait)
 
 
 def getitem(input: Tensor, index: Any) -> Tensor:
@@ -191,7 +194,7 @@ def _place_vjp(node: Any, g: Tensor) -> Any:
 
 def setitem(input: Tensor, index: Any, value: Any) -> None:
     """``input[index] = value``, in place and recorded."""
-    parsed, basic = _parse(input, index)
+    parsed, basic = _parse(input, index, wait=True)
     value = _as_value(input, value)
     if state.grad:
         refuse_recorded(input, value.requires_grad, "x[...] = value", basic)
@@ -256,7 +259,8 @@ def index_put(
     accumulate : bool
         Add to what is there; repeated positions then add up. Otherwise one of them wins.
     """
-    parsed, _ = _parse(input, tuple(slice(None) if i is None else i for i in indices))
+    given = tuple(slice(None) if i is None else i for i in indices)
+    parsed, _ = _parse(input, given, wait=True)
     value = _as_value(input, values)
     _fits(input, parsed, value)
     if not accumulate:
@@ -400,7 +404,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
     """A copy of the input with ``src`` at ``index`` along a dimension."""
     dim = normalise_dim(dim, input.ndim)
     where = index.array
-    _check_array(input, where, dim)
+    _check_array(input, where, dim, wait=True)
     value = _as_value(input, src)
     shape = tuple(index.shape)
     if value.ndim:

@@ -1,0 +1,87 @@
+"""Positions held against a dimension: at once on the CPU, by a kernel nobody waits for on a GPU."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.devices import room
+from lucid_gpu.devices.faults import Fault
+from lucid_gpu.launch import Kernel, runs_cuda_c
+
+__all__ = ["INSTANCES", "check", "no_row", "outside"]
+
+THREADS = 256
+BLOCKS = 1024
+
+_check = Kernel(
+    "bounds.cu", "bounds_check",
+    "const K* index, long long count, long long low, long long size, long long dim, "
+    "long long fault",
+    template="K", threads=THREADS,
+)  # fmt: skip
+
+
+outside = Fault(
+    lambda position, dim, size: IndexError(
+        f"index {position} is out of bounds for dimension {dim} with size {size}"
+    )
+)
+no_row = Fault(
+    lambda position, _, size: IndexError(
+        f"index out of range in self: embedding was asked for row {position} of a weight with "
+        f"{size} rows"
+    )
+)
+
+
+def check(
+    index: Any,
+    size: int,
+    dim: int,
+    where: device,
+    low: int | None = None,
+    fault: Fault = outside,
+    wait: bool = False,
+) -> None:
+    """Raise an IndexError where positions leave ``[low, size)``.
+
+    On a GPU the error is raised where the host next waits for it; until then what was read there
+    is some other element, and what was to be written is left out or written elsewhere within the
+    tensor. ``LUCID_EAGER=1`` waits here.
+
+    Parameters
+    ----------
+    index : array of integers
+    size, dim : int
+        The dimension, for the error.
+    where : device
+    low : int, optional
+        ``-size`` unless given.
+    fault : Fault
+        Which error it is.
+    wait : bool
+        Raise it here, because something is about to be written in place.
+    """
+    low = -size if low is None else low
+    if not index.size:
+        return
+    if not runs_cuda_c(where):
+        if index.min() < low or index.max() >= size:
+            bad = int(index[(index < low) | (index >= size)].flat[0])
+            raise fault.error(bad, dim, size)
+        return
+    here = room(where)
+    index = here.xp.ascontiguousarray(index)
+    grid = min(-(-index.size // THREADS), BLOCKS)
+    numbers = index.size, low, size, dim, fault.address(here)
+    _check(grid, (index, *numbers), K=dt.from_numpy_dtype(index.dtype))
+    if where.type == "cpu":
+        fault.check()
+    elif wait or os.environ.get("LUCID_EAGER", "") not in ("", "0"):
+        here.synchronize()
+
+
+INSTANCES = [(_check, {"K": d}) for d in (dt.int8, dt.int16, dt.int32, dt.int64)]
