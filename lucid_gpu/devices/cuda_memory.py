@@ -42,8 +42,6 @@ def allocator(cupy: Any, pool: Any) -> Callable[[int], Any]:
     malloc, failed = pool.malloc, cupy.cuda.memory.OutOfMemoryError
 
     def allocate(size: int) -> Any:
-        if _held:
-            release_passed()
         try:
             return malloc(size)
         except failed:

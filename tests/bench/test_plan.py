@@ -19,7 +19,7 @@ MOST = {
     "bias-gelu-residual": (3, 1.5),
     "dropout": (1, 1.0),
     "layer-norm-forward": (1, 1.01),
-    "layer-norm-backward": (7, 3.01),
+    "layer-norm-backward": (2, 1.34),
     "softmax-forward": (1, 1.0),
     "softmax-backward": (1, 1.0),
     "cross-entropy-32k": (3, 1.52),
