@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -25,16 +26,17 @@ __all__ = ["applies", "backward", "forward"]
 
 WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
 TYPES = (float16, bfloat16, float32)
+ACCESS = 16  # bytes, where all rows begin at a multiple of them
 LOG2_E = math.log2(math.e)
 BLOCK = 1 << 17  # scores of a block of the NumPy twin
 
 _TEMPLATE = "T, D, M, N, W, MMA"
-_FORM = {"at": "24q 6i 2f"}
+FORM = "24q 6i 2f"  # of the structure `at`: strides of eight arrays, sizes, scales
 
 
 def _kernel(name: str, declaration: str) -> Kernel:
     declaration += ", lucid_attention at"
-    return Kernel("attention.cu", name, declaration, _TEMPLATE, 128, _FORM, blocks=2)
+    return Kernel("attention.cu", name, declaration, _TEMPLATE, 128, {"at": FORM}, blocks=2)
 
 
 attention_forward = _kernel(
@@ -139,8 +141,8 @@ def forward(
     lse = room(where).empty(q.shape[:3], float32, where)
     if runs_cuda_c(where):
         q, k, v = (_rows_together(where, x) for x in (q, k, v))
-        arrays = {"q": q, "k": k, "v": v, "o": out}
-        _launch(where, d, attention_forward, arrays, (q, k, v, out, lse), scale, causal)
+        walked = (q, k, v, out, None, None, None, None)
+        _launch(attention_forward, (q, k, v, out, lse), walked, scale, causal, d, where)
     else:
         _forward_on_host(q, k, v, out, lse, scale, causal)
     return out, lse
@@ -160,11 +162,11 @@ def backward(
     if runs_cuda_c(where):
         q, k, v, out, g = (_rows_together(where, x) for x in (q, k, v, out, g))
         delta = room(where).empty(lse.shape, float32, where)
-        arrays = {"q": q, "k": k, "v": v, "o": out, "g": g, "dq": dq, "dk": dk, "dv": dv}
+        walked = (q, k, v, out, g, dq, dk, dv)
         first = (q, k, v, out, g, lse, dq, delta)
-        _launch(where, d, attention_queries, arrays, first, scale, causal)
+        _launch(attention_queries, first, walked, scale, causal, d, where)
         second = (q, k, v, g, lse, delta, dk, dv)
-        _launch(where, d, attention_keys, arrays, second, scale, causal)
+        _launch(attention_keys, second, walked, scale, causal, d, where)
     else:
         _backward_on_host(saved, g, (dq, dk, dv), scale, causal)
     return dq, dk, dv
@@ -190,39 +192,52 @@ def _rows_together(where: device, x: Any) -> Any:
 
 
 def _launch(
-    where: device,
-    d: dtype,
     kernel: Kernel,
-    arrays: dict[str, Any],
     pointers: tuple[Any, ...],
+    walked: tuple[Any, ...],
     scale: float,
     causal: bool,
+    d: dtype,
+    where: device,
 ) -> None:
-    q, k = arrays["q"], arrays["k"]
-    batch, heads, queries, columns = q.shape
-    groups, keys = k.shape[1:3]
+    """Start a kernel; ``walked`` are the arrays of its structure of strides, None where unused."""
+    address = launcher_of(where).address
+    aligned = not any(address(x) % ACCESS for x in walked if x is not None)
+    layouts = tuple([None if x is None else (x.shape, x.strides) for x in walked])
     tensor = d is not float32 and has_tensor_cores(where)
+    grid, shared, at, template = _plan(kernel, layouts, scale, causal, d, tensor, aligned)
+    kernel(grid, (*pointers, at), shared=shared, **template)
+
+
+Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, and strides in bytes
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(
+    kernel: Kernel,
+    layouts: tuple[Layout | None, ...],
+    scale: float,
+    causal: bool,
+    d: dtype,
+    tensor: bool,
+    aligned: bool,
+) -> tuple[tuple[int, int, int], int, bytes, dict[str, Any]]:
+    """Grid, shared memory, structure of strides and sizes, and template arguments of a launch."""
+    present = [layout for layout in layouts if layout is not None]
+    ((batch, heads, queries, columns), _), ((_, groups, keys, _), _) = present[:2]
+    aligned = aligned and columns * d.itemsize % ACCESS == 0
+    aligned = aligned and not any(step % ACCESS for _, strides in present for step in strides[:3])
     width = next(w for w in WIDTHS if w >= columns)
-    _, template = _instance(kernel, d, width, _access(where, arrays.values()), tensor)
+    access = ACCESS // d.itemsize if aligned else 1
+    _, template = _instance(kernel, d, width, access, tensor)
     steps: list[int] = []
-    for name in ("q", "k", "v", "o", "g", "dq", "dk", "dv"):
-        x = arrays.get(name)
-        steps += (0, 0, 0) if x is None else [stride // x.itemsize for stride in x.strides[:3]]
+    for layout in layouts:
+        steps += (0, 0, 0) if layout is None else [step // d.itemsize for step in layout[1][:3]]
     sizes = (heads, heads // groups, queries, keys, columns, int(causal))
-    at = (*steps, *sizes, scale * LOG2_E, scale)
+    at = struct.pack(f"={FORM}", *steps, *sizes, scale * LOG2_E, scale)
     rows, across = (keys, groups) if kernel is attention_keys else (queries, heads)
     grid = (-(-rows // template["M"]), across, batch)
-    kernel(grid, (*pointers, at), shared=_shared_bytes(template, kernel), **template)
-
-
-def _access(where: device, arrays: Any) -> int:
-    """Elements an access moves: 16 bytes of them where every row of every array is so aligned."""
-    address = launcher_of(where).address
-    for x in arrays:
-        places = (address(x), x.shape[3] * x.itemsize, *x.strides[:3])
-        if any(place % 16 for place in places):
-            return 1
-    return 16 // int(x.itemsize)
+    return grid, _shared_bytes(template, kernel), at, template
 
 
 @functools.cache
