@@ -17,7 +17,6 @@ LUCID_FN void im2col(const T* x, T* columns, const lucid_images& size,
                      const lucid_image_strides& x_at, const lucid_column_strides& columns_at)
 {
     LUCID_AXES;
-    constexpr bool small = lucid_unrolls<KH * KW>;
     const int position = blockIdx.x * blockDim.x + threadIdx.x;
     if (position >= size.windows()) return;
     const int v = position / size.across, u = position - v * size.across;
@@ -26,10 +25,10 @@ LUCID_FN void im2col(const T* x, T* columns, const lucid_images& size,
     {
         const T* plane = x + lucid_plane_at(x_at, n, c);
         T* to = columns + n * columns_at.at[0] + c * (KH * KW) * step + position * columns_at.at[2];
-        #pragma unroll (small ? KH : 1)
+        #pragma unroll (lucid_unrolls<KH, KH * KW>)
         for (int i = 0; i < KH; ++i) {
             const int row = Down::pixel(v, i);
-            #pragma unroll (small ? KW : 1)
+            #pragma unroll (lucid_unrolls<KW, KW>)
             for (int j = 0; j < KW; ++j, to += step) {
                 const int column = Across::pixel(u, j);
                 const bool inside = (unsigned)row < size.height && (unsigned)column < size.width;
@@ -47,7 +46,6 @@ LUCID_FN void col2im(const T* columns, T* x, const lucid_images& size,
 {
     LUCID_AXES;
     typedef lucid_wide<T> Wide;
-    constexpr bool small = lucid_unrolls<Down::over * Across::over>;
     const int pixel = blockIdx.x * blockDim.x + threadIdx.x;
     if (pixel >= size.pixels()) return;
     const int row = pixel / size.width, column = pixel - row * size.width;
@@ -56,11 +54,11 @@ LUCID_FN void col2im(const T* columns, T* x, const lucid_images& size,
     {
         const T* from = columns + n * columns_at.at[0] + c * (KH * KW) * step;
         Wide sum = Wide();
-        #pragma unroll (small ? Down::over : 1)
+        #pragma unroll (lucid_unrolls<Down::over, Down::over * Across::over>)
         for (int s = 0; s < Down::over; ++s) {
             int v, i;
             if (!Down::window_over(row, s, size.down, v, i)) continue;
-            #pragma unroll (small ? Across::over : 1)
+            #pragma unroll (lucid_unrolls<Across::over, Across::over>)
             for (int t = 0; t < Across::over; ++t) {
                 int u, j;
                 if (!Across::window_over(column, t, size.across, u, j)) continue;

@@ -26,7 +26,6 @@ LUCID_FN void max_pool(const T* x, T* y, P* places, const lucid_images& size,
 {
     LUCID_AXES;
     typedef lucid_wide<T> Wide;
-    constexpr bool small = lucid_unrolls<KH * KW>;
     const int window = blockIdx.x * blockDim.x + threadIdx.x;
     if (window >= size.windows()) return;
     const int v = window / size.across, u = window - v * size.across;
@@ -35,10 +34,10 @@ LUCID_FN void max_pool(const T* x, T* y, P* places, const lucid_images& size,
         const T* plane = x + lucid_plane_at(x_at, n, c);
         T largest = lucid_bottom<T>();
         int place = -1;
-        #pragma unroll (small ? KH : 1)
+        #pragma unroll (lucid_unrolls<KH, KH * KW>)
         for (int i = 0; i < KH; ++i) {
             const int row = Down::pixel(v, i);
-            #pragma unroll (small ? KW : 1)
+            #pragma unroll (lucid_unrolls<KW, KW>)
             for (int j = 0; j < KW; ++j) {
                 const int column = Across::pixel(u, j);
                 if ((unsigned)row >= size.height || (unsigned)column >= size.width) continue;
@@ -64,7 +63,6 @@ LUCID_FN void max_pool_bwd(const T* g, const P* places, T* x, const lucid_images
 {
     LUCID_AXES;
     typedef lucid_wide<T> Wide;
-    constexpr bool small = lucid_unrolls<Down::over * Across::over>;
     const int pixel = blockIdx.x * blockDim.x + threadIdx.x;
     if (pixel >= size.pixels()) return;
     const int row = pixel / size.width, column = pixel - row * size.width;
@@ -73,11 +71,11 @@ LUCID_FN void max_pool_bwd(const T* g, const P* places, T* x, const lucid_images
         const T* from = g + lucid_plane_at(g_at, n, c);
         const P* places_from = places + size.plane(n, c) * size.windows();
         Wide sum = Wide();
-        #pragma unroll (small ? Down::over : 1)
+        #pragma unroll (lucid_unrolls<Down::over, Down::over * Across::over>)
         for (int s = 0; s < Down::over; ++s) {
             int v, i;
             if (!Down::window_over(row, s, size.down, v, i)) continue;
-            #pragma unroll (small ? Across::over : 1)
+            #pragma unroll (lucid_unrolls<Across::over, Across::over>)
             for (int t = 0; t < Across::over; ++t) {
                 int u, j;
                 if (!Across::window_over(column, t, size.across, u, j)) continue;
@@ -116,7 +114,6 @@ LUCID_FN void avg_pool(const T* x, T* y, int divisor, const lucid_images& size,
 {
     LUCID_AXES;
     typedef lucid_wide<T> Wide;
-    constexpr bool small = lucid_unrolls<KH * KW>;
     const int window = blockIdx.x * blockDim.x + threadIdx.x;
     if (window >= size.windows()) return;
     const int v = window / size.across, u = window - v * size.across;
@@ -127,10 +124,10 @@ LUCID_FN void avg_pool(const T* x, T* y, int divisor, const lucid_images& size,
     {
         const T* plane = x + lucid_plane_at(x_at, n, c);
         Wide sum = Wide();
-        #pragma unroll (small ? KH : 1)
+        #pragma unroll (lucid_unrolls<KH, KH * KW>)
         for (int i = 0; i < KH; ++i) {
             const int row = Down::pixel(v, i);
-            #pragma unroll (small ? KW : 1)
+            #pragma unroll (lucid_unrolls<KW, KW>)
             for (int j = 0; j < KW; ++j) {
                 const int column = Across::pixel(u, j);
                 if ((unsigned)row < size.height && (unsigned)column < size.width)
@@ -150,7 +147,6 @@ LUCID_FN void avg_pool_bwd(const T* g, T* x, int divisor, const lucid_images& si
 {
     LUCID_AXES;
     typedef lucid_wide<T> Wide;
-    constexpr bool small = lucid_unrolls<Down::over * Across::over>;
     const int pixel = blockIdx.x * blockDim.x + threadIdx.x;
     if (pixel >= size.pixels()) return;
     const int row = pixel / size.width, column = pixel - row * size.width;
@@ -158,12 +154,12 @@ LUCID_FN void avg_pool_bwd(const T* g, T* x, int divisor, const lucid_images& si
     {
         const T* from = g + lucid_plane_at(g_at, n, c);
         Wide sum = Wide();
-        #pragma unroll (small ? Down::over : 1)
+        #pragma unroll (lucid_unrolls<Down::over, Down::over * Across::over>)
         for (int s = 0; s < Down::over; ++s) {
             int v, i;
             if (!Down::window_over(row, s, size.down, v, i)) continue;
             const int rows = Down::template counted<PADDING>(v, size.height);
-            #pragma unroll (small ? Across::over : 1)
+            #pragma unroll (lucid_unrolls<Across::over, Across::over>)
             for (int t = 0; t < Across::over; ++t) {
                 int u, j;
                 if (!Across::window_over(column, t, size.across, u, j)) continue;

@@ -31,8 +31,9 @@ LUCID_FN long long lucid_pixel_at(const lucid_image_strides& strides, int row, i
         for (int c = blockIdx.y * blockDim.y + threadIdx.y; c < size.channels; \
              c += gridDim.y * blockDim.y)
 
-// Whether a loop over so many positions is unrolled.
-template <int N> constexpr bool lucid_unrolls = N <= 64;
+// How often a loop of N turns is unrolled, M steps altogether: more than nine addresses at a time
+// cost registers that whole blocks would have.
+template <int N, int M> constexpr int lucid_unrolls = M <= 9 ? N : 1;
 
 #define LUCID_WINDOW int KH, int KW, int SH, int SW, int PH, int PW, int DH, int DW
 #define LUCID_AXES \

@@ -249,6 +249,8 @@ class _Derivation:
         index = range(len(instructions))
         compact = [relocate(ins, index, place) for ins in instructions]
         program = intern(compact, len(used), self.program.device, int(self.program.shared))
+        if len(instructions) > len(used) + 2:  # fewer are also found in forward passes
+            program.backward = True
         return Part(program, tuple(used))
 
     def _reaches_wanted(self) -> list[bool]:

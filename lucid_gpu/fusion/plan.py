@@ -83,6 +83,7 @@ class Plan:
     ) -> None:
         self.device: device = programs[0].device
         self.shape: Shape = programs[0].shape
+        self.backward = any(p.backward for p in programs)
         builder = _Builder()
         roots = [
             builder.include(p, expand_pattern(pattern, p.leaves))
@@ -128,8 +129,8 @@ class Plan:
     def name(self) -> str:
         """A name a profiler shows usefully."""
         names = [op for op in self.ops if op != "cast"]
-        kept = names if len(names) <= 6 else [*names[:5], f"and{len(names) - 5}"]
-        tail = "" if self.reduction is None else "_sum"
+        kept = names if len(names) <= 6 else _telling(names)
+        tail = ("" if self.reduction is None else "_sum") + "_bwd" * self.backward
         return "lucid_" + "_".join(kept or ["copy"]) + tail
 
     @property
@@ -185,6 +186,16 @@ def _live(
         ins = instructions[i]
         kept.append(ins._replace(args=tuple([index[a] for a in ins.args])))
     return tuple(kept), [index[r] for r in roots]
+
+
+_PLAIN = frozenset(("add", "sub", "mul", "div", "neg", "square", "where", "identity"))
+
+
+def _telling(names: Sequence[str]) -> list[str]:
+    """The ops a kernel is known by, each once, and how many more there are."""
+    distinct = list(dict.fromkeys(names))
+    kept = sorted(distinct, key=lambda name: name in _PLAIN)[:5]
+    return [*kept, f"and{len(names) - len(kept)}"]
 
 
 class _Builder:

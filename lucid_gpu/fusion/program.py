@@ -59,6 +59,8 @@ class Program:
         bars nothing.
     barred : int
         The marks that bar the straight path.
+    backward : bool
+        Derived as a gradient: a kernel's name says so.
     inference : bool
         The tensor was made in inference mode.
     needs_grad : bool
@@ -75,6 +77,7 @@ class Program:
 
     __slots__ = (
         "__weakref__",
+        "backward",
         "barred",
         "device",
         "dtype",
@@ -118,6 +121,7 @@ class Program:
         self.shape = root.shape
         self.needs_grad = root.needs_grad is True
         self.independent = root.needs_grad is False
+        self.backward = False
         self.next: dict[Any, Any] = {}
         self.gradients: dict[Any, Any] = {}
         self.scalars_seen: dict[Any, int] = {}

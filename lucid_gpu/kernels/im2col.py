@@ -59,6 +59,7 @@ INSTANCES = [
     for window in _POPULAR
     for d in (float32,)
 ]
+REGISTERS = {"im2col": 80, "col2im": 96}
 
 
 def im2col(x: Any, frame: Frame, order: Order) -> Any:

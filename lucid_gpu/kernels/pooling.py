@@ -61,6 +61,7 @@ INSTANCES = [
     )
     for kernel in kernels
 ]
+REGISTERS = {"max_pool": 80, "max_pool_bwd": 80, "avg_pool": 80, "avg_pool_bwd": 80}
 
 
 def max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
