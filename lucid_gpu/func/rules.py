@@ -261,7 +261,7 @@ def _logsumexp(level: BatchLevel, f: Any, x: Tensor, dim: int) -> Tensor:
     return level.wrap(found if x.ndim else found.squeeze(1))
 
 
-@rule(softmax._by_kernel)
+@rule(softmax._by_rows)
 def _softmax(level: BatchLevel, f: Any, x: Tensor, dim: int, log: bool) -> Tensor:
     return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, log))
 

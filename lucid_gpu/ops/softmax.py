@@ -1,9 +1,10 @@
 """Softmax and its logarithm.
 
-On a GPU they are kernels of their own, which read and write every element once. On the CPU one
-primitive is enough, the log of a sum of exponentials: ``log_softmax(x) = x - lse(x)`` and
-``softmax(x) = exp(x - lse(x))``. The gradient of ``lse`` is ``exp(x - lse)``: one number a row is
-all that is saved beside the input, and everything elementwise around it fuses.
+On a GPU they are kernels of their own, which read and write every element once; for small arrays on
+the CPU a few calls of NumPy. Large arrays there need but one primitive, the log of a sum of
+exponentials: ``log_softmax(x) = x - lse(x)`` and ``softmax(x) = exp(x - lse(x))``. The gradient of
+``lse`` is ``exp(x - lse)``: one number a row is all that is saved beside the input, and everything
+elementwise around it fuses.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["log_softmax", "softmax"]
 
-SMALL = 1 << 16  # elements up to which a few array operations beat building a kernel
+SMALL = 1 << 18  # elements up to which a few array operations beat fused kernels
 
 
 def _logsumexp(input: Tensor, dim: int) -> Tensor:
@@ -74,22 +75,31 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
     Tensor, of input's shape
     """
     input, dim = _prepared("log_softmax", input, dim, dtype)
-    if runs_cuda_c(input.device) and input.ndim:
-        return _by_kernel(input, dim, True)
+    if _is_row_wise(input):
+        return _by_rows(input, dim, True)
     return input - _logsumexp(input, dim)
 
 
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along a dimension; arguments as for `log_softmax`."""
     input, dim = _prepared("softmax", input, dim, dtype)
-    if runs_cuda_c(input.device) and input.ndim:
-        return _by_kernel(input, dim, False)
+    if _is_row_wise(input):
+        return _by_rows(input, dim, False)
     return (input - _logsumexp(input, dim)).exp()
 
 
-def _by_kernel(input: Tensor, dim: int, log: bool) -> Tensor:
-    """One kernel, and one for the gradient, which reads the result."""
+def _is_row_wise(input: Tensor) -> bool:
+    if not input.ndim:
+        return False
+    return runs_cuda_c(input.device) or 0 < input.numel() <= SMALL
+
+
+def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
+    """One op, whose gradient reads the result: a kernel each way, or a few calls of NumPy."""
     axis = normalise_dim(dim, input.ndim)
+    on_host = not runs_cuda_c(input.device)
+    forward = kernels.on_host if on_host else kernels.softmax
+    backward = kernels.gradient_on_host if on_host else kernels.gradient
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
         (y,) = node.saved_tensors
@@ -97,10 +107,10 @@ def _by_kernel(input: Tensor, dim: int, log: bool) -> Tensor:
             if log:
                 return (g - y.exp() * g.sum(axis, keepdim=True),)
             return (y * (g - (y * g).sum(axis, keepdim=True)),)
-        return (from_array(kernels.gradient(y.array, g.array, axis, log), y.dtype, y.device),)
+        return (from_array(run_quietly(backward, y.array, g.array, axis, log), y.dtype, y.device),)
 
     name = "LogSoftmaxBackward0" if log else "SoftmaxBackward0"
-    y = kernels.softmax(input.array, axis, log)
+    y = run_quietly(forward, input.array, axis, log)
     return record(name, y, (input,), vjp, dtype=input.dtype, keeps_output=True)
 
 
