@@ -4,11 +4,11 @@
 
 #include "types.cuh"
 
-// N rows of C tensors each; the tensors of a row have one size.
+// N rows of C tensors each; the tensors of a row have one size, at most 2^30.
 template <int C, int N>
 struct lucid_rows {
     void* at[C][N];
-    long long size[N];
+    int size[N];
     int first[N];  // the block each row begins with
     int count;
 

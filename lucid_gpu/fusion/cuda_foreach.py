@@ -28,6 +28,10 @@ def tile_of(work: Work, types: Sequence[dtype], packed: bool) -> tuple[int, int]
     return width, THREADS * REPEAT * width
 
 
+def _table_of(work: Work, types: Sequence[dtype]) -> Table:
+    return table_of(len(types), len(work.scalars) + len(work.constants))
+
+
 def foreach_kernel(
     work: Work, types: Sequence[dtype], read: Sequence[int], packed: bool
 ) -> tuple[Kernel, int]:
@@ -45,7 +49,7 @@ def foreach_kernel(
         Are all tensors aligned for packs?
     """
     width, tile = tile_of(work, types, packed)
-    table = table_of(len(types))
+    table = _table_of(work, types)
     named = work._replace(name=f"{work.name.removesuffix('_kernel')}_foreach")
     source = write(
         named,
@@ -111,6 +115,7 @@ class _Form(NamedTuple):
     launch: Launch
     table: Table
     tile: int
+    itemsizes: tuple[int, ...]
 
 
 def run(
@@ -158,10 +163,10 @@ def _form(executable: CudaExecutable, read: Sequence[int], packed: bool) -> _For
         by_column = dict(zip(read, [d for d, _ in work.loads]))
         types += [by_column[c] for c in range(len(types), max(by_column, default=-1) + 1)]
         kernel, tile = foreach_kernel(work, types, read, packed)
-        table = table_of(len(types))
+        table = _table_of(work, types)
         function = executable.compile(kernel)
         launch = Launch(kernel, work, executable.numbers, function, [table.form])
-        found = known[packed] = _Form(launch, table, tile)
+        found = known[packed] = _Form(launch, table, tile, tuple([d.itemsize for d in types]))
     return found
 
 
@@ -170,15 +175,11 @@ def _launch(
 ) -> None:
     """Launch as often as the table has to be filled."""
     start = partial(_start, executable, form, fields)
-    done = 0
-    for table, blocks in filled(form.table, rows, form.tile):
+    for table, blocks, count in filled(form.table, rows, form.tile, form.itemsizes):
         if observers:
-            some = rows[done : done + form.table.rows]
-            told = foreach.launched(executable.plan, sum([size for size, *_ in some]))
-            observed(told, start, table, blocks)
+            observed(foreach.launched(executable.plan, count), start, table, blocks)
         else:
             start(table, blocks)
-        done += form.table.rows
 
 
 def _start(

@@ -29,7 +29,7 @@ TILE = 8192  # elements of a block; not read from the device: it decides roundin
 PIECE = 1 << 16  # elements NumPy takes at a time: widened, they stay in the cache
 KINDS = {1.0: 1, 2.0: 2, math.inf: 4, -math.inf: 5}  # KIND of `multi_tensor.cu`; 3 for other orders
 
-TABLE = table_of(1)
+TABLE = table_of(1, 2)
 _FORMS = {"rows": TABLE.form}
 
 _norm = Kernel(
@@ -119,11 +119,9 @@ def _launches(
             width = 1 if start % BYTES else BYTES // array.itemsize
             groups.setdefault((array.dtype, width), []).append((array.size, start))
     for (kind, width), rows in groups.items():
-        first = 0
-        for argument, blocks in filled(TABLE, rows, TILE):
-            size = sum([n for n, _ in rows[first : first + TABLE.rows]]) * kind.itemsize
-            first += TABLE.rows
-            yield dt.from_numpy_dtype(kind), width, argument, blocks, size
+        d, item = dt.from_numpy_dtype(kind), kind.itemsize
+        for argument, blocks, count in filled(TABLE, rows, TILE, [item]):
+            yield d, width, argument, blocks, count * item
 
 
 # --- NumPy ----------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-ARGUMENT_BYTES = 3584  # of the table of tensors; numbers have the rest of 4 KB
+ARGUMENT_BYTES = 4096  # of all arguments of a kernel, on every GPU
+LONGEST = 1 << 30  # elements of a row; longer tensors are several rows
 
 Row = tuple[int, ...]  # a size, then an address for each column
 
@@ -23,8 +24,7 @@ class Table(NamedTuple):
     @property
     def form(self) -> str:
         """In `struct`'s letters: addresses column by column, sizes, first blocks, rows in use."""
-        padding = "4x" if self.rows % 2 == 0 else ""
-        return f"{self.columns * self.rows}Q{self.rows}q{self.rows}ii{padding}"
+        return f"{self.columns * self.rows}Q{self.rows}i{self.rows}ii4x"
 
     @property
     def type(self) -> str:
@@ -32,14 +32,23 @@ class Table(NamedTuple):
         return f"lucid_rows<{self.columns}, {self.rows}>"
 
 
-def table_of(columns: int) -> Table:
-    """The largest table that fits."""
-    return Table(columns, (ARGUMENT_BYTES - 8) // (8 * columns + 12))
+def table_of(columns: int, others: int) -> Table:
+    """The largest table that fits beside so many other arguments, of at most 8 bytes each."""
+    return Table(columns, (ARGUMENT_BYTES - 8 * others - 8) // (8 * columns + 8))
 
 
-def filled(table: Table, rows: Sequence[Row], tile: int) -> Iterator[tuple[list[int], int]]:
-    """The argument, and the blocks of ``tile`` elements it asks for, as often as rows fill it."""
+def filled(
+    table: Table, rows: Sequence[Row], tile: int, itemsizes: Sequence[int]
+) -> Iterator[tuple[list[int], int, int]]:
+    """The argument as often as rows fill it, with its blocks of ``tile`` elements, its elements.
+
+    Parameters
+    ----------
+    itemsizes : sequence of int
+        Of each column's elements.
+    """
     n = table.rows
+    rows = [*_short(rows, itemsizes)]
     for start in range(0, len(rows), n):
         some = rows[start : start + n]
         unused = [0] * (n - len(some))
@@ -50,4 +59,16 @@ def filled(table: Table, rows: Sequence[Row], tile: int) -> Iterator[tuple[list[
         values: list[int] = []
         for column in zip(*some):  # sizes, then addresses
             values += [*column, *unused]
-        yield [*values[n:], *values[:n], *first, *unused, len(some)], blocks
+        argument = [*values[n:], *values[:n], *first, *unused, len(some)]
+        yield argument, blocks, sum(values[:n])
+
+
+def _short(rows: Sequence[Row], itemsizes: Sequence[int]) -> Iterator[Row]:
+    for row in rows:
+        size, *addresses = row
+        if size <= LONGEST:
+            yield row
+            continue
+        for at in range(0, size, LONGEST):
+            places = [a + at * item for a, item in zip(addresses, itemsizes, strict=True)]
+            yield (min(LONGEST, size - at), *places)

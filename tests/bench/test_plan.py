@@ -24,7 +24,7 @@ MOST = {
     "softmax-backward": (1, 1.0),
     "cross-entropy-32k": (3, 1.52),
     "cross-entropy-128k": (3, 1.52),
-    "adam": (2, 1.0),
+    "adam": (1, 1.0),
     "attention-forward": (1, 1.03),
     "attention-backward": (2, 1.54),
     "launch": (1, 1.0),

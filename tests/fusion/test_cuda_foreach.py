@@ -9,7 +9,7 @@ import pytest
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import blocked, foreach, host_executor
-from lucid_gpu.launch.rows import table_of
+from lucid_gpu.launch.rows import filled, table_of
 
 from .nvrtc import architectures, compiled
 from .plans import agree, needs_compiler, op, random
@@ -78,6 +78,20 @@ def test_it_compiles(types, monkeypatch):
 
 def test_the_table_fits_in_the_arguments_of_a_kernel():
     for columns in range(1, 12):
-        table = table_of(columns)
-        assert struct.calcsize("=" + table.form) <= 3600 and table.rows >= 30
-        assert struct.calcsize("=" + table.form) % 8 == 0
+        table = table_of(columns, 10)
+        size = struct.calcsize("=" + table.form)
+        assert size + 80 <= 4096 and size % 8 == 0 and table.rows >= 40
+    assert table_of(4, 9).rows >= 100  # Adam's, with a number for everything
+
+
+def test_tensors_longer_than_a_row_are_several():
+    table = table_of(2, 0)
+    long = (2**30 + 2**30 + 5, 4096, 1 << 40)
+    ((argument, blocks, count),) = filled(table, [(7, 16, 32), long], 1024, [4, 8])
+    n = table.rows
+    sizes, first = argument[2 * n : 3 * n], argument[3 * n : 4 * n]
+    assert sizes[:5] == [7, 2**30, 2**30, 5, 0] and argument[-1] == 4
+    assert argument[:4] == [16, 4096, 4096 + 2**32, 4096 + 2**33]
+    assert argument[n : n + 4] == [32, 1 << 40, (1 << 40) + 2**33, (1 << 40) + 2**34]
+    assert first[:4] == [0, 1, 1 + 2**20, 1 + 2**21] and blocks == 2 + 2**21
+    assert count == 7 + long[0]

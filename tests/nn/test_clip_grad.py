@@ -12,7 +12,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu import profiler
 from lucid_gpu.fusion.program import forget
-from lucid_gpu.launch.rows import table_of
+from lucid_gpu.kernels.multi_tensor import TABLE
 from lucid_gpu.nn.utils import (
     clip_grad_norm_,
     clip_grad_value_,
@@ -172,7 +172,7 @@ def kernels(run: Any, *arguments: Any) -> list[Any]:
 
 def test_three_kernels_whatever_the_number_of_parameters(cuda_c: str) -> None:
     """The gradients are read, their shares added, and the gradients read and written once."""
-    rows = table_of(1).rows
+    rows = TABLE.rows
     for count in (1, 5, 100, rows):
         some = with_gradients(count, cuda_c)
         n = count * 100 * 4
@@ -186,7 +186,7 @@ def test_three_kernels_whatever_the_number_of_parameters(cuda_c: str) -> None:
 def test_clamping_is_one_kernel(cuda_c: str) -> None:
     (kernel,) = kernels(clip_grad_value_, with_gradients(100, cuda_c), 0.5)
     assert (kernel.bytes_read, kernel.bytes_written) == (40_000, 40_000)
-    assert len(kernels(clip_grad_value_, with_gradients(table_of(1).rows + 1, cuda_c), 0.5)) == 2
+    assert len(kernels(clip_grad_value_, with_gradients(TABLE.rows + 3, cuda_c), 0.5)) == 2
 
 
 def test_the_norm_never_comes_to_the_host(cuda_c: str, monkeypatch: pytest.MonkeyPatch) -> None:
