@@ -67,6 +67,11 @@ def cupy(self: Tensor) -> Any:
     return self._hand_out()
 
 
+def get_device(self: Tensor) -> int:
+    """The number of the GPU the tensor is on; -1 on the CPU."""
+    return -1 if self.device.index is None else self.device.index
+
+
 def record_stream(self: Tensor, stream: Any) -> None:
     """Keep the memory, once it is freed, from being used again before a stream has passed.
 
@@ -89,5 +94,5 @@ def record_stream(self: Tensor, stream: Any) -> None:
     cuda_memory.record_stream(self.array, stream._cupy)
 
 
-for _function in (cpu, cuda, cupy, record_stream):
+for _function in (cpu, cuda, cupy, get_device, record_stream):
     setattr(Tensor, _function.__name__, _function)

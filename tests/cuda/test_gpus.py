@@ -22,6 +22,11 @@ def test_properties_have_pytorchs_names():
     assert 0 < free <= total
 
 
+def test_a_tensor_knows_its_gpus_number():
+    assert lucid_gpu.zeros(1, device="cuda").get_device() == cuda.current_device()
+    assert lucid_gpu.zeros(1).get_device() == -1
+
+
 def test_a_gpu_that_is_not_there():
     with pytest.raises(AssertionError, match="Invalid device id 99"):
         cuda.get_device_properties(99)
