@@ -108,7 +108,7 @@ def _meet(before: bool) -> None:
         return
     from lucid_gpu.cuda.gpus import cupy, current_device
 
-    flush()
+    # What is pending now was written on this stream since the last switch, and may go on fusing.
     index, current = current_device(), cupy().cuda.get_current_stream()
     for (where, _), other in tuple(_streams.items()):
         if where == index and other.ptr != current.ptr:

@@ -105,6 +105,20 @@ def test_backward_waits_for_the_streams_of_forward():
     assert lucid_gpu.equal(w.grad.cpu(), ready().cpu())
 
 
+def test_forward_and_backward_fuse_in_a_program_with_streams():
+    with cuda.stream(cuda.Stream()):
+        ready()
+    x, g = lucid_gpu.rand(50, device="cuda", requires_grad=True), ready(50)
+    g.array
+    x.array
+    with lucid_gpu.fusion.eager(False), lucid_gpu.profiler.record() as log:
+        y = (x * 2).tanh()
+        y.backward(g)
+        y.array
+        x.grad.array
+    assert len(log) == 1
+
+
 def test_events_ask_and_wait():
     event = cuda.Event()
     assert event.query() and event.cuda_event == 0 and "uninitialized" in repr(event)
