@@ -88,6 +88,19 @@ def test_values_and_gradients_are_those_of_float64(case: str, name: str, executo
     check(q, k, v, g, d, causal)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_large_head_falls_into_parts(causal: bool) -> None:
+    """NumPy's threads share it; their sums are added in a fixed order."""
+    q, k, v, g = (normal((1, 1, 1100, 8)).astype(np.float32) for _ in range(4))
+    assert 8 * family.BLOCK < 1100**2
+    check(q, k, v, g, dt.float32, causal)
+    out, lse = family.forward(q, k, v, 0.2, causal, dt.float32, CPU)
+    first, second = (
+        family.backward((q, k, v, out, lse), g, 0.2, causal, dt.float32, CPU) for _ in range(2)
+    )
+    assert all((a == b).all() for a, b in zip(first, second))
+
+
 PACKED = normal((2, 70, 3, 2, 48))
 LAYOUTS: dict[str, Any] = {  # what makes a head's rows of a packed array
     "rows of heads": lambda x: x.transpose(2, 0, 3, 1, 4),
