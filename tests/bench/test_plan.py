@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from bench.peers import environment
+from bench.peers import TREE, environment
+
+PATH = TREE / "bench" / "results" / "plan.md"
 
 # The most kernels, and the most bytes over the fewest. What rises above 1 in cross entropy is that
 # logits are read in forward and in backward.
@@ -54,3 +56,9 @@ def test_every_block_is_near_its_minimum(table):
         assert not ratio or 1 <= float(ratio) <= most_ratio, line
         seen.add(name)
     assert seen == set(MOST)
+
+
+def test_the_file_says_what_runs(table):
+    """After a change of what is launched: ``python -m bench.plan`` writes the file anew."""
+    written = [line for line in PATH.read_text("utf-8").splitlines() if line.startswith("| ")]
+    assert written[2:] == table
