@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -16,7 +17,7 @@ import lucid_gpu
 from lucid_gpu import fusion
 from tests.oracle import torch_module
 
-EXAMPLES = int(os.environ.get("LUCID_TEST_EXAMPLES", "1"))
+EXAMPLES = float(os.environ.get("LUCID_TEST_EXAMPLES", "1"))
 SHAPES = [(2, 3), (3,), (2, 1), (), (3, 2)]
 UNARY = ["tanh", "sin", "neg", "sigmoid", "exp"]
 BINARY = ["mul", "add", "sub", "maximum"]
@@ -204,7 +205,7 @@ PROGRAMS = st.lists(STEP, min_size=1, max_size=16)
 KINDS = st.lists(st.integers(0, 31), min_size=1, max_size=3)
 
 
-@settings(max_examples=150 * EXAMPLES)
+@settings(max_examples=math.ceil(150 * EXAMPLES))
 @given(st.integers(0, 20), KINDS, PROGRAMS, st.booleans())
 def test_whatever_torch_computes_so_do_we(
     seed: int, kinds: list[int], program: Any, create_graph: bool
@@ -212,7 +213,7 @@ def test_whatever_torch_computes_so_do_we(
     compare(seed, kinds, program, create_graph)
 
 
-@settings(max_examples=50 * EXAMPLES)
+@settings(max_examples=math.ceil(50 * EXAMPLES))
 @given(st.integers(0, 20), KINDS, PROGRAMS, st.booleans())
 def test_whatever_torch_computes_so_do_we_op_by_op(
     seed: int, kinds: list[int], program: Any, create_graph: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ import lucid_gpu
 from lucid_gpu import fusion
 from tests.oracle import torch_module
 
-EXAMPLES = int(os.environ.get("LUCID_TEST_EXAMPLES", "1"))
+EXAMPLES = float(os.environ.get("LUCID_TEST_EXAMPLES", "1"))
 LEAF = "a leaf Variable that requires grad"
 SENTENCES = (  # what makes two refusals the same
     "a view of a leaf Variable that requires grad",
@@ -249,13 +250,13 @@ PROGRAMS = st.lists(STEP, min_size=1, max_size=10)
 KINDS = st.lists(st.integers(0, 11), min_size=1, max_size=3)
 
 
-@settings(max_examples=120 * EXAMPLES)
+@settings(max_examples=math.ceil(120 * EXAMPLES))
 @given(KINDS, PROGRAMS)
 def test_views_and_writes_are_as_in_torch(kinds: list[int], program: Any) -> None:
     compare(kinds, program)
 
 
-@settings(max_examples=60 * EXAMPLES)
+@settings(max_examples=math.ceil(60 * EXAMPLES))
 @given(KINDS, PROGRAMS)
 def test_views_and_writes_are_as_in_torch_op_by_op(kinds: list[int], program: Any) -> None:
     with fusion.eager():

@@ -8,6 +8,7 @@ all lists are programs and shrinking works.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import weakref
 from collections.abc import Callable
@@ -24,11 +25,11 @@ import lucid_gpu
 from lucid_gpu import fusion
 
 # LUCID_TEST_EXAMPLES=50 searches fifty times as long.
-EXAMPLES = int(os.environ.get("LUCID_TEST_EXAMPLES", "1"))
+EXAMPLES = float(os.environ.get("LUCID_TEST_EXAMPLES", "1"))
 
 
 def examples(count: int) -> Any:
-    return settings(max_examples=count * EXAMPLES)
+    return settings(max_examples=math.ceil(count * EXAMPLES))
 
 
 SHAPES: list[tuple[int, ...]] = [(), (1,), (3,), (4, 3), (4, 1), (1, 3), (2, 4, 3), (0, 3), (0,)]
