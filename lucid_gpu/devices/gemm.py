@@ -14,6 +14,7 @@ batches such as (2, 3) from (2, 1).
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,9 +29,16 @@ _LONGEST = 2**31 - 1  # cuBLAS takes leading dimensions as int
 _IN_FLOAT16, _IN_FLOAT32, _IN_TF32, _IN_FLOAT64 = 64, 68, 77, 70  # CUBLAS_COMPUTE_*
 
 # The factors 1 and 0 as cuBLAS reads them: of the type computed in, complex where matrices are.
-_SINGLE = ((ctypes.c_float * 2)(1.0, 0.0), (ctypes.c_float * 2)())
-_DOUBLE = ((ctypes.c_double * 2)(1.0, 0.0), (ctypes.c_double * 2)())
-_HALF = (ctypes.c_uint16(0x3C00), ctypes.c_uint16(0))
+_FACTORS = (
+    (ctypes.c_float * 2)(1.0, 0.0),
+    (ctypes.c_float * 2)(),
+    (ctypes.c_double * 2)(1.0, 0.0),
+    (ctypes.c_double * 2)(),
+    ctypes.c_uint16(0x3C00),
+    ctypes.c_uint16(0),
+)
+_addresses = [ctypes.addressof(factor) for factor in _FACTORS]
+_SINGLE, _DOUBLE, _HALF = zip(_addresses[::2], _addresses[1::2])
 
 TYPES = {  # CUDA_R_16F and so on, by dtype
     "float16": 2,
@@ -130,8 +138,8 @@ def _call(a: Operand, b: Operand, out: Any, sizes: tuple[int, int, int]) -> None
     left = (address(b.array), kind, b.leading)
     right = (address(a.array), kind, a.leading)
     result = (address(out), kind, n)
-    start = (b.mode, a.mode, n, m, k, ctypes.addressof(one))
-    after = (ctypes.addressof(zero), *result)
+    start = (b.mode, a.mode, n, m, k, one)
+    after = (zero, *result)
     if batch == 1:
         _run("gemmEx", (*start, *left, *right, *after, compute, _ANY_ALGORITHM), math)
     else:
@@ -139,8 +147,8 @@ def _call(a: Operand, b: Operand, out: Any, sizes: tuple[int, int, int]) -> None
         _run("gemmStridedBatchedEx", (*steps, compute, _ANY_ALGORITHM), math)
 
 
-def _arithmetic(kind: str) -> tuple[int, int, tuple[Any, Any]]:
-    """The compute type, the math mode, and the factors 1 and 0."""
+def _arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
+    """The compute type, the math mode, and the addresses of the factors 1 and 0."""
     if kind in ("float64", "complex128"):
         return _IN_FLOAT64, _DEFAULT_MATH, _DOUBLE
     if kind == "float16" and precision.allow_fp16_accumulation:
@@ -162,17 +170,28 @@ def address(array: Any) -> int:
     return pointer
 
 
-def _run(name: str, arguments: tuple[Any, ...], math: int) -> None:
-    """Call cuBLAS on the current device's handle and stream, leaving its modes as they were."""
+@functools.cache
+def _library() -> tuple[Any, Any]:
+    """What gives the current device's handle, and CuPy's binding of cuBLAS."""
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas
 
-    handle = device.get_cublas_handle()
+    return device.get_cublas_handle, cublas
+
+
+def _run(name: str, arguments: tuple[Any, ...], math: int) -> None:
+    """Call cuBLAS on the current device's handle and stream, leaving its modes as they were."""
+    get_handle, cublas = _library()
+    handle = get_handle()
+    call = getattr(cublas, name)
     pointers, before = cublas.getPointerMode(handle), cublas.getMathMode(handle)
+    if pointers == _POINTERS_TO_HOST and before == math:  # nearly always
+        call(handle, *arguments)
+        return
     cublas.setPointerMode(handle, _POINTERS_TO_HOST)
     cublas.setMathMode(handle, math)
     try:
-        getattr(cublas, name)(handle, *arguments)
+        call(handle, *arguments)
     finally:
         cublas.setPointerMode(handle, pointers)
         cublas.setMathMode(handle, before)

@@ -232,3 +232,41 @@ def test_what_is_no_setting_is_refused(
     with pytest.raises(ValueError, match="'fast' is not one of 'highest', 'high', or 'medium'"):
         lucid_gpu.set_float32_matmul_precision("fast")
     assert not settings.allow_tf32
+
+
+class Handle:
+    """cuBLAS's modes, and the calls it got with the modes they were made in."""
+
+    def __init__(self, pointers: int, math: int) -> None:
+        self.pointers, self.math = pointers, math
+        self.seen: list[tuple[int, int]] = []
+
+    def getPointerMode(self, handle: int) -> int:
+        return self.pointers
+
+    def getMathMode(self, handle: int) -> int:
+        return self.math
+
+    def setPointerMode(self, handle: int, mode: int) -> None:
+        self.pointers = mode
+
+    def setMathMode(self, handle: int, mode: int) -> None:
+        self.math = mode
+
+    def gemmEx(self, handle: int, *arguments: Any) -> None:
+        self.seen.append((self.pointers, self.math))
+        if arguments == ("fail",):
+            raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
+
+
+@pytest.mark.parametrize("modes", [(0, 0), (1, 3), (0, 16)])
+def test_the_handles_modes_are_left_as_they_were(
+    modes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cublas = Handle(*modes)
+    monkeypatch.setattr(gemm, "_library", lambda: (lambda: 7, cublas))
+    gemm._run("gemmEx", (), 16)
+    with pytest.raises(RuntimeError, match="EXECUTION_FAILED"):
+        gemm._run("gemmEx", ("fail",), 0)
+    assert cublas.seen == [(0, 16), (0, 0)]
+    assert (cublas.pointers, cublas.math) == modes
