@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -50,17 +51,30 @@ TYPES = {  # CUDA_R_16F and so on, by dtype
 }
 
 
-class Operand(NamedTuple):
-    """A batch of matrices as cuBLAS takes it.
+class Layout(NamedTuple):
+    """How cuBLAS takes a batch of matrices.
 
     ``leading`` is the distance of rows, ``step`` that of matrices, both in elements. ``mode`` says
     whether the rows in memory are the matrix's columns.
     """
 
-    array: Any
     mode: int
     leading: int
     step: int
+
+
+class Plan(NamedTuple):
+    """A product: ``batch`` times (m, k) and (k, n)."""
+
+    a: Layout
+    b: Layout
+    m: int
+    n: int
+    k: int
+    batch: int
+
+
+Numbers = tuple[int, ...]
 
 
 def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
@@ -74,44 +88,54 @@ def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
         Of one type among `TYPES`; leading dimensions broadcast.
     out : array, shape (..., m, n), row-major
     """
-    (m, n), k = out.shape[-2:], a.shape[-1]
     if out.size == 0:
         return
-    if k == 0:
+    if a.shape[-1] == 0:  # sums of nothing
         out[...] = 0
         return
-    lead = out.shape[:-2]
-    if b.ndim == 2 and _merged(a.shape[:-1], _steps(a)[:-1]) is not None:
-        a = a.reshape(-1, k)  # one tall matrix, where that is a view
-        lead, m = (), a.shape[0]
-    _call(operand(xp, a, lead), operand(xp, b, lead), out, (m, n, k))
+    lead, size = out.shape[:-2], out.itemsize
+    plan = _plan(a.shape, a.strides, b.shape, b.strides, lead, size)
+    if plan is None:
+        a, b = _taken(xp, a, lead), _taken(xp, b, lead)
+        plan = _plan(a.shape, a.strides, b.shape, b.strides, lead, size)
+        assert plan is not None
+    _call(plan, a, b, out)
 
 
-def operand(xp: Any, array: Any, lead: tuple[int, ...]) -> Operand:
-    """Describe matrices broadcast over ``lead``, copied only where their strides fit no mode."""
-    found = _matrix(array)
-    if found is None:
-        array = xp.ascontiguousarray(array)
-        found = (_AS_IS, max(array.shape[-1], 1))
-    spread = xp.broadcast_to(array, lead + array.shape[-2:])
-    batch = _merged(lead, _steps(spread)[:-2])
-    if batch is None:
-        return operand(xp, xp.ascontiguousarray(spread), lead)
-    return Operand(spread, *found, batch[1])
+@functools.lru_cache(maxsize=4096)
+def _plan(
+    a: Numbers, a_strides: Numbers, b: Numbers, b_strides: Numbers, lead: Numbers, size: int
+) -> Plan | None:
+    """The product of arrays of these shapes and strides; None where one has to be copied."""
+    m, n, k = a[-2], b[-1], b[-2]
+    right = layout(b, b_strides, lead, size)
+    if right is None:
+        return None
+    if len(b) == 2:  # one tall matrix, where its rows lie in one stride
+        rows = _merged(a[:-1], [stride // size for stride in a_strides[:-1]])
+        tall = rows and layout((rows[0], k), (rows[1] * size, a_strides[-1]), (), size)
+        if rows and tall:
+            return Plan(tall, right, rows[0], n, k, 1)
+    left = layout(a, a_strides, lead, size)
+    return left and Plan(left, right, m, n, k, math.prod(lead))
 
 
-def _steps(array: Any) -> tuple[int, ...]:
-    return tuple([stride // array.itemsize for stride in array.strides])
+def layout(shape: Numbers, strides: Numbers, lead: Numbers, size: int) -> Layout | None:
+    """How cuBLAS takes matrices broadcast over ``lead``; None where it cannot."""
+    steps = [stride // size for stride in strides]
+    matrix = _matrix(*shape[-2:], *steps[-2:])
+    missing = len(lead) - len(shape) + 2
+    batch = [0] * missing + [s if n > 1 else 0 for n, s in zip(shape[:-2], steps[:-2])]
+    merged = _merged(lead, batch)
+    return Layout(*matrix, merged[1]) if matrix and merged else None
 
 
-def _matrix(array: Any) -> tuple[int, int] | None:
-    """The mode and leading dimension of matrices; None where a copy is needed."""
-    rows, columns = array.shape[-2:]
-    row, column = _steps(array)[-2:]
+def _matrix(rows: int, columns: int, row: int, column: int) -> tuple[int, int] | None:
+    """The mode and leading dimension of matrices with these steps."""
     if (column == 1 or columns == 1) and (rows == 1 or columns <= row <= _LONGEST):
-        return _AS_IS, columns if rows == 1 else row
+        return _AS_IS, max(columns if rows == 1 else row, 1)
     if (row == 1 or rows == 1) and (columns == 1 or rows <= column <= _LONGEST):
-        return _TRANSPOSED, rows if columns == 1 else column
+        return _TRANSPOSED, max(rows if columns == 1 else column, 1)
     return None
 
 
@@ -129,22 +153,30 @@ def _merged(extents: Sequence[int], steps: Sequence[int]) -> tuple[int, int] | N
     return (count, step) if step >= 0 else None
 
 
-def _call(a: Operand, b: Operand, out: Any, sizes: tuple[int, int, int]) -> None:
+def _taken(xp: Any, array: Any, lead: Numbers) -> Any:
+    """An array that `layout` takes: itself, its matrices copied, or the whole batch."""
+    size = array.itemsize
+    if _matrix(*array.shape[-2:], *[stride // size for stride in array.strides[-2:]]) is None:
+        array = xp.ascontiguousarray(array)
+    if layout(array.shape, array.strides, lead, size) is None:
+        array = xp.ascontiguousarray(xp.broadcast_to(array, lead + array.shape[-2:]))
+    return array
+
+
+def _call(plan: Plan, a: Any, b: Any, out: Any) -> None:
     """Run the product: cuBLAS, being column-major, finds (a b)^T = b^T a^T."""
-    m, n, k = sizes
-    batch = out.size // (m * n)
-    kind = TYPES[out.dtype.name]
-    compute, math, (one, zero) = _arithmetic(out.dtype.name)
-    left = (address(b.array), kind, b.leading)
-    right = (address(a.array), kind, a.leading)
-    result = (address(out), kind, n)
-    start = (b.mode, a.mode, n, m, k, one)
-    after = (zero, *result)
+    left, right, m, n, k, batch = plan
+    name = out.dtype.name
+    kind = TYPES[name]
+    compute, math_mode, (one, zero) = _arithmetic(name)
+    start = (right.mode, left.mode, n, m, k, one, address(b), kind, right.leading)
+    end = (zero, address(out), kind, n)
+    of_a = (address(a), kind, left.leading)
     if batch == 1:
-        _run("gemmEx", (*start, *left, *right, *after, compute, _ANY_ALGORITHM), math)
+        _run("gemmEx", (*start, *of_a, *end, compute, _ANY_ALGORITHM), math_mode)
     else:
-        steps = (*start, *left, b.step, *right, a.step, *after, m * n, batch)
-        _run("gemmStridedBatchedEx", (*steps, compute, _ANY_ALGORITHM), math)
+        batched = (*start, right.step, *of_a, left.step, *end, m * n, batch)
+        _run("gemmStridedBatchedEx", (*batched, compute, _ANY_ALGORITHM), math_mode)
 
 
 def _arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
@@ -179,17 +211,17 @@ def _library() -> tuple[Any, Any]:
     return device.get_cublas_handle, cublas
 
 
-def _run(name: str, arguments: tuple[Any, ...], math: int) -> None:
+def _run(name: str, arguments: tuple[Any, ...], mode: int) -> None:
     """Call cuBLAS on the current device's handle and stream, leaving its modes as they were."""
     get_handle, cublas = _library()
     handle = get_handle()
     call = getattr(cublas, name)
     pointers, before = cublas.getPointerMode(handle), cublas.getMathMode(handle)
-    if pointers == _POINTERS_TO_HOST and before == math:  # nearly always
+    if pointers == _POINTERS_TO_HOST and before == mode:  # nearly always
         call(handle, *arguments)
         return
     cublas.setPointerMode(handle, _POINTERS_TO_HOST)
-    cublas.setMathMode(handle, math)
+    cublas.setMathMode(handle, mode)
     try:
         call(handle, *arguments)
     finally:
