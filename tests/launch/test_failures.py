@@ -157,3 +157,18 @@ def test_a_generated_kernel_that_does_not_compile_says_its_shape() -> None:
     executable._kernels[True] = [broken]
     with pytest.raises(CompileError, match=r"refused the kernel lucid_mul over shape \[3, 5\]:"):
         executable(arrays, scalars)
+
+
+def test_what_is_asked_of_cupy_is_there() -> None:
+    """Names and forms of the real package, which imports without a GPU."""
+    real = pytest.importorskip("cupy")
+    from cupy.cuda.compiler import CompileException
+
+    log = 'copy.cu(3): error: identifier "z" is undefined\n'
+    error = CompileException(log, "source", "copy", ("-std=c++17",), "nvrtc")
+    assert type(error).__name__ == "CompileException"
+    told = CompileError("copy", "NVRTC", str(error), '#line 1 "copy.cu"\na\nb\nz\nd\n')
+    assert told.line == 3 and "->    3 | z" in str(told)
+    assert hasattr(real.RawKernel, "max_dynamic_shared_size_bytes")
+    assert issubclass(real.cuda.driver.CUDADriverError, RuntimeError)
+    assert issubclass(real.cuda.runtime.CUDARuntimeError, RuntimeError)
