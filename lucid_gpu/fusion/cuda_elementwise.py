@@ -1,6 +1,4 @@
-"""Kernels without a reduction: ``flat`` where all operands lie alike; where not, along rows
-(`lucid_gpu.fusion.cuda_rows`) or, where those are few, ``indexed``.
-"""
+"""Kernels without a reduction: flat where all operands lie alike, else along rows."""
 
 from __future__ import annotations
 
@@ -14,12 +12,9 @@ from lucid_gpu.fusion.cuda_index import (
     STREAMED,
     Indices,
     Moves,
-    Reads,
     alignments,
-    needs_long,
     own_number,
     pack_width,
-    repeated,
     stored,
 )
 from lucid_gpu.fusion.cuda_rows import along_rows, walked
@@ -59,8 +54,6 @@ def elementwise(
     types += [d for _, d in work.stores]
     width = pack_width(work, types, shape, walks, len(shape) - 1) if packed else 1
     walk = walked(work, shape, walks, width)
-    if walk is None:
-        return _indexed(work, shape, walks, width, processors, long_index, moves)
     return along_rows(work, shape, walks, walk, width, moves, processors * BLOCKS, long_index)
 
 
@@ -137,53 +130,3 @@ def _flat_body(
         f"for (; i < n; i += gridDim.x * {THREADS})",
         "    " + call_element(work, single, [f"o{i}[i]" for i in stores]),
     ]
-
-
-def _indexed(
-    work: Work,
-    shape: Shape,
-    walks: Sequence[Shape],
-    width: int,
-    processors: int,
-    long_index: bool | None,
-    moves: Moves,
-) -> Kernel:
-    """Broadcast and strided operands: a thread finds where its pack lies in each."""
-    stores = [d for _, d in work.stores]
-    inner = len(shape) - 1
-    types = [d for (d, _), walk in zip(work.loads, walks) if any(walk)] + stores
-    index = Indices(needs_long(shape, walks) if long_index is None else long_index)
-    packs = count(shape) // width
-    index.size("packs", packs)
-    cut = (*shape[:-1], shape[-1] // width)
-    linear = row_major(shape)
-    distinct = [w for w in dict.fromkeys(walks) if any(w) and w != linear]
-    needed = {g for w in distinct for g, step in enumerate(w) if step}
-    lines, names = index.split("p", ("i", "n", "up"), cut, needed)
-    offsets = {linear: "p" if width == 1 else f"p * {width}"}
-    for number, walk in enumerate(distinct):
-        terms = index.offset(f"w{number}", walk, dict(enumerate(names)), inner, width)
-        lines.append(f"const {index.type} j{number} = {' + '.join(terms)};")
-        offsets[walk] = f"j{number}"
-    reads = Reads(work, walks, offsets, inner, width, index.type, moves.load)
-    lines += reads.lines + stored(
-        work, reads.values, offsets[linear], width if width > 1 else 0, moves
-    )
-    read = sum([d.itemsize for d in types[: len(types) - len(stores)] or stores]) * width
-    repeat = max(1, min(4, moves.in_flight // read, BODY // (width * max(work.operations, 1))))
-    body = [
-        *reads.once,
-        f"const auto step = [&](const {index.type} p) {{",
-        *[f"    {line}" for line in lines],
-        "};",
-        f"const {index.type} threads = gridDim.x * {THREADS};",
-        *repeated(
-            index.type, "p", "packs", "threads", repeat, f"blockIdx.x * {THREADS} + threadIdx.x"
-        ),
-    ]
-    amount = "one element" if width == 1 else f"{width} neighbours along the last dimension"
-    comment = f"Operands lie differently: a thread takes {amount} at a time."
-    source = write(work, comment, body, index.sizes, stores, ["pack.cuh", "index.cuh"])
-    grid = (min(-(-packs // (THREADS * repeat)), processors * BLOCKS), 1)
-    aligned = alignments(work, walks, stores, inner, width)
-    return Kernel(work.name, source, grid, (THREADS, 1), tuple(index.sizes), aligned)

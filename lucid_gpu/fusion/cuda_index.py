@@ -179,7 +179,6 @@ class Reads:
         inner: int,
         width: int,
         kind: str,
-        load: str = "lucid_load",
     ) -> None:
         self.once: list[str] = []
         self.lines: list[str] = []
@@ -196,7 +195,7 @@ class Reads:
                 self.values.append(f"p{i}")
             else:
                 pack = f"lucid_pack<{element}, {width}>"
-                self.lines.append(f"const {pack} p{i} = {load}<{width}>({place});")
+                self.lines.append(f"const {pack} p{i} = lucid_load<{width}>({place});")
                 self.values.append(f"p{i}[k]")
         for walk in walks[len(work.loads) :]:
             place = offsets[walk] if any(walk) else "0"

@@ -23,7 +23,7 @@ from lucid_gpu.fusion.cuda_index import (
 from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, write
 from lucid_gpu.fusion.layout import Shape, count, row_major
 
-FEWEST_ROWS = 16  # below which a thread would take too few steps for what it holds to pay
+FEW = 16  # rows below which a thread asks for no more of them at a time than there are
 
 
 class Walk(NamedTuple):
@@ -34,17 +34,16 @@ class Walk(NamedTuple):
     down: int
 
 
-def walked(work: Work, shape: Shape, walks: Sequence[Shape], width: int) -> Walk | None:
-    """The dimension to walk along: where most operands stay the same. None where none is good."""
-    best: Walk | None = None
-    most = -1
-    for g in range(len(shape) - 1):
-        places = count(shape) // shape[g] // width
+def walked(work: Work, shape: Shape, walks: Sequence[Shape], width: int) -> Walk:
+    """The dimension to walk along: where what stays the same saves most reads."""
+
+    def saved(g: int) -> tuple[float, int]:
         held = sum([d.itemsize for (d, _), w in zip(work.loads, walks) if any(w) and not w[g]])
-        if shape[g] >= FEWEST_ROWS and held > most:
-            across = _across(places)
-            best, most = Walk(g, across, THREADS // across), held
-    return best
+        return held * (1 - 1 / shape[g]), shape[g]
+
+    g = max(range(max(len(shape) - 1, 1)), key=saved)
+    across = _across(count(shape) // shape[g] // (width if len(shape) > 1 else 1))
+    return Walk(g, across, THREADS // across)
 
 
 def _across(places: int) -> int:
@@ -90,6 +89,8 @@ def along_rows(
     repeat = max(1, min(4, moves.in_flight // (sum([d.itemsize for d in types]) * width)))
     while repeat > 1 and repeat * width * work.operations > BODY:
         repeat //= 2
+    if shape[g] < FEW:
+        repeat = max(1, min(repeat, shape[g] // walk.down))
     kind, place = index.type, offsets[row_major(shape)]
 
     def rows(many: int) -> list[str]:

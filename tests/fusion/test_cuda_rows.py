@@ -24,6 +24,8 @@ CASES = {
     "a bias of channels": [(17, 8, 36), (8, 1)],
     "the second dimension": [(3, 40, 64), (3, 1, 64)],
     "outer": [(1023, 1), (1, 64)],
+    "few": [(3, 64), (64,)],
+    "a line": [(1000,), (1000,)],
     "short": [(100, 4), (4,)],
     "no packs": [(31, 33), (33,)],
     "five dimensions": [(2, 3, 20, 4, 8), (3, 1, 4, 1), (2, 1, 1, 1, 8)],
@@ -51,13 +53,15 @@ def test_values(case, d, streamed, monkeypatch):
     if streamed:
         monkeypatch.setattr(HostLauncher, "cache", 0)
     first = None
+    if case == "a line":
+        first = leaf(random((3004,), d)[3::3][:1000])
     if case == "a part":
         first = leaf(random((40, 601), d)[:, ::-2][:, 1:])
     plan, arrays, scalars = planned(values(case, d, first))
     executable = host_executor.Executable(plan)
     assert "A thread walks from row to row" in executable.source
     assert ("lucid_store_streamed" in executable.source) == (
-        streamed and case not in ("no packs", "a part")
+        streamed and case not in ("no packs", "a part", "a line")
     )
     for one, other in zip(executable(arrays, scalars), blocked.Executable(plan)(arrays, scalars)):
         agree(one, other, case)
@@ -80,7 +84,7 @@ def test_unaligned_rows_and_long_indices(monkeypatch):
 def test_what_rows_share_is_read_before_them():
     x, bias = random((4096, 1024), dt.float32), random((1024,), dt.float32)
     one = kernel([op("add", leaf(x), leaf(bias))])
-    text = compiled(one.source, 90, ptx=True)
+    text = compiled(one.source, 90, as_ptx=True)
     moves = re.findall(r"(ld|st)\.global", text)
     assert moves[:5] == ["ld"] * 5 and moves[5:9] == ["st"] * 4  # the bias, then four rows
     assert "quotient" not in one.source and "div" not in text and "rem" not in text
@@ -91,7 +95,7 @@ def test_loads_of_all_rows_under_way_come_before_arithmetic():
     x, bias = random((4096, 1024), dt.float32), random((1024,), dt.float32)
     made = [op("mul", op("tanh", op("add", leaf(x), leaf(bias))), leaf(x[::-1].copy()))]
     for streamed in (False, True):
-        body = compiled(kernel(made, streamed=streamed).source, 90, ptx=True)
+        body = compiled(kernel(made, streamed=streamed).source, 90, as_ptx=True)
         first = [m.start() for m in re.finditer(r"ld\.global\S*v4", body)][:5]
         assert "ex2.approx" not in body[first[0] : first[-1]]
 
@@ -99,17 +103,18 @@ def test_loads_of_all_rows_under_way_come_before_arithmetic():
 def test_what_no_cache_holds_is_streamed():
     x, bias = random((4096, 1024), dt.float32), random((1024,), dt.float32)
     made = [op("add", leaf(x), leaf(bias))]
-    streamed = compiled(kernel(made, streamed=True).source, 90, ptx=True)
+    streamed = compiled(kernel(made, streamed=True).source, 90, as_ptx=True)
     assert "ld.global.cs.v4" in streamed and "st.global.cs.v4" in streamed
     assert "ld.global.nc.v4" in streamed  # the bias stays
-    assert ".cs." not in compiled(kernel(made).source, 90, ptx=True)
-    flat = compiled(kernel([op("exp", leaf(x))], streamed=True).source, 90, ptx=True)
+    assert ".cs." not in compiled(kernel(made).source, 90, as_ptx=True)
+    flat = compiled(kernel([op("exp", leaf(x))], streamed=True).source, 90, as_ptx=True)
     assert "ld.global.cs.v4" in flat and "st.global.cs.v4" in flat
 
 
-def test_few_rows_are_indexed():
-    x, bias = random((8, 64), dt.float32), random((64,), dt.float32)
-    assert "Operands lie differently" in kernel([op("add", leaf(x), leaf(bias))]).source
+def test_the_dimension_that_saves_most_is_walked():
+    x, one, other = (random(s, dt.float32) for s in ((2, 64, 1024), (2, 1, 1024), (64, 1024)))
+    made = [op("mul", op("add", leaf(x), leaf(one)), leaf(other))]
+    assert kernel(made).sizes[0].values == (64,)
 
 
 @pytest.mark.parametrize("case", ["both", "the second dimension", "no packs", "a number a row"])

@@ -140,7 +140,7 @@ def test_indices_grow_with_the_array():
         0
     ]
     work = work_of(short)
-    assert "const int packs" in elementwise(work, PROCESSORS).source
+    assert "const int rows" in elementwise(work, PROCESSORS).source
     shape = (1 << 20, 1 << 11)
     long = work._replace(shape=shape, loads=((dt.float32, (1 << 11, 1)), (dt.float32, (0, 1))))
     kernel = elementwise(long, PROCESSORS)
