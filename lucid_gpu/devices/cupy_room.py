@@ -159,10 +159,9 @@ class CupyRoom:
         if d.category < 2:  # cuBLAS has no integers
             return self.xp.matmul(a, b, out)
         where = self.device_of(a)
-        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         with self._on(where):
             if out is None:
-                out = self.empty((*lead, a.shape[-2], b.shape[-1]), d, where)
+                out = self.empty(gemm.shape_of(a.shape, b.shape), d, where)
             gemm.multiply(self.xp, a, b, out)
         return out
 

@@ -19,6 +19,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lucid_gpu.devices.precision import matmul as precision
 
 _AS_IS, _TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
@@ -75,6 +77,14 @@ class Plan(NamedTuple):
 
 
 Numbers = tuple[int, ...]
+
+
+def shape_of(a: Numbers, b: Numbers) -> Numbers:
+    """The shape of a product of arrays of these shapes."""
+    lead, other = a[:-2], b[:-2]
+    if lead != other:  # NumPy's function costs as much as the whole call
+        lead = np.broadcast_shapes(lead, other)
+    return (*lead, a[-2], b[-1])
 
 
 def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
