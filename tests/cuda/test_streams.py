@@ -96,13 +96,14 @@ def test_an_in_place_write_is_computed_before_a_switch():
 
 def test_backward_waits_for_the_streams_of_forward():
     s = cuda.Stream()
-    w = lucid_gpu.full((1000,), 2.0, device="cuda", requires_grad=True)
+    w = lucid_gpu.full((20, 20), 2.0, device="cuda", requires_grad=True)
+    a, b = ready(400).reshape(20, 20), lucid_gpu.eye(20, device="cuda") * 1
     s.wait_stream(cuda.current_stream())
     with cuda.stream(s):
-        x = ready()
+        x = a @ b  # is there when s gets to it
         loss = (w * x).sum()
     loss.backward()
-    assert lucid_gpu.equal(w.grad.cpu(), ready().cpu())
+    assert lucid_gpu.equal(w.grad.cpu(), a.cpu())
 
 
 def test_forward_and_backward_fuse_in_a_program_with_streams():
