@@ -17,6 +17,7 @@ from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import work_of
 from lucid_gpu.fusion.expression import Expr, drawn, of_index
 from lucid_gpu.fusion.optable import TABLE
+from tests.kernels.compiling import resources
 
 from .nvrtc import architectures, compiled
 from .plans import leaf, needs_compiler, op, planned
@@ -185,3 +186,26 @@ def test_four_neighbours_share_the_rounds(d, long_index):
     blocks = repeat * -(-width // 4) + 1
     multiplications = len(re.findall(r"mul\.(?:hi|wide)\.u32", compiled(source, 80, as_ptx=True)))
     assert 0 < multiplications <= 20 * blocks
+
+
+def block(rows: int, columns: int, d: dt.dtype) -> Expr:
+    """bias + gelu + dropout + residual."""
+    x, residual = (np.ones((rows, columns), d.numpy) for _ in range(2))
+    biased = op("add", leaf(x), leaf(np.ones(columns, d.numpy)))
+    curve = op("add", op("erf", op("mul", biased, 0.7071067811865476)), 1.0)
+    gelu = op("mul", op("mul", biased, 0.5), curve)
+    kept = op("mul", op("mul", gelu, mask(x.shape, 0.1)), 1 / 0.9)
+    return op("add", kept, leaf(residual))
+
+
+@pytest.mark.parametrize("d", [dt.float32, dt.bfloat16], ids=str)
+def test_a_block_shares_the_rounds_and_spills_nothing(d):
+    """Rows that share a bias: a mask costs a quarter of the rounds an element, and no memory."""
+    source = elementwise(work_of(planned([block(4096, 1024, d)])[0]), 132).source
+    packs = 2 if d is dt.bfloat16 else 1  # of four numbers, in one of 16 bytes
+    repeat = int(re.search(r"u < (\d+)", source)[1])
+    multiplications = len(re.findall(r"mul\.(?:hi|wide)\.u32", compiled(source, 90, as_ptx=True)))
+    assert 0 < multiplications <= 20 * packs * (repeat + 1)
+    for architecture in (80, 90):
+        used = resources(source, architecture)
+        assert (used.stack, used.spilled) == (0, 0) and used.registers <= 96
