@@ -445,6 +445,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("on_device")
 @pytest.mark.parametrize("name", REFUSED)
 def test_everything_else_refuses_by_name_and_says_to_dense(name, device):
     function, op = REFUSED[name]
