@@ -131,38 +131,37 @@ LUCID_FN void cumsum_columns(
     if (thread >= outer * packs) return;
     const long long o = thread / packs, column = (thread - o * packs) * WIDTH;
     const long long begin = blockIdx.y * chunk, end = min(begin + chunk, length);
-    const long long start = o * length * inner + column;
+    const long long step = REVERSE ? -inner : inner;
+    const long long start = (o * length + (REVERSE ? length - 1 - begin : begin)) * inner + column;
+    x += start;
+    y += TOTALS ? (o * gridDim.y + blockIdx.y) * inner + column : start;
     A sum[WIDTH] = {};
     if (before && blockIdx.y) {
         #pragma unroll
         for (int k = 0; k < WIDTH; ++k)
             sum[k] = before[(o * gridDim.y + blockIdx.y - 1) * inner + column + k];
     }
-    for (long long place = begin; place < end; place += AHEAD) {
+    for (int left = (int)(end - begin); left > 0; left -= AHEAD) {
         lucid_pack<From, WIDTH> read[AHEAD];
-        long long at[AHEAD];
+        #pragma unroll
+        for (int i = 0; i < AHEAD; ++i) read[i] = lucid_load<WIDTH>(x + min(i, left - 1) * step);
         #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
-            const long long p = min(place + i, end - 1);
-            at[i] = start + (REVERSE ? length - 1 - p : p) * inner;
-            read[i] = lucid_load<WIDTH>(x + at[i]);
-        }
-        #pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            if (place + i >= end) break;
+            if (i >= left) break;
             #pragma unroll
             for (int k = 0; k < WIDTH; ++k) sum[k] += lucid_cast<A>(read[i][k]);
             if constexpr (!TOTALS) {
                 lucid_pack<To, WIDTH> pack;
                 #pragma unroll
                 for (int k = 0; k < WIDTH; ++k) pack[k] = lucid_cast<To>(sum[k]);
-                lucid_store(y + at[i], pack);
+                lucid_store(y + i * step, pack);
             }
         }
+        x += AHEAD * step;
+        if constexpr (!TOTALS) y += AHEAD * step;
     }
     if constexpr (TOTALS) {
         #pragma unroll
-        for (int k = 0; k < WIDTH; ++k)
-            y[(o * gridDim.y + blockIdx.y) * inner + column + k] = lucid_cast<To>(sum[k]);
+        for (int k = 0; k < WIDTH; ++k) y[k] = lucid_cast<To>(sum[k]);
     }
 }

@@ -62,26 +62,24 @@ LUCID_FN void index_add_pieces(
     for (long long o = blockIdx.z; o < outer; o += gridDim.z) {
         const T* from = values + o * count * columns + column;
         A sum[WIDTH] = {};
-        K key = sorted[first];
-        bool began = first > 0 && sorted[first - 1] == key;
+        bool began = first > 0 && sorted[first - 1] == sorted[first];
         A* edge = edges + (o * pieces + piece) * 2 * columns + column;
         for (long long i = first; i < last; i += AHEAD) {
             lucid_pack<T, WIDTH> part[AHEAD];
-            K next[AHEAD];
-            bool ends[AHEAD];
+            bool ends[AHEAD];  // the last place of its key
             #pragma unroll
             for (int k = 0; k < AHEAD; ++k) {
-                const long long at = min(i + k, last - 1), after = min(at + 1, count - 1);
+                const long long at = min(i + k, last - 1);
                 part[k] = lucid_load<WIDTH>(from + order[at] * columns);
-                next[k] = sorted[after];
-                ends[k] = after == at;
+                ends[k] = at + 1 == count || sorted[at + 1] != sorted[at];
             }
             #pragma unroll
             for (int k = 0; k < AHEAD; ++k) {
                 if (i + k >= last) break;
                 #pragma unroll
                 for (int w = 0; w < WIDTH; ++w) sum[w] += lucid_cast<A>(part[k][w]);
-                if (next[k] == key && !ends[k]) continue;
+                if (!ends[k]) continue;
+                const K key = sorted[i + k];
                 if (began) {
                     #pragma unroll
                     for (int w = 0; w < WIDTH; ++w) edge[w] = sum[w];
@@ -91,7 +89,6 @@ LUCID_FN void index_add_pieces(
                 #pragma unroll
                 for (int w = 0; w < WIDTH; ++w) sum[w] = 0;
                 began = false;
-                key = next[k];
             }
         }
         if (last == count || sorted[last - 1] != sorted[last]) continue;

@@ -201,13 +201,19 @@ def _add_blocks(out: Any, keys: Any, values: Any, skip: int) -> None:
 
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
+    """Every kernel with every type, and every way of float32."""
     found: list[tuple[Kernel, dict[str, Any]]] = [(_order, {"K": k}) for k in (dt.int32, dt.int64)]
-    types = (dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int64, dt.int32)
-    for d, k, add in product(types, (dt.int32, dt.int64), (False, True)):
-        way: dict[str, Any] = {"T": d, "A": d.compute, "K": k, "ADD": add}
-        found.append((_edges, way))
-        found += [(_pieces, way | {"WIDTH": width}) for width in (1, BYTES // d.itemsize)]
+    for d in (dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int64):
+        widest = BYTES // d.itemsize
+        keys, flags = (
+            ((dt.int32, dt.int64), (False, True)) if d is dt.float32 else ([dt.int64], [True])
+        )
+        for k, add in product(keys, flags):
+            way: dict[str, Any] = {"T": d, "A": d.compute, "K": k, "ADD": add}
+            found += [(_edges, way), (_pieces, way | {"WIDTH": widest})]
+    found.append((_pieces, way | {"T": dt.float32, "A": dt.float32, "WIDTH": 1}))
     return found
 
 
 INSTANCES = _instances()
+STACK = {"index_add_order": 0, "index_add_pieces": 0, "index_add_edges": 0}  # nothing spills
