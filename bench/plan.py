@@ -43,8 +43,8 @@ list runs at a small size as CUDA C on the host. Kernels are launches, products 
 cuBLAS computes on a GPU, bytes are those of the arrays a kernel or product reads and writes, each
 once. The minimum reads each input once and writes each output once; a whole step has none.
 
-| block | type | size | kernels | products | bytes | minimum | ratio |
-| --- | --- | --- | --- | --- | --- | --- | --- |
+| block | type | size | kernels | fewest | products | bytes | minimum | ratio |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -52,10 +52,10 @@ class Row(NamedTuple):
     """One block in one type."""
 
     case: str
-    title: str
     dtype: str
     size: tuple[int, ...]
     kernels: int
+    fewest: int | None
     products: int
     moved: int
     least: int | None
@@ -116,8 +116,8 @@ def count(case: Case, dtype: str) -> Row:
         results = step(WARM)
         force(kit, results)
     least = case.least(kit) if case.least else None
-    found = counted.launches, counted.products, counted.moved, least
-    return Row(case.name, case.title.partition(",")[0], dtype, kit.size, *found)
+    found = counted.launches, case.kernels, counted.products, counted.moved, least
+    return Row(case.name, dtype, kit.size, *found)
 
 
 def rows() -> Iterator[Row]:
@@ -133,7 +133,9 @@ def line(row: Row) -> str:
     size = " x ".join(map(str, row.size))
     least = "" if row.least is None else f"{row.least:,}"
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-    cells = (row.case, row.dtype, size, row.kernels, row.products, f"{row.moved:,}", least, ratio)
+    fewest = "" if row.fewest is None else row.fewest
+    cells = [row.case, row.dtype, size, row.kernels, fewest, row.products]
+    cells += [f"{row.moved:,}", least, ratio]
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
