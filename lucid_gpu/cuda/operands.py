@@ -69,30 +69,35 @@ def check(name: str, parameter: Parameter, argument: Any) -> None:
     """Refuse a tensor or array that is not what a parameter declares, or must not be used so."""
     if not parameter.pointer or argument is None:
         return
-    where = f"{name}: {parameter.name} is declared '{declared(parameter)}'"
-    _check_type(where, name, parameter, argument)
-    _check_layout(where, name, parameter, argument)
+    _check_type(name, parameter, argument)
+    _check_layout(name, parameter, argument)
     if isinstance(argument, Tensor):
         _check_use(name, parameter, argument)
     elif not parameter.const and not _writeable(argument):
-        raise ValueError(f"{where} and is written; got a read-only array")
+        raise ValueError(f"{_says(name, parameter)} and is written; got a read-only array")
 
 
-def _check_type(where: str, name: str, parameter: Parameter, argument: Any) -> None:
+def _says(name: str, parameter: Parameter) -> str:
+    return f"{name}: {parameter.name} is declared '{declared(parameter)}'"
+
+
+def _check_type(name: str, parameter: Parameter, argument: Any) -> None:
     wanted = NUMBERS.get(parameter.type, (None, None))[1]
     if wanted is None:
         return
     got = element_type(name, parameter, argument)
     if got is not wanted:
-        raise TypeError(f"{where}; expected elements of type {wanted.name}, got {got.name}")
+        raise TypeError(
+            f"{_says(name, parameter)}; expected elements of type {wanted.name}, got {got.name}"
+        )
 
 
-def _check_layout(where: str, name: str, parameter: Parameter, argument: Any) -> None:
+def _check_layout(name: str, parameter: Parameter, argument: Any) -> None:
     dimensions = len(argument.shape)
     if parameter.dimensions:
         if dimensions != parameter.dimensions:
             raise ValueError(
-                f"{where}; expected {parameter.dimensions} dimensions, got shape "
+                f"{_says(name, parameter)}; expected {parameter.dimensions} dimensions, got shape "
                 f"{list(argument.shape)}"
             )
         if not parameter.const:
@@ -110,8 +115,8 @@ def _check_layout(where: str, name: str, parameter: Parameter, argument: Any) ->
             else "write to a new tensor and copy_ it"
         )
         raise ValueError(
-            f"{where}, which takes a contiguous array; got strides {strides} for shape "
-            f"{list(argument.shape)}. Either {mend}, or declare it "
+            f"{_says(name, parameter)}, which takes a contiguous array; got strides {strides} for "
+            f"shape {list(argument.shape)}. Either {mend}, or declare it "
             f"'strided<{const}, {dimensions}> {parameter.name}'"
         )
 
