@@ -29,6 +29,7 @@ from lucid_gpu.kernels.rows import (
     walkers,
 )
 from lucid_gpu.launch import Kernel
+from lucid_gpu.launch.function import device_of
 
 __all__ = ["Noted", "Settings", "fault", "gradient", "losses"]
 
@@ -123,8 +124,9 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Noted]:
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
     x, target, weight = _as_given(room.xp, x, target, how)
     wide, each = d.compute, how.reduction == "none"
-    lse = room.xp.empty(target.shape, wide.numpy)
-    losses = room.xp.empty(target.shape, (d if each else wide).numpy)
+    where = device_of(x)
+    lse = room.empty(target.shape, wide, where)
+    losses = room.empty(target.shape, d if each else wide, where)
     arrays = x, target, weight, losses, lse
     kinds: dict[str, Any] = {
         "T": d,
@@ -147,8 +149,8 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Noted]:
         fault.check()
     if each:
         return losses, Noted(lse, None)
-    total = room.xp.empty((), d.numpy)
-    count = room.xp.empty((), wide.numpy) if how.reduction == "mean" else None
+    total = room.empty((), d, where)
+    count = room.empty((), wide, where) if how.reduction == "mean" else None
     summed = losses, target, weight, total, count, rows, lines.columns, how.ignore
     total_kernel(1, summed, T=d, R=wide, threads=min(max(power_of_two(rows), WARP), 1024))
     return total, Noted(lse, count)
@@ -160,7 +162,7 @@ def gradient(x: Any, target: Any, noted: Noted, g: Any, how: Settings) -> Any:
     assert room is not None
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
     x, target, weight = _as_given(room.xp, x, target, how)
-    dx = room.xp.empty_like(x)
+    dx = room.empty(x.shape, d, device_of(x))
     weights = None
     if weight is not None and how.smoothing:
         weights = weight.sum(dtype=d.compute.numpy, keepdims=True)

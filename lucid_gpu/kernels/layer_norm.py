@@ -96,9 +96,10 @@ def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
     rows, columns = x.shape
     d = from_numpy_dtype(x.dtype)
     x, weight, bias = _contiguous(room.xp, x, weight, bias)
-    y = room.xp.empty_like(x)
-    rstd = room.xp.empty((rows, 1), d.compute.numpy)
-    mean = None if rms else room.xp.empty((rows, 1), d.compute.numpy)
+    where = device_of(x)
+    y = room.empty(x.shape, d, where)
+    rstd = room.empty((rows, 1), d.compute, where)
+    mean = None if rms else room.empty((rows, 1), d.compute, where)
     arrays = x, weight, bias, y, mean, rstd
     kinds: dict[str, Any] = {"T": d, "R": d.compute, "RMS": rms}
     places = [address(a) for a in arrays[:4] if a is not None]
@@ -125,7 +126,8 @@ def gradients(
     rows, columns = x.shape
     d, xp = from_numpy_dtype(x.dtype), room.xp
     x, g, weight = _contiguous(xp, x, g, weight)
-    dx = xp.empty_like(x) if wanted.x else None
+    where = device_of(x)
+    dx = room.empty(x.shape, d, where) if wanted.x else None
     if not x.size:
         zeros = [xp.zeros(columns, x.dtype) if w else None for w in wanted[1:]]
         return dx, zeros[0], zeros[1]
@@ -136,7 +138,9 @@ def gradients(
     else:
         blocks = _busy(x, group, rows)
         count = blocks * (group.threads // group.lanes if group.lanes else 1)
-    parts = [xp.empty((count, columns), d.compute.numpy) if wish else None for wish in wanted[1:]]
+    parts = [
+        room.empty((count, columns), d.compute, where) if wish else None for wish in wanted[1:]
+    ]
     rms = known.mean is None
     if group is not None:
         given = (x, g, weight, *known, dx, *parts, rows, columns)
@@ -145,7 +149,7 @@ def gradients(
         launch(blocks, given, threads=group.threads, **kinds, **more, RMS=rms)
     else:
         _long_gradients((x, g, weight), known, dx, parts, kinds)
-    sums = [xp.empty(columns, x.dtype) if wish else None for wish in wanted[1:]]
+    sums = [room.empty((columns,), d, where) if wish else None for wish in wanted[1:]]
     if any(wanted[1:]):
         threads = WARP * min(power_of_two(-(-count // 4)), 16)
         summed = (*parts, *sums, count, columns)

@@ -26,6 +26,7 @@ from lucid_gpu.kernels.rows import (
     width_of,
 )
 from lucid_gpu.launch import Kernel
+from lucid_gpu.launch.function import device_of
 
 __all__ = ["gradient", "gradient_on_host", "on_host", "softmax"]
 
@@ -78,11 +79,11 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
     room = room_of_array(arrays[0])
     assert room is not None
     arrays = [room.xp.ascontiguousarray(a).reshape(a.shape) for a in arrays]
-    out = room.xp.empty_like(arrays[0])
+    d = from_numpy_dtype(arrays[0].dtype)
+    out = room.empty(arrays[0].shape, d, device_of(arrays[0]))
     if not out.size:
         return out
     arrays = [*arrays, out]
-    d = from_numpy_dtype(out.dtype)
     lines = lines_along(out.shape, axis)
     kinds: dict[str, Any] = {"T": d, "R": d.compute}
     if lines.inner > 1:
