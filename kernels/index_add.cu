@@ -10,7 +10,7 @@
 // Values are read once, touched rows of out are written once (with ADD also read). Keys outside
 // [0, rows), and the key `skip`, are left out.
 #include "pack.cuh"
-#include "sum.cuh"
+#include "fold.cuh"
 
 // Where each key goes in sorted order, by counting the keys that come before it: for few of them a
 // launch of n^2 comparisons is shorter than a radix sort. A key a thread, blocks of 256.
@@ -134,7 +134,7 @@ LUCID_FN void index_add_edges(
             for (long long next = piece + 1 + threadIdx.y; next <= stop; next += blockDim.y)
                 sum[0] += edge[next * 2 * columns];
         }
-        sum[0] = lucid_sum_over_y(sum[0]);
+        sum[0] = lucid_fold_over_y(lucid_total<A>{sum[0]}).total;
         if (threadIdx.y == 0 && column < columns)
             lucid_put_row<1, ADD>(out + (o * rows + key) * columns + column, sum);
     }

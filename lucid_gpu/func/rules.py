@@ -151,7 +151,7 @@ def _inner(dim: Any, x: Tensor) -> tuple[int, ...]:
     return tuple([d + 1 for d in normalise_dims(dim, x.ndim)]) or (1,)
 
 
-@rule(reductions.sum)
+@rule(reductions.sum, reductions.mean)
 def _sum(
     level: BatchLevel, f: Any, x: Tensor, dim: Any = None, keepdim: bool = False, **options: Any
 ) -> Tensor:

@@ -22,7 +22,8 @@ from lucid_gpu.fusion.blocks import Layout, collapse, padded
 from lucid_gpu.fusion.layout import count as element_count
 from lucid_gpu.fusion.layout import row_major
 from lucid_gpu.fusion.numpy_source import NAMESPACE, Code, generate
-from lucid_gpu.fusion.plan import Plan, Shape
+from lucid_gpu.fusion.plan import Plan, Shape, Tail
+from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
 
 _codes: dict[Any, Code] = {}
 
@@ -70,6 +71,8 @@ class Executable:
         numbers = [as_number(v, d) for v, d in plan.constants]
         self.once = code.make_once(*numbers) if code.make_once else None
         self.block = code.make_block(*numbers)
+        rows = () if plan.reduction is None else plan.reduction.rows
+        self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
         self.native = self._native(numbers)
         whole = code.layout is None
         self.indices = [
@@ -130,8 +133,31 @@ class Executable:
         return text
 
     def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
-        """Run on the arrays of ``plan.loads`` and the numbers of ``plan.scalars``."""
+        """Run on the arrays of ``plan.all_loads`` and the numbers of ``plan.all_scalars``."""
         plan = self.plan
+        if plan.tail is not None:
+            return self._with_tail(plan.tail, arrays, scalars)
+        return self._run(arrays, scalars)
+
+    def _with_tail(self, tail: Tail, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        """Reduce, then go on with the results."""
+        loads, numbers = len(self.plan.loads), len(self.plan.scalars)
+        results = self._run(arrays[:loads], scalars[:numbers])
+        rest = iter(arrays[loads:])
+        given = [next(rest) if s is None else results[s] for s in tail.sources]
+        if tail.plan.executable is None:
+            tail.plan.executable = Executable(tail.plan)
+        return results + tail.plan.executable(given, scalars[numbers:])
+
+    def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        plan = self.plan
+        if plan.reduction is not None and self.code.layout is None and self.total:
+            if scalars:
+                scalars = [as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars)]
+            if self.indices:
+                arrays = [*arrays, *self.indices]
+            results: list[Any] = threads.run_quietly(self._run_whole, arrays, scalars, ())
+            return results
         outs = [pool.empty(s.shape, s.dtype.numpy) for s in plan.stores]
         if not self.total:
             for out in outs:
@@ -150,7 +176,7 @@ class Executable:
             self._run_blocks(self.code.layout, arrays, scalars, outs)
         return outs
 
-    def _run_whole(self, arrays: Sequence[Any], scalars: Sequence[Any], outs: list[Any]) -> None:
+    def _run_whole(self, arrays: Sequence[Any], scalars: Sequence[Any], outs: Any) -> Any:
         code = self.code
         small = self.once(*arrays, *scalars) if self.once else ()
         try:
@@ -159,15 +185,28 @@ class Executable:
             scratch = _scratch(code.scratch, self.plan.shape)
         values = self.block(*arrays, *scalars, *small, *outs, *scratch)
         if self.plan.reduction is not None:
-            self._finish(values, outs)
+            outs = [self._finished(number, value) for number, value in enumerate(values)]
         self.spare.append(scratch)
+        return outs
 
-    def _finish(self, values: Sequence[Any], outs: list[Any]) -> None:
-        assert self.plan.reduction is not None
-        axes = self.plan.reduction.axes
-        for value, out in zip(values, outs, strict=True):
-            full = np.broadcast_to(value, self.plan.shape)
-            special.cast(np.add.reduce(full, axis=axes, keepdims=True, dtype=value.dtype), out)
+    def _finished(self, number: int, value: Any) -> Any:
+        """A value reduced."""
+        axes, shape = self.plan.reduction.axes, self.plan.shape  # type: ignore[union-attr]
+        if value.shape != shape:
+            value = np.broadcast_to(value, shape)
+        total = self.ufuncs[number].reduce(value, axes, value.dtype, None, True)
+        return self._result(number, total)
+
+    def _result(self, number: int, total: Any) -> Any:
+        """A reduction's result, divided if it is a mean, as it is stored."""
+        divisor, store = self.plan.divisors[number], self.plan.stores[number]
+        if divisor is not None:
+            np.divide(total, total.dtype.type(divisor), total)
+        total = total.reshape(store.shape)
+        if total.dtype != store.dtype.numpy:
+            wide, total = total, np.empty(store.shape, store.dtype.numpy)
+            special.cast(wide, total)
+        return total
 
     def _run_blocks(
         self, layout: Layout, arrays: Sequence[Any], scalars: Sequence[Any], outs: list[Any]
@@ -188,7 +227,7 @@ class Executable:
         rest = [fixed[name].reshape(()) for name in code.uncut]  # one element each
         parts: list[Any] = [None] * len(layout.slices)
         counter = itertools.count()
-        block = self.block
+        block, ufuncs = self.block, self.ufuncs
 
         def work() -> None:
             scratch: list[Any] = []
@@ -209,10 +248,8 @@ class Executable:
                 values = block(*cut, *rest, *scratch)
                 if reduction is not None:
                     parts[number] = [
-                        np.add.reduce(
-                            np.broadcast_to(v, shape), axis=code.axes, keepdims=True, dtype=v.dtype
-                        )
-                        for v in values
+                        ufunc.reduce(np.broadcast_to(v, shape), code.axes, v.dtype, None, True)
+                        for ufunc, v in zip(ufuncs, values)
                     ]
 
         if len(layout.slices) == 1:
@@ -223,19 +260,25 @@ class Executable:
             self._combine(layout, parts, outs)
 
     def _combine(self, layout: Layout, parts: list[Any], outs: list[Any]) -> None:
-        """Add the blocks' partial sums in the blocks' order, whoever computed them."""
+        """Join the blocks' results in the blocks' order, whoever computed them."""
         code = self.code
         keep = tuple([1 if i in code.axes else n for i, n in enumerate(layout.shape)])
-        for number, out in enumerate(outs):
-            total = np.zeros(keep, parts[0][number].dtype)
-            if total.size == 1:
+        for number, (ufunc, out) in enumerate(zip(self.ufuncs, outs, strict=True)):
+            kind = parts[0][number].dtype
+            if element_count(keep) == 1:
                 stacked = np.array([p[number].reshape(()) for p in parts])
-                total[...] = np.add.reduce(stacked)
+                total = ufunc.reduce(stacked, 0, kind)
             else:
+                total, written = np.empty(keep, kind), set()
                 for index, part in zip(layout.slices, parts, strict=True):
                     where = tuple([ALL if i in code.axes else s for i, s in enumerate(index)])
-                    total[where] += part[number]
-            special.cast(total.reshape(out.shape), out)
+                    place = str(where)
+                    if place in written:
+                        ufunc(total[where], part[number], out=total[where])
+                    else:
+                        total[where] = part[number]
+                        written.add(place)
+            out[...] = self._result(number, np.asarray(total))
 
 
 ALL = slice(None)

@@ -1,38 +1,39 @@
-"""Sums over axes, with the elementwise expression that feeds them inside the same kernel.
+"""Reductions over axes, with what feeds them and what is made of their results in the same kernel.
 
 A block of 256 threads is ``lanes`` by ``slots``: the lanes of a slot walk one output's elements,
 then add up what they have in a fixed order. Where the elements of one output are neighbours in
 memory (``rows``) the lanes are neighbouring threads, else (columns) the slots are. Where outputs
-are few, each is cut into chunks, whose partial sums a second kernel adds. No atomics: the same
-input gives the same bits, on every GPU.
+are few, each is cut into chunks, whose states a second kernel adds. No atomics: the same input
+gives the same bits, on every GPU.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.cuda_index import (
     BODY,
     Indices,
     Reads,
     alignments,
     needs_long,
+    own_number,
     pack_width,
     repeated,
 )
 from lucid_gpu.fusion.cuda_source import (
     THREADS,
+    Fold,
     Kernel,
     Work,
     c_type,
     call_element,
-    result_types,
+    element_function,
     write,
 )
-from lucid_gpu.fusion.layout import Shape, collapse, count
-from lucid_gpu.fusion.program import Instruction
+from lucid_gpu.fusion.layout import Shape, collapse, count, row_major
 
 UNROLL = 4  # steps whose reads are under way at the same time
 STEPS = 8  # a lane takes at least, before a sum is spread over more lanes or chunks
@@ -56,42 +57,34 @@ class Shares(NamedTuple):
         return max(-(-self.length // self.chunk), 1)
 
 
-def reduction(
-    work: Work, packed: bool = True, long_index: bool | None = None, split: bool = True
-) -> list[Kernel]:
-    """The kernels of a plan with a reduction: one, or two with partial sums between them.
+def reduction(work: Work, packed: bool = True, long_index: bool | None = None) -> list[Kernel]:
+    """The kernels of a plan with a reduction: one, or two with states between them.
 
     Parameters
     ----------
     packed, long_index
         As for `lucid_gpu.fusion.cuda_elementwise.elementwise`.
-    split : bool
-        Allow two kernels.
     """
+    assert work.fold is not None
     space = _Space(work, packed)
-    shares = _share(space, split)
-    types = [d for _, d in work.stores] if shares.chunks == 1 else result_types(work)
-    kernels = [_sum(work, space, shares, types, long_index)]
-    if shares.chunks > 1:
-        outputs = shares.outputs * (1 if space.rows else space.width)
-        kernels += reduction(_finish(work, types, shares.chunks, outputs), packed, split=False)
-    return kernels
-
-
-def partial_sums(work: Work, kernel: Kernel) -> tuple[int, list[dtype]]:
-    """How many partial sums a first kernel gives, and their types."""
-    outputs = count([n for i, n in enumerate(work.shape) if i not in (work.axes or ())])
-    return kernel.grid[1] * outputs, result_types(work)
+    shares = _share(space)
+    if shares.chunks == 1:
+        return [_reduce(work, work.fold, space, shares, long_index)]
+    total = shares.outputs * (1 if space.rows else space.width)
+    first = _reduce(work, work.fold, space, shares, long_index)
+    return [first, _join(work, work.fold, shares.chunks, total)]
 
 
 class _Space:
     """The dimensions kept and those summed over, each collapsed, the innermost of all last."""
 
     def __init__(self, work: Work, packed: bool) -> None:
-        shape, axes = work.shape, work.axes or ()
+        assert work.fold is not None
+        shape, axes = work.shape, work.fold.axes
         kept = [i for i in range(len(shape)) if i not in axes and shape[i] > 1]
         reduced = [i for i in axes if shape[i] > 1]
-        inner = _innermost(work, kept, reduced)
+        in_order = any(row.places for row in work.fold.rows)  # a place is a number in that order
+        inner = max([*reduced, *kept], default=-1) if in_order else _innermost(work, kept, reduced)
         self.rows = inner in reduced or not kept
         if self.rows and reduced:
             reduced = [i for i in reduced if i != inner] + [inner]
@@ -128,7 +121,7 @@ def _power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def _share(space: _Space, split: bool) -> Shares:
+def _share(space: _Space) -> Shares:
     outputs, length = count(space.kept), count(space.reduced)
     if space.rows:
         length //= space.width
@@ -139,29 +132,21 @@ def _share(space: _Space, split: bool) -> Shares:
         slots = min(32, _power_of_two(outputs))
         lanes = min(THREADS // slots, _power_of_two(length))
     blocks = -(-outputs // (THREADS // lanes))
-    chunks = min(BLOCKS // blocks, length // (lanes * STEPS)) if split else 1
+    chunks = min(BLOCKS // blocks, length // (lanes * STEPS))
     chunk = -(-length // max(chunks, 1))
     return Shares(outputs, length, lanes, max(-(-chunk // lanes) * lanes, 1))
-
-
-def _finish(work: Work, types: Sequence[dtype], chunks: int, outputs: int) -> Work:
-    """Adding partial sums is itself a sum: over the first axis of (chunks, outputs)."""
-    shape = (chunks, outputs)
-    loads = [Instruction("load", (), d, shape, False, i) for i, d in enumerate(types)]
-    walk = (outputs, 1)
-    stores = [(i, d) for i, (_, d) in enumerate(work.stores)]
-    return Work(
-        f"{work.name}_finish", shape, tuple(loads), tuple([(d, walk) for d in types]),
-        tuple(stores), (), (), (0,),
-    )  # fmt: skip
 
 
 # --- text ---------------------------------------------------------------------------------------
 
 
-def _sum(
-    work: Work, space: _Space, shares: Shares, stores: Sequence[dtype], long_index: bool | None
+INCLUDES = ("pack.cuh", "index.cuh", "fold.cuh")
+
+
+def _reduce(
+    work: Work, fold: Fold, space: _Space, shares: Shares, long_index: bool | None
 ) -> Kernel:
+    """The kernel that takes the values in; it leaves states where there are several chunks."""
     long = needs_long(space.shape, space.walks) if long_index is None else long_index
     index = Indices(long)
     kind = index.type
@@ -169,48 +154,221 @@ def _sum(
         index.size(name, getattr(shares, name))
     starts, steps, reads = _offsets(work, space, index)
     lane, slot = ("x", "y") if space.rows else ("y", "x")
-    types = result_types(work)
     repeat = max(1, min(UNROLL, BODY // (space.width * max(work.operations, 1))))
     first, stride = f"begin + threadIdx.{lane}", f"blockDim.{lane}"
+    whole = shares.chunks == 1
+    end = _End(work, fold, index)
+    stored = end.lines if whole else _partial_stores(fold, "outputs", space)
     lines = [
         *reads.once,
         f"const {kind} o = ({kind})blockIdx.x * blockDim.{slot} + threadIdx.{slot};",
         f"const {kind} begin = blockIdx.y * chunk;",
         f"const {kind} end = min(begin + chunk, length);",
-        *[f"{c_type(d)} sum{i}[{space.width}] = {{}};" for i, d in enumerate(types)],
+        *_fresh_states(work, fold, space.width),
         "if (o < outputs) {",
         *[f"    {line}" for line in starts],
         f"    const auto step = [&](const {kind} r) {{",
-        *[f"        {line}" for line in [*steps, *reads.lines, *_add(work, reads, space.width)]],
+        *[f"        {line}" for line in [*steps, *reads.lines, *_take(work, fold, reads, space)]],
         "    };",
         *[f"    {line}" for line in repeated(kind, "r", "end", stride, repeat, first)],
         "}",
-        *_results(work, space, stores, types, kind),
+        *_fold_lanes(fold, space, kind, stored),
     ]
     comment = (
-        f"Sums of {'rows' if space.rows else 'columns'}, {repeat} x {space.width} elements of a"
+        f"{'Rows' if space.rows else 'Columns'} reduced, {repeat} x {space.width} elements of a"
     )
     comment += " lane under way at a time."
-    source = write(work, comment, lines, index.sizes, stores, ["pack.cuh", "index.cuh", "sum.cuh"])
-    block = (shares.lanes, shares.slots) if space.rows else (shares.slots, shares.lanes)
-    grid = (-(-shares.outputs // shares.slots), shares.chunks)
+    arrays = [f"const {c_type(d)}* __restrict__ a{i}" for i, (d, _) in enumerate(work.loads)]
+    parts = [f"S{i}* __restrict__ part{i}" for i in range(len(fold.rows))]
+    arrays += end.arrays if whole else parts
     walks = [walk or (0,) for walk in space.walks]
     aligned = alignments(work, walks, [], len(space.shape) - 1, space.width)
-    aligned += tuple([d.itemsize for d in stores])
-    return Kernel(work.name, source, grid, block, tuple(index.sizes), aligned, cooperative=True)
+    sizes = () if whole else _partial_bytes(work, fold, shares, space)
+    source = write(
+        work, comment, lines, index.sizes, [], INCLUDES, arrays,
+        [_states(work, fold), element_function(work), *(end.functions if whole else [])],
+    )  # fmt: skip
+    block = (shares.lanes, shares.slots) if space.rows else (shares.slots, shares.lanes)
+    grid = (-(-shares.outputs // shares.slots), shares.chunks)
+    aligned += end.aligned if whole else (1,) * len(fold.rows)
+    return Kernel(
+        work.name, source, grid, block, tuple(index.sizes), aligned, cooperative=True,
+        partials=sizes,
+    )  # fmt: skip
 
 
-def _add(work: Work, reads: Reads, width: int) -> list[str]:
-    """Lines that add a step's elements to the running sums."""
-    types, at = result_types(work), "0" if width == 1 else "k"
-    values = [f"value{i}" for i in range(len(types))]
-    lines = [f"{c_type(d)} {value};" for d, value in zip(types, values)]
-    lines.append(call_element(work, reads.values, values))
-    lines += [f"sum{i}[{at}] += {value};" for i, value in enumerate(values)]
+def _join(work: Work, fold: Fold, chunks: int, outputs: int) -> Kernel:
+    """The kernel that adds the states of all chunks and stores the results."""
+    slots = min(32, _power_of_two(outputs))
+    lanes = min(THREADS // slots, _power_of_two(chunks))
+    index = Indices(chunks * outputs > 1 << 30)
+    kind = index.type
+    index.size("outputs", outputs)
+    index.size("chunks", chunks)
+    end = _End(work, fold, index)
+    states = range(len(fold.rows))
+    lines = [
+        f"const {kind} q = blockIdx.x * blockDim.x + threadIdx.x;",
+        *_fresh_states(work, fold, 1),
+        "if (q < outputs)",
+        f"    for ({kind} chunk = threadIdx.y; chunk < chunks; chunk += blockDim.y) {{",
+        *[f"        state{i}[0] = state{i}[0] + part{i}[chunk * outputs + q];" for i in states],
+        "    }",
+        *[f"const S{i} all{i} = lucid_fold_over_y(state{i}[0]);" for i in states],
+        "if (threadIdx.y == 0 && q < outputs) {",
+        *[f"    {line}" for line in end.lines],
+        "}",
+    ]
+    arrays = [f"const S{i}* __restrict__ part{i}" for i in states] + end.arrays
+    joined = work._replace(name=f"{work.name}_finish")
+    source = write(
+        joined, "The states of all chunks are added, in the chunks' order.", lines, index.sizes,
+        [], INCLUDES, arrays, [_states(work, fold), *end.functions],
+    )  # fmt: skip
+    aligned = (1,) * len(fold.rows) + end.aligned
+    grid = (-(-outputs // slots), 1)
+    return Kernel(
+        joined.name, source, grid, (slots, lanes), tuple(index.sizes), aligned, cooperative=True
+    )
+
+
+def _states(work: Work, fold: Fold) -> str:
+    """The types of the states."""
+    kinds = [c_type(d) for _, d in work.stores]
+    return "\n".join(
+        [f"using S{i} = {_of(row.state, kinds[i])};" for i, row in enumerate(fold.rows)]
+    )
+
+
+def _of(text: str, kind: str) -> str:
+    """A text of the table for values of a type."""
+    return re.sub(r"\bT\b", kind, text)
+
+
+def _fresh_states(work: Work, fold: Fold, width: int) -> list[str]:
+    lines = [f"S{i} state{i}[{width}];" for i in range(len(fold.rows))]
+    lines += ["#pragma unroll", f"for (int k = 0; k < {width}; ++k) {{"]
+    for i, ((_, d), row) in enumerate(zip(work.stores, fold.rows, strict=True)):
+        lines.append(f"    state{i}[k] = S{i}{_of(row.start, c_type(d))};")
+    return [*lines, "}"]
+
+
+def _take(work: Work, fold: Fold, reads: Reads, space: _Space) -> list[str]:
+    """Lines that take a step's elements into the states."""
+    width, types = space.width, [d for _, d in work.stores]
+    at = "0" if width == 1 else "k"
+    lines = [f"{c_type(d)} value{i};" for i, d in enumerate(types)]
+    lines.append(call_element(work, reads.values, [f"value{i}" for i in range(len(types))]))
+    place = "r" if width == 1 or not space.rows else f"(long long)r * {width} + k"
+    for i, row in enumerate(fold.rows):
+        lines.append(f"state{i}[{at}].take(value{i}{f', {place}' if row.places else ''});")
     if width == 1:
         return lines
     loop = ["#pragma unroll", f"for (int k = 0; k < {width}; ++k) {{"]
     return [*loop, *[f"    {line}" for line in lines], "}"]
+
+
+def _fold_lanes(fold: Fold, space: _Space, kind: str, stored: list[str]) -> list[str]:
+    """Lines that add up the lanes' states and store what becomes of them."""
+    states = range(len(fold.rows))
+    if space.rows:
+        return [
+            *[f"const S{i} all{i} = lucid_fold_over_x(lucid_fold_of(state{i}));" for i in states],
+            "if (threadIdx.x == 0 && o < outputs) {",
+            f"    const {kind} q = o;",
+            *[f"    {line}" for line in stored],
+            "}",
+        ]
+    return [
+        "#pragma unroll",
+        f"for (int k = 0; k < {space.width}; ++k) {{",
+        *[f"    const S{i} all{i} = lucid_fold_over_y(state{i}[k]);" for i in states],
+        "    if (threadIdx.y == 0 && o < outputs) {",
+        f"        const {kind} q = o * {space.width} + k;",
+        *[f"        {line}" for line in stored],
+        "    }",
+        "}",
+    ]
+
+
+def _partial_stores(fold: Fold, outputs: str, space: _Space) -> list[str]:
+    total = outputs if space.rows else f"{outputs} * {space.width}"
+    return [f"part{i}[blockIdx.y * ({total}) + q] = all{i};" for i in range(len(fold.rows))]
+
+
+def _partial_bytes(work: Work, fold: Fold, shares: Shares, space: _Space) -> tuple[int, ...]:
+    number = shares.chunks * shares.outputs * (1 if space.rows else space.width)
+    return tuple(
+        [number * row.state_bytes(d) for row, (_, d) in zip(fold.rows, work.stores, strict=True)]
+    )
+
+
+class _End:
+    """What is done with the final states ``all0``, ``all1``... of the result numbered ``q``.
+
+    Attributes
+    ----------
+    functions : list of str
+        The device function of the tail.
+    arrays : list of str
+        Parameters: arrays the tail reads, then the outputs.
+    lines : list of str
+    aligned : tuple of int
+        See `Kernel.aligned`.
+    """
+
+    def __init__(self, work: Work, fold: Fold, index: Indices) -> None:
+        outputs = [d for _, _, d in fold.results]
+        self.lines = [_result_line(work, fold, number) for number in range(len(fold.results))]
+        self.lines += [f"o{i}[q] = r{i};" for i in range(len(outputs))]
+        self.functions: list[str] = []
+        self.arrays: list[str] = []
+        self.aligned: tuple[int, ...] = ()
+        if fold.tail is not None:
+            self._add_tail(fold.tail, fold.sources, len(outputs), index)
+            outputs = outputs + [d for _, d in fold.tail.stores]
+        self.arrays += [f"{c_type(d)}* __restrict__ o{i}" for i, d in enumerate(outputs)]
+        self.aligned += tuple([d.itemsize for d in outputs])
+
+    def _add_tail(
+        self, tail: Work, sources: Sequence[int | None], first: int, index: Indices
+    ) -> None:
+        self.functions.append(element_function(tail, "tail"))
+        shape, walks = collapse(tail.shape, tail.walks)
+        linear = row_major(shape)
+        distinct = [walk for walk in dict.fromkeys(walks) if any(walk) and walk != linear]
+        needed = {g for walk in distinct for g, step in enumerate(walk) if step}
+        lines, names = index.split("q", ("f", "e", "of"), shape, needed)
+        places = {linear: "q"}
+        for number, walk in enumerate(distinct):
+            terms = index.offset(f"t{number}", walk, dict(enumerate(names)), -1, 1)
+            lines.append(f"const {index.type} z{number} = {' + '.join(terms)};")
+            places[walk] = f"z{number}"
+        values = []
+        for i, source in enumerate(sources):
+            d = tail.loads[i][0]
+            if source is None:
+                self.arrays.append(f"const {c_type(d)}* __restrict__ b{i}")
+                self.aligned += (d.itemsize,)
+                values.append(f"b{i}[{places.get(walks[i], '0') if any(walks[i]) else '0'}]")
+            else:
+                values.append(f"r{source}")
+        for walk in walks[len(sources) :]:
+            values.append(own_number(index.type, places[walk] if any(walk) else "0"))
+        results = [f"t{first + i}" for i in range(len(tail.stores))]
+        lines += [f"{c_type(d)} {r};" for r, (_, d) in zip(results, tail.stores, strict=True)]
+        lines.append(call_element(tail, values, results, "tail"))
+        lines += [f"o{first + i}[q] = {r};" for i, r in enumerate(results)]
+        self.lines += lines
+
+
+def _result_line(work: Work, fold: Fold, number: int) -> str:
+    """A result, as the type it is stored as."""
+    value, result, d = fold.results[number]
+    text = _of(fold.rows[value].results[result], c_type(work.stores[value][1]))
+    text = re.sub(r"\bs\.", f"all{value}.", text)
+    text = text.replace("divisor", f"c{fold.divisors[value]}")
+    return f"const {c_type(d)} r{number} = lucid_cast<{c_type(d)}>({text});"
 
 
 def _offsets(work: Work, space: _Space, index: Indices) -> tuple[list[str], list[str], Reads]:
@@ -249,27 +407,3 @@ def _coordinates(
     used = {g for walk in walks for g, step in enumerate(walk[part]) if step}
     lines, names = index.split(name, prefixes, extents[part], used)
     return lines, dict(zip(dims, names))
-
-
-def _results(
-    work: Work, space: _Space, stores: Sequence[dtype], types: Sequence[dtype], kind: str
-) -> list[str]:
-    """Lines that add up the lanes and store."""
-    place = f"({kind})blockIdx.y * outputs + o"
-    if space.rows:
-        lines = [
-            f"const {c_type(d)} total{i} = lucid_sum_over_x(lucid_sum_of(sum{i}));"
-            for i, d in enumerate(types)
-        ]
-        lines.append("if (threadIdx.x == 0 && o < outputs) {")
-        for i, d in enumerate(stores):
-            lines.append(f"    o{i}[{place}] = lucid_cast<{c_type(d)}>(total{i});")
-        return [*lines, "}"]
-    lines = ["#pragma unroll", f"for (int k = 0; k < {space.width}; ++k) {{"]
-    for i, d in enumerate(types):
-        lines.append(f"    const {c_type(d)} total{i} = lucid_sum_over_y(sum{i}[k]);")
-    lines.append("    if (threadIdx.y == 0 && o < outputs) {")
-    for i, d in enumerate(stores):
-        target = f"o{i}[({place}) * {space.width} + k]"
-        lines.append(f"        {target} = lucid_cast<{c_type(d)}>(total{i});")
-    return [*lines, "    }", "}"]

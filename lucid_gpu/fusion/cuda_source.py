@@ -10,17 +10,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.layout import Shape, walk_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import Instruction
+from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
+from lucid_gpu.fusion.reduction_table import Row
 from lucid_gpu.launch.source import c_type as c_type
 from lucid_gpu.launch.source import complete as complete
 
 THREADS = 256  # of a block
+
+
+class Fold(NamedTuple):
+    """What becomes of the values of a reduction.
+
+    Attributes
+    ----------
+    axes : tuple of int
+    rows : tuple of Row
+        How each value is reduced.
+    results : tuple of (int, int, dtype)
+        What is stored: a value, the number of a result of its row, the type it is stored as.
+    divisors : tuple of int or None
+        For each value, the constant that its results are divided by.
+    tail : Work or None
+        What is computed of the results.
+    sources : tuple of int or None
+        For each load of the tail, the result it is, or None for an array.
+    """
+
+    axes: tuple[int, ...]
+    rows: tuple[Row, ...]
+    results: tuple[tuple[int, int, dtype], ...]
+    divisors: tuple[int | None, ...]
+    tail: Work | None
+    sources: tuple[int | None, ...]
 
 
 class Work(NamedTuple):
@@ -28,7 +56,8 @@ class Work(NamedTuple):
 
     ``loads`` holds each load's type and walk (strides in elements, 0 where it broadcasts),
     ``indices`` the walks of values that are their own place in a row-major array, ``stores`` the
-    number of the instruction stored and the type it is stored as.
+    number of the instruction stored and the type it is stored as; of a reduction, which ``fold``
+    describes, the values reduced.
     """
 
     name: str
@@ -38,8 +67,8 @@ class Work(NamedTuple):
     stores: tuple[tuple[int, dtype], ...]
     scalars: tuple[dtype, ...]
     constants: tuple[dtype, ...]
-    axes: tuple[int, ...] | None
     indices: tuple[Shape, ...] = ()
+    fold: Fold | None = None
 
     @property
     def operations(self) -> int:
@@ -70,7 +99,8 @@ class Kernel(NamedTuple):
     """A source and how to launch it.
 
     ``aligned`` says, for each load and then each store, of how many bytes its address must be a
-    multiple. Arguments are loads, stores, scalars, constants, sizes, in this order.
+    multiple. Arguments are loads, stores, scalars, constants, sizes, in this order. A reduction in
+    two kernels has, instead of stores, and then of loads, arrays of ``partials`` bytes between.
     """
 
     name: str
@@ -80,28 +110,80 @@ class Kernel(NamedTuple):
     sizes: tuple[Size, ...]
     aligned: tuple[int, ...]
     cooperative: bool = False
+    partials: tuple[int, ...] = ()
 
 
 def work_of(plan: Plan) -> Work:
     """Read a plan. Byte strides that are no whole elements count as row-major (see `ragged`)."""
+    alone = len(set(plan.ops) - {"cast"}) == 1 and plan.reduction is None
+    work = _elementwise_work(plan)._replace(
+        name=f"{plan.name}_kernel" if alone else plan.name  # lucid_abs is a device function
+    )
+    return work if plan.reduction is None else _with_fold(work, plan)
+
+
+def _elementwise_work(plan: Plan) -> Work:
     loads = []
     for load in plan.loads:
         strides = None
         if load.strides is not None and not ragged(load):
             strides = tuple([s // load.dtype.itemsize for s in load.strides])
         loads.append((load.dtype, walk_of(plan.shape, load.shape, strides)))
-    alone = len(set(plan.ops) - {"cast"}) == 1 and plan.reduction is None
     return Work(
-        f"{plan.name}_kernel" if alone else plan.name,  # lucid_abs is a device function
+        plan.name,
         plan.shape,
         plan.instructions,
         tuple(loads),
         tuple([(s.index, s.dtype) for s in plan.stores]),
         tuple([d for _, d in plan.scalars]),
         tuple([d for _, d in plan.constants]),
-        None if plan.reduction is None else plan.reduction.axes,
         tuple([walk_of(plan.shape, own, None) for own in plan.indices]),
     )
+
+
+def numbers_of(plan: Plan) -> list[Any]:
+    """The constants of a plan's kernel: its own, what it divides by, those of its tail."""
+    numbers = [value for value, _ in plan.constants]
+    numbers += [d for d in plan.divisors if d is not None]
+    return numbers + ([] if plan.tail is None else [v for v, _ in plan.tail.plan.constants])
+
+
+def _with_fold(work: Work, plan: Plan) -> Work:
+    """All scalars and constants are numbered together, so that each part can read them all."""
+    assert plan.reduction is not None
+    rows = tuple([REDUCTIONS[name] for name in plan.reduction.rows])
+    values = tuple([(root, plan.instructions[root].dtype) for root in _roots(plan)])
+    constants, divisors = list(work.constants), []
+    for (_, d), divisor in zip(values, plan.divisors, strict=True):
+        divisors.append(None if divisor is None else len(constants))
+        constants += [] if divisor is None else [d]
+    numbers = [i for i, row in enumerate(rows) for _ in row.results]
+    results = [(i, s.result, s.dtype) for i, s in zip(numbers, plan.stores, strict=True)]
+    tail: Work | None = None
+    sources: tuple[int | None, ...] = ()
+    scalars = work.scalars
+    if plan.tail is not None:
+        own, sources = _elementwise_work(plan.tail.plan), plan.tail.sources
+        first = {"scalar": len(scalars), "constant": len(constants)}
+        scalars += own.scalars
+        constants += own.constants
+        moved = [
+            ins._replace(value=ins.value + first[ins.op]) if ins.op in first else ins
+            for ins in own.instructions
+        ]
+        tail = own._replace(instructions=tuple(moved), scalars=scalars, constants=tuple(constants))
+    fold = Fold(plan.reduction.axes, rows, tuple(results), tuple(divisors), tail, sources)
+    return work._replace(stores=values, scalars=scalars, constants=tuple(constants), fold=fold)
+
+
+def _roots(plan: Plan) -> list[int]:
+    """The instruction each value is."""
+    assert plan.reduction is not None
+    roots, at = [], 0
+    for name in plan.reduction.rows:
+        roots.append(plan.stores[at].index)
+        at += len(REDUCTIONS[name].results)
+    return roots
 
 
 def ragged(load: object) -> bool:
@@ -120,14 +202,7 @@ def _formula(ins: Instruction, operands: Sequence[str]) -> str:
     return re.sub(r"\bT\b", kind, TABLE[ins.op].cuda.format(*operands))
 
 
-def result_types(work: Work) -> list[dtype]:
-    """The type ``element`` gives each store: the stored one, or the one summed in."""
-    if work.axes is None:
-        return [d for _, d in work.stores]
-    return [work.instructions[index].dtype for index, _ in work.stores]
-
-
-def element_function(work: Work) -> str:
+def element_function(work: Work, name: str = "element") -> str:
     """The device function that computes one element."""
     names: list[str] = []
     lines: list[str] = []
@@ -146,13 +221,12 @@ def element_function(work: Work) -> str:
             lines.append(f"    const {c_type(ins.dtype)} v{i} = {formula};  // {ins.op}")
             names.append(f"v{i}")
     parameters += _number_parameters(work)
-    for number, d in enumerate(result_types(work)):
-        index = work.stores[number][0]
+    for number, (index, d) in enumerate(work.stores):
         parameters.append(f"{c_type(d)}& r{number}")
         same = work.instructions[index].dtype is d
         value = names[index] if same else f"lucid_cast<{c_type(d)}>({names[index]})"
         lines.append(f"    r{number} = {value};")
-    head = _signature("LUCID_FN void element(", parameters)
+    head = _signature(f"LUCID_FN void {name}(", parameters)
     return "\n".join([head, "{", *lines, "}"])
 
 
@@ -161,11 +235,13 @@ def _number_parameters(work: Work) -> list[str]:
     return numbers + [f"const {c_type(d)} c{i}" for i, d in enumerate(work.constants)]
 
 
-def call_element(work: Work, loads: Sequence[str], results: Sequence[str]) -> str:
+def call_element(
+    work: Work, loads: Sequence[str], results: Sequence[str], name: str = "element"
+) -> str:
     """A call of ``element``: ``results`` and ``loads``, which indices follow, are expressions."""
     numbers = [f"x{i}" for i in range(len(work.scalars))]
     numbers += [f"c{i}" for i in range(len(work.constants))]
-    return f"element({', '.join([*loads, *numbers, *results])});"
+    return f"{name}({', '.join([*loads, *numbers, *results])});"
 
 
 # --- a kernel's text ----------------------------------------------------------------------------
@@ -205,11 +281,15 @@ def write(
     stores: Sequence[dtype],
     includes: Sequence[str] = (),
     arrays: Sequence[str] | None = None,
+    functions: Sequence[str] = (),
 ) -> str:
-    """The source of a kernel: what it includes, ``element``, and the walk around it."""
+    """The source of a kernel: what it includes, its functions, and the walk around them."""
     kinds = {ins.dtype for ins in work.instructions} | {d for d, _ in work.loads}
     headers = ["complex.cuh" if any(d.is_complex for d in kinds) else "elementwise.cuh"]
-    rows = [TABLE[ins.op] for ins in work.instructions if ins.op in TABLE]
+    instructions = list(work.instructions)
+    if work.fold is not None and work.fold.tail is not None:
+        instructions += work.fold.tail.instructions
+    rows = [TABLE[ins.op] for ins in instructions if ins.op in TABLE]
     headers += dict.fromkeys(row.header for row in rows if row.header)
     parameters = list(arrays or ())
     if arrays is None:
@@ -224,8 +304,7 @@ def write(
         [
             *[f'#include "{name}"' for name in [*headers, *includes]],
             "",
-            element_function(work),
-            "",
+            *[f"{function}\n" for function in functions or [element_function(work)]],
             f"// {comment}",
             _signature(head, parameters),
             "{",

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.fusion.expression import Cell
 from lucid_gpu.fusion.plan import Load, Plan, Store
 from lucid_gpu.fusion.realise import plan_for, source_of
+from lucid_gpu.fusion.reduced import ReducedCell, would_run
 from lucid_gpu.launch.observers import Launched, Operand
 
 __all__ = ["Explanation", "Kernel", "explain"]
@@ -48,8 +49,10 @@ class Kernel:
         self.bytes_written = plan.bytes_written
         self.shape = plan.shape
         self.device = plan.device
-        self.inputs = tuple(inputs or [_array(load) for load in plan.loads])
-        self.outputs = tuple(outputs or [_array(store) for store in plan.stores])
+        loads: Sequence[Any] = plan.all_loads if isinstance(plan, Plan) else plan.loads
+        stores: Sequence[Any] = plan.all_stores if isinstance(plan, Plan) else plan.stores
+        self.inputs = tuple(inputs or [_array(load) for load in loads])
+        self.outputs = tuple(outputs or [_array(store) for store in stores])
 
     @property
     def source(self) -> str:
@@ -70,7 +73,7 @@ class Kernel:
         lines += _listed(f"writes {self.bytes_written} bytes", self.outputs)
         if self.plan.reduction is not None:
             axes = list(self.plan.reduction.axes)
-            lines.append(f"  sums over dimensions {axes}: the summed values are not stored")
+            lines.append(f"  reduces dimensions {axes}: the values reduced are not stored")
         return "\n".join(lines)
 
 
@@ -146,13 +149,29 @@ def explain(*tensors: Any) -> Explanation:
     done: set[int] = set()
     realised = []
     for i, tensor in enumerate(tensors):
-        if tensor._expr.program.is_load:
+        if tensor._expr.program.is_load and type(tensor._expr.leaves[0]) is not ReducedCell:
             realised.append(i)
         elif id(tensor) not in done:
             members = realised_together(tensor)
             done.update(id(other) for m in members for other in (m, *_aliases(m)))
-            kernels.append(_kernel(members, names))
+            kernels += _kernels(members, names, first=not kernels)
     return Explanation(kernels, realised)
+
+
+def _kernels(members: Sequence[Any], names: dict[int, str], first: bool) -> list[Kernel]:
+    """What realising some tensors runs: the first kernel takes along all that wait."""
+    values = [m._expr for m in members if not m._expr.program.is_load]
+    before, beside = would_run(values)
+    found = [_kernel(plan, leaves, {}) for plan, leaves in before] if first else []
+    if values:
+        plan, leaves = beside or plan_for(values)
+        skipped = len(plan.all_stores) - len(members)
+        at = {
+            skipped + i: names.get(id(m), "realised together with it")
+            for i, m in enumerate(members)
+        }
+        found.append(_kernel(plan, leaves, at))
+    return found
 
 
 def realised_together(tensor: Any) -> list[Any]:
@@ -176,15 +195,14 @@ def _aliases(tensor: Any) -> Iterator[Any]:
         yield from (t for t in storage.others(tensor) if not t._expr.program.is_load)
 
 
-def _kernel(members: Sequence[Any], names: dict[int, str]) -> Kernel:
-    values: list[Expr] = [m._expr for m in members]
-    plan, leaves = plan_for(values, None)
+def _kernel(plan: Plan, leaves: Sequence[Cell], names: dict[int, str]) -> Kernel:
     inputs = [
-        f"{_array(load)}{_layout(load, plan)}: {origin(leaves[load.leaf])}" for load in plan.loads
+        f"{_array(load)}{_layout(load, plan)}: {origin(leaves[load.leaf])}"
+        for load in plan.all_loads
     ]
     outputs = [
-        f"{_array(store)}: {names.get(id(m), 'realised together with it')}"
-        for store, m in zip(plan.stores, members, strict=True)
+        f"{_array(store)}: {names.get(i, 'a reduction, for whoever asks')}"
+        for i, store in enumerate(plan.all_stores)
     ]
     return Kernel(plan, inputs, outputs)
 

@@ -64,6 +64,11 @@ class Cell:
         self.node = node
         self.output = output  # which output of the node the leaf is
 
+    @property
+    def filled(self) -> bool:
+        """Is this more than a place where a gradient passes?"""
+        return self.array is not None
+
     def twin(self, node: Any = None, output: int = 0) -> Cell:
         """Another leaf on the same array."""
         other = Cell(self.array, node, output)

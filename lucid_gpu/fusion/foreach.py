@@ -74,7 +74,7 @@ def traced(inputs: Sequence[Expr], values: Sequence[Expr], numbers: Sequence[Exp
     number_of = {e.leaves[0]: i for i, e in enumerate(numbers)}
     place = {column_of[cell]: i for i, cell in enumerate(leaves) if cell in column_of}
     over = tuple([place.get(i) for i in range(len(values))])
-    plan = Plan([v.program for v in values], patterns, None, over)
+    plan = Plan([v.program for v in values], patterns, over=over)
     plan.executable = executor(plan)
     read = tuple([column_of[leaves[load.leaf]] for load in plan.loads])
     cells = [leaves[leaf] for leaf, _ in plan.scalars]

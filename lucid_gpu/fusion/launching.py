@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room
 from lucid_gpu.fusion.cuda_elementwise import elementwise
-from lucid_gpu.fusion.cuda_reduction import partial_sums, reduction
-from lucid_gpu.fusion.cuda_source import Kernel, Work, ragged, work_of
+from lucid_gpu.fusion.cuda_reduction import reduction
+from lucid_gpu.fusion.cuda_source import Kernel, Work, numbers_of, ragged, work_of
 from lucid_gpu.fusion.layout import count
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.launch.arguments import LETTERS, Packing, number_fields
@@ -51,8 +52,8 @@ class CudaExecutable:
         self.empty = room(launcher.device).empty
         self.work = work_of(plan)
         self.empty_space = count(plan.shape) == 0
-        self.copied = [i for i, load in enumerate(plan.loads) if ragged(load)]
-        self.numbers = [value for value, _ in plan.constants]
+        self.copied = [i for i, load in enumerate(plan.all_loads) if ragged(load)]
+        self.numbers = numbers_of(plan)
         self._launches: dict[bool, list[Launch]] = {}
         self._kernels: dict[bool, list[Kernel]] = {}
         self.foreach_forms: dict[bool, Any] = {}  # see lucid_gpu.fusion.cuda_foreach
@@ -70,7 +71,7 @@ class CudaExecutable:
         return "\n".join(dict.fromkeys(kernel.source for kernel in self.kernels(True)))
 
     def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
-        """Run on the arrays of ``plan.loads`` and the numbers of ``plan.scalars``."""
+        """Run on the arrays of ``plan.all_loads`` and the numbers of ``plan.all_scalars``."""
         launcher = self.launcher
         if launcher.is_home():
             return self._run(arrays, scalars)
@@ -79,7 +80,7 @@ class CudaExecutable:
 
     def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
         launcher = self.launcher
-        outs = [self.empty(s.shape, s.dtype, launcher.device) for s in self.plan.stores]
+        outs = [self.empty(s.shape, s.dtype, launcher.device) for s in self.plan.all_stores]
         if self.empty_space:
             for out in outs:
                 out[...] = 0
@@ -104,21 +105,21 @@ class CudaExecutable:
     def fields_of(self, scalars: Sequence[Any]) -> list[Any]:
         """The plan's scalars as `struct` packs them."""
         fields: list[Any] = []
-        for number, (_, d) in zip(scalars, self.plan.scalars):
+        for number, (_, d) in zip(scalars, self.plan.all_scalars):
             fields += number_fields(number, d)
         return fields
 
     def _run_in_two(
         self, launches: list[Launch], values: list[Any], fields: list[Any], outs: list[Any]
     ) -> None:
-        """A reduction whose first kernel leaves partial sums."""
+        """A reduction whose first kernel leaves states, to which the second adds."""
         first, second = launches
-        number, types = partial_sums(self.work, first.kernel)
-        launcher = self.launcher
-        parts = [self.empty((number,), d, launcher.device) for d in types]
-        addresses = [launcher.address(part) for part in parts]
-        self._launch(first, values + addresses + fields)
-        self._launch(second, addresses + [launcher.address(out) for out in outs])
+        head, launcher = len(self.plan.loads), self.launcher
+        parts = [self.empty((size,), dt.uint8, launcher.device) for size in first.kernel.partials]
+        states = [launcher.address(part) for part in parts]
+        self._launch(first, values[:head] + states + fields)
+        outputs = [launcher.address(out) for out in outs]
+        self._launch(second, states + values[head:] + outputs + fields)
 
     def _launch(self, launch: Launch, values: Sequence[Any]) -> None:
         self.launcher.launch(launch.function, launch.packing, values, launch.grid, launch.block)
@@ -127,7 +128,7 @@ class CudaExecutable:
         """The kernels of this plan, not yet compiled."""
         found = self._kernels.get(packed)
         if found is None:
-            if self.work.axes is not None:
+            if self.work.fold is not None:
                 found = reduction(self.work, packed)
             else:
                 moved = self.plan.bytes_read + self.plan.bytes_written
@@ -137,11 +138,10 @@ class CudaExecutable:
         return found
 
     def _compiled(self, packed: bool) -> list[Launch]:
-        first, *rest = self.kernels(packed)
-        launches = [Launch(first, self.work, self.numbers, self.compile(first))]
-        for kernel in rest:
-            no_numbers = self.work._replace(scalars=(), constants=())
-            launches.append(Launch(kernel, no_numbers, (), self.compile(kernel)))
+        launches = [
+            Launch(kernel, self.work, self.numbers, self.compile(kernel))
+            for kernel in self.kernels(packed)
+        ]
         self._launches[packed] = launches
         return launches
 

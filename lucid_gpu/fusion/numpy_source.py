@@ -204,7 +204,7 @@ def generate(plan: Plan) -> Code:
     scratch = [f"s{i}" for i in range(len(writer.scratch))]
     layout, cut, uncut, axes = None, [], [], ()
     inputs = arrays + scalars + small
-    parameters = inputs + [f"o{i}" for i in range(len(plan.stores))] + scratch
+    parameters = inputs + outs + scratch
     if element_count(plan.shape) > SINGLE:
         layout, cut, axes = _lay_out(plan, writer)
         named = [name for name, _, _ in cut]
@@ -222,7 +222,6 @@ def generate(plan: Plan) -> Code:
         )
     space = dict(NAMESPACE, empty=np.empty)
     exec(compile(block + once, f"<{plan.name}>", "exec"), space)
-    del outs
     return Code(
         block + once,
         space.get("make_once"),
@@ -254,8 +253,10 @@ def _lay_out(plan: Plan, writer: _Writer) -> Any:
             strides = (0,) * (rank - len(shape)) + tuple(strides)
         operands.append((name, padded(shape, rank), strides))
     reduced = plan.reduction.axes if plan.reduction is not None else ()
+    kept = tuple([1 if i in reduced else n for i, n in enumerate(plan.shape)])
     for i, store in enumerate(plan.stores):
-        operands.append((f"o{i}", padded(store.shape, rank), None))
+        shape = kept if plan.reduction is not None else padded(store.shape, rank)
+        operands.append((f"o{i}", shape, None))
     widest = max([ins.dtype.itemsize for ins in plan.instructions] or [1])
     block = BLOCK_BYTES if threads.team.count == 1 else SHARED_BLOCK_BYTES
     layout = layout_of(plan.shape, [(s, t) for _, s, t in operands], block // widest)

@@ -15,6 +15,7 @@ from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import expand_pattern
 from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value
+from lucid_gpu.fusion.reduction_table import TABLE
 
 Shape = tuple[int, ...]
 
@@ -35,17 +36,43 @@ class Load(NamedTuple):
 
 
 class Store(NamedTuple):
-    """An array the kernel writes: the value of instruction ``index``, converted to ``dtype``."""
+    """An array the kernel writes: the value of instruction ``index``, converted to ``dtype``.
+
+    Of a reduction, that value's result of number ``result`` in its row.
+    """
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     dtype: dtype
     shape: Shape
+    result: int = 0
 
 
 class Reduction(NamedTuple):
-    """The stores are sums of their values over ``axes``."""
+    """The values are reduced over ``axes``.
+
+    ``rows`` names, for each value, its row of `lucid_gpu.fusion.reduction_table`; ``shapes`` what
+    its results' shape is: that of the kept dimensions, with or without the reduced ones as 1.
+    """
 
     axes: tuple[int, ...]
+    rows: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+
+
+class Tail(NamedTuple):
+    """What is computed of a reduction's results, element by element, by the same kernel.
+
+    ``plan`` is an elementwise plan over the results' shape. ``sources`` says, for each of its
+    loads, which of the reduction's stores it is, or None for an array that is read.
+    """
+
+    plan: Plan
+    sources: tuple[int | None, ...]
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The arrays that are read."""
+        return tuple([v for v, s in zip(self.plan.loads, self.sources, strict=True) if s is None])
 
 
 class Plan:
@@ -55,6 +82,10 @@ class Plan:
     ----------
     shape : tuple of int
         The iteration space: the shape of every stored value before a reduction.
+    reduction : Reduction or None
+        Over which axes the values are reduced, and how; the stores are the results.
+    tail : Tail or None
+        What is computed of the results.
     instructions : tuple of Instruction
         ``load`` (``value`` indexes ``loads``), ``index`` (``value`` indexes ``indices``),
         ``scalar`` (``value`` indexes ``scalars``),
@@ -78,8 +109,10 @@ class Plan:
         self,
         programs: Sequence[Program],
         patterns: Sequence[Any],
-        axes: tuple[int, ...] | None,
+        reduction: Reduction | None = None,
         over: tuple[int | None, ...] = (),
+        tail: Tail | None = None,
+        divisors: Sequence[Any] = (),
     ) -> None:
         self.device: device = programs[0].device
         self.shape: Shape = programs[0].shape
@@ -95,14 +128,11 @@ class Plan:
         self.scalars = tuple(builder.scalars)
         self.constants = tuple(builder.constants)
         self._drop_unused()
-        self.reduction = None if axes is None else Reduction(axes)
-        out_shape = self.shape
-        if axes is not None:
-            out_shape = tuple([1 if i in axes else n for i, n in enumerate(self.shape)])
-        self.stores = tuple(
-            [Store(r, p.dtype, out_shape) for r, p in zip(roots, programs, strict=True)]
-        )
-        self.key = (
+        self.reduction = reduction
+        self.divisors = tuple(divisors)
+        self.tail = tail
+        self.stores = self._stores(roots, [p.dtype for p in programs])
+        self.key: Any = (
             self.device.type,
             self.shape,
             self.instructions,
@@ -112,9 +142,22 @@ class Plan:
             self.stores,
             self.reduction,
             over,
+            None if tail is None else (tail.plan.key, tail.sources),
         )
         self.over = tuple([self._load_of(leaf) for leaf in over])
         self.executable: Any = None
+
+    def _stores(self, roots: Sequence[int], types: Sequence[dtype]) -> tuple[Store, ...]:
+        if self.reduction is None:
+            return tuple([Store(r, d, self.shape) for r, d in zip(roots, types, strict=True)])
+        _, rows, shapes = self.reduction
+        return tuple(
+            [
+                Store(root, kind, shape, number)
+                for root, d, row, shape in zip(roots, types, rows, shapes, strict=True)
+                for number, kind in enumerate(TABLE[row].types(d))
+            ]
+        )
 
     def _load_of(self, leaf: int | None) -> int | None:
         return next((i for i, load in enumerate(self.loads) if load.leaf == leaf), None)
@@ -123,23 +166,40 @@ class Plan:
     def ops(self) -> tuple[str, ...]:
         """Names of the ops computed, in order."""
         quiet = ("load", "index", "scalar", "constant", "narrow", "identity")
-        return tuple([i.op for i in self.instructions if i.op not in quiet])
+        names = [i.op for i in self.instructions if i.op not in quiet]
+        if self.reduction is not None:
+            names += dict.fromkeys(self.reduction.rows)
+        return tuple(names) + (() if self.tail is None else self.tail.plan.ops)
 
     @property
     def name(self) -> str:
         """A name a profiler shows usefully."""
         names = [op for op in self.ops if op != "cast"]
         kept = names if len(names) <= 6 else _telling(names)
-        tail = ("" if self.reduction is None else "_sum") + "_bwd" * self.backward
-        return "lucid_" + "_".join(kept or ["copy"]) + tail
+        return "lucid_" + "_".join(kept or ["copy"]) + "_bwd" * self.backward
+
+    @property
+    def all_loads(self) -> tuple[Load, ...]:
+        """The arrays the kernel reads, those of the tail last."""
+        return self.loads if self.tail is None else self.loads + self.tail.loads
+
+    @property
+    def all_scalars(self) -> tuple[tuple[int, dtype], ...]:
+        """The numbers passed at each launch, those of the tail last."""
+        return self.scalars if self.tail is None else self.scalars + self.tail.plan.scalars
+
+    @property
+    def all_stores(self) -> tuple[Store, ...]:
+        """The arrays the kernel writes, those of the tail last."""
+        return self.stores if self.tail is None else self.stores + self.tail.plan.stores
 
     @property
     def bytes_read(self) -> int:
-        return sum(_size(load.shape) * load.dtype.itemsize for load in self.loads)
+        return sum(_size(load.shape) * load.dtype.itemsize for load in self.all_loads)
 
     @property
     def bytes_written(self) -> int:
-        return sum(_size(store.shape) * store.dtype.itemsize for store in self.stores)
+        return sum(_size(store.shape) * store.dtype.itemsize for store in self.all_stores)
 
     def _drop_unused(self) -> None:
         """Number loads, indices, scalars and constants by what the live instructions use."""

@@ -14,42 +14,51 @@ from lucid_gpu.tape.levels import ENDED
 MAX_PLANS = 20_000
 
 _plans: dict[Any, Plan] = {}
+waiting: list[Any] = []  # weak references to reductions not yet computed (`fusion.reduced`)
+realise_beside: Any = None  # set by fusion/reduced.py
 
 
-def realise(values: Sequence[Expr], axes: tuple[int, ...] | None = None) -> list[Any]:
+def realise(values: Sequence[Expr]) -> list[Any]:
     """Compute expressions of one shape and device in one kernel.
-
-    Parameters
-    ----------
-    axes : tuple of int, optional
-        Sum over these axes, which stay with extent 1.
 
     Returns
     -------
     list of arrays
     """
-    plan, leaves = plan_for(values, axes)
+    if waiting:
+        results = realise_beside(values)
+        if results is not None:
+            return results
+    plan, leaves = plan_for(values)
+    return execute(plan, leaves)
+
+
+def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
+    """Run a plan on the arrays of its leaves."""
     run = plan.executable
     if run is None:
         run = plan.executable = executor(plan)
     arrays = [leaves[load.leaf].array for load in plan.loads]
     scalars = [leaves[leaf].array for leaf, _ in plan.scalars]
+    if plan.tail is not None:
+        arrays += [leaves[load.leaf].array for load in plan.tail.loads]
+        scalars += [leaves[leaf].array for leaf, _ in plan.tail.plan.scalars]
     results: list[Any] = observed(plan, run, arrays, scalars) if observers else run(arrays, scalars)
     if debug:
         print(describe(plan))
     return results
 
 
-def plan_for(values: Sequence[Expr], axes: tuple[int, ...] | None) -> tuple[Plan, Any]:
+def plan_for(values: Sequence[Expr]) -> tuple[Plan, Any]:
     """The plan of some expressions, and the leaves it reads."""
-    if len(values) == 1 and axes is None:
+    if len(values) == 1:
         program = values[0].program
         plan = program.plan
         if plan is None:
-            plan = program.plan = Plan((program,), (None,), None)
+            plan = program.plan = Plan((program,), (None,))
         return plan, values[0].leaves
     place: dict[Cell, int] = {}
-    key: list[Any] = [axes]
+    key: list[Any] = []
     patterns = []
     for value in values:
         pattern = tuple([place.setdefault(cell, len(place)) for cell in value.leaves])
@@ -60,7 +69,7 @@ def plan_for(values: Sequence[Expr], axes: tuple[int, ...] | None) -> tuple[Plan
     if plan is None:
         if len(_plans) > MAX_PLANS:
             _plans.clear()
-        plan = _plans[known] = Plan([v.program for v in values], patterns, axes)
+        plan = _plans[known] = Plan([v.program for v in values], patterns)
     return plan, tuple(place)
 
 

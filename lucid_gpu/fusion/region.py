@@ -122,7 +122,7 @@ class RegionNode(Node):
         reads = saved_by(self.program)
         if self.program.leaves in reads:
             self.output = cell.twin()
-        unread = [i for i, c in enumerate(self.leaves) if i not in reads and c.array is not None]
+        unread = [i for i, c in enumerate(self.leaves) if i not in reads and c.filled]
         if unread and not _someone_inside(expr):
             self.made_by = None
             self.leaves = tuple(

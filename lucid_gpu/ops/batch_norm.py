@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.fusion.realise import realise
 from lucid_gpu.kernels.batch_norm import statistics
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import record
@@ -148,14 +147,10 @@ def _trained_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     if is_grad_enabled() or g._expr.program.wrapped:  # written with ops that have gradients
         mean, variance = moments(x.to(wide), dims)
         rstd = (variance + node.eps).rsqrt()
-        apart = x - mean
-        total, product = g.sum(dims, keepdim=True), (g * apart).sum(dims, keepdim=True)
     else:
         mean, rstd = node.mean, node.rstd
-        apart = x - mean
-        pair = g * apart
-        arrays = realise([g._expr, pair._expr], dims)
-        total, product = [from_array(a, wide, x.device) for a in arrays]
+    apart = x - mean
+    total, product = g.sum(dims, keepdim=True), (g * apart).sum(dims, keepdim=True)  # one kernel
     count = x.numel() // x.shape[1]
     scale = rstd if weight is None else rstd * _per_channel(weight, x)
     gx = (g - total / count - apart * (rstd * rstd * product / count)) * scale

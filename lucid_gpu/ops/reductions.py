@@ -13,10 +13,14 @@ from typing import Any, NamedTuple
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
 from lucid_gpu.dtypes import as_dtype, dtype
+from lucid_gpu.fusion import Eager, expression, reduced
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.realise import realise
+from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
+from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.record import constant, record
-from lucid_gpu.tensor import Tensor, apply
+from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 
 Dims = Any
 
@@ -118,18 +122,51 @@ def sum(
     dims = normalise_dims(dim, len(shape))
     if not shape or not dims:
         return input.clone() if not shape else input
-    (array,) = realise([input._expr], tuple(d for d in dims))
-    if not keepdim:
-        array = array.reshape(dropped_shape(shape, dims))
     name = "SumBackward0" if dim is None else "SumBackward1"
-    return _recorded_sum(array, input, shape, dims, name)
+    return _summed(name, input, dims, result_shape(shape, dims, keepdim))
 
 
-def _recorded_sum(
-    array: Any, input: Tensor, shape: tuple[int, ...], dims: tuple[int, ...], name: str
-) -> Tensor:
+def result_shape(shape: Sequence[int], dims: Sequence[int], keepdim: bool) -> tuple[int, ...]:
+    """The shape after a reduction."""
+    return kept_shape(shape, dims) if keepdim else dropped_shape(shape, dims)
+
+
+def reduce(
+    row: str, input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...], divisor: Any = None
+) -> list[Any]:
+    """The results of a row of `fusion.reduction_table`, of the given shape, for `record`.
+
+    They are pending, and computed with others over the same values or with what consumes them;
+    where ops are realised on their own lines, arrays.
+    """
+    program = input._expr.program
+    if 0 in program.shape:
+        kind = TABLE_OF_REDUCTIONS[row]
+        return [
+            _tensor(expression.of_constant(kind.of_nothing, d, shape, program.device))
+            for d in kind.types(program.dtype)
+        ]
+    results = [_tensor(e) for e in reduced.start(input._expr, row, dims, shape, divisor)]
+    if Eager.on or program.barred or open_levels:
+        return [value.array for value in results]
+    return results
+
+
+def _in_one_kernel(input: Tensor) -> bool:
+    """Can CUDA C reduce it by a state of several parts?"""
+    program = input._expr.program
+    return (
+        program.dtype.category == 2
+        and 0 not in program.shape
+        and not (program.barred or open_levels)
+        and runs_cuda_c(program.device)
+    )
+
+
+def _summed(name: str, input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
+    (total,) = reduce("sum", input, dims, shape)
     result: Tensor = record(
-        name, array, (input,), _sum_vjp, dtype=input.dtype, shape=shape, dims=dims
+        name, total, (input,), _sum_vjp, dtype=input.dtype, shape=tuple(input.shape), dims=dims
     )
     return result
 
@@ -147,8 +184,7 @@ def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     dims = tuple(i for i, n in enumerate(own) if i < extra or (shape[i - extra] == 1 and n != 1))
     if not dims:
         return reshape_lazily(input, shape)
-    (array,) = realise([input._expr], dims)
-    return _recorded_sum(array.reshape(shape), input, own, dims, "SumBackward1")
+    return _summed("SumBackward1", input, dims, shape)
 
 
 def mean(
@@ -163,9 +199,22 @@ def mean(
             f"complex dtype. Got: {input.dtype.name}; write x.float().mean()"
         )
     shape = tuple(input.shape)
-    count = math.prod(shape[d] for d in normalise_dims(dim, len(shape))) if shape else 1
-    total = sum(input, dim, keepdim)
-    return total / count if count else total * math.nan
+    dims = normalise_dims(dim, len(shape))
+    if not shape or not dims:
+        return input.clone() if not shape else input
+    name = "MeanBackward0" if dim is None else "MeanBackward1"
+    count = math.prod(shape[d] for d in dims)
+    (value,) = reduce("mean", input, dims, result_shape(shape, dims, keepdim), count)
+    result: Tensor = record(
+        name, value, (input,), _mean_vjp, dtype=input.dtype, shape=shape, dims=dims, count=count
+    )
+    return result
+
+
+def _mean_vjp(node: Any, g: Tensor) -> Any:
+    if g.ndim:
+        g = reshape_lazily(g, kept_shape(node.shape, node.dims))
+    return (expand_lazily(g / (node.count or 1), node.shape),)
 
 
 def var(
@@ -184,10 +233,32 @@ def var(
     shape = tuple(input.shape)
     dims = normalise_dims(dim, len(shape))
     count = math.prod(shape[d] for d in dims) if shape else 1
+    divisor = count - correction
+    if _in_one_kernel(input) and shape and divisor > 0:
+        return _var_in_one_kernel(input, dims, keepdim, divisor)
     centred = input - mean(input, dims or None, keepdim=True) if shape else input - input
     total = sum(centred * centred, dims, keepdim) if shape else centred
-    divisor = count - correction
     return total / divisor if divisor > 0 else total * math.nan
+
+
+def _var_in_one_kernel(input: Tensor, dims: tuple[int, ...], keepdim: bool, divisor: float) -> Any:
+    """Welford's algorithm: the variance and the mean in one pass."""
+    shape = result_shape(input.shape, dims, keepdim)
+    value, center = reduce("var_mean", input, dims, shape, divisor)
+    if not isinstance(center, Tensor):
+        center = from_array(center, input.dtype, input.device)
+    known = reshape_lazily(center, kept_shape(input.shape, dims))
+    return record(
+        "VarBackward0", value, (input,), _var_vjp, (input,), input.dtype,
+        dims=dims, divisor=divisor, mean=known,
+    )  # fmt: skip
+
+
+def _var_vjp(node: Any, g: Tensor) -> Any:
+    (x,) = node.saved_tensors
+    center = mean(x, node.dims, keepdim=True) if is_grad_enabled() else node.mean
+    g = g.reshape(kept_shape(tuple(x.shape), node.dims))
+    return (g * (x - center) * (2 / node.divisor),)
 
 
 def std(
@@ -216,9 +287,9 @@ def prod(
     if dim is None:
         input, dim, name = input.reshape(-1), 0, "ProdBackward0"
     dim = normalise_dim(dim, input.ndim)
-    array = xp_of(input).prod(input.array, axis=dim, keepdims=keepdim)
+    (value,) = reduce("prod", input, (dim,), result_shape(input.shape, (dim,), keepdim))
     result: Tensor = record(
-        name, array, (input,), _prod_vjp, (input,), input.dtype, dim=dim, keepdim=keepdim
+        name, value, (input,), _prod_vjp, (input,), input.dtype, dim=dim, keepdim=keepdim
     )
     return result
 
@@ -282,10 +353,22 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     dims = normalise_dims(dim, input.ndim)
     if not input.ndim:
         return input.clone()
+    if _in_one_kernel(input):
+        (value,) = reduce("logsumexp", input, dims, result_shape(input.shape, dims, keepdim))
+        result: Tensor = record(
+            "LogsumexpBackward0", value, (input,), _logsumexp_vjp, (input,), input.dtype, dims=dims
+        )
+        return result
     top = amax(input.detach(), dims, keepdim=True)
     top = apply(TABLE["where"], top.isfinite(), top, 0.0)
     total = sum((input - top).exp(), dims, keepdim=True).log() + top
     return total if keepdim else total.reshape(dropped_shape(tuple(input.shape), dims))
+
+
+def _logsumexp_vjp(node: Any, g: Tensor) -> Any:
+    (x,) = node.saved_tensors
+    share = (x - logsumexp(x, node.dims, keepdim=True)).exp()
+    return (g.reshape(kept_shape(tuple(x.shape), node.dims)) * share,)
 
 
 # --- extrema --------------------------------------------------------------------------------------
@@ -313,9 +396,12 @@ def _extremum(
                 f"{name}(): Expected reduction dim {d} to have non-zero size. Got shape "
                 f"{list(shape)}"
             )
-    array = getattr(xp_of(input), name)(input.array, axis=dims if shape else None, keepdims=keepdim)
+    if not shape:
+        value: Any = input.detach().clone().array
+    else:
+        (value,) = reduce(name, input, dims, result_shape(shape, dims, keepdim))
     result: Tensor = record(
-        title or f"{name.capitalize()}Backward0", array, (input,), _extremum_vjp, (input,),
+        title or f"{name.capitalize()}Backward0", value, (input,), _extremum_vjp, (input,),
         input.dtype,
         dims=dims, name_of_op=name, nan_takes=nan_takes,
     )  # fmt: skip
@@ -360,6 +446,11 @@ def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tenso
             f"{name}(): Expected reduction over a non-empty tensor, got shape {list(input.shape)}"
         )
     axis = None if dim is None else normalise_dim(dim, input.ndim)
+    if input.ndim and runs_cuda_c(input.device):
+        dims = tuple(range(input.ndim)) if axis is None else (axis,)
+        (place,) = reduce(name, input, dims, result_shape(input.shape, dims, keepdim))
+        found: Tensor = record(name, place, (input.detach(),), _nothing)
+        return found
     x = input.array
     if axis is not None and not input.ndim:
         x = x.reshape(1)
@@ -428,8 +519,6 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 
 
 def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> Any:
-    from lucid_gpu.tensor import from_array
-
     if dim is None:
         flat = input.reshape(-1)
         if not flat.numel():
@@ -480,12 +569,13 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    axes = None if dim is None else normalise_dims(dim, input.ndim)
-    x = input.detach().array
+    axes = normalise_dims(dim, input.ndim)
+    input = input.detach()
+    truth = input if input.dtype is dt.bool else input != 0
     if not input.ndim:
-        axes = None
-    array = getattr(xp_of(input), name)(x, axis=axes, keepdims=keepdim)
-    result: Tensor = record(name, array, (input.detach(),), _nothing)
+        return truth.clone()
+    (value,) = reduce(name, truth, axes, result_shape(input.shape, axes, keepdim))
+    result: Tensor = record(name, value, (input,), _nothing)
     return result
 
 

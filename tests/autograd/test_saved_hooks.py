@@ -344,7 +344,7 @@ def test_without_hooks_nothing_is_watched(lazy: None) -> None:
     with lucid_gpu.profiler.record() as log:
         after.sum().backward()
         x.grad.tolist()
-    assert len(log.kernels) == 2
+    assert len(log.kernels) == 1  # nobody reads the sum
 
 
 def test_values_and_gradients_still_fuse_under_hooks(lazy: None) -> None:
@@ -352,6 +352,7 @@ def test_values_and_gradients_still_fuse_under_hooks(lazy: None) -> None:
     with saved_tensors_hooks(same, same):
         with lucid_gpu.profiler.record() as log:
             y = ((x * 2).exp() + 1).tanh().sum()
+            y.array
     assert len(log.kernels) == 1
     with lucid_gpu.profiler.record() as log:
         y.backward()

@@ -17,6 +17,7 @@ from lucid_gpu.fusion.expression import Expr, build, of_array, of_constant
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.realise import plan_for
+from lucid_gpu.fusion.reduced import Pending, plan_of, recipe_of
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("g++")), reason="the host executor compiles with g++, which is missing"
@@ -42,7 +43,13 @@ def planned(
     values: Sequence[Expr], axes: tuple[int, ...] | None = None
 ) -> tuple[Plan, list[Any], list[Any]]:
     """The plan of some values, its arrays and its scalars."""
-    plan, leaves = plan_for(values, axes)
+    if axes is None:
+        plan, leaves = plan_for(values)
+    else:
+        shape = values[0].program.shape
+        kept = tuple([1 if i in axes else n for i, n in enumerate(shape)])
+        recipes = [recipe_of(v.program, "sum", axes, kept, None) for v in values]
+        plan, leaves = plan_of([Pending(*pair) for pair in zip(values, recipes, strict=True)], ())
     arrays = [leaves[load.leaf].array for load in plan.loads]
     return plan, arrays, [leaves[place].array for place, _ in plan.scalars]
 

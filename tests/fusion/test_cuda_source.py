@@ -203,7 +203,8 @@ def test_sums_have_enough_blocks_and_short_chains():
     for shape, axes in (((1 << 24,), (0,)), ((8192, 1024), (0,)), ((4096, 4096), (1,)),
                         ((64, 128, 56, 56), (0, 2, 3))):  # fmt: skip
         walk = tuple([_count(shape[k + 1 :]) for k in range(len(shape))])
-        large = work._replace(shape=shape, loads=((dt.float32, walk),), axes=axes)
+        fold = work.fold._replace(axes=axes)
+        large = work._replace(shape=shape, loads=((dt.float32, walk),), fold=fold)
         first = reduction(large)[0]
         blocks = first.grid[0] * first.grid[1]
         each = _count(shape) / (blocks * 256)

@@ -1,0 +1,352 @@
+"""Pending reductions: computed with others of the same values, and with what consumes them.
+
+A reduction gives a leaf that holds no array yet. Whoever reads the array has it computed; an
+elementwise expression of the results' shape is computed by the same kernel. Nothing waits long:
+before any other kernel runs, all that wait are computed, and those over the same axes of equally
+large values by one kernel. So a reduction keeps what it reads alive no longer than until the next
+kernel.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.fusion import realise as realising
+from lucid_gpu.fusion.expression import Cell, Expr, made_here
+from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
+from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, Program, load_program
+from lucid_gpu.fusion.realise import waiting
+from lucid_gpu.fusion.reduction_table import TABLE
+
+MOST = 8  # reductions that wait at the same time
+
+_lock = threading.RLock()  # held while reductions are computed: nobody sees half of them
+
+
+class Recipe:
+    """How the values of a program are reduced; kept on the program.
+
+    Attributes
+    ----------
+    row : str
+        A row of `reduction_table.TABLE`.
+    axes : tuple of int
+    shape : tuple of int
+        Of the results.
+    divisor : number or None
+        See `reduction_table.Row.divides`.
+    results : tuple of Program
+        The load of each result.
+    space : tuple
+        Reductions of one space can share a kernel.
+    plan : Plan or None
+        Of the reduction alone, once it was needed.
+    """
+
+    __slots__ = ("axes", "divisor", "plan", "results", "row", "shape", "space")
+
+    def __init__(
+        self, program: Program, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any
+    ) -> None:
+        self.row = row
+        self.axes = axes
+        self.shape = shape
+        self.divisor = divisor
+        self.results = tuple(
+            [
+                load_program(d, shape, None, False, program.device, made_here())
+                for d in TABLE[row].types(program.dtype)
+            ]
+        )
+        self.space = (program.device, program.shape, axes)
+        self.plan: Plan | None = None
+
+
+class Pending:
+    """A reduction that waits.
+
+    Attributes
+    ----------
+    value : Expr
+        What is reduced.
+    recipe : Recipe
+    cells : list of lists of weak references to Cell
+        For each result of the row, the leaves that hold it.
+    """
+
+    __slots__ = ("__weakref__", "cells", "recipe", "value")
+
+    def __init__(self, value: Expr, recipe: Recipe) -> None:
+        self.value = value
+        self.recipe = recipe
+        self.cells: list[list[Any]] = [[] for _ in recipe.results]
+
+    def settle(self, arrays: Sequence[Any]) -> None:
+        """Give the leaves their arrays."""
+        for references, array in zip(self.cells, arrays, strict=True):
+            for reference in references:
+                cell = reference()
+                if cell is not None:
+                    cell.become(array)
+
+
+class ReducedCell(Cell):
+    """A leaf that holds a result of a pending reduction; it becomes a plain `Cell` with it."""
+
+    def __init__(self, pending: Pending, result: int, node: Any = None, output: int = 0) -> None:
+        self.pending = pending
+        self.result = result
+        self.node = node
+        self.output = output
+        pending.cells[result].append(weakref.ref(self))
+
+    @property
+    def array(self) -> Any:
+        compute(self)
+        return self.array
+
+    @array.setter
+    def array(self, array: Any) -> None:
+        self.become(array)
+
+    filled = True
+
+    def become(self, array: Any) -> None:
+        """From now on a plain leaf."""
+        with _lock:
+            if type(self) is ReducedCell:
+                del self.__dict__["pending"], self.__dict__["result"]
+                self.__class__ = Cell  # type: ignore[assignment]
+            self.array = array
+
+    def twin(self, node: Any = None, output: int = 0) -> Cell:
+        with _lock:
+            if type(self) is not ReducedCell:
+                return Cell.twin(self, node, output)
+            other = ReducedCell(self.pending, self.result, node, output)
+            sharers = self.sharers
+            if sharers is None:
+                sharers = self.sharers = [weakref.ref(self)]
+            sharers.append(weakref.ref(other))
+            other.sharers = sharers
+            return other
+
+    def again(self) -> Cell:
+        with _lock:
+            if type(self) is not ReducedCell:
+                return Cell.again(self)
+            return ReducedCell(self.pending, self.result, self.node, self.output)
+
+
+def start(
+    value: Expr, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any = None
+) -> list[Expr]:
+    """Reduce a value over some axes; the results are computed when somebody reads them.
+
+    Returns
+    -------
+    list of Expr
+        One for each result of the row.
+    """
+    if waiting:
+        _bound(value)
+    program = value.program
+    recipe = recipe_of(program, row, axes, shape, divisor)
+    pending = Pending(Expr(program, value.leaves, None), recipe)
+    waiting.append(weakref.ref(pending))
+    return [Expr(load, (ReducedCell(pending, i),), None) for i, load in enumerate(recipe.results)]
+
+
+def recipe_of(
+    program: Program, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any
+) -> Recipe:
+    """What `start` has to know of a program, made once."""
+    key = (row, axes, shape, divisor, made_here())
+    found: Recipe | None = program.next.get(key)
+    if found is None:
+        found = program.next[key] = Recipe(program, row, axes, shape, divisor)
+    return found
+
+
+def _bound(value: Expr) -> None:
+    """No reduction waits for another, and only a few wait at all."""
+    if len(waiting) >= MOST or any(type(c) is ReducedCell for c in value.leaves):
+        flush()
+
+
+def compute(cell: ReducedCell) -> None:
+    """Have a reduction computed, with all others that wait."""
+    with _lock:
+        if type(cell) is ReducedCell:
+            pending = cell.pending
+            flush()
+            if type(cell) is ReducedCell:  # it was no longer listed
+                _run_alone(pending)
+
+
+def _run_alone(pending: Pending) -> None:
+    value, recipe = pending.value, pending.recipe
+    if recipe.plan is None:
+        recipe.plan, _ = plan_of([pending], ())
+    pending.settle(realising.execute(recipe.plan, value.leaves))
+
+
+def flush() -> None:
+    """Compute everything that waits: one kernel for all of a space."""
+    with _lock:
+        if len(waiting) == 1:
+            (pending,) = _taken() or (None,)
+            if pending is not None:
+                _run_alone(pending)
+            return
+        for group in _groups(_taken()):
+            _run(group, ())
+
+
+def _taken() -> list[Pending]:
+    """Those that wait and that somebody still wants; they wait no longer."""
+    found = _wanted()
+    waiting.clear()
+    return found
+
+
+def _wanted() -> list[Pending]:
+    return [p for reference in waiting if (p := reference()) is not None]
+
+
+def _groups(pending: Sequence[Pending]) -> list[list[Pending]]:
+    """Those of one space together, as many as fit a kernel."""
+    spaces: dict[Any, list[Pending]] = {}
+    for one in pending:
+        spaces.setdefault(one.recipe.space, []).append(one)
+    return [part for group in spaces.values() for part in _parts(group)]
+
+
+def _parts(group: list[Pending]) -> list[list[Pending]]:
+    parts: list[list[Pending]] = []
+    steps = arrays = 0
+    for pending in group:
+        program = pending.value.program
+        steps += len(program.instructions)
+        arrays += program.leaves
+        if not parts or steps > LIMIT or arrays > MAX_LEAVES:
+            parts.append([])
+            steps, arrays = len(program.instructions), program.leaves
+        parts[-1].append(pending)
+    return parts
+
+
+def realise_beside(values: Sequence[Expr]) -> list[Any] | None:
+    """Compute what waits, and ``values`` in the same kernel where they are made of it.
+
+    Returns None where they are not: then they have a kernel of their own.
+    """
+    with _lock:
+        group = _consumed(values)
+        mine = {id(p) for p in group}
+        waiting[:] = [r for r in waiting if id(r()) not in mine]
+        flush()
+        return _run(group, values) if group else None
+
+
+def would_run(values: Sequence[Expr]) -> tuple[list[tuple[Plan, Any]], tuple[Plan, Any] | None]:
+    """What `realise_beside` would run first, and the kernel that ``values`` would be part of."""
+    with _lock:
+        group = _consumed(values) if values else []
+        mine = {id(p) for p in group}
+        others = _groups([p for p in _wanted() if id(p) not in mine])
+        return [plan_of(g, ()) for g in others], plan_of(group, values) if group else None
+
+
+def _consumed(values: Sequence[Expr]) -> list[Pending]:
+    """The pending reductions that these values can be the tail of."""
+    program = values[0].program
+    found: list[Pending] = []
+    arrays: set[Cell] = set()
+    for value in values:
+        arrays.update(value.leaves)
+    steps = sum([len(v.program.instructions) for v in values])
+    for cell in arrays:
+        if type(cell) is ReducedCell and cell.pending not in found:
+            found.append(cell.pending)
+    if not found:
+        return []
+    first = found[0].recipe
+    if first.space[0] != program.device or any(p.recipe.shape != program.shape for p in found):
+        return []
+    if any(p.recipe.space != first.space for p in found):
+        return []
+    steps += sum([len(p.value.program.instructions) for p in found])
+    count = len(arrays) + sum([p.value.program.leaves for p in found])
+    return found if steps <= LIMIT and count <= MAX_LEAVES else []
+
+
+_plans: dict[Any, Plan] = {}
+
+
+def _run(group: Sequence[Pending], values: Sequence[Expr]) -> list[Any]:
+    """One kernel for reductions of one space, and for values made of their results."""
+    plan, leaves = plan_of(group, values)
+    found = realising.execute(plan, leaves)
+    at = 0
+    for pending in group:
+        count = len(pending.cells)
+        pending.settle(found[at : at + count])
+        at += count
+    return found[at:]
+
+
+def plan_of(group: Sequence[Pending], values: Sequence[Expr]) -> tuple[Plan, Sequence[Cell]]:
+    """The plan of that kernel, and the leaves it reads."""
+    place: dict[Any, int] = {}
+    heads = [(p.value.program, _pattern(p.value.leaves, place)) for p in group]
+    tails = [(v.program, _pattern(v.leaves, place)) for v in values]
+    results = {
+        place[cell]: (group.index(cell.pending), cell.result)
+        for cell in place
+        if type(cell) is ReducedCell and values
+    }
+    recipes = [p.recipe for p in group]
+    rows = tuple([(r.row, r.divisor, r.shape) for r in recipes])
+    key = (recipes[0].axes, rows, *heads, *tails, *results.items())
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) > realising.MAX_PLANS:
+            _plans.clear()
+        plan = _plans[key] = _plan(group, heads, tails, results)
+    return plan, tuple(place)
+
+
+def _pattern(leaves: Sequence[Cell], place: dict[Any, int]) -> tuple[int, ...]:
+    return tuple([place.setdefault(cell, len(place)) for cell in leaves])
+
+
+Part = tuple[Program, tuple[int, ...]]
+
+
+def _plan(
+    group: Sequence[Pending],
+    heads: Sequence[Part],
+    tails: Sequence[Part],
+    results: dict[int, tuple[int, int]],
+) -> Plan:
+    recipes = [p.recipe for p in group]
+    reduction = Reduction(
+        recipes[0].axes, tuple([r.row for r in recipes]), tuple([r.shape for r in recipes])
+    )
+    tail = None
+    if tails:
+        starts = [sum([len(p.cells) for p in group[:i]]) for i in range(len(group))]
+        plan = Plan([p for p, _ in tails], [pattern for _, pattern in tails])
+        sources = [results.get(load.leaf) for load in plan.loads]
+        tail = Tail(plan, tuple([None if s is None else starts[s[0]] + s[1] for s in sources]))
+    return Plan(
+        [p for p, _ in heads], [pattern for _, pattern in heads], reduction,
+        tail=tail, divisors=[r.divisor for r in recipes],
+    )  # fmt: skip
+
+
+realising.realise_beside = realise_beside

@@ -1,0 +1,326 @@
+"""Reductions: what feeds them and what is made of them in one kernel, on both executors."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu import dtypes as dt
+from lucid_gpu import explain, profiler
+from lucid_gpu.fusion import eager, reduced
+from lucid_gpu.fusion.realise import waiting
+from lucid_gpu.fusion.reduction_table import TABLE
+from tests.fusion.nvrtc import architectures, compiled
+from tests.fusion.plans import needs_compiler, random
+
+
+@pytest.fixture(params=["cpu", pytest.param("host-cuda", marks=needs_compiler)])
+def executor(request: Any, monkeypatch: Any) -> Any:
+    """The NumPy executor, then CUDA C on the host."""
+    from lucid_gpu.fusion.program import forget
+
+    forget()
+    if request.param == "host-cuda":
+        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    with eager(False):
+        yield request.param
+    forget()
+
+
+NUMPY = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "prod": np.prod,
+    "amax": np.max,
+    "amin": np.min,
+    "any": np.any,
+    "all": np.all,
+    "argmax": np.argmax,
+    "argmin": np.argmin,
+    "var": np.var,
+    "logsumexp": lambda x, axis: np.log(np.exp(x).sum(axis=axis)),
+}
+SHAPES = {
+    "rows": ((33, 31), 1),
+    "columns": ((31, 33), 0),
+    "long rows": ((3, 1025), 1),
+    "long columns": ((1023, 3), 0),
+    "middle": ((5, 33, 4), 1),
+    "one": ((4, 1), 1),
+    "in two kernels": ((1, 70001), 1),
+    "columns in two kernels": ((70001, 2), 0),
+}
+
+
+def reduced_by(name: str, x: Any, axis: int) -> Any:
+    if name == "var":
+        return x.var(axis, correction=0)
+    return getattr(x, name)(axis)
+
+
+@pytest.mark.parametrize("case", SHAPES)
+@pytest.mark.parametrize("name", NUMPY)
+def test_every_reduction_gives_what_numpy_gives(executor: str, name: str, case: str) -> None:
+    shape, axis = SHAPES[case]
+    array = random(shape, dt.float64)
+    if name == "prod":
+        array = 1 + array / 1000
+    if name in ("any", "all"):
+        array = array > (0 if name == "any" else -2.99)
+    found = reduced_by(name, lucid_gpu.tensor(array), axis).numpy()
+    np.testing.assert_allclose(found, NUMPY[name](array, axis=axis), 1e-10, 1e-10)
+
+
+@pytest.mark.parametrize("d", [d for d in dt.ALL if d.category < 3], ids=str)
+@pytest.mark.parametrize("name", ["amax", "amin", "argmax", "argmin", "sum", "any", "all"])
+def test_every_type(executor: str, name: str, d: dt.dtype) -> None:
+    array = random((33, 65), d)
+    for axis in (0, 1):
+        found = reduced_by(name, lucid_gpu.tensor(array), axis)
+        wide = array.astype(np.float64)
+        wanted = NUMPY[name](wide, axis=axis)
+        kind = {"any": dt.bool, "all": dt.bool, "argmax": dt.int64, "argmin": dt.int64}.get(name, d)
+        assert found.dtype is (dt.int64 if name == "sum" and d.category < 2 else kind)
+        tolerance = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-4}.get(d.name, 1e-12)
+        np.testing.assert_allclose(found.numpy().astype(np.float64), wanted, tolerance, tolerance)
+
+
+@pytest.mark.parametrize("view", ["transposed", "reversed", "every second", "broadcast"])
+@pytest.mark.parametrize("name", ["sum", "amax", "argmax", "argmin", "var", "logsumexp"])
+def test_strides(executor: str, name: str, view: str) -> None:
+    whole = random((24, 40), dt.float64)
+    array = {
+        "transposed": whole.T,
+        "reversed": whole[::-1, ::-1],
+        "every second": whole[:, 1::2],
+        "broadcast": np.broadcast_to(whole[:1], whole.shape),
+    }[view]
+    x = lucid_gpu.from_numpy(array) if view != "broadcast" else None
+    if x is None:
+        x = lucid_gpu.tensor(whole[:1]).expand(*whole.shape)
+    for axis in (0, 1):
+        found = reduced_by(name, x * 1.5, axis).numpy()
+        np.testing.assert_allclose(found, NUMPY[name](array * 1.5, axis=axis), 1e-10, 1e-10)
+
+
+def test_ties_and_nan_go_to_the_first(executor: str) -> None:
+    x = lucid_gpu.tensor([[1.0, 3, 3, 0, 0], [2, np.nan, 5, np.nan, -np.inf], [np.inf] * 5])
+    assert x.argmax(1).tolist() == [1, 1, 0]
+    assert x.argmin(1).tolist() == [3, 1, 0]
+    assert x.argmax().item() == 6
+    assert np.isnan(x.amax(1).numpy()[1]) and np.isnan(x.amin(1).numpy()[1])
+
+
+def test_infinities(executor: str) -> None:
+    inf = float("inf")
+    x = lucid_gpu.tensor([[-inf, -inf], [inf, 1.0], [-inf, 2.0], [inf, -inf]])
+    assert x.logsumexp(1).tolist() == [-inf, inf, 2.0, inf]
+    assert x.amax(1).tolist() == [-inf, inf, 2.0, inf]
+    assert x.amin(1).tolist() == [-inf, 1.0, -inf, -inf]
+
+
+def kernels(function: Any) -> list[Any]:
+    with profiler.record() as log:
+        function()
+    return log.kernels
+
+
+class TestWhatSharesAKernel:
+    def test_what_is_made_of_the_result(self, executor: str) -> None:
+        x, b = lucid_gpu.tensor(random((50, 20), dt.float32)), lucid_gpu.ones(50)
+        b.array
+        (kernel,) = kernels(lambda: ((x * x).sum(1) * b + 1).sqrt().array)
+        assert kernel.ops == ("square", "sum", "mul", "add", "sqrt") or kernel.ops[1] == "sum"
+        assert kernel.bytes_read == 50 * 20 * 4 + 50 * 4
+        assert kernel.bytes_written == 2 * 50 * 4  # the sum is a tensor too, and the root
+
+    def test_a_mean_and_a_norm(self, executor: str) -> None:
+        x = lucid_gpu.tensor(random((50, 20), dt.float32))
+        assert len(kernels(lambda: (x * 2).mean(1).array)) == 1
+        assert len(kernels(lambda: x.norm(dim=1).array)) == 1
+        assert len(kernels(lambda: (x * 2).mean().array)) == 1
+
+    def test_several_of_one_space(self, executor: str) -> None:
+        x, y = (lucid_gpu.tensor(random((50, 20), dt.float32, seed=i)) for i in range(2))
+
+        def several() -> Any:
+            results = x.sum(0), (x * y).sum(0, keepdim=True), x.amax(0), (y + x).mean(0)
+            return [r.numpy() for r in results]
+
+        (kernel,) = kernels(several)
+        assert kernel.bytes_read == 2 * 50 * 20 * 4
+        a, b = x.numpy(), y.numpy()
+        wanted = a.sum(0), (a * b).sum(0, keepdims=True), a.max(0), (a + b).mean(0)
+        for found, right in zip(several(), wanted, strict=True):
+            assert found.shape == right.shape
+            np.testing.assert_allclose(found, right, 1e-4, 1e-5)
+
+    def test_other_spaces_have_kernels_of_their_own(self, executor: str) -> None:
+        x = lucid_gpu.tensor(random((50, 20), dt.float32))
+
+        def two() -> None:
+            rows, columns = x.sum(1), x.sum(0)
+            rows.array, columns.array
+
+        assert len(kernels(two)) == 2
+
+    def test_another_shape_does_not_join(self, executor: str) -> None:
+        x = lucid_gpu.tensor(random((5, 20), dt.float32))
+        found = kernels(lambda: (x - x.mean(1, keepdim=True)).array)
+        assert [k.shape for k in found] == [(5, 20), (5, 20)]
+
+    def test_explain_says_so_beforehand(self, executor: str) -> None:
+        x = lucid_gpu.tensor(random((5, 20), dt.float32))
+        total, other = (x * 2).sum(1), x.sum(0)
+        y = total * 3
+        said = explain(y, other)
+        assert [k.ops for k in said.kernels] == [("sum",), ("mul", "sum", "mul")]
+        found = kernels(lambda: (y.array, other.array))
+        assert [k.ops for k in found] == [k.ops for k in said.kernels]
+        assert explain(total, other).kernels == []
+
+    def test_a_gradient_sums_all_it_needs_at_once(self, executor: str) -> None:
+        x = lucid_gpu.tensor(random((40, 8), dt.float32))
+        scale, shift = (lucid_gpu.ones(8, requires_grad=True) for _ in range(2))
+        y = x * scale + shift
+        g = lucid_gpu.tensor(random((40, 8), dt.float32, seed=3))
+
+        def back() -> None:
+            y.backward(g)
+            scale.grad.array, shift.grad.array
+
+        (kernel,) = kernels(back)
+        assert kernel.bytes_read == 2 * 40 * 8 * 4
+        np.testing.assert_allclose(scale.grad.numpy(), (g * x).numpy().sum(0), 1e-5, 1e-5)
+        np.testing.assert_allclose(shift.grad.numpy(), g.numpy().sum(0), 1e-5, 1e-5)
+
+
+class TestWaiting:
+    def test_what_nobody_reads_is_not_computed(self, executor: str) -> None:
+        x = lucid_gpu.tensor(random((5, 4), dt.float32))
+
+        def unread() -> None:
+            x.sum()
+            (x * 2).array
+
+        assert len(kernels(unread)) == 1
+
+    def test_old_contents_are_summed(self, executor: str) -> None:
+        x = lucid_gpu.ones(4)
+        total, doubled = x.sum(), (x * 2).sum()
+        x.add_(1)
+        assert (total.item(), doubled.item(), x.sum().item()) == (4, 8, 8)
+
+    def test_memory_of_others_is_summed_at_once(self, executor: str) -> None:
+        array = np.ones(4, np.float32)
+        total = lucid_gpu.from_numpy(array).sum()
+        array[:] = 5
+        assert total.item() == 4
+
+    def test_a_result_can_be_written_and_viewed(self, executor: str) -> None:
+        x = lucid_gpu.ones(4, 3)
+        total = x.sum(0)
+        first = total[:1]
+        total += 1
+        assert (total.tolist(), first.tolist()) == ([5, 5, 5], [5])
+        other = x.sum(1).detach()
+        other.zero_()
+        assert other.tolist() == [0] * 4
+
+    def test_few_wait(self, executor: str) -> None:
+        x = lucid_gpu.ones(4)
+        x.array
+        totals = [(x * i).sum() for i in range(40)]
+        assert len(waiting) <= reduced.MOST
+        assert [t.item() for t in totals] == [4 * i for i in range(40)]
+
+    def test_a_long_chain_neither_recurses_nor_grows(self, executor: str) -> None:
+        total = lucid_gpu.ones(2)
+        for _ in range(3000):
+            total = (total * 0.5).sum(0, keepdim=True).expand(2)
+        np.testing.assert_allclose(total.numpy(), [1, 1])
+
+    def test_what_it_reads_is_let_go_at_the_next_kernel(self, executor: str) -> None:
+        import weakref
+
+        x = lucid_gpu.ones(1000)
+        gone = weakref.ref(x._cell())
+        total = (x * 2).sum().detach() + 1
+        del x
+        (lucid_gpu.ones(3) * 2).array
+        assert gone() is None
+        assert total.item() == 2001
+
+    def test_threads_see_it_whole(self, executor: str) -> None:
+        x = lucid_gpu.tensor(random((64, 64), dt.float32, "positive"))
+        for _ in range(20):
+            total = (x * 2).sum(1)
+            with ThreadPoolExecutor(4) as team:
+                found = [team.submit(total.numpy) for _ in range(4)]
+            for one in found:
+                np.testing.assert_allclose(one.result(), (x.numpy() * 2).sum(1), 1e-5)
+
+    def test_eager_computes_on_its_line(self) -> None:
+        x = lucid_gpu.ones(4)
+        with eager():
+            with profiler.record() as log:
+                x.sum()
+            assert len(log.kernels) == 1
+
+
+def test_nothing_to_reduce(executor: str) -> None:
+    x = lucid_gpu.zeros(0, 3)
+    assert x.sum(0).tolist() == [0, 0, 0] and x.prod(0).tolist() == [1, 1, 1]
+    assert x.any(0).tolist() == [False] * 3 and x.all(0).tolist() == [True] * 3
+    assert np.isnan(x.mean(0).numpy()).all() and x.sum(1).shape == (0,)
+    with pytest.raises(IndexError, match="non-zero size"):
+        x.amax(0)
+
+
+@pytest.mark.parametrize("d", [dt.float32, dt.bfloat16, dt.float64], ids=str)
+@pytest.mark.parametrize("name", ["var", "logsumexp", "mean", "amax", "prod", "norm"])
+def test_gradients(executor: str, name: str, d: dt.dtype) -> None:
+    array = random((4, 5), d, "positive")
+    x = lucid_gpu.tensor(array, requires_grad=True)
+    wide = lucid_gpu.tensor(array.astype(np.float64), requires_grad=True)
+    results = []
+    for t in (x, wide):
+        y = t.norm(dim=1) if name == "norm" else reduced_by(name, t * 1, 1)
+        weights = lucid_gpu.tensor([1.0, -2, 3, 0.5]).to(t.dtype)
+        (y * weights).sum().backward()
+        results.append(t.grad.numpy().astype(np.float64))
+    tolerance = {"float32": 1e-5, "bfloat16": 4e-2, "float64": 1e-12}[d.name]
+    np.testing.assert_allclose(*results, tolerance, tolerance)
+
+
+@pytest.mark.parametrize("name", ["var", "logsumexp", "mean", "norm", "prod"])
+def test_first_and_second_derivatives(executor: str, name: str) -> None:
+    x = lucid_gpu.tensor(random((3, 4), dt.float64, "positive"), requires_grad=True)
+
+    def function(t: Any) -> Any:
+        return t.norm(dim=0) if name == "norm" else reduced_by(name, t.sin(), 0)
+
+    assert lucid_gpu.autograd.gradcheck(function, (x,))
+    assert lucid_gpu.autograd.gradgradcheck(function, (x,))
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_it_compiles(row: str) -> None:
+    """Rows, columns and both kernels of a long one, for every architecture."""
+    from lucid_gpu.fusion.cuda_reduction import reduction
+    from lucid_gpu.fusion.cuda_source import work_of
+    from tests.fusion.plans import leaf, op
+
+    kind = dt.bool if row in ("any", "all") else dt.float32
+    for shape, axis in (((32, 64), 1), ((64, 32), 0), ((1, 70000), 1)):
+        x = leaf(np.ones(shape, kind.numpy))
+        value = x if kind is dt.bool else op("mul", x, 2.0)
+        recipe = reduced.recipe_of(value.program, row, (axis,), (shape[1 - axis],), 3.0)
+        plan, _ = reduced.plan_of([reduced.Pending(value, recipe)], ())
+        for kernel in reduction(work_of(plan)):
+            for architecture in architectures():
+                assert compiled(kernel.source, architecture) == ""
