@@ -61,6 +61,7 @@ def test_indices_out_of_bounds_wrap_around(cupy: Any) -> None:
     a = cupy.arange(3)
     assert a[cupy.array([1, 3, -4])].tolist() == [1, 0, 2]
     assert cupy.take_along_axis(a, cupy.array([5]), 0).tolist() == [2]
+    assert a[False].shape == (0, 3) and a[True].shape == (1, 3)
     a[cupy.array([4])] = 9
     assert a.tolist() == [0, 9, 2]
     with pytest.raises(IndexError):

@@ -67,6 +67,7 @@ def _host_index(array: Any, slices: list[Any]) -> tuple[tuple[Any, ...], bool]:
             advanced = True
             host = _core.host_of(s)
             if s.dtype.kind == "b":
+                host = host.copy()  # the array may be gone before its memory is read
                 axis += s.ndim
             else:
                 size = array.shape[axis]
