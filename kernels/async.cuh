@@ -12,6 +12,23 @@
 #define LUCID_ASYNC 0
 #endif
 
+#ifndef __CUDA_ARCH__
+// On the host half of the copies are made at once and half when they are waited for: a kernel that
+// waits too late or fills too early is wrong in either half.
+struct lucid_awaited {
+    char* to;
+    const char* from;
+    int bytes, taken;
+};
+static lucid_awaited lucid_copies[1024][64];
+static int lucid_copies_begun[1024];
+
+inline void lucid_make_copy(const lucid_awaited& copy)
+{
+    for (int i = 0; i < copy.bytes; ++i) copy.to[i] = copy.taken ? copy.from[i] : 0;
+}
+#endif
+
 // BYTES (4 or 16, to and from multiples of as many), or zeros in their place.
 template <int BYTES>
 LUCID_FN void lucid_copy(void* to, const void* from, bool taken)
@@ -25,11 +42,18 @@ LUCID_FN void lucid_copy(void* to, const void* from, bool taken)
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                      :: "r"(place), "l"(from), "r"(bytes) : "memory");
-#else
+#elif defined(__CUDA_ARCH__)
     if constexpr (BYTES == 16)
         *(uint4*)to = taken ? __ldg((const uint4*)from) : uint4{0, 0, 0, 0};
     else
         *(unsigned*)to = taken ? __ldg((const unsigned*)from) : 0u;
+#else
+    const lucid_awaited copy = {(char*)to, (const char*)from, BYTES, taken};
+    int& begun = lucid_copies_begun[threadIdx.x];
+    if (begun < 64 && ((unsigned long long)to / BYTES + threadIdx.x) % 2)
+        lucid_copies[threadIdx.x][begun++] = copy;
+    else
+        lucid_make_copy(copy);
 #endif
 }
 
@@ -37,6 +61,10 @@ LUCID_FN void lucid_copies_wait()
 {
 #if LUCID_ASYNC
     asm volatile("cp.async.wait_all;" ::: "memory");
+#elif !defined(__CUDA_ARCH__)
+    int& begun = lucid_copies_begun[threadIdx.x];
+    for (int i = 0; i < begun; ++i) lucid_make_copy(lucid_copies[threadIdx.x][i]);
+    begun = 0;
 #endif
 }
 
