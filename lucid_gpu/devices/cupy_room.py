@@ -20,7 +20,6 @@ from lucid_gpu.dtypes import dtype
 
 INSTALL = "python -m pip install 'lucid-gpu[cuda12]'"
 _HERE = contextlib.nullcontext()  # entering a device's own context costs more
-_SCATTERED = frozenset(("int32", "uint32", "uint64", "float32", "float64"))  # by atomic additions
 
 
 def problem() -> str | None:
@@ -138,23 +137,6 @@ class CupyRoom:
     def item(self, array: Any) -> Any:
         return self.to_numpy(array).item()
 
-    def add_at(self, target: Any, index: Any, values: Any) -> None:
-        import cupyx
-
-        kind = target.dtype.name
-        if target.dtype.kind == "c":
-            values = self.xp.asarray(values)
-            cupyx.scatter_add(target.real, index, values.real)
-            cupyx.scatter_add(target.imag, index, values.imag)
-        elif kind == "int64":  # two's complement: the same additions
-            cupyx.scatter_add(target.view(np.uint64), index, _as(values, target).view(np.uint64))
-        elif kind in _SCATTERED:
-            cupyx.scatter_add(target, index, values)
-        else:  # accumulated wide and rounded once
-            wide = target.astype(np.int32 if target.dtype.kind in "biu" else np.float32)
-            cupyx.scatter_add(wide, index, values.astype(wide.dtype))
-            target[...] = wide.astype(target.dtype)
-
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         if d.category < 2:  # cuBLAS has no integers
             return self.xp.matmul(a, b, out)
@@ -178,8 +160,3 @@ class CupyRoom:
         """Integers on the host that kernels can write: an array, and its address for them."""
         memory = self.xp.cuda.alloc_pinned_memory(8 * count)  # mapped into every device
         return np.frombuffer(memory, np.int64, count), memory.ptr
-
-
-def _as(values: Any, target: Any) -> Any:
-    """Values as a row-major array of the target's type, so that they can be viewed as another."""
-    return values.astype(target.dtype, order="C", copy=False)

@@ -46,9 +46,6 @@ class NumpyRoom:
     def item(self, array: Any) -> Any:
         return array.item()
 
-    def add_at(self, target: Any, index: Any, values: Any) -> None:
-        np.add.at(target, index, values)
-
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         if d.compute is not d:
             wide = np.matmul(a.astype(np.float32), b.astype(np.float32))

@@ -38,10 +38,6 @@ class Room(Protocol):
         """The only element as a Python number."""
         ...
 
-    def add_at(self, target: Any, index: Any, values: Any) -> None:
-        """``target[index] += values`` where repeated indices accumulate."""
-        ...
-
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         """Matrix product in dtype ``d``, 16-bit floats accumulating in float32.
 

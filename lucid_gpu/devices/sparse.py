@@ -13,7 +13,7 @@ from lucid_gpu.devices import room
 from lucid_gpu.dtypes import dtype
 
 INSTALL = "python -m pip install scipy"
-_MULTIPLIED = {  # what each library's products take; the rest is accumulated row by row
+_MULTIPLIED = {  # what each library's products take
     "cpu": frozenset("iufc"),
     "cuda": frozenset("fc"),
 }
@@ -48,7 +48,8 @@ def product(
 ) -> Any:
     """The matrix that has ``values`` at (rows, columns) times a dense one, as an array.
 
-    Repeated positions add up. 16-bit floats are accumulated in float32 and rounded once.
+    Repeated positions add up. 16-bit floats are accumulated in float32 and rounded once. None where
+    the library does not multiply the type.
 
     Raises
     ------
@@ -60,9 +61,7 @@ def product(
     values, dense = values.astype(wide, copy=False), dense.astype(wide, copy=False)
     if not values.size or not dense.size or not shape[0]:
         return room(where).xp.zeros((shape[0], dense.shape[1]), d.numpy)
-    if wide.kind in _MULTIPLIED[where.type]:
-        found = library.coo_matrix((values, (rows, columns)), shape=shape) @ dense
-    else:
-        found = room(where).xp.zeros((shape[0], dense.shape[1]), wide)
-        room(where).add_at(found, rows, values[:, None] * dense[columns])
+    if wide.kind not in _MULTIPLIED[where.type]:
+        return None
+    found = library.coo_matrix((values, (rows, columns)), shape=shape) @ dense
     return found.astype(d.numpy, copy=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.devices import room
 from lucid_gpu.devices.sparse import product
 from lucid_gpu.fusion.expression import one_device
+from lucid_gpu.kernels.index_add import index_add
 from lucid_gpu.ops.matmul import matmul as dense_matmul
 from lucid_gpu.ops.record import record
 from lucid_gpu.sparse.arithmetic import t
@@ -86,9 +88,12 @@ def _product(s: SparseTensor, d: Tensor, name: str) -> Tensor:
     _check(s, d)
     p = s.pattern
     rows, columns = p.rows
-    array = product(
-        rows.array, columns.array, s.elements.values.array, p.size, d.array, d.dtype, d.device
-    )  # fmt: skip
+    values, right = s.elements.values.array, d.array
+    array = product(rows.array, columns.array, values, p.size, right, d.dtype, d.device)
+    if array is None:
+        array = room(d.device).xp.zeros((p.size[0], d.shape[1]), d.dtype.numpy)
+        parts = values[:, None] * right[columns.array]
+        index_add(array[None], rows.array, parts[None], d.device, False)
     moves = d.requires_grad or d._wrapper is not None  # has a gradient or a tangent
     listed = name == "SparseAddmmBackward0" or is_listed(s)
     result: Tensor = record(
