@@ -18,6 +18,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.fusion import realise as realising
+from lucid_gpu.fusion import reduced
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.tape import engine
 from lucid_gpu.tensor import Tensor
@@ -81,6 +83,8 @@ def flush() -> None:
         pending = not program.is_load and program.device.type == "cuda"
         if pending and tensor._wrapper is None:
             tensor._realise()
+    if realising.waiting:
+        reduced.flush()
 
 
 def switch(stream: Any, index: int) -> None:

@@ -82,6 +82,18 @@ def test_what_is_pending_at_a_switch_is_computed_before_it():
     assert both.item() == 3 * (999 * 1000 / 2 + 1000)
 
 
+def test_a_reduction_that_waits_is_computed_before_a_switch():
+    s, x = cuda.Stream(), ready()
+    with lucid_gpu.fusion.eager(False), lucid_gpu.profiler.record() as log:
+        with cuda.stream(s):
+            s.wait_stream(cuda.default_stream())
+            total = x.sum()
+        computed = len(log)
+        s.synchronize()
+        assert total.item() == 999 * 1000 / 2
+    assert computed == len(log) >= 1
+
+
 def test_an_in_place_write_is_computed_before_a_switch():
     s, x = cuda.Stream(), ready()
     x.sum().item()
