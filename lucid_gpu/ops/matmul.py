@@ -170,7 +170,9 @@ def _linear_vjp(node: Any, g: Tensor) -> Any:
     x, w = node.saved_tensors
     g_x = g_w = None
     if node.needs_input_grad[0]:
-        g_x = _product(g, _conj(w))
+        one_row = g.ndim == 1
+        g_x = _product(g.unsqueeze(0) if one_row else g, _conj(w))
+        g_x = g_x.squeeze(0) if one_row else g_x
     if node.needs_input_grad[1]:
         flat = g if g.ndim == 2 else _rows(g)
         g_w = _product(flat.mT, _conj(x if x.ndim == 2 else _rows(x)))

@@ -114,3 +114,8 @@ def test_bias_and_activation_are_one_kernel_after_the_product(device: str) -> No
     (kernel,) = log.kernels
     assert kernel.ops[0] == "add" and kernel.shape == (64, 48)
     assert kernel.bytes_read == (64 * 48 + 48) * 4 and kernel.bytes_written == 64 * 48 * 4
+
+
+def test_linear_of_a_vector_agrees_with_torch(device: str) -> None:
+    x, w = np.random.default_rng(5).standard_normal((2, 3)), np.arange(6.0).reshape(2, 3)
+    agree(lambda m, v, w: m.nn.functional.linear(v, w) ** 2, x[0], w, device=device)
