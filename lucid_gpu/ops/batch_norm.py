@@ -144,13 +144,16 @@ def _trained_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = node.saved_tensors
     dims, wide = _all_but_channels(x), x.dtype.compute
     g = g.to(wide)
-    if is_grad_enabled() or g._expr.program.wrapped:  # written with ops that have gradients
+    by_ops = is_grad_enabled() or g._expr.program.wrapped  # that have gradients themselves
+    if by_ops:
         mean, variance = moments(x.to(wide), dims)
         rstd = (variance + node.eps).rsqrt()
     else:
         mean, rstd = node.mean, node.rstd
     apart = x - mean
-    total, product = g.sum(dims, keepdim=True), (g * apart).sum(dims, keepdim=True)  # one kernel
+    total, product = g.sum(dims, keepdim=True), (g * apart).sum(dims, keepdim=True)
+    if not by_ops:  # both now, by one kernel: a consumer of one would leave the other behind
+        assert total.array is not None
     count = x.numel() // x.shape[1]
     scale = rstd if weight is None else rstd * _per_channel(weight, x)
     gx = (g - total / count - apart * (rstd * rstd * product / count)) * scale
