@@ -88,7 +88,8 @@ class _Space:
         self.rows = inner in reduced or not kept
         if self.rows and reduced:
             reduced = [i for i in reduced if i != inner] + [inner]
-        walks = work.walks
+        stored = work.stores[len(work.fold.rows) :]
+        walks = work.walks + [row_major(shape)] * bool(stored)
         self.kept, kept_walks = _part(shape, kept, walks)
         self.reduced, reduced_walks = _part(shape, reduced, walks)
         groups = [self.kept, self.reduced] if self.rows else [self.reduced, self.kept]
@@ -96,10 +97,12 @@ class _Space:
         parts = zip(kept_walks, reduced_walks, strict=True)
         self.walks = [k + r if self.rows else r + k for k, r in parts]
         types = [d for (d, _), walk in zip(work.loads, self.walks) if any(walk)]
+        types += [d for _, d in stored]
         last = len(self.shape) - 1
         self.width = 1
         if packed and types and (reduced if self.rows else kept):
             self.width = pack_width(work, types, self.shape, self.walks, last)
+        self.own = self.walks.pop() if stored else None  # where values lie that are stored whole
 
 
 def _part(shape: Shape, dims: list[int], walks: list[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
@@ -152,7 +155,7 @@ def _reduce(
     kind = index.type
     for name in ("outputs", "length", "chunk"):
         index.size(name, getattr(shares, name))
-    starts, steps, reads = _offsets(work, space, index)
+    starts, steps, reads, own = _offsets(work, space, index)
     lane, slot = ("x", "y") if space.rows else ("y", "x")
     repeat = max(1, min(UNROLL, BODY // (space.width * max(work.operations, 1))))
     first, stride = f"begin + threadIdx.{lane}", f"blockDim.{lane}"
@@ -168,7 +171,10 @@ def _reduce(
         "if (o < outputs) {",
         *[f"    {line}" for line in starts],
         f"    const auto step = [&](const {kind} r) {{",
-        *[f"        {line}" for line in [*steps, *reads.lines, *_take(work, fold, reads, space)]],
+        *[
+            f"        {line}"
+            for line in [*steps, *reads.lines, *_take(work, fold, reads, space, own)]
+        ],
         "    };",
         *[f"    {line}" for line in repeated(kind, "r", "end", stride, repeat, first)],
         "}",
@@ -180,6 +186,8 @@ def _reduce(
     comment += " lane under way at a time."
     arrays = [f"const {c_type(d)}* __restrict__ a{i}" for i, (d, _) in enumerate(work.loads)]
     parts = [f"S{i}* __restrict__ part{i}" for i in range(len(fold.rows))]
+    wholes = [d for _, d in work.stores[len(fold.rows) :]]
+    arrays += [f"{c_type(d)}* __restrict__ y{i}" for i, d in enumerate(wholes)]
     arrays += end.arrays if whole else parts
     walks = [walk or (0,) for walk in space.walks]
     aligned = alignments(work, walks, [], len(space.shape) - 1, space.width)
@@ -190,6 +198,7 @@ def _reduce(
     )  # fmt: skip
     block = (shares.lanes, shares.slots) if space.rows else (shares.slots, shares.lanes)
     grid = (-(-shares.outputs // shares.slots), shares.chunks)
+    aligned += tuple([d.itemsize * space.width for d in wholes])
     aligned += end.aligned if whole else (1,) * len(fold.rows)
     return Kernel(
         work.name, source, grid, block, tuple(index.sizes), aligned, cooperative=True,
@@ -248,24 +257,33 @@ def _of(text: str, kind: str) -> str:
 def _fresh_states(work: Work, fold: Fold, width: int) -> list[str]:
     lines = [f"S{i} state{i}[{width}];" for i in range(len(fold.rows))]
     lines += ["#pragma unroll", f"for (int k = 0; k < {width}; ++k) {{"]
-    for i, ((_, d), row) in enumerate(zip(work.stores, fold.rows, strict=True)):
+    for i, ((_, d), row) in enumerate(zip(work.stores, fold.rows)):
         lines.append(f"    state{i}[k] = S{i}{_of(row.start, c_type(d))};")
     return [*lines, "}"]
 
 
-def _take(work: Work, fold: Fold, reads: Reads, space: _Space) -> list[str]:
-    """Lines that take a step's elements into the states."""
-    width, types = space.width, [d for _, d in work.stores]
+def _take(work: Work, fold: Fold, reads: Reads, space: _Space, own: str) -> list[str]:
+    """Lines that take a step's elements into the states, and store those kept as they are."""
+    width, count = space.width, len(fold.rows)
     at = "0" if width == 1 else "k"
-    lines = [f"{c_type(d)} value{i};" for i, d in enumerate(types)]
-    lines.append(call_element(work, reads.values, [f"value{i}" for i in range(len(types))]))
+    wholes = [c_type(d) for _, d in work.stores[count:]]
+    lines = [f"{c_type(d)} value{i};" for i, (_, d) in enumerate(work.stores[:count])]
+    results = [f"value{i}" for i in range(count)]
+    results += [f"y{i}[{own}]" if width == 1 else f"q{i}[k]" for i in range(len(wholes))]
+    lines.append(call_element(work, reads.values, results))
     place = "r" if width == 1 or not space.rows else f"(long long)r * {width} + k"
     for i, row in enumerate(fold.rows):
         lines.append(f"state{i}[{at}].take(value{i}{f', {place}' if row.places else ''});")
     if width == 1:
         return lines
-    loop = ["#pragma unroll", f"for (int k = 0; k < {width}; ++k) {{"]
-    return [*loop, *[f"    {line}" for line in lines], "}"]
+    return [
+        *[f"lucid_pack<{kind}, {width}> q{i};" for i, kind in enumerate(wholes)],
+        "#pragma unroll",
+        f"for (int k = 0; k < {width}; ++k) {{",
+        *[f"    {line}" for line in lines],
+        "}",
+        *[f"lucid_store<{width}>(y{i} + {own}, q{i});" for i in range(len(wholes))],
+    ]
 
 
 def _fold_lanes(fold: Fold, space: _Space, kind: str, stored: list[str]) -> list[str]:
@@ -298,9 +316,7 @@ def _partial_stores(fold: Fold, outputs: str, space: _Space) -> list[str]:
 
 def _partial_bytes(work: Work, fold: Fold, shares: Shares, space: _Space) -> tuple[int, ...]:
     number = shares.chunks * shares.outputs * (1 if space.rows else space.width)
-    return tuple(
-        [number * row.state_bytes(d) for row, (_, d) in zip(fold.rows, work.stores, strict=True)]
-    )
+    return tuple([number * row.state_bytes(d) for row, (_, d) in zip(fold.rows, work.stores)])
 
 
 class _End:
@@ -371,15 +387,18 @@ def _result_line(work: Work, fold: Fold, number: int) -> str:
     return f"const {c_type(d)} r{number} = lucid_cast<{c_type(d)}>({text});"
 
 
-def _offsets(work: Work, space: _Space, index: Indices) -> tuple[list[str], list[str], Reads]:
-    """Lines that find an output's first element, lines that find a step's, and the reads."""
+def _offsets(work: Work, space: _Space, index: Indices) -> tuple[list[str], list[str], Reads, str]:
+    """Lines that find an output's first element, lines that find a step's, the reads, and where
+    values stored as they are go.
+    """
     inner, width = len(space.shape) - 1, space.width
     n, m = len(space.kept), len(space.reduced)
     cut = (*space.shape[:-1], space.shape[-1] // width) if space.shape else ()
     kept, reduced = range(n), range(n, n + m)
     if not space.rows:
         kept, reduced = range(m, m + n), range(m)
-    distinct = [walk for walk in dict.fromkeys(space.walks) if any(walk)]
+    own = [] if space.own is None else [space.own]
+    distinct = [walk for walk in dict.fromkeys([*space.walks, *own]) if any(walk)]
     starts, of_output = _coordinates(index, "o", ("i", "n", "up"), cut, kept, distinct)
     steps, of_step = _coordinates(index, "r", ("k", "m", "on"), cut, reduced, distinct)
     offsets: dict[Shape, str] = {}
@@ -391,7 +410,8 @@ def _offsets(work: Work, space: _Space, index: Indices) -> tuple[list[str], list
             terms = [f"b{number}", *terms]
         steps.append(f"const {index.type} j{number} = {' + '.join(terms)};")
         offsets[walk] = f"j{number}"
-    return starts, steps, Reads(work, space.walks, offsets, inner, width, index.type)
+    reads = Reads(work, space.walks, offsets, inner, width, index.type)
+    return starts, steps, reads, offsets.get(own[0], "0") if own else ""
 
 
 def _coordinates(

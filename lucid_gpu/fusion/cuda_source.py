@@ -57,7 +57,7 @@ class Work(NamedTuple):
     ``loads`` holds each load's type and walk (strides in elements, 0 where it broadcasts),
     ``indices`` the walks of values that are their own place in a row-major array, ``stores`` the
     number of the instruction stored and the type it is stored as; of a reduction, which ``fold``
-    describes, the values reduced.
+    describes, the values reduced, then those stored as they are.
     """
 
     name: str
@@ -153,6 +153,7 @@ def _with_fold(work: Work, plan: Plan) -> Work:
     assert plan.reduction is not None
     rows = tuple([REDUCTIONS[name] for name in plan.reduction.rows])
     values = tuple([(root, plan.instructions[root].dtype) for root in _roots(plan)])
+    wholes = tuple([(s.index, s.dtype) for s in plan.wholes])
     constants, divisors = list(work.constants), []
     for (_, d), divisor in zip(values, plan.divisors, strict=True):
         divisors.append(None if divisor is None else len(constants))
@@ -173,7 +174,9 @@ def _with_fold(work: Work, plan: Plan) -> Work:
         ]
         tail = own._replace(instructions=tuple(moved), scalars=scalars, constants=tuple(constants))
     fold = Fold(plan.reduction.axes, rows, tuple(results), tuple(divisors), tail, sources)
-    return work._replace(stores=values, scalars=scalars, constants=tuple(constants), fold=fold)
+    return work._replace(
+        stores=values + wholes, scalars=scalars, constants=tuple(constants), fold=fold
+    )
 
 
 def _roots(plan: Plan) -> list[int]:

@@ -165,7 +165,7 @@ def _kernels(members: Sequence[Any], names: dict[int, str], first: bool) -> list
     found = [_kernel(plan, leaves, {}) for plan, leaves in before] if first else []
     if values:
         plan, leaves = beside or plan_for(values)
-        skipped = len(plan.all_stores) - len(members)
+        skipped = 0 if plan.wholes else len(plan.all_stores) - len(members)
         at = {
             skipped + i: names.get(id(m), "realised together with it")
             for i, m in enumerate(members)

@@ -114,12 +114,12 @@ class CudaExecutable:
     ) -> None:
         """A reduction whose first kernel leaves states, to which the second adds."""
         first, second = launches
-        head, launcher = len(self.plan.loads), self.launcher
+        head, kept, launcher = len(self.plan.loads), len(self.plan.wholes), self.launcher
         parts = [self.empty((size,), dt.uint8, launcher.device) for size in first.kernel.partials]
         states = [launcher.address(part) for part in parts]
-        self._launch(first, values[:head] + states + fields)
         outputs = [launcher.address(out) for out in outs]
-        self._launch(second, states + values[head:] + outputs + fields)
+        self._launch(first, values[:head] + outputs[:kept] + states + fields)
+        self._launch(second, states + values[head:] + outputs[kept:] + fields)
 
     def _launch(self, launch: Launch, values: Sequence[Any]) -> None:
         self.launcher.launch(launch.function, launch.packing, values, launch.grid, launch.block)

@@ -84,6 +84,8 @@ class Plan:
         The iteration space: the shape of every stored value before a reduction.
     reduction : Reduction or None
         Over which axes the values are reduced, and how; the stores are the results.
+    wholes : tuple of Store
+        Values that a reduction's kernel also stores as they are.
     tail : Tail or None
         What is computed of the results.
     instructions : tuple of Instruction
@@ -113,6 +115,7 @@ class Plan:
         over: tuple[int | None, ...] = (),
         tail: Tail | None = None,
         divisors: Sequence[Any] = (),
+        wholes: int = 0,
     ) -> None:
         self.device: device = programs[0].device
         self.shape: Shape = programs[0].shape
@@ -131,7 +134,11 @@ class Plan:
         self.reduction = reduction
         self.divisors = tuple(divisors)
         self.tail = tail
-        self.stores = self._stores(roots, [p.dtype for p in programs])
+        types, count = [p.dtype for p in programs], len(programs) - wholes
+        self.stores = self._stores(roots[:count], types[:count])
+        self.wholes = tuple(
+            [Store(r, d, self.shape) for r, d in zip(roots[count:], types[count:], strict=True)]
+        )
         self.key: Any = (
             self.device.type,
             self.shape,
@@ -140,6 +147,7 @@ class Plan:
             tuple([d for _, d in self.scalars]),
             tuple([d for _, d in self.constants]),
             self.stores,
+            self.wholes,
             self.reduction,
             over,
             None if tail is None else (tail.plan.key, tail.sources),
@@ -190,8 +198,10 @@ class Plan:
 
     @property
     def all_stores(self) -> tuple[Store, ...]:
-        """The arrays the kernel writes, those of the tail last."""
-        return self.stores if self.tail is None else self.stores + self.tail.plan.stores
+        """The arrays the kernel writes: values as they are, results, those of the tail."""
+        if self.tail is not None:
+            return self.stores + self.tail.plan.stores
+        return self.wholes + self.stores if self.wholes else self.stores
 
     @property
     def bytes_read(self) -> int:

@@ -20,6 +20,7 @@ from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
 from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, Program, load_program
 from lucid_gpu.fusion.realise import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
+from lucid_gpu.launch import runs_cuda_c
 
 MOST = 8  # reductions that wait at the same time
 
@@ -203,7 +204,7 @@ def flush() -> None:
                 _run_alone(pending)
             return
         for group in _groups(_taken()):
-            _run(group, ())
+            _run(group, (), True)
 
 
 def _taken() -> list[Pending]:
@@ -245,20 +246,55 @@ def realise_beside(values: Sequence[Expr]) -> list[Any] | None:
     Returns None where they are not: then they have a kernel of their own.
     """
     with _lock:
-        group = _consumed(values)
+        group, made_of_them = _partners(values)
         mine = {id(p) for p in group}
         waiting[:] = [r for r in waiting if id(r()) not in mine]
         flush()
-        return _run(group, values) if group else None
+        return _run(group, values, made_of_them) if group else None
+
+
+def _partners(values: Sequence[Expr]) -> tuple[list[Pending], bool]:
+    """The reductions that share a kernel with values, and whether these are made of them."""
+    group = _consumed(values)
+    return (group, True) if group else (_fed(values), False)
+
+
+def _fed(values: Sequence[Expr]) -> list[Pending]:
+    """The pending reductions whose kernel can store these values too: of what they read themselves.
+
+    On a GPU that saves a pass; on a CPU blocks of both kinds run better apart.
+    """
+    program = values[0].program
+    if not runs_cuda_c(program.device):
+        return []
+    arrays = {cell for value in values for cell in value.leaves}
+    if any(type(cell) is ReducedCell for cell in arrays):
+        return []
+    steps = sum([len(v.program.instructions) for v in values])
+    found: list[Pending] = []
+    for pending in _wanted():
+        value, space = pending.value, pending.recipe.space
+        if space[:2] != (program.device, program.shape) or arrays.isdisjoint(value.leaves):
+            continue
+        together = arrays.union(value.leaves)
+        steps += len(value.program.instructions)
+        if found and space != found[0].recipe.space:
+            continue
+        if steps > LIMIT or len(together) > MAX_LEAVES:
+            break
+        found.append(pending)
+        arrays = together
+    return found
 
 
 def would_run(values: Sequence[Expr]) -> tuple[list[tuple[Plan, Any]], tuple[Plan, Any] | None]:
     """What `realise_beside` would run first, and the kernel that ``values`` would be part of."""
     with _lock:
-        group = _consumed(values) if values else []
+        group, made_of_them = _partners(values) if values else ([], False)
         mine = {id(p) for p in group}
         others = _groups([p for p in _wanted() if id(p) not in mine])
-        return [plan_of(g, ()) for g in others], plan_of(group, values) if group else None
+        own = plan_of(group, values, made_of_them) if group else None
+        return [plan_of(g) for g in others], own
 
 
 def _consumed(values: Sequence[Expr]) -> list[Pending]:
@@ -287,20 +323,28 @@ def _consumed(values: Sequence[Expr]) -> list[Pending]:
 _plans: dict[Any, Plan] = {}
 
 
-def _run(group: Sequence[Pending], values: Sequence[Expr]) -> list[Any]:
-    """One kernel for reductions of one space, and for values made of their results."""
-    plan, leaves = plan_of(group, values)
+def _run(group: Sequence[Pending], values: Sequence[Expr], made_of_them: bool) -> list[Any]:
+    """One kernel for reductions of one space and for values beside them; gives the values."""
+    plan, leaves = plan_of(group, values, made_of_them)
     found = realising.execute(plan, leaves)
-    at = 0
+    at = first = len(plan.wholes)
     for pending in group:
         count = len(pending.cells)
         pending.settle(found[at : at + count])
         at += count
-    return found[at:]
+    return found[:first] if first else found[at:]
 
 
-def plan_of(group: Sequence[Pending], values: Sequence[Expr]) -> tuple[Plan, Sequence[Cell]]:
-    """The plan of that kernel, and the leaves it reads."""
+def plan_of(
+    group: Sequence[Pending], values: Sequence[Expr] = (), made_of_them: bool = True
+) -> tuple[Plan, Sequence[Cell]]:
+    """The plan of that kernel, and the leaves it reads.
+
+    Parameters
+    ----------
+    made_of_them : bool
+        The values are the tail; else they are of what is reduced, and stored as they are.
+    """
     place: dict[Any, int] = {}
     heads = [(p.value.program, _pattern(p.value.leaves, place)) for p in group]
     tails = [(v.program, _pattern(v.leaves, place)) for v in values]
@@ -311,12 +355,12 @@ def plan_of(group: Sequence[Pending], values: Sequence[Expr]) -> tuple[Plan, Seq
     }
     recipes = [p.recipe for p in group]
     rows = tuple([(r.row, r.divisor, r.shape) for r in recipes])
-    key = (recipes[0].axes, rows, *heads, *tails, *results.items())
+    key = (recipes[0].axes, rows, made_of_them, *heads, *tails, *results.items())
     plan = _plans.get(key)
     if plan is None:
         if len(_plans) > realising.MAX_PLANS:
             _plans.clear()
-        plan = _plans[key] = _plan(group, heads, tails, results)
+        plan = _plans[key] = _plan(group, heads, tails, results, made_of_them)
     return plan, tuple(place)
 
 
@@ -332,20 +376,21 @@ def _plan(
     heads: Sequence[Part],
     tails: Sequence[Part],
     results: dict[int, tuple[int, int]],
+    made_of_them: bool,
 ) -> Plan:
     recipes = [p.recipe for p in group]
     reduction = Reduction(
         recipes[0].axes, tuple([r.row for r in recipes]), tuple([r.shape for r in recipes])
     )
-    tail = None
-    if tails:
+    tail, wholes = None, [] if made_of_them else tails
+    if tails and made_of_them:
         starts = [sum([len(p.cells) for p in group[:i]]) for i in range(len(group))]
         plan = Plan([p for p, _ in tails], [pattern for _, pattern in tails])
         sources = [results.get(load.leaf) for load in plan.loads]
         tail = Tail(plan, tuple([None if s is None else starts[s[0]] + s[1] for s in sources]))
     return Plan(
-        [p for p, _ in heads], [pattern for _, pattern in heads], reduction,
-        tail=tail, divisors=[r.divisor for r in recipes],
+        [p for p, _ in (*heads, *wholes)], [pattern for _, pattern in (*heads, *wholes)], reduction,
+        tail=tail, divisors=[r.divisor for r in recipes], wholes=len(wholes),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.program import LIMIT, WRAPPED, Program, load_program
+from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.tape.engine import observing
 from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.modes import WATCHED, state
@@ -180,7 +181,9 @@ class RegionNode(Node):
         merged, pattern = merge(leaves, g.leaves)
         gradient = _gradient(self.program, g.program, pattern, len(merged), output_leaf)
         self._check_versions(gradient)
-        early = self._stored_anyway(gradient, merged) if gradient.summed and not state.grad else {}
+        early: dict[Any, Any] = {}
+        if gradient.summed and not state.grad and not runs_cuda_c(self.program.device):
+            early = self._stored_anyway(gradient, merged)
         for part, shape in gradient.steps:
             known = early.get(part)
             if known is None:
@@ -208,7 +211,8 @@ class RegionNode(Node):
     def _stored_anyway(self, gradient: Gradient, leaves: tuple[Cell, ...]) -> dict[Any, Any]:
         """What is summed and is also the gradient that a matmul, say, will read: computed first.
 
-        So ``relu(x @ w + b)`` masks its cotangent once, and b's gradient sums what x's stored.
+        So ``relu(x @ w + b)`` masks its cotangent once, and b's gradient sums what x's stored. In
+        CUDA C one kernel does both (`lucid_gpu.fusion.reduced`).
         """
         found = {}
         for (_, part), (node, _) in zip(gradient.results, self._edges, strict=True):

@@ -199,6 +199,119 @@ class TestWhatSharesAKernel:
         np.testing.assert_allclose(shift.grad.numpy(), g.numpy().sum(0), 1e-5, 1e-5)
 
 
+@needs_compiler
+class TestWhatIsStoredToo:
+    """CUDA C stores a value in the pass that reduces it."""
+
+    @pytest.fixture(autouse=True)
+    def _cuda_c(self, monkeypatch: Any) -> Any:
+        from lucid_gpu.fusion.program import forget
+
+        forget()
+        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        with eager(False):
+            yield
+        forget()
+
+    @pytest.mark.parametrize("d", [dt.float32, dt.bfloat16, dt.float64], ids=str)
+    @pytest.mark.parametrize(
+        ("shape", "axes"),
+        [
+            ((33, 40), (0,)),
+            ((33, 40), (1,)),
+            ((7, 5, 6), (0, 2)),
+            ((7, 5, 6), (1,)),
+            ((1, 70001), (1,)),
+            ((70001, 2), (0,)),
+            ((31, 33), (0, 1)),
+        ],
+    )
+    def test_sums_and_what_they_sum(self, d: dt.dtype, shape: Any, axes: Any) -> None:
+        array = random(shape, d)
+        x, row = lucid_gpu.tensor(array), lucid_gpu.tensor(random(shape[-1:], d, seed=1))
+
+        def both() -> Any:
+            y = (x * row + 0.5).tanh()
+            total, top = y.to(dt.float64).sum(axes), x.amax(axes)
+            return [t.to(dt.float64).numpy() for t in (y.detach(), total, top)]
+
+        y, total, top = both()
+        wide, wide_row = array.astype(np.float64), row.to(dt.float64).numpy()
+        tolerance = {"float32": 1e-6, "bfloat16": 1e-2, "float64": 1e-13}[d.name]
+        np.testing.assert_allclose(y, np.tanh(wide * wide_row + 0.5), tolerance, tolerance)
+        np.testing.assert_array_equal(top, wide.max(axes))
+        size = np.sqrt(y.size)
+        np.testing.assert_allclose(total, y.sum(axes), 10 * tolerance, 10 * tolerance * size)
+
+    def test_one_pass(self) -> None:
+        x = lucid_gpu.tensor(random((33, 40), dt.float32))
+        x.array
+
+        def both() -> None:
+            y = (x * 2).tanh()
+            total = y.sum(0)
+            y.array, total.array
+
+        (kernel,) = kernels(both)
+        assert kernel.bytes_read == 33 * 40 * 4
+        assert kernel.bytes_written == 33 * 40 * 4 + 40 * 4
+
+    def test_transposed_and_reversed(self) -> None:
+        array = random((24, 40), dt.float32)
+        base = lucid_gpu.tensor(array)
+        for x, view in ((base.t(), array.T), (base[::2], array[::2]), (base[:, 1:], array[:, 1:])):
+            for axis in (0, 1):
+                y = x * 2
+                total = y.sum(axis)
+                np.testing.assert_array_equal(y.numpy(), view * 2)
+                np.testing.assert_allclose(total.numpy(), (view * 2).sum(axis), 1e-5, 1e-5)
+
+    def test_a_bias_gradient_is_summed_where_the_cotangent_is_stored(self) -> None:
+        x = lucid_gpu.tensor(random((64, 16), dt.float32))
+        w = lucid_gpu.tensor(random((16, 32), dt.float32), requires_grad=True)
+        b = lucid_gpu.zeros(32, requires_grad=True)
+        y = (x @ w + b).tanh()
+        y.array
+        g = lucid_gpu.tensor(random((64, 32), dt.float32, seed=2))
+
+        def back() -> None:
+            y.backward(g)
+            w.grad.array, b.grad.array
+
+        (kernel,) = [k for k in kernels(back) if k.ops]
+        assert kernel.bytes_read == 2 * 64 * 32 * 4
+        assert kernel.bytes_written == 64 * 32 * 4 + 32 * 4
+        wanted = g.numpy() * (1 - y.detach().numpy() ** 2)
+        np.testing.assert_allclose(b.grad.numpy(), wanted.sum(0), 1e-5, 1e-5)
+        np.testing.assert_allclose(w.grad.numpy(), x.numpy().T @ wanted, 1e-4, 1e-5)
+
+    def test_values_of_something_else_have_their_own_kernel(self) -> None:
+        x, y = lucid_gpu.ones(4, 5), lucid_gpu.ones(4, 5)
+        x.array, y.array
+        total = (x * 2).sum(0)
+        assert len(kernels(lambda: ((y * 3).array, total.array))) == 2
+
+    def test_a_value_made_of_the_result_does_not_wait_for_itself(self) -> None:
+        x = lucid_gpu.tensor(random((4, 5), dt.float32))
+        y = x - x.mean(1, keepdim=True)
+        wanted = x.numpy() - x.numpy().mean(1, keepdims=True)
+        np.testing.assert_allclose(y.numpy(), wanted, 1e-5, 1e-6)
+
+    @pytest.mark.parametrize("axis", [0, 1])
+    def test_it_compiles(self, axis: int) -> None:
+        from lucid_gpu.fusion.cuda_reduction import reduction
+        from lucid_gpu.fusion.cuda_source import work_of
+        from tests.fusion.plans import leaf, op
+
+        for shape in ((64, 32), (70000, 64)):
+            value = op("tanh", leaf(np.ones(shape, np.float32)))
+            recipe = reduced.recipe_of(value.program, "sum", (axis,), (shape[1 - axis],), None)
+            plan, _ = reduced.plan_of([reduced.Pending(value, recipe)], [value], False)
+            for kernel in reduction(work_of(plan)):
+                for architecture in architectures():
+                    assert compiled(kernel.source, architecture) == ""
+
+
 class TestWaiting:
     def test_what_nobody_reads_is_not_computed(self, executor: str) -> None:
         x = lucid_gpu.tensor(random((5, 4), dt.float32))
