@@ -241,9 +241,10 @@ def _parts(group: list[Pending]) -> list[list[Pending]]:
 
 
 def realise_beside(values: Sequence[Expr]) -> list[Any] | None:
-    """Compute what waits, and ``values`` in the same kernel where they are made of it.
+    """Compute what waits, and ``values`` in the same kernel where they are made of its results, or
+    of what it reduces.
 
-    Returns None where they are not: then they have a kernel of their own.
+    Returns None where they are neither: then they have a kernel of their own.
     """
     with _lock:
         group, made_of_them = _partners(values)
@@ -300,14 +301,9 @@ def would_run(values: Sequence[Expr]) -> tuple[list[tuple[Plan, Any]], tuple[Pla
 def _consumed(values: Sequence[Expr]) -> list[Pending]:
     """The pending reductions that these values can be the tail of."""
     program = values[0].program
-    found: list[Pending] = []
-    arrays: set[Cell] = set()
-    for value in values:
-        arrays.update(value.leaves)
+    arrays = dict.fromkeys([cell for value in values for cell in value.leaves])
+    found = list(dict.fromkeys([c.pending for c in arrays if type(c) is ReducedCell]))
     steps = sum([len(v.program.instructions) for v in values])
-    for cell in arrays:
-        if type(cell) is ReducedCell and cell.pending not in found:
-            found.append(cell.pending)
     if not found:
         return []
     first = found[0].recipe
