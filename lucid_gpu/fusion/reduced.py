@@ -2,9 +2,9 @@
 
 A reduction gives a leaf that holds no array yet. Whoever reads the array has it computed; an
 elementwise expression of the results' shape is computed by the same kernel. Nothing waits long:
-before any other kernel runs, all that wait are computed, and those over the same axes of equally
-large values by one kernel. So a reduction keeps what it reads alive no longer than until the next
-kernel.
+before any other kernel runs, all that the thread let wait are computed, and those over the same
+axes of equally large values by one kernel. So a reduction keeps what it reads alive no longer than
+until the next kernel. Another thread, which may be on another stream of the GPU, leaves them alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from threading import get_ident
 from typing import Any
 
 from lucid_gpu.fusion import realise as realising
@@ -74,15 +75,18 @@ class Pending:
     value : Expr
         What is reduced.
     recipe : Recipe
+    thread : int
+        Who started it.
     cells : list of lists of weak references to Cell
         For each result of the row, the leaves that hold it.
     """
 
-    __slots__ = ("__weakref__", "cells", "recipe", "value")
+    __slots__ = ("__weakref__", "cells", "recipe", "thread", "value")
 
     def __init__(self, value: Expr, recipe: Recipe) -> None:
         self.value = value
         self.recipe = recipe
+        self.thread = get_ident()
         self.cells: list[list[Any]] = [[] for _ in recipe.results]
 
     def settle(self, arrays: Sequence[Any]) -> None:
@@ -198,24 +202,25 @@ def _run_alone(pending: Pending) -> None:
 def flush() -> None:
     """Compute everything that waits: one kernel for all of a space."""
     with _lock:
-        if len(waiting) == 1:
-            (pending,) = _taken() or (None,)
-            if pending is not None:
-                _run_alone(pending)
+        taken = _taken()
+        if len(taken) == 1:
+            _run_alone(taken[0])
             return
-        for group in _groups(_taken()):
+        for group in _groups(taken):
             _run(group, (), True)
 
 
 def _taken() -> list[Pending]:
-    """Those that wait and that somebody still wants; they wait no longer."""
-    found = _wanted()
-    waiting.clear()
-    return found
+    """Those of this thread that wait and that somebody still wants; they wait no longer."""
+    alive = [(reference, p) for reference in waiting if (p := reference()) is not None]
+    me = get_ident()
+    waiting[:] = [reference for reference, p in alive if p.thread != me]
+    return [p for _, p in alive if p.thread == me]
 
 
 def _wanted() -> list[Pending]:
-    return [p for reference in waiting if (p := reference()) is not None]
+    me = get_ident()
+    return [p for r in waiting if (p := r()) is not None and p.thread == me]
 
 
 def _groups(pending: Sequence[Pending]) -> list[list[Pending]]:

@@ -377,6 +377,17 @@ class TestWaiting:
             for one in found:
                 np.testing.assert_allclose(one.result(), (x.numpy() * 2).sum(1), 1e-5)
 
+    def test_other_threads_leave_it_alone(self, executor: str) -> None:
+        """They may be on another stream, whose work the reader would not wait for."""
+        x = lucid_gpu.ones(4)
+        total = (x * 2).sum()
+        with ThreadPoolExecutor(1) as team:
+            team.submit(lambda: (lucid_gpu.ones(3) * 2).array).result()
+        assert type(total._expr.leaves[0]) is reduced.ReducedCell
+        assert total.item() == 8
+        with ThreadPoolExecutor(1) as team:
+            assert team.submit((x * 3).sum().item).result() == 12
+
     def test_eager_computes_on_its_line(self) -> None:
         x = lucid_gpu.ones(4)
         with eager():
