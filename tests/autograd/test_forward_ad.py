@@ -180,7 +180,7 @@ def a_dual_shows_its_tangent(module: Any, ad: Any) -> Any:
     with ad.dual_level():
         dual = ad.make_dual(x, t)
         texts = [repr(dual), repr(dual * 2), repr(dual > 1)]
-        return [text.replace(", device='cuda:0'", "") for text in texts]
+        return [" ".join(text.replace(", device='cuda:0'", "").split()) for text in texts]
 
 
 @both
