@@ -45,6 +45,11 @@ LUCID_FN void lucid_put_row(T* out, const A (&sum)[WIDTH])
     lucid_store(out, pack);
 }
 
+// The columns of all outer rows, with steps of the grid's y and z: neither may exceed 65535.
+#define LUCID_EACH_OUTER_COLUMN(o, column, first, step) \
+    for (long long o = blockIdx.z; o < outer; o += gridDim.z) \
+        for (long long column = (first); column < columns; column += (step) * gridDim.y)
+
 // threadIdx.x, blockIdx.y: packs of columns; threadIdx.y, blockIdx.x: pieces; blockIdx.z: outer.
 // edges[outer, piece, 0] is the sum of what belongs to a key that began in an earlier piece,
 // edges[outer, piece, 1] of a key that begins here and goes on.
@@ -54,12 +59,14 @@ LUCID_FN void index_add_pieces(
     int length, long long rows, long long columns, long long outer, long long skip)
 {
     const int AHEAD = 4;  // reads under way at the same time
-    const long long column = ((long long)blockIdx.y * blockDim.x + threadIdx.x) * WIDTH;
+    const long long mine = ((long long)blockIdx.y * blockDim.x + threadIdx.x) * WIDTH;
+    const long long across = (long long)blockDim.x * WIDTH;
     const long long piece = (long long)blockIdx.x * blockDim.y + threadIdx.y;
     const long long pieces = (count + length - 1) / length;
-    if (column >= columns || piece >= pieces) return;
+    if (piece >= pieces) return;
     const long long first = piece * length, last = min(first + length, count);
-    for (long long o = blockIdx.z; o < outer; o += gridDim.z) {
+    LUCID_EACH_OUTER_COLUMN(o, column, mine, across)
+    {
         const T* from = values + o * count * columns + column;
         A sum[WIDTH] = {};
         bool began = first > 0 && sorted[first - 1] == sorted[first];
@@ -124,8 +131,10 @@ LUCID_FN void index_add_edges(
     if (key < 0 || key >= rows || key == skip) return;
     const long long pieces = (count + length - 1) / length;
     const long long end = lucid_end_of(sorted, key, last, count), stop = (end - 1) / length;
-    const long long column = (long long)blockIdx.y * blockDim.x + threadIdx.x;
-    for (long long o = blockIdx.z; o < outer; o += gridDim.z) {
+    const long long across = blockDim.x;
+    LUCID_EACH_OUTER_COLUMN(o, block, blockIdx.y * across, across)
+    {
+        const long long column = block + threadIdx.x;
         const A* edge = edges + o * pieces * 2 * columns + column;
         A sum[1] = {0};
         if (column < columns) {

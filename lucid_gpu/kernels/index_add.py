@@ -141,14 +141,15 @@ def _launch(
     deep = min(outer, LARGEST_GRID)
     touched = min(keys.size, rows) * outer * columns * d.itemsize
     _pieces(
-        (-(-pieces // block[1]), -(-packs // block[0]), deep),
+        (-(-pieces // block[1]), min(-(-packs // block[0]), LARGEST_GRID), deep),
         (values, sorted_keys, order, out, edges, *sizes),
         threads=block, writes=touched, T=d, A=d.compute, K=k, WIDTH=width, ADD=add,
     )  # fmt: skip
     if pieces > 1:
         block = _block(columns, 32)
         _edges(
-            (pieces, -(-columns // block[0]), deep), (edges, sorted_keys, out, *sizes),
+            (pieces, min(-(-columns // block[0]), LARGEST_GRID), deep),
+            (edges, sorted_keys, out, *sizes),
             threads=block, reads=0, writes=0, T=d, A=d.compute, K=k, ADD=add,
         )  # fmt: skip
 

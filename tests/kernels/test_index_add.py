@@ -76,6 +76,15 @@ def test_rows_left_out(executor):
     assert out[0, :, 0].tolist() == [1, 2, 0]
 
 
+def test_rows_wider_than_a_grid_is_high(monkeypatch):
+    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr(family, "LARGEST_GRID", 2)  # a GPU's 65535 means rows of 2 million columns
+    keys, values = np.zeros(40, np.int64), normal((3, 40, 1301)).astype(np.float32)
+    out = np.zeros((3, 2, 1301), np.float32)
+    family.index_add(out, keys, values, CPU, False)
+    np.testing.assert_allclose(out, exact(np.zeros_like(out), keys, values), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("start", [0, 1])
 def test_values_that_begin_within_their_buffer(start, executor):
     buffer = normal(401).astype(np.float32)
