@@ -38,6 +38,7 @@ from lucid_gpu.ops import cumsum as _cumsum
 from lucid_gpu.ops import index_add as _index_add
 from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
+from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops import transfer as _transfer
 from lucid_gpu.tape.modes import (
     enable_grad,
@@ -57,7 +58,7 @@ cfloat, cdouble = complex64, complex128
 for _module in (creation, shape, complex_numbers):
     for _function in _module.FUNCTIONS:
         globals()[_function.__name__] = _function
-for _module in (reductions, _cumsum, indexing, _index_add, _matmul):
+for _module in (reductions, _cumsum, indexing, _index_add, _matmul, _softmax):
     for _function in _module.METHODS:
         globals()[_function.__name__] = _function
 globals().update(elementwise.FUNCTIONS)
@@ -109,7 +110,6 @@ _FROM = {
     ),
     **dict.fromkeys(("AcceleratorError", "OutOfMemoryError"), "lucid_gpu.devices.cuda_errors"),
     **dict.fromkeys(("relu", "selu", "celu"), "lucid_gpu.nn.functional"),
-    **dict.fromkeys(("softmax", "log_softmax"), "lucid_gpu.nn.functional"),
 }
 
 

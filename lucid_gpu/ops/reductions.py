@@ -7,6 +7,7 @@ others are compositions of sums and extrema wherever their definition is one.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -32,9 +33,11 @@ def normalise_dim(dim: int, rank: int) -> int:
     ------
     IndexError
         With PyTorch's sentence, where there is no such dimension.
+    TypeError
+        Where it is no integer.
     """
     if not isinstance(dim, int):
-        dim = dim.__index__()
+        dim = _integer(dim)
     extent = rank or 1  # a 0-d tensor may be reduced over dim 0 or -1
     if not -extent <= dim < extent:
         raise IndexError(
@@ -44,11 +47,20 @@ def normalise_dim(dim: int, rank: int) -> int:
     return dim % extent
 
 
+def _integer(dim: Any) -> int:
+    try:
+        return operator.index(dim)
+    except TypeError:
+        raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}") from None
+
+
 def normalise_dims(dims: Dims, rank: int) -> tuple[int, ...]:
     """A ``dim`` argument (None, a number or several) as sorted numbers from 0."""
-    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+    if dims is None:
         return tuple(range(rank))
-    given = (dims,) if isinstance(dims, int) else tuple(dims)
+    if isinstance(dims, int) or not hasattr(dims, "__len__"):
+        return (normalise_dim(dims, rank),)
+    given = tuple(dims) or range(rank)
     found = sorted(normalise_dim(d, rank) for d in given)
     for a, b in zip(found, found[1:], strict=False):
         if a == b:

@@ -9,6 +9,7 @@ elementwise around it fuses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.devices import xp_of
@@ -88,6 +89,17 @@ def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     return (input - _logsumexp(input, dim)).exp()
 
 
+def _as_method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Of tensors and of `lucid_gpu`: the dimension is not optional there."""
+
+    def method(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+        return function(input, dim, dtype)
+
+    method.__name__ = method.__qualname__ = function.__name__
+    method.__doc__ = function.__doc__
+    return method
+
+
 def _is_row_wise(input: Tensor) -> bool:
     if not input.ndim:
         return False
@@ -127,3 +139,8 @@ def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Te
 def _old_default(input: Tensor) -> int:
     """The dimension PyTorch takes where none is named."""
     return 0 if input.ndim in (0, 1, 3) else 1
+
+
+METHODS = tuple(map(_as_method, (softmax, log_softmax)))
+for _function in METHODS:
+    setattr(Tensor, _function.__name__, _function)

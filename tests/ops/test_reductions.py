@@ -219,6 +219,8 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "max of nothing": (lambda m: m.zeros(0).max(), "to be specified for input.numel() == 0"),
     "amax of nothing": (lambda m: m.zeros(0, 2).amax(0), "to have non-zero size"),
     "argmax of nothing": (lambda m: m.zeros(0).argmax(), ""),
+    "a dim with a fraction": (lambda m: m.ones(2, 3).sum(1.0), "must be int, not float"),
+    "a dim by name": (lambda m: m.ones(2, 3).cumsum("columns"), "'dim' must be int, not str"),
     "max of an unknown dim": (lambda m: m.ones(2).max(1), "Dimension out of range"),
 }
 

@@ -21,6 +21,16 @@ def test_softmax_agrees_with_torch(name, dim, device):
         agree(lambda m, x: getattr(m.nn.functional, name)(x, dim), x, device=device)
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_as_a_method(name, device):
+    x = normal((3, 4))
+    agree(lambda m, x: getattr(x, name)(-1), x, device=device)
+    agree(lambda m, x: getattr(x.float(), name)(0, m.float64), x, device=device)
+    agree(lambda m, x: getattr(m, name)(x, dim=1, dtype=m.float32), x, device=device)
+    same_error(lambda m: getattr(m.ones(2), name)(), "missing 1 required positional argument")
+    same_error(lambda m: getattr(m.ones(2), name)(0.0), "must be int, not float")
+
+
 def test_infinite_scores(device):
     inf = float("inf")
     x = np.array([[0.0, -inf], [-inf, -inf], [inf, 0.0], [np.nan, 0.0]])
