@@ -51,6 +51,12 @@ def batch_norm(
     -------
     Tensor, of input's shape
     """
+    if input.ndim < 2:
+        raise IndexError(
+            f"batch_norm takes an input of shape (n, c) or (n, c, *); got {list(input.shape)}"
+        )
+    if input.dtype.category < 2:
+        raise NotImplementedError(f'"batch_norm" not implemented for {input.dtype.name}')
     channels = input.shape[1]
     for name, t in (
         ("running_mean", running_mean),
@@ -73,9 +79,8 @@ def batch_norm(
         mean, variance = moments(input, _all_but_channels(input))
         _follow((running_mean, running_var), (mean, variance), input, momentum)
     elif running_mean is None or running_var is None:
-        raise RuntimeError(
-            "Expected running_mean and running_var to be defined when training=False"
-        )
+        which = "running_mean" if running_mean is None else "running_var"
+        raise RuntimeError(f"{which} must be defined in evaluation mode")
     else:
         mean, variance = _per_channel(running_mean, input), _per_channel(running_var, input)
     return _normalised(input, mean, (variance + eps).rsqrt(), weight, bias)

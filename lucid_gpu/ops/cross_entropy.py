@@ -64,6 +64,7 @@ def nll_loss(
         Where a target is no class.
     """
     _check_target(input, target)
+    _check_weight(input, weight)
     target, kept = _safe(input, target, ignore_index)
     return _total(-_pick(input, target), target, kept, weight, reduction)
 
@@ -102,7 +103,15 @@ def cross_entropy(
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if reduction not in _REDUCTIONS:
         raise ValueError(f"{reduction} is not a valid value for reduction")
+    if not isinstance(target, Tensor):
+        raise TypeError(
+            "cross_entropy_loss(): argument 'target' (position 2) must be Tensor, not "
+            f"{type(target).__name__}"
+        )
+    _check_weight(input, weight)
     if target.is_floating_point():
+        if ignore_index >= 0:
+            raise RuntimeError("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     _check_target(input, target)
     known = None if weight is None else weight.array
@@ -232,6 +241,16 @@ def _check_target(input: Tensor, target: Tensor) -> None:
         )
     if target.dtype.category != 1:
         raise RuntimeError(f"expected scalar type Long but found {target.dtype} for the target")
+
+
+def _check_weight(input: Tensor, weight: Tensor | None) -> None:
+    """One weight a class: a kernel reads them by the target."""
+    classes = input.shape[_class_dim(input)] if input.ndim else 1
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise RuntimeError(
+            f"weight tensor should be defined either for all {classes} classes or no classes but "
+            f"got weight tensor of shape: {list(weight.shape)}"
+        )
 
 
 def _safe(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor | None]:

@@ -48,8 +48,7 @@ def layer_norm(
     -------
     Tensor, of input's shape and dtype; 16-bit floats are computed in float32
     """
-    shape = tuple(normalized_shape)
-    _check(input, shape, weight, bias)
+    shape = _checked("layer_norm", input, normalized_shape, weight, bias)
     return _normalised(input, shape, weight, bias, eps, False)
 
 
@@ -67,33 +66,52 @@ def rms_norm(
     normalized_shape : sequence of int
     weight : Tensor, shape normalized_shape, optional
     eps : float, optional
-        Added to the mean square; by default ``finfo(input.dtype).eps``.
+        Added to the mean square; by default that of the type computed in: 16-bit floats take
+        float32's, as PyTorch does.
 
     Returns
     -------
     Tensor, of input's shape and dtype; 16-bit floats are computed in float32
     """
-    shape = tuple(normalized_shape)
-    _check(input, shape, weight, None)
+    shape = _checked("rms_norm", input, normalized_shape, weight, None)
     if eps is None:
-        eps = float(ml_dtypes.finfo(input.dtype.numpy).eps)
+        eps = float(ml_dtypes.finfo(input.dtype.compute.numpy).eps)
     return _normalised(input, shape, weight, None, eps, True)
 
 
-def _check(
-    input: Tensor, shape: tuple[int, ...], weight: Tensor | None, bias: Tensor | None
-) -> None:
-    if not shape or tuple(input.shape[-len(shape) :]) != shape:
+def _checked(
+    name: str,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+) -> tuple[int, ...]:
+    """The shape of the rows, after all that can be wrong."""
+    if not isinstance(normalized_shape, Sequence):
+        raise TypeError(
+            f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not "
+            f"{type(normalized_shape).__name__}"
+        )
+    shape = tuple(normalized_shape)
+    if not shape:
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+            "element, but got normalized_shape = []"
+        )
+    if input.dtype.category < 2:
+        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
+    if tuple(input.shape[-len(shape) :]) != shape:
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape "
             f"[*{''.join(f', {n}' for n in shape)}], but got input of size{list(input.shape)}"
         )
-    for name, t in (("weight", weight), ("bias", bias)):
+    for role, t in (("weight", weight), ("bias", bias)):
         if t is not None and tuple(t.shape) != shape:
             raise RuntimeError(
-                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                f"Expected {role} to be of same shape as normalized_shape, but got {role} of shape "
                 f"{list(t.shape)} and normalized_shape = {list(shape)}"
             )
+    return shape
 
 
 def _normalised(

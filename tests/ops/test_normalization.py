@@ -75,6 +75,17 @@ def test_narrow_types_are_computed_in_float32(dtype, size, device):
         )
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rms_norm_of_small_16_bit_values(dtype, device):
+    """The default eps is float32's: that of bfloat16 would be larger than the mean square."""
+
+    def norm(m, x):
+        narrow = x.to(getattr(m, dtype))
+        return m.nn.functional.rms_norm(narrow, (4,)).to(m.float64)
+
+    agree(norm, normal((3, 4)) * 0.01, order=0, device=device, rtol=1e-2)
+
+
 def test_rms_norm_module(device):
     def outcome(m):
         layer = m.nn.RMSNorm(5, eps=1e-4)
@@ -129,6 +140,33 @@ def test_first_and_second_gradients(function):
         (
             lambda m: m.nn.functional.batch_norm(m.zeros(2, 3), m.zeros(2), m.ones(2)),
             "running_mean should contain 3 elements not 2",
+        ),
+        (
+            lambda m: m.nn.functional.batch_norm(m.zeros(2, 3), m.zeros(3), None),
+            "running_var must be defined in evaluation mode",
+        ),
+        (
+            lambda m: m.nn.functional.batch_norm(m.zeros(3), None, None, training=True),
+            "",
+        ),
+        (lambda m: m.nn.functional.layer_norm(m.zeros(2, 3), ()), "to be at least 1-dimensional"),
+        *(
+            (call, words)
+            for name in ("layer_norm", "rms_norm")
+            for call, words in (
+                (
+                    lambda m, name=name: getattr(m.nn.functional, name)(m.zeros(2, 3), 3),
+                    f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints",
+                ),
+                (
+                    lambda m, name=name: getattr(m.nn.functional, name)(m.arange(3), (3,)),
+                    "not implemented for int64",
+                ),
+            )
+        ),
+        (
+            lambda m: m.nn.functional.batch_norm(m.ones(2, 3).long(), m.zeros(3), m.ones(3)),
+            '"batch_norm" not implemented for int64',
         ),
     ],
 )

@@ -147,6 +147,24 @@ def test_first_and_second_gradients(function):
             "expected scalar type Long but found",
         ),
         (lambda m: m.nn.functional.softmax(m.tensor([1, 2]), 0), "not implemented for"),
+        *(
+            (
+                lambda m, loss=loss: getattr(m.nn.functional, loss)(
+                    m.zeros(2, 3), m.tensor([0, 1]), m.ones(2)
+                ),
+                "weight tensor should be defined either for all 3 classes or no classes but got "
+                "weight tensor of shape: [2]",
+            )
+            for loss in ("cross_entropy", "nll_loss")
+        ),
+        (
+            lambda m: m.nn.functional.cross_entropy(m.zeros(2, 3), [0, 1]),
+            "cross_entropy_loss(): argument 'target' (position 2) must be Tensor, not list",
+        ),
+        (
+            lambda m: m.nn.functional.cross_entropy(m.zeros(2, 3), m.ones(2, 3), ignore_index=1),
+            "ignore_index is not supported for floating point target",
+        ),
     ],
 )
 def test_errors_are_torchs(call, words):
