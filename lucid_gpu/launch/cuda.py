@@ -22,7 +22,7 @@ from lucid_gpu.launch.source import complete
 
 OPTIONS = ("-std=c++17",)
 BLOCKING = os.environ.get("CUDA_LAUNCH_BLOCKING", "") not in ("", "0")  # an error names its kernel
-SHARED = 48 * 1024  # bytes of dynamic shared memory a kernel may use without having said so
+SHARED = 48 * 1024  # bytes of shared memory a block may use without having asked for more
 
 _raw: dict[tuple[str, str], Any] = {}  # (name, source) -> RawKernel
 _lock = threading.Lock()
@@ -45,7 +45,7 @@ class Function:
         self.raw, self.name = raw, name
         self.kernel = raw.kernel  # compiled for the current device, or found on disk
         self.ptr = self.kernel.ptr
-        self.shared = SHARED
+        self.shared = SHARED - raw.shared_size_bytes  # dynamic, beside what is static
 
     def allow(self, shared: int) -> None:
         """Let a launch use more dynamic shared memory."""

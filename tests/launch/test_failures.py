@@ -44,6 +44,7 @@ class Gpu:
     def __init__(self) -> None:
         self.launches: list[tuple[Any, ...]] = []
         self.allowed: list[int] = []
+        self.static = 0  # bytes of shared memory a kernel has anyway
         self.error = ""
         kernel = types.SimpleNamespace(ptr=7)
         gpu = self
@@ -51,6 +52,7 @@ class Gpu:
         class RawKernel:
             def __init__(self, text: str, name: str, options: Any) -> None:
                 self.kernel = kernel
+                self.shared_size_bytes = gpu.static
 
             def __setattr__(self, name: str, value: Any) -> None:
                 if name == "max_dynamic_shared_size_bytes":
@@ -138,6 +140,13 @@ def test_large_shared_memory_is_asked_for_once(gpu: Gpu) -> None:
         copy(1, (X, Y, 6), T=dt.float32, shared=201_000)
 
 
+def test_static_and_dynamic_shared_memory_are_counted_together(gpu: Gpu) -> None:
+    gpu.static = 4096
+    for shared in (44 * 1024, 44 * 1024 + 1):
+        copy(1, (X, Y, 6), T=dt.float32, shared=shared)
+    assert gpu.allowed == [44 * 1024 + 1]
+
+
 @needs_compiler
 def test_a_family_that_does_not_compile_names_op_and_arrays() -> None:
     bad = Kernel(COPY.replace("x[threadIdx.x]", "z[0]"), "copy", "const T* x, T* y, int n", "T")
@@ -170,5 +179,6 @@ def test_what_is_asked_of_cupy_is_there() -> None:
     told = CompileError("copy", "NVRTC", str(error), '#line 1 "copy.cu"\na\nb\nz\nd\n')
     assert told.line == 3 and "->    3 | z" in str(told)
     assert hasattr(real.RawKernel, "max_dynamic_shared_size_bytes")
+    assert hasattr(real.RawKernel, "shared_size_bytes")
     assert issubclass(real.cuda.driver.CUDADriverError, RuntimeError)
     assert issubclass(real.cuda.runtime.CUDARuntimeError, RuntimeError)

@@ -144,6 +144,11 @@ class RawKernel:
         return self.kernel.max_threads_per_block
 
     @property
+    def shared_size_bytes(self) -> int:
+        """Static shared memory, of which C++ keeps no count."""
+        return 0
+
+    @property
     def max_dynamic_shared_size_bytes(self) -> int:
         return self.kernel.max_dynamic_shared_size_bytes
 
