@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from lucid_gpu.fusion.cuda_index import (
     BODY,
+    SHORT,
     Indices,
     Reads,
     alignments,
@@ -150,8 +151,8 @@ def _reduce(
     work: Work, fold: Fold, space: _Space, shares: Shares, long_index: bool | None
 ) -> Kernel:
     """The kernel that takes the values in; it leaves states where there are several chunks."""
-    long = needs_long(space.shape, space.walks) if long_index is None else long_index
-    index = Indices(long)
+    long = needs_long(space.shape, space.walks) or _has_far_tail(fold)
+    index = Indices(long if long_index is None else long_index)
     kind = index.type
     for name in ("outputs", "length", "chunk"):
         index.size(name, getattr(shares, name))
@@ -210,7 +211,7 @@ def _join(work: Work, fold: Fold, chunks: int, outputs: int) -> Kernel:
     """The kernel that adds the states of all chunks and stores the results."""
     slots = min(32, _power_of_two(outputs))
     lanes = min(THREADS // slots, _power_of_two(chunks))
-    index = Indices(chunks * outputs > 1 << 30)
+    index = Indices(chunks * outputs > SHORT or _has_far_tail(fold))
     kind = index.type
     index.size("outputs", outputs)
     index.size("chunks", chunks)
@@ -239,6 +240,11 @@ def _join(work: Work, fold: Fold, chunks: int, outputs: int) -> Kernel:
     return Kernel(
         joined.name, source, grid, (slots, lanes), tuple(index.sizes), aligned, cooperative=True
     )
+
+
+def _has_far_tail(fold: Fold) -> bool:
+    """Does the tail read arrays whose elements lie too far apart for 32 bits?"""
+    return fold.tail is not None and needs_long(fold.tail.shape, fold.tail.walks)
 
 
 def _states(work: Work, fold: Fold) -> str:

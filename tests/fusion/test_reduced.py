@@ -448,3 +448,10 @@ def test_it_compiles(row: str) -> None:
         for kernel in reduction(work_of(plan)):
             for architecture in architectures():
                 assert compiled(kernel.source, architecture) == ""
+
+
+def test_what_results_meet_may_lie_far_apart(executor: Any) -> None:
+    far = np.zeros((1 << 31) + 1, np.uint8)[:: 1 << 30]  # memory that is not touched costs nothing
+    far[...] = 1, 2, 3
+    found = lucid_gpu.ones(3, 4).sum(1) + lucid_gpu.from_numpy(far)
+    assert found.tolist() == [5, 6, 7]
