@@ -7,6 +7,7 @@ launched, and what is written counts as written in place.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -99,6 +100,11 @@ class UserKernel:
         threads: int,
         cpu: Callable[..., Any] | None,
     ) -> None:
+        for role, text in (("source", source), ("signature", signature)):
+            if not isinstance(text, str):
+                raise TypeError(f"kernel() takes its {role} as a str; got {type(text).__name__}")
+        if cpu is not None and not callable(cpu):
+            raise TypeError(f"kernel() takes a function as cpu=; got {type(cpu).__name__}")
         matched = _DECLARED.fullmatch(signature)
         if matched is None:
             raise ValueError(
@@ -113,6 +119,9 @@ class UserKernel:
         self._cpu = cpu
         used = {p.type for p in self.parameters}
         self._template = [n for n in template.replace(",", " ").split() if n in used]
+        unused = set(template.replace(",", " ").split()) - used - {"T"}
+        if unused:
+            raise ValueError(f"{self.name}: no parameter is declared with {min(unused)}")
         self._check_types()
         self._source = _exported(source, self.name)
         _check_declaration(source, self.name, self.parameters)
@@ -161,7 +170,9 @@ class UserKernel:
         for parameter, argument in zip(function.parameters, given, strict=True):
             check(self.name, parameter, argument)
         function.check_numbers(given)
-        block = extent(self.threads if threads is None else threads)
+        block = self._extent("threads", self.threads if threads is None else threads)
+        if self._integer("shared", shared) < 0:
+            raise ValueError(f"{self.name}: shared is not negative; got {shared}")
         blocks = self._grid(given, grid, block, size)
         function.check(blocks, block)
         if 0 in blocks:
@@ -186,12 +197,12 @@ class UserKernel:
         missing = [n for n in names if n not in given and n not in named]
         unknown = [n for n in named if n not in names]
         if len(arguments) > len(names) or twice or missing or unknown:
-            what = (
-                f"; {', '.join(missing)} missing" if missing
-                else f"; {', '.join(twice)} given twice" if twice
-                else f"; there is no {', '.join(unknown)}" if unknown
-                else ""
-            )  # fmt: skip
+            wrong = (
+                (missing, "{} missing"),
+                (twice, "{} given twice"),
+                (unknown, "there is no {}"),
+            )
+            what = "".join("; " + words.format(", ".join(of)) for of, words in wrong if of)
             raise TypeError(
                 f"{self.name} takes {len(names)} arguments ({', '.join(names)}); got "
                 f"{len(arguments) + len(named)}{what}"
@@ -228,7 +239,7 @@ class UserKernel:
         if grid is not None:
             if size is not None:
                 raise TypeError(f"{self.name}: give grid or size, not both")
-            return extent(grid)
+            return self._extent("grid", grid)
         if size is None:
             written = [
                 argument
@@ -238,9 +249,21 @@ class UserKernel:
             if not written:
                 raise TypeError(f"{self.name} writes no array in this call: give grid or size")
             size = size_of(written[0])
-        if size < 0:
+        if self._integer("size", size) < 0:
             raise ValueError(f"{self.name}: size is not negative; got {size}")
         return extent(-(-size // max(block[0] * block[1] * block[2], 1)))
+
+    def _integer(self, role: str, given: Any) -> int:
+        try:
+            return operator.index(given)
+        except TypeError:
+            raise TypeError(f"{self.name}: {role} is an integer; got {given!r}") from None
+
+    def _extent(self, role: str, given: int | Sequence[int]) -> tuple[int, int, int]:
+        sizes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        if not 0 < len(sizes) <= 3:
+            raise ValueError(f"{self.name}: {role} is one number to three; got {given!r}")
+        return extent([self._integer(role, n) for n in sizes])
 
     def _function(self, types: Mapping[str, dtype]) -> Function:
         """The kernel for some element types."""

@@ -299,6 +299,7 @@ X = lucid_gpu.ones(4)
         ((X, X, 1.0), {"m": 3}, TypeError, "n missing"),
         ((X, X, 1.0, 4), {"x": X}, TypeError, "x given twice"),
         ((X, X, 1.0, 4), {"z": X}, TypeError, "there is no z"),
+        ((X, X, 1.0), {"m": 4}, TypeError, "n missing; there is no m"),
         ((X, X.double(), 1.0, 4), {}, TypeError,
          "x and y are both declared with T; expected one element type, got float32 and float64"),
         ((X, 3, 1.0, 4), {}, TypeError, r"y is declared 'T\* y' and takes a tensor; got 3 \(int\)"),
@@ -321,6 +322,12 @@ X = lucid_gpu.ones(4)
         ((X, X, 1.0, 4), {"threads": 2048}, ValueError, "takes blocks of 1 to 1024 threads"),
         ((X, X, 1.0, 4), {"threads": 0}, ValueError, "takes blocks of 1 to 1024 threads"),
         ((X, X, 1.0, 4), {"grid": (1, 1, 70000)}, ValueError, "y and z at most 65535"),
+        ((X, X, 1.0, 4), {"threads": "many"}, TypeError, "threads is an integer; got 'many'"),
+        ((X, X, 1.0, 4), {"grid": (1, 2, 3, 4)}, ValueError, "grid is one number to three; got"),
+        ((X, X, 1.0, 4), {"grid": (1, 2.0)}, TypeError, "grid is an integer; got 2.0"),
+        ((X, X, 1.0, 4), {"size": 2.5}, TypeError, "size is an integer; got 2.5"),
+        ((X, X, 1.0, 4), {"shared": -1}, ValueError, "shared is not negative; got -1"),
+        ((X, X, 1.0, 4), {"shared": 1.5}, TypeError, "shared is an integer; got 1.5"),
         ((np.zeros(4, "u2"), X, 1.0, 4), {}, TypeError, "can't convert an array of type uint16"),
     ],
 )  # fmt: skip
@@ -380,6 +387,17 @@ def test_cpu_tensors_without_a_way_to_run(monkeypatch: pytest.MonkeyPatch) -> No
 def test_bad_signatures(source: str, signature: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         kernel(source, signature)
+
+
+def test_what_a_kernel_is_made_of() -> None:
+    with pytest.raises(TypeError, match="takes its source as a str; got int"):
+        kernel(3, SIGNATURE)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="takes its signature as a str; got NoneType"):
+        kernel(SCALE, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="takes a function as cpu=; got int"):
+        kernel(SCALE, SIGNATURE, cpu=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="scale: no parameter is declared with U"):
+        kernel(SCALE, SIGNATURE, template="U")
 
 
 def test_threads_of_a_block_have_a_limit() -> None:
