@@ -70,7 +70,7 @@ class StandIn:
         function = HostLauncher().compile(name, text, is_cooperative(text))
         number = len(self.functions) + 1
         self.functions[number] = function
-        return types.SimpleNamespace(kernel=types.SimpleNamespace(ptr=number))
+        return types.SimpleNamespace(kernel=types.SimpleNamespace(ptr=number), shared_size_bytes=0)
 
     def launch(self, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra):
         assert (gz, bz, shared, stream, extra) == (1, 1, 0, 77, 0)
