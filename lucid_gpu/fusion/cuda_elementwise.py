@@ -93,7 +93,7 @@ def _flat(
         f"Contiguous: a thread moves {repeat} x {width} elements of every operand at a time.",
         lines, index.sizes, stores, ["pack.cuh"],
     )  # fmt: skip
-    blocks = max(-(-total // tile), 1)
+    blocks = max(total // tile, -(-(total % tile) // THREADS), 1)  # the rest: one element each
     grid = (min(blocks, processors * BLOCKS), 1)
     flat_walks = [(0,) if single else (1,) for single in once]
     aligned = alignments(work, flat_walks, stores, 0, width)

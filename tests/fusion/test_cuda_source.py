@@ -135,6 +135,14 @@ def test_a_size_one_operand_is_read_once():
     assert "lucid_divider" not in kernel.source
 
 
+@pytest.mark.parametrize("count", [1, 4095, 8191, 3 * 8192 + 5000])
+def test_what_fills_no_tile_is_one_element_a_thread(count):
+    """A thread that took its rest in turn would wait for memory once an element."""
+    (kernel,) = kernels([op("neg", leaf(random((count,), dt.bfloat16)))])
+    assert "tiles = n / 8192;" in kernel.source
+    assert count % 8192 <= kernel.grid[0] * 256 < count % 8192 + 4 * 256
+
+
 def test_indices_grow_with_the_array():
     short = planned([op("add", leaf(random((8, 8), dt.float32)), leaf(random((8,), dt.float32)))])[
         0
