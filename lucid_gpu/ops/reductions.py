@@ -317,7 +317,8 @@ def _prod_vjp(node: Any, g: Tensor) -> Any:
 
     if not parts:
         return (x * 0,)
-    return (cat([g * (a * b) for a, b in zip(before, after, strict=True)], node.dim),)
+    others = [(a * b).conj_physical() for a, b in zip(before, after, strict=True)]
+    return (cat([g * other for other in others], node.dim),)
 
 
 def _running(parts: list[Tensor]) -> list[Tensor]:
@@ -371,6 +372,8 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
             "LogsumexpBackward0", value, (input,), _logsumexp_vjp, (input,), input.dtype, dims=dims
         )
         return result
+    if 0 in input.shape:
+        return sum(input.exp(), dims, keepdim).log()
     top = amax(input.detach(), dims, keepdim=True)
     top = apply(TABLE["where"], top.isfinite(), top, 0.0)
     total = sum((input - top).exp(), dims, keepdim=True).log() + top
@@ -422,6 +425,8 @@ def _extremum(
 
 def _extremum_vjp(node: Any, g: Tensor) -> Any:
     x, *best = [t.detach() for t in node.saved_tensors]
+    if not x._expr.program.wrapped:
+        x._realise()  # computed twice, in two kernels and unrounded, the best might equal none
     shape = kept_shape(tuple(x.shape), node.dims)
     found = best[0] if best else _extremum(node.name_of_op, x, node.dims, True)
     same = x == found
