@@ -206,6 +206,8 @@ class Executable:
         if total.dtype != store.dtype.numpy:
             wide, total = total, np.empty(store.shape, store.dtype.numpy)
             special.cast(wide, total)
+        elif not total.flags.c_contiguous:  # `reduce` lays its result out as the values lay
+            total = total.copy()
         return total
 
     def _run_blocks(

@@ -122,16 +122,18 @@ class ReducedCell(Cell):
     def become(self, array: Any) -> None:
         """From now on a plain leaf."""
         with _lock:
+            self.__dict__["array"] = array  # first: no thread finds a plain leaf without
             if type(self) is ReducedCell:
                 del self.__dict__["pending"], self.__dict__["result"]
                 self.__class__ = Cell  # type: ignore[assignment]
-            self.array = array
 
     def twin(self, node: Any = None, output: int = 0) -> Cell:
         with _lock:
             if type(self) is not ReducedCell:
                 return Cell.twin(self, node, output)
             other = ReducedCell(self.pending, self.result, node, output)
+            if self.borrowed:
+                other.borrowed = True
             sharers = self.sharers
             if sharers is None:
                 sharers = self.sharers = [weakref.ref(self)]

@@ -405,6 +405,47 @@ def test_nothing_to_reduce(executor: str) -> None:
         x.amax(0)
 
 
+def test_nothing_beside_what_is_reduced(executor: str) -> None:
+    x = lucid_gpu.zeros(0, 3, requires_grad=True)
+    for name in ("amax", "amin", "logsumexp", "var", "mean"):
+        y = reduced_by(name, x * 2, 1)
+        assert y.shape == (0,) and y.tolist() == []
+        (gradient,) = lucid_gpu.autograd.grad((y + 1).sum(), x)
+        assert gradient.shape == (0, 3)
+    assert lucid_gpu.zeros(0, 3, dtype=dt.int32).amax(1).tolist() == []
+    assert lucid_gpu.zeros(0, 3).logsumexp(0).tolist() == [float("-inf")] * 3
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("name", NUMPY)
+def test_results_are_row_major_whatever_the_values(executor: str, name: str, keepdim: bool) -> None:
+    array = random((2, 3, 4), dt.float64, "positive")
+    array = array > 1 if name in ("any", "all") else array
+    x = lucid_gpu.tensor(array).permute(2, 1, 0)
+    axis = 2 if name.startswith("arg") else (0,)
+    correction = {"correction": 0} if name == "var" else {}
+    if name == "prod":
+        axis = 0
+    found = getattr(x, name)(dim=axis, keepdim=keepdim, **correction)
+    wide = NUMPY[name](array.transpose(2, 1, 0), axis=axis)
+    assert found.array.flags.c_contiguous
+    np.testing.assert_allclose((found * 1).numpy().reshape(wide.shape), wide, 1e-10, 1e-10)
+
+
+@pytest.mark.parametrize("d", [dt.float16, dt.bfloat16, dt.float32], ids=str)
+@pytest.mark.parametrize("name", ["amax", "amin", "max"])
+def test_the_gradient_of_an_extremum_of_what_is_rounded(
+    executor: str, name: str, d: dt.dtype
+) -> None:
+    x = lucid_gpu.tensor(random((40,), dt.float32)).to(d).requires_grad_()
+    y = x * x * 1.1 + 1
+    getattr(y, name)().backward()
+    y = y.detach().double().numpy()
+    hit = y == (y.min() if name == "amin" else y.max())
+    wanted = np.where(hit, 2.2 * x.detach().double().numpy() / hit.sum(), 0)
+    np.testing.assert_allclose(x.grad.double().numpy(), wanted, 2e-2)
+
+
 @pytest.mark.parametrize("d", [dt.float32, dt.bfloat16, dt.float64], ids=str)
 @pytest.mark.parametrize("name", ["var", "logsumexp", "mean", "amax", "prod", "norm"])
 def test_gradients(executor: str, name: str, d: dt.dtype) -> None:
@@ -419,6 +460,11 @@ def test_gradients(executor: str, name: str, d: dt.dtype) -> None:
         results.append(t.grad.numpy().astype(np.float64))
     tolerance = {"float32": 1e-5, "bfloat16": 4e-2, "float64": 1e-12}[d.name]
     np.testing.assert_allclose(*results, tolerance, tolerance)
+
+
+def test_the_gradient_of_a_complex_product(executor: str) -> None:
+    x = lucid_gpu.tensor(random((2, 3), dt.complex128), requires_grad=True)
+    assert lucid_gpu.autograd.gradcheck(lambda t: (t * 2).prod(1), (x,))
 
 
 @pytest.mark.parametrize("name", ["var", "logsumexp", "mean", "norm", "prod"])
