@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.dtypes import int64
 from lucid_gpu.ops import cross_entropy as ops
 from lucid_gpu.ops import elementwise, matmul
 from lucid_gpu.ops.attention import scaled_dot_product_attention
@@ -25,6 +26,7 @@ from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
 from lucid_gpu.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.ops.windows import fold, unfold
+from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -139,11 +141,33 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at each number's place along a new last dimension, 0 elsewhere; int64."""
+    """1 at each number's place along a new last dimension, 0 elsewhere; int64.
+
+    Raises
+    ------
+    RuntimeError
+        For a number that is negative or no class; a GPU is not waited for where ``num_classes`` is
+        given, and such a row is zeros.
+    """
+    if tensor.dtype is not int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if num_classes <= 0 and not tensor.numel():
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
+    if tensor.numel() and tensor.device.type == "cpu" and not open_levels:
+        _check_classes(int(tensor.min()), int(tensor.max()), num_classes)
     classes = arange(num_classes, dtype=tensor.dtype, device=tensor.device)
     return (tensor.unsqueeze(-1) == classes).long()
+
+
+def _check_classes(least: int, most: int, classes: int) -> None:
+    if least < 0:
+        raise RuntimeError("Class values must be non-negative.")
+    if most >= classes:
+        raise RuntimeError(
+            f"Class values must be smaller than num_classes. Got {most} of {classes} classes"
+        )
 
 
 # -- losses ------------------------------------------------------------------------------------

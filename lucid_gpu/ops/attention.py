@@ -12,6 +12,7 @@ from typing import Any
 
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import attention as kernels
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.matmul import matmul
@@ -227,11 +228,7 @@ def _shared(query: Tensor, x: Tensor) -> Tensor:
 
 def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
     for position, (name, x) in enumerate(zip(("query", "key", "value"), (query, key, value)), 1):
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"{NAME}(): argument '{name}' (position {position}) must be Tensor, not "
-                f"{type(x).__name__}"
-            )
+        require_tensor(NAME, name, position, x)
     if query.ndim < 2 or key.ndim < 2 or value.ndim < 2:
         raise RuntimeError(
             "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
@@ -263,10 +260,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float) -> None:
 def _check_mask(query: Tensor, key: Tensor, mask: Tensor, is_causal: bool) -> None:
     if is_causal:
         raise RuntimeError(f"{NAME}: Explicit attn_mask should not be set when is_causal=True")
-    if not isinstance(mask, Tensor):
-        raise TypeError(
-            f"{NAME}(): argument 'attn_mask' (position 4) must be Tensor, not {type(mask).__name__}"
-        )
+    require_tensor(NAME, "attn_mask", 4, mask)
     kind = mask.dtype
     if kind.category and kind is not query.dtype and kind.name != "float32":
         raise RuntimeError(

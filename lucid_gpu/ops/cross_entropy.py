@@ -16,6 +16,7 @@ from lucid_gpu.kernels import cross_entropy as kernels
 from lucid_gpu.kernels import cross_entropy_on_host as on_host
 from lucid_gpu.kernels.cross_entropy import Settings
 from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.tape.levels import open_levels
@@ -103,11 +104,8 @@ def cross_entropy(
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if reduction not in _REDUCTIONS:
         raise ValueError(f"{reduction} is not a valid value for reduction")
-    if not isinstance(target, Tensor):
-        raise TypeError(
-            "cross_entropy_loss(): argument 'target' (position 2) must be Tensor, not "
-            f"{type(target).__name__}"
-        )
+    require_tensor("cross_entropy_loss", "input", 1, input)
+    require_tensor("cross_entropy_loss", "target", 2, target)
     _check_weight(input, weight)
     if target.is_floating_point():
         if ignore_index >= 0:

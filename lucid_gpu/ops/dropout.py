@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.random import _uniform
 from lucid_gpu.tensor import Tensor
 
@@ -29,8 +30,13 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     """
     if p < 0.0 or p > 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    require_tensor("dropout", "input", 1, input)
     if not training or p == 0.0:
         return input
+    if input.dtype.category < 2:
+        raise RuntimeError(
+            f"result type float32 can't be cast to the desired output type {input.dtype.name}"
+        )
     mask = kept(input, p)
     if not runs_cuda_c(input.device):
         mask.array  # noqa: B018  NumPy takes longer to make it again than to read a byte an element

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.devices import room, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.indexing import along, gather, index_select, with_values
 from lucid_gpu.ops.record import record
@@ -74,6 +75,7 @@ def index_add_(
     self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
     """`index_add` in place: rows that get nothing are not touched."""
+    require_tensor("index_add", "source", 3, source)
     if _alone(self, source):
         return _add_in_place(self, "index_add_", _by_slices(self, dim, index, source, alpha, True))
     return self._write(index_add(before_write(self), dim, index, source, alpha=alpha), "index_add_")
@@ -107,6 +109,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`scatter_add` in place: elements that get nothing are not touched."""
+    require_tensor("scatter_add", "src", 3, src)
     if _alone(self, src):
         return _add_in_place(self, "scatter_add_", _by_elements(self, dim, index, src, True))
     return self._write(scatter_add(before_write(self), dim, index, src), "scatter_add_")
@@ -143,6 +146,8 @@ def _by_slices(
 
 def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, wait: bool) -> int:
     """The dimension from 0, after all that can be wrong."""
+    require_tensor(name.rstrip("_"), "index", 2, index)
+    require_tensor(name.rstrip("_"), "source", 3, source)
     dim = normalise_dim(dim, input.ndim)
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError(
@@ -178,6 +183,8 @@ def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, 
 def _by_elements(
     input: Tensor, dim: int, index: Tensor, src: Tensor, wait: bool = False
 ) -> Addition:
+    require_tensor("scatter_add", "index", 2, index)
+    require_tensor("scatter_add", "src", 3, src)
     dim = normalise_dim(dim, input.ndim)
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError("scatter(): Expected dtype int32/int64 for index")

@@ -17,6 +17,7 @@ from lucid_gpu.fusion import eager
 from lucid_gpu.fusion.program import forget
 from lucid_gpu.nn import functional as F
 from lucid_gpu.utils.checkpoint import checkpoint
+from tests.oracle import same_error
 
 
 def test_zeros_and_scales(device: str) -> None:
@@ -62,6 +63,10 @@ def test_probability_outside_0_to_1(p: float) -> None:
         F.dropout(lucid_gpu.ones(2), p)
     with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1, but got"):
         lucid_gpu.nn.Dropout(p)
+
+
+def test_integers_are_refused_as_in_torch() -> None:
+    same_error(lambda m: m.nn.functional.dropout(m.arange(4), 0.5), "can't be cast to")
 
 
 # --- where CUDA C runs: the mask is computed again, wherever it is needed -------------------------

@@ -58,6 +58,42 @@ def test_an_unknown_row_is_torchs_error(row):
     )
 
 
+WHAT_IS_NO_TENSOR = {
+    "embedding(): argument 'indices' (position 2) must be Tensor, not list": (
+        lambda m: m.nn.functional.embedding([0, 1], m.zeros(5, 2))
+    ),
+    "dropout(): argument 'input' (position 1) must be Tensor, not float": (
+        lambda m: m.nn.functional.dropout(1.0)
+    ),
+    "index_add(): argument 'index' (position 2) must be Tensor, not list": (
+        lambda m: m.zeros(3).index_add(0, [1, 2], m.ones(2))
+    ),
+    "(position 3) must be Tensor, not float": (
+        lambda m: m.zeros(3).index_add_(0, m.tensor([1, 2]), 1.0)
+    ),
+    "scatter_add(): argument 'index' (position 2) must be Tensor, not list": (
+        lambda m: m.zeros(3).scatter_add(0, [1, 2], m.ones(2))
+    ),
+}
+
+
+@pytest.mark.parametrize("words", WHAT_IS_NO_TENSOR)
+def test_what_is_no_tensor_is_torchs_error(words):
+    same_error(WHAT_IS_NO_TENSOR[words], words)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "classes", "words"),
+    [
+        ([0, 4], 4, "Class values must be smaller than num_classes."),
+        ([0, -1], 4, "Class values must be non-negative."),
+        ([0.0], 4, "only applicable to index tensor of type LongTensor"),
+    ],
+)
+def test_one_hot_of_no_class_is_torchs_error(numbers, classes, words):
+    same_error(lambda m: m.nn.functional.one_hot(m.tensor(numbers), classes), words)
+
+
 def test_float_indices_are_torchs_error():
     same_error(
         lambda m: m.nn.functional.embedding(m.zeros(2), m.zeros(5, 2)), "scalar types: Long, Int"
