@@ -205,6 +205,16 @@ def test_a_kernel_that_fails_is_not_noted(device: str) -> None:
     assert [span.name for span in prof.spans] == ["lucid_add"]
 
 
+def test_a_profile_starts_before_it_stops() -> None:
+    prof = profiler.profile()
+    with pytest.raises(RuntimeError, match="has not been started"):
+        prof.stop()
+    with prof, pytest.raises(RuntimeError, match="has been started already"):
+        prof.start()
+    prof.start()  # a second time, after the first
+    prof.stop()
+
+
 def test_nothing_listens_after_a_profile(device: str) -> None:
     from lucid_gpu.launch.observers import observers
     from lucid_gpu.profiler import ranges

@@ -8,11 +8,20 @@ GPU through CuPy, or as C++ on the host.
 from __future__ import annotations
 
 import os
+import warnings
 
 from lucid_gpu.device import device
 from lucid_gpu.launch.kernel import Kernel
 
 __all__ = ["Kernel", "runs_cuda_c"]
+
+
+if os.environ.get("LUCID_EXECUTOR", "") not in ("", "host-cuda"):
+    warnings.warn(
+        f"LUCID_EXECUTOR={os.environ['LUCID_EXECUTOR']!r} is not known and changes nothing; there "
+        "is LUCID_EXECUTOR=host-cuda",
+        stacklevel=2,
+    )
 
 
 def runs_cuda_c(where: device) -> bool:

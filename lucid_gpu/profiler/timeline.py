@@ -116,6 +116,8 @@ class profile:
         self._steps = 0
 
     def __enter__(self) -> profile:
+        if self in observers:
+            raise RuntimeError("this profile has been started already, and not stopped")
         self._start = time.perf_counter()
         observers.append(self)
         listeners.append(self)
@@ -124,6 +126,8 @@ class profile:
     start = __enter__
 
     def __exit__(self, *exception: Any) -> None:
+        if self not in observers:
+            raise RuntimeError("this profile has not been started, so it cannot be stopped")
         listeners.remove(self)
         observers.remove(self)
         for where in self._bases:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -197,3 +201,14 @@ def test_who_runs_cuda_c(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runs_cuda_c(device("cuda:1")) and not runs_cuda_c(CPU)
     monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
     assert runs_cuda_c(CPU)
+
+
+def test_an_executor_that_is_misspelt_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import lucid_gpu"],
+        env={**os.environ, "LUCID_EXECUTOR": "hostcuda"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "LUCID_EXECUTOR='hostcuda' is not known and changes nothing" in done.stderr
