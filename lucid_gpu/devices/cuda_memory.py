@@ -15,13 +15,15 @@ import functools
 import gc
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.devices.cuda_errors import out_of_memory
 
-_held: list[tuple[Any, Any]] = []  # (event, memory): not free before the event
-_lock = threading.Lock()
+# (event, memory): not free before the event. No lock guards it: arrays die anywhere, in the middle
+# of what would hold one too, and each step of a deque is one step.
+_held: deque[tuple[Any, Any]] = deque()
 retries: dict[int, int] = {}  # by device: allocations tried again
 failures: dict[int, int] = {}
 _reserved: dict[int, int] = {}  # the most the pool held when it was last looked at
@@ -79,25 +81,26 @@ def record_stream(array: Any, stream: Any) -> None:
     while array.base is not None:
         array = array.base
     release_passed()
-    weakref.finalize(array, _hold, array.data.mem, stream).atexit = False
+    weakref.finalize(array, _hold, array.data.mem, stream, array.device).atexit = False
 
 
-def _hold(memory: Any, stream: Any) -> None:
+def _hold(memory: Any, stream: Any, device: Any) -> None:
     """The array is gone: its memory stays until what the stream was given so far is done."""
-    with _lock:
+    with device:  # an event belongs to one, and another may be current where arrays die
         _held.append((stream.record(), memory))
 
 
 def release_passed(wait: bool = False) -> None:
     """Let go of memory whose streams have passed; ``wait`` until they all have."""
-    with _lock:
-        kept = []
-        for event, memory in _held:
-            if wait:
-                event.synchronize()
-            elif not event.done:
-                kept.append((event, memory))
-        _held[:] = kept
+    for _ in range(len(_held)):
+        try:
+            event, memory = _held.popleft()
+        except IndexError:  # another thread took it
+            return
+        if wait:
+            event.synchronize()
+        elif not event.done:
+            _held.append((event, memory))
 
 
 # --- figures --------------------------------------------------------------------------------------

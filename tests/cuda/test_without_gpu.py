@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 
 import lucid_gpu
 from lucid_gpu import cuda
+from lucid_gpu.devices import cuda_memory
 
 pytestmark = pytest.mark.skipif(cuda.is_available(), reason="there is a GPU")
 
@@ -76,3 +81,20 @@ def test_the_errors_are_runtime_errors():
     assert issubclass(cuda.OutOfMemoryError, RuntimeError)
     assert lucid_gpu.OutOfMemoryError is cuda.OutOfMemoryError
     assert lucid_gpu.AcceleratorError is cuda.AcceleratorError
+
+
+def test_an_array_may_die_while_other_memory_is_released(monkeypatch):
+    """The garbage collector runs where it likes: a lock would be waited for by its own thread."""
+    monkeypatch.setattr(cuda_memory, "_held", deque())
+
+    class Event:
+        @property
+        def done(self):
+            if len(cuda_memory._held) < 2:
+                cuda_memory._hold("second", stream, nullcontext())
+            return False
+
+    stream = SimpleNamespace(record=Event)
+    cuda_memory._hold("first", stream, nullcontext())
+    cuda_memory.release_passed()
+    assert sorted({memory for _, memory in cuda_memory._held}) == ["first", "second"]
