@@ -11,6 +11,7 @@ from typing import Any
 
 from lucid_gpu.kernels import convolution
 from lucid_gpu.kernels.windows import Frame, Pair, Window, inverse
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -97,6 +98,7 @@ def _convolution(
     dilation: Any,
     groups: int,
 ) -> Tensor:
+    require_tensor(f"conv{rank}d", "input", 1, input)
     _check_ranks(rank, input, weight)
     whole = input if input.ndim == weight.ndim else input.unsqueeze(0)
     _check(whole, weight, bias, groups)

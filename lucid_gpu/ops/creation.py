@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -137,12 +138,15 @@ def from_array_shared(array: Any) -> Tensor:
 
 
 def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(size) == 1 and not isinstance(size[0], (int, np.integer)):
+    if len(size) == 1 and hasattr(size[0], "__iter__"):
         size = tuple(size[0])
     for n in size:
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
-    return tuple([int(n) for n in size])
+    try:
+        return tuple([operator.index(n) for n in size])
+    except TypeError:
+        raise TypeError(f"argument 'size' must be ints, got {size}") from None
 
 
 def full(

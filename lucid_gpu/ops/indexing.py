@@ -11,6 +11,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import add_at
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
@@ -356,9 +357,10 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     ----------
     index : Tensor of int64, of the input's rank, no larger than it in other dimensions
     """
+    require_tensor("gather", "index", 2, index)
     dim = normalise_dim(dim, input.ndim)
     if index.dtype.category != 1:
-        raise RuntimeError("gather(): Expected dtype int64 for index")
+        raise RuntimeError("gather(): Expected dtype int32/int64 for index")
     if index.ndim != input.ndim:
         raise RuntimeError(
             "Index tensor must have the same number of dimensions as input tensor: got "
@@ -414,6 +416,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of a dimension named by a vector of positions."""
+    require_tensor("index_select", "index", 2, index)
     dim = normalise_dim(dim, input.ndim)
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
@@ -474,6 +477,8 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     from lucid_gpu.ops.reductions import ValuesAndIndices
 
     dim = normalise_dim(dim, input.ndim)
+    if not hasattr(k, "__index__"):
+        raise TypeError(f"topk(): argument 'k' (position 1) must be int, not {type(k).__name__}")
     if not 0 <= k <= (input.shape[dim] if input.ndim else 1):
         raise RuntimeError("selected index k out of range")
     where = argsort(input, dim, largest).narrow(dim, 0, k).contiguous()

@@ -8,6 +8,7 @@ from typing import Any
 from lucid_gpu.devices import xp_of
 from lucid_gpu.kernels import pooling
 from lucid_gpu.kernels.windows import Frame, Pair, Window
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -248,6 +249,7 @@ def _spread(g: Tensor, frame: Frame, padding: bool, divisor: int) -> Tensor:
 
 
 def _check_rank(rank: int, name: str, input: Tensor) -> None:
+    require_tensor(name, "input", 1, input)
     if input.ndim not in (rank + 1, rank + 2) or 0 in input.shape[-rank - 1 :]:
         raise RuntimeError(
             f"{name}: Expected {rank + 1}D or {rank + 2}D (batch mode) tensor with optional 0 dim "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,7 +104,10 @@ def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Shape arguments given one by one or as a sequence."""
     if len(shape) == 1 and not isinstance(shape[0], int) and hasattr(shape[0], "__iter__"):
         shape = tuple(shape[0])
-    return tuple([int(n) for n in shape])
+    try:
+        return tuple([operator.index(n) for n in shape])
+    except TypeError:
+        raise TypeError(f"sizes and dimensions must be ints, got {shape}") from None
 
 
 def _infer(own: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -374,6 +378,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     tensors = list(tensors)
     if not tensors:
         raise ValueError("cat(): expected a non-empty list of Tensors")
+    for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise TypeError(
+                f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
+            )
     kept = [t for t in tensors if tuple(t.shape) != (0,)] or tensors[:1]
     first = kept[0]
     dim = normalise_dim(dim, first.ndim)
@@ -487,6 +496,8 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 def _chunk_size(input: Tensor, chunks: int, dim: int) -> int:
     extent = input.shape[_dimension_to_split(input, dim, "chunk")]
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     return max(1, -(-extent // chunks))
 
 

@@ -175,6 +175,15 @@ def test_repeated_positions_accumulate_in_float32(d: str, device: str) -> None:
 
 
 MISUSE: dict[str, tuple[Any, str]] = {
+    "gather by a list": (
+        lambda m: m.ones(3).gather(0, [1]),
+        "gather(): argument 'index' (position 2) must be Tensor, not list",
+    ),
+    "select by a list": (
+        lambda m: m.ones(3).index_select(0, [1]),
+        "index_select(): argument 'index' (position 2) must be Tensor, not list",
+    ),
+    "topk by a fraction": (lambda m: m.ones(3).topk(1.5), "argument 'k' (position 1) must be int"),
     "out of range": (
         lambda m: m.ones(3)[3],
         "index 3 is out of bounds for dimension 0 with size 3",

@@ -149,6 +149,16 @@ def test_first_and_second_gradients(function):
             lambda m: m.nn.functional.batch_norm(m.zeros(3), None, None, training=True),
             "",
         ),
+        (
+            lambda m: m.nn.LayerNorm(3)("abc"),
+            "layer_norm(): argument 'input' (position 1) must be Tensor, not str",
+        ),
+        (
+            lambda m: m.nn.functional.max_pool2d([[1.0]], 2),
+            "max_pool2d(): argument 'input' (position 1) must be Tensor, not list",
+        ),
+        (lambda m: m.nn.functional.conv1d([1.0], m.ones(1, 1, 1)), "conv1d()"),
+        (lambda m: m.nn.Softmax(dimm=1), "Softmax.__init__() got an unexpected keyword"),
         (lambda m: m.nn.functional.layer_norm(m.zeros(2, 3), ()), "to be at least 1-dimensional"),
         *(
             (call, words)

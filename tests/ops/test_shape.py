@@ -176,6 +176,16 @@ def test_a_view_in_another_type_reads_the_same_bytes(device: str) -> None:
 
 
 MISUSE: dict[str, tuple[Any, str]] = {
+    "a size with a fraction": (lambda m: m.ones(12).reshape(2.5, 6), "must be ints, got (2.5, 6)"),
+    "a view of half a row": (lambda m: m.ones(12).view((12, 1.0)), "must be ints, got (12, 1.0)"),
+    "repeated by a fraction": (lambda m: m.ones(2).repeat(1.5), "must be ints, got (1.5,)"),
+    "zeros of half a row": (lambda m: m.zeros(2.5, 2), ""),
+    "zeros of a fraction": (lambda m: m.ones(2).new_zeros(2.5), "must be ints, got (2.5,)"),
+    "no chunks": (lambda m: m.ones(2).chunk(0), "`chunks` to be greater than 0, got: 0"),
+    "cat of a list": (
+        lambda m: m.cat([m.ones(2), [1.0]]),
+        "expected Tensor as element 1 in argument 0, but got list",
+    ),
     "wrong count": (lambda m: m.ones(6).reshape(4), "shape '[4]' is invalid for input of size 6"),
     "two inferred": (lambda m: m.ones(6).reshape(-1, -1), "only one dimension can be inferred"),
     "not divisible": (lambda m: m.ones(6).reshape(-1, 4), "is invalid for input of size 6"),

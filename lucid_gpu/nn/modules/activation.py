@@ -42,7 +42,10 @@ class _Activation(Module):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        bound = self.signature.bind(*args, **kwargs)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
         bound.apply_defaults()
         self._settings = tuple(bound.arguments)
         for name, value in bound.arguments.items():
