@@ -144,7 +144,7 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     wanted = _infer(own, _sizes(shape))
     array = base_array(input)
     result = array.reshape(wanted)
-    if not xp_of(input).shares_memory(array, result) and array.size:
+    if not xp_of(input).may_share_memory(array, result) and array.size:
         copied: Tensor = record(
             "UnsafeViewBackward0", result, (input,), _reshape_vjp, dtype=input.dtype, shape=own
         )
@@ -169,7 +169,7 @@ def view(input: Tensor, *shape: Any) -> Tensor:
             return view_of(input.detach(), "ViewBackward0", seen, None, (view, shape))
     wanted = _infer(tuple(input.shape), _sizes(shape))
     result = array.reshape(wanted)
-    if array.size and not xp_of(input).shares_memory(array, result):
+    if array.size and not xp_of(input).may_share_memory(array, result):
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
             "dimension spans across two contiguous subspaces). Use .reshape(...) instead."

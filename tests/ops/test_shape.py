@@ -241,3 +241,18 @@ def test_misuse_raises_as_in_torch(name: str) -> None:
 def test_a_tensor_without_dimensions_cannot_be_cut(cut: Any, words: str, device: str) -> None:
     kind = IndexError if words.startswith("Dimension") else RuntimeError
     refuses(kind, words, lambda m, where: cut(m.ones((), device=where)), device)
+
+
+def test_whether_a_reshape_is_a_view_costs_no_look_at_the_elements(monkeypatch):
+    """CuPy answers `shares_memory` by sorting every address and waiting for the GPU."""
+    monkeypatch.setattr(np, "shares_memory", lambda *_: pytest.fail("shares_memory was called"))
+    x = lucid_gpu.from_numpy(np.arange(12.0).reshape(3, 4))
+    x.view(4, 3)[0, 0] = 5
+    assert x[0, 0].item() == 5
+    x.reshape(2, 6)[0, 1] = 6
+    assert x[0, 1].item() == 6
+    copied = x.T.reshape(12)
+    copied[0] = 7
+    assert x[0, 0].item() == 5
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        x.T.view(12)
