@@ -230,7 +230,10 @@ def _by_elements(
 def _add(array: Any, what: Addition, input: Tensor) -> None:
     outer, _, columns = what.shape
     if what.keys.size:
-        values = what.source.array.reshape(outer, what.keys.size, columns)
+        values = what.source.array
+        if xp_of(input).may_share_memory(array, values):  # threads write what others still read
+            values = values.copy()
+        values = values.reshape(outer, what.keys.size, columns)
         kernels.index_add(array.reshape(what.shape), what.keys, values, input.device)
 
 

@@ -98,3 +98,16 @@ def test_float_indices_are_torchs_error():
     same_error(
         lambda m: m.nn.functional.embedding(m.zeros(2), m.zeros(5, 2)), "scalar types: Long, Int"
     )
+
+
+@pytest.mark.parametrize("source", ["itself", "its data"])
+def test_rows_of_a_tensor_added_to_itself_are_the_old_ones(source, monkeypatch):
+    """Threads write rows that others still have to read."""
+    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    old = np.arange(300.0).reshape(100, 3)
+    wanted = old.copy()
+    wanted[(np.arange(100) + 99) % 100] += old
+    x = lucid_gpu.from_numpy(old) * 1
+    index = lucid_gpu.tensor((np.arange(100) + 99) % 100)
+    x.index_add_(0, index, x if source == "itself" else x.data)
+    assert x.tolist() == wanted.tolist()
