@@ -231,8 +231,16 @@ def _as_value(input: Tensor, value: Any) -> Tensor:
 
 def _selected_shape(input: Tensor, index: Any) -> tuple[int, ...]:
     probe = np.broadcast_to(np.zeros((), np.int8), tuple(input.shape))
-    host = tuple([room(input.device).to_numpy(p) if hasattr(p, "dtype") else p for p in index])
-    return tuple(np.shape(probe[host]))
+    return tuple(np.shape(probe[tuple([_outline(input, p) for p in index])]))
+
+
+def _outline(input: Tensor, part: Any) -> Any:
+    """A part of an index that selects as many elements: only for masks the GPU is waited for."""
+    if not hasattr(part, "dtype"):
+        return part
+    if part.dtype == np.bool_:
+        return room(input.device).to_numpy(part)
+    return np.broadcast_to(np.zeros((), np.int8), part.shape)
 
 
 def _fits(input: Tensor, index: Any, value: Tensor) -> None:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu.device import CPU
+from lucid_gpu.devices import room
 from tests.oracle import agree, same_error, torch_module
 
 RNG = np.random.default_rng(6)
@@ -277,3 +279,13 @@ def test_orders_of_16_bit_floats(device: str, kind: str) -> None:
     assert x.argsort(1, descending=True).tolist() == [[0, 2, 3, 1]]
     assert x.topk(2)[1].tolist() == [[0, 2]]
     assert x.median(1)[1].tolist() == [3]
+
+
+def test_what_numbers_select_is_known_without_reading_them(monkeypatch):
+    """On a GPU reading them would wait for it."""
+    monkeypatch.setattr(type(room(CPU)), "to_numpy", lambda *_: pytest.fail("numbers were read"))
+    x = lucid_gpu.zeros(4, 3, requires_grad=True)
+    index, values = lucid_gpu.tensor([[1, 2], [0, 3]]), lucid_gpu.ones(2, 2, 3, requires_grad=True)
+    y = x.index_put((index,), values)
+    y.sum().backward()
+    assert x.grad.array.sum() == 0 and values.grad.array.sum() == 12
