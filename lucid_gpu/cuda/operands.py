@@ -138,7 +138,8 @@ def _check_use(name: str, parameter: Parameter, tensor: Tensor) -> None:
         raise RuntimeError(
             f"{name} {use} {parameter.name}, which requires grad, and a kernel records no "
             "gradient: call it in forward of an autograd.Function whose backward gives the "
-            f"gradient, under lucid_gpu.no_grad(), or with {parameter.name}.detach()"
+            f"gradient, under lucid_gpu.no_grad(), or with {parameter.name}.detach(); a backward "
+            "that calls it is marked once_differentiable"
         )
 
 

@@ -125,6 +125,8 @@ def _default_limit() -> int:
     """A quarter of the machine's memory, or LUCID_POOL_BYTES."""
     wish = os.environ.get("LUCID_POOL_BYTES")
     if wish:
+        if not wish.isdigit():
+            raise ValueError(f"LUCID_POOL_BYTES is a number of bytes; got {wish!r}")
         return int(wish)
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4

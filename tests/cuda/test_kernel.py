@@ -240,7 +240,7 @@ def test_a_backward_that_calls_a_kernel_is_not_differentiated_in_silence(device:
     Once.apply(x).sum().backward()
     assert x.grad.tolist() == [2] * 3
     y = Once.apply(x * x)
-    with pytest.raises(RuntimeError, match="scale reads g|scale reads x, which requires grad"):
+    with pytest.raises(RuntimeError, match="requires grad.*once_differentiable"):
         lucid_gpu.autograd.grad(y, x, ones(3, device=device, requires_grad=True), create_graph=True)
 
 

@@ -82,3 +82,8 @@ def test_cupy_is_imported_where_home_cannot_be_written(tmp_path):
         pytest.skip("CUPY_CACHE_DIR is set")
     (folder,) = _python(code, **environment)
     assert "lucid_gpu-cupy" in folder
+
+
+def test_a_pool_of_no_number_of_bytes_is_named():
+    with pytest.raises(AssertionError, match="LUCID_POOL_BYTES is a number of bytes; got '2GB'"):
+        _python("import lucid_gpu", LUCID_POOL_BYTES="2GB")
