@@ -280,6 +280,11 @@ inline int lucid_host_sizes_of(void (*)(A...), int* sizes)
     return sizeof...(A);
 }
 
+// Called before an access at an address that its type cannot have: the launch fails, as on a GPU.
+static void* lucid_before_launch[5];
+extern "C" __attribute__((used, noinline, visibility("hidden")))
+void __ubsan_handle_type_mismatch_v1(void*, void*) { __builtin_longjmp(lucid_before_launch, 1); }
+
 #define LUCID_HOST_ENTRY(kernel) \
     extern "C" int lucid_host_sizes(int* sizes) { return lucid_host_sizes_of(kernel, sizes); } \
     extern "C" int lucid_host_launch( \
@@ -288,6 +293,7 @@ inline int lucid_host_sizes_of(void (*)(A...), int* sizes)
     { \
         gridDim = {grid_x, grid_y, grid_z}; \
         blockDim = {block_x, block_y, block_z}; \
+        if (__builtin_setjmp(lucid_before_launch)) return 2; \
         return lucid_host_grid(kernel, arguments, stacks, shared); \
     }
 

@@ -93,6 +93,9 @@ class CudaExecutable:
         for place, multiple in zip(values, self.aligned):
             if place % multiple:
                 packed = False
+        if not packed:
+            arrays = self._of_whole_elements(arrays, values)
+            values = [address(a) for a in arrays]
         launches = self._launches.get(packed) or self._compiled(packed)
         fields = self.fields_of(scalars)
         if len(launches) == 1:
@@ -101,6 +104,13 @@ class CudaExecutable:
         else:
             self._run_in_two(launches, values, fields, outs)
         return outs
+
+    def _of_whole_elements(self, arrays: Sequence[Any], places: Sequence[int]) -> list[Any]:
+        """Copies of arrays that begin within an element, which NumPy allows and CUDA does not."""
+        return [
+            a.copy() if place % load.dtype.itemsize else a
+            for a, place, load in zip(arrays, places, self.plan.all_loads, strict=True)
+        ]
 
     def fields_of(self, scalars: Sequence[Any]) -> list[Any]:
         """The plan's scalars as `struct` packs them."""

@@ -32,10 +32,14 @@ from lucid_gpu.launch.source import complete
 FLAGS = (
     "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-nostdlib", "-fwrapv", "-ffp-contract=off",
     "-fno-strict-aliasing", "-fno-math-errno", "-fno-threadsafe-statics", "-U_FORTIFY_SOURCE",
+    "-fsanitize=alignment",
 )  # fmt: skip
 STACK = 64 * 1024  # of one thread of a block that cooperates
 SHARED = 227 * 1024  # the most dynamic shared memory a block has on any GPU
-FAILURES = {1: "threads of a block parted at a barrier or a shuffle"}
+FAILURES = {
+    1: "threads of a block parted at a barrier or a shuffle",
+    2: "an access at an address that is no multiple of what it moves",
+}
 
 # C++ has no array of unknown size inside a function: it becomes a pointer.
 _DYNAMIC = re.compile(

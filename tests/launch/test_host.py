@@ -100,6 +100,23 @@ def test_threads_that_part_are_an_error(body):
     run("y[t] = t;\n__syncthreads();", ints(64), threads=64)  # and the next launch is whole
 
 
+@pytest.mark.parametrize("wait", ["", "__syncthreads();"])
+@pytest.mark.parametrize(
+    "access",
+    [
+        "*(uint4*)y = uint4{1, 2, 3, 4};",
+        "y[3] = ((const uint2*)y)->x;",
+        "*(int*)((char*)y + 2) = 7;",
+    ],
+)
+def test_misaligned_accesses_are_an_error(access, wait):
+    """On a GPU they end the launch; x86 would let most of them pass."""
+    odd = "y += ((unsigned long long)y % 16) / 4 == 1 ? 0 : 1; "  # an odd number of words
+    with pytest.raises(RuntimeError, match="no multiple of what it moves"):
+        run(f"{wait} if (t == 5) {{ {odd} {access} }} {wait}", ints(64), threads=32)
+    run("y[t] = t;\n__syncthreads();", ints(64), threads=64)  # and the next launch is whole
+
+
 def test_static_shared_memory_and_barriers():
     body = """
         __shared__ int s[1024];
