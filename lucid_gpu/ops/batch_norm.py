@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.kernels.batch_norm import statistics
+from lucid_gpu.ops.arguments import require_one_device
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.levels import innermost, open_levels
@@ -57,6 +58,7 @@ def batch_norm(
         )
     if input.dtype.category < 2:
         raise NotImplementedError(f'"batch_norm" not implemented for {input.dtype.name}')
+    require_one_device("batch_norm", input, running_mean, running_var, weight, bias)
     channels = input.shape[1]
     for name, t in (
         ("running_mean", running_mean),

@@ -16,7 +16,7 @@ from lucid_gpu.kernels import cross_entropy as kernels
 from lucid_gpu.kernels import cross_entropy_on_host as on_host
 from lucid_gpu.kernels.cross_entropy import Settings
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.tape.levels import open_levels
@@ -230,6 +230,7 @@ def _weights(weight: Tensor, target: Tensor) -> Tensor:
 
 
 def _check_target(input: Tensor, target: Tensor) -> None:
+    require_one_device("cross_entropy", input, target)
     shape, dim = input._expr.program.shape, _class_dim(input)
     expected = (*shape[:dim], *shape[dim + 1 :])
     if not shape or target._expr.program.shape != expected:
@@ -243,6 +244,7 @@ def _check_target(input: Tensor, target: Tensor) -> None:
 
 def _check_weight(input: Tensor, weight: Tensor | None) -> None:
     """One weight a class: a kernel reads them by the target."""
+    require_one_device("cross_entropy", input, weight)
     classes = input.shape[_class_dim(input)] if input.ndim else 1
     if weight is not None and tuple(weight.shape) != (classes,):
         raise RuntimeError(

@@ -7,7 +7,7 @@ from typing import Any
 from lucid_gpu.devices import room
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import index_add
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -35,6 +35,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     """
     require_tensor("embedding", "weight", 1, weight)
     require_tensor("embedding", "indices", 2, input)
+    require_one_device("embedding", weight, input)
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D, got shape {list(weight.shape)}")
     if input.dtype.name not in ("int32", "int64"):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.devices import room, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.indexing import along, gather, index_select, with_values
 from lucid_gpu.ops.record import record
@@ -148,6 +148,7 @@ def _checked(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, 
     """The dimension from 0, after all that can be wrong."""
     require_tensor(name.rstrip("_"), "index", 2, index)
     require_tensor(name.rstrip("_"), "source", 3, source)
+    require_one_device(name.rstrip("_"), input, index, source)
     dim = normalise_dim(dim, input.ndim)
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError(
@@ -185,6 +186,7 @@ def _by_elements(
 ) -> Addition:
     require_tensor("scatter_add", "index", 2, index)
     require_tensor("scatter_add", "src", 3, src)
+    require_one_device("scatter_add", input, index, src)
     dim = normalise_dim(dim, input.ndim)
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError("scatter(): Expected dtype int32/int64 for index")

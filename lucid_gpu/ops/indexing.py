@@ -11,7 +11,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import add_at
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
@@ -366,6 +366,7 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     index : Tensor of int64, of the input's rank, no larger than it in other dimensions
     """
     require_tensor("gather", "index", 2, index)
+    require_one_device("gather", input, index)
     dim = normalise_dim(dim, input.ndim)
     if index.dtype.category != 1:
         raise RuntimeError("gather(): Expected dtype int32/int64 for index")
@@ -425,6 +426,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of a dimension named by a vector of positions."""
     require_tensor("index_select", "index", 2, index)
+    require_one_device("index_select", input, index)
     dim = normalise_dim(dim, input.ndim)
     if index.ndim > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")

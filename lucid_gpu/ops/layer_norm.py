@@ -16,7 +16,7 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import layer_norm as kernels
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.levels import open_levels
@@ -89,6 +89,7 @@ def _checked(
 ) -> tuple[int, ...]:
     """The shape of the rows, after all that can be wrong."""
     require_tensor(name, "input", 1, input)
+    require_one_device(name, input, weight, bias)
     if not isinstance(normalized_shape, Sequence):
         raise TypeError(
             f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not "

@@ -17,6 +17,7 @@ from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
+from lucid_gpu.ops.arguments import require_one_device
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import (
     normalise_dim,
@@ -383,6 +384,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
             raise TypeError(
                 f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
             )
+    require_one_device("cat", *tensors)
     kept = [t for t in tensors if tuple(t.shape) != (0,)] or tensors[:1]
     first = kept[0]
     dim = normalise_dim(dim, first.ndim)
