@@ -90,11 +90,11 @@ class Pending:
         self.cells: list[list[Any]] = [[] for _ in recipe.results]
 
     def settle(self, arrays: Sequence[Any]) -> None:
-        """Give the leaves their arrays."""
+        """Give the leaves their arrays, unless another thread did."""
         for references, array in zip(self.cells, arrays, strict=True):
             for reference in references:
                 cell = reference()
-                if cell is not None:
+                if type(cell) is ReducedCell:
                     cell.become(array)
 
 

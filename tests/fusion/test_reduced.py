@@ -388,6 +388,15 @@ class TestWaiting:
         with ThreadPoolExecutor(1) as team:
             assert team.submit((x * 3).sum().item).result() == 12
 
+    def test_a_thread_that_comes_second_changes_nothing(self, executor: str) -> None:
+        x = lucid_gpu.ones(4)
+        total = (x * 2).sum()
+        pending = total._expr.leaves[0].pending  # alive, as long as the reader holds it
+        with ThreadPoolExecutor(1) as team:
+            array = team.submit(lambda: total.array).result()
+        reduced.flush()
+        assert total.array is array and array == 8 and pending.cells
+
     def test_eager_computes_on_its_line(self) -> None:
         x = lucid_gpu.ones(4)
         with eager():
