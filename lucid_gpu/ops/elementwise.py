@@ -161,8 +161,13 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         from lucid_gpu.ops.indexing import nonzero
 
         return nonzero(condition, as_tuple=True)
-    if condition.dtype is not dt.bool:
+    if condition.dtype is dt.uint8:
         condition = condition.to(dt.bool)
+    elif condition.dtype is not dt.bool:
+        raise RuntimeError(
+            "where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{condition.dtype.name}; compare it, as in x != 0"
+        )
     return apply(TABLE["where"], condition, input, other)
 
 

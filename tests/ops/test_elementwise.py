@@ -261,3 +261,10 @@ def test_negative_powers_of_integers(device: str) -> None:
     base = np.array([-2, -1, -1, 1, 2, 3, 5])
     exponent = np.array([-1, -3, -2, -1, -2, 2, 0])
     agree(lambda m, a, b: a**b, base, exponent, device=device)
+
+
+def test_a_condition_is_boolean() -> None:
+    same_error(
+        lambda m: m.where(m.ones(2), 1, 2),
+        "where expected condition to be a boolean tensor, but got a tensor with dtype",
+    )
