@@ -9,6 +9,7 @@ until the next kernel. Another thread, which may be on another stream of the GPU
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.launch import runs_cuda_c
 
 MOST = 8  # reductions that wait at the same time
+LARGE = 1 << 22  # elements that wait only beside reductions which read them too
 
 _lock = threading.RLock()  # held while reductions are computed: nobody sees half of them
 
@@ -182,6 +184,10 @@ def _bound(value: Expr) -> None:
     """No reduction waits for another, and only a few wait at all."""
     if len(waiting) >= MOST or any(type(c) is ReducedCell for c in value.leaves):
         flush()
+    elif math.prod(value.program.shape) >= LARGE:
+        leaves = set(value.leaves)
+        if all(leaves.isdisjoint(p.value.leaves) for p in _wanted()):
+            flush()  # no array is read twice, and those that wait hold much memory
 
 
 def compute(cell: ReducedCell) -> None:

@@ -368,6 +368,20 @@ class TestWaiting:
         assert gone() is None
         assert total.item() == 2001
 
+    def test_large_arrays_are_not_kept_for_one_another(self, monkeypatch: Any) -> None:
+        import weakref
+
+        monkeypatch.setattr(reduced, "LARGE", 10)
+        with eager(False):
+            x, y = lucid_gpu.rand(10), lucid_gpu.rand(10)
+            gone = weakref.ref(x._cell())
+            totals = [x.sum(), (x * y).sum()]
+            del x
+            assert gone() is not None
+            totals.append(lucid_gpu.ones(10).sum())
+            assert gone() is None
+            assert len([t.item() for t in totals]) == 3
+
     def test_threads_see_it_whole(self, executor: str) -> None:
         x = lucid_gpu.tensor(random((64, 64), dt.float32, "positive"))
         for _ in range(20):
