@@ -464,6 +464,8 @@ def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tenso
         )
     axis = None if dim is None else normalise_dim(dim, input.ndim)
     if input.ndim and runs_cuda_c(input.device):
+        if input.dtype.itemsize == 2 and not open_levels:
+            input._realise()  # the first of equals is so after rounding
         dims = tuple(range(input.ndim)) if axis is None else (axis,)
         (place,) = reduce(name, input, dims, result_shape(input.shape, dims, keepdim))
         found: Tensor = record(name, place, (input.detach(),), _nothing)

@@ -455,6 +455,13 @@ def test_results_are_row_major_whatever_the_values(executor: str, name: str, kee
     np.testing.assert_allclose((found * 1).numpy().reshape(wide.shape), wide, 1e-10, 1e-10)
 
 
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_the_first_of_equals_after_rounding(executor: str, name: str) -> None:
+    x = lucid_gpu.tensor([1.0, 1.0078125, 1.015625], dtype=dt.bfloat16)
+    y = x * (1 if name == "argmax" else -1) + 100  # all of them round to 101 or 99
+    assert getattr(y, name)(0).item() == 0 == getattr(y.clone().float().numpy(), name)()
+
+
 @pytest.mark.parametrize("d", [dt.float16, dt.bfloat16, dt.float32], ids=str)
 @pytest.mark.parametrize("name", ["amax", "amin", "max"])
 def test_the_gradient_of_an_extremum_of_what_is_rounded(
