@@ -69,12 +69,16 @@ LUCID_FN void lucid_narrow(float x, lucid_float16& narrow)
 #endif
 }
 
-// To nearest, ties to even. In integers: the instruction for it begins with sm_80.
+// To nearest, ties to even; in integers where there is no instruction for it.
 LUCID_FN void lucid_narrow(float x, lucid_bfloat16& narrow)
 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+#else
     const unsigned bits = __float_as_uint(x);
     const unsigned rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
     narrow.bits = (unsigned short)(x != x ? (bits >> 16) | 0x40u : rounded >> 16);
+#endif
 }
 
 // What arithmetic on a type is done in.

@@ -158,7 +158,8 @@ def _reduce(
         index.size(name, getattr(shares, name))
     starts, steps, reads, own = _offsets(work, space, index)
     lane, slot = ("x", "y") if space.rows else ("y", "x")
-    repeat = max(1, min(UNROLL, BODY // (space.width * max(work.operations, 1))))
+    most = UNROLL if space.own is None else UNROLL // 2  # what is stored needs registers too
+    repeat = max(1, min(most, BODY // (space.width * max(work.operations, 1))))
     first, stride = f"begin + threadIdx.{lane}", f"blockDim.{lane}"
     whole = shares.chunks == 1
     end = _End(work, fold, index)
