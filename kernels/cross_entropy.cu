@@ -141,7 +141,9 @@ LUCID_FN void cross_entropy_total(
 template <typename R>
 struct cross_entropy_factors {
     R lse, total, own, spread;
-    long long target;
+    long long target;  // below 0: none
+
+    static constexpr long long IGNORED = -2;
 
     template <typename T>
     LUCID_FN static cross_entropy_factors of(
@@ -150,7 +152,7 @@ struct cross_entropy_factors {
         R smoothing)
     {
         const long long target = targets[row];
-        if (target == ignore) return {0, 0, 0, 0, -1};
+        if (target == ignore) return {0, 0, 0, 0, IGNORED};
         if (target < 0 || target >= columns) {
             const R nan = cross_entropy_nan<R>();
             return {nan, nan, nan, nan, -1};
@@ -164,7 +166,7 @@ struct cross_entropy_factors {
 
     LUCID_FN R at(R x, int column, R w) const
     {
-        if (total == 0 && own == 0) return 0;  // of what is ignored the scores may be infinite
+        if (target == IGNORED) return 0;  // its scores may be infinite
         return exp(x - lse) * total - (column == target ? own : (R)0) - spread * w;
     }
 };
