@@ -151,11 +151,11 @@ class Executable:
 
     def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
         plan = self.plan
+        if scalars:
+            scalars = [as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
+        if self.indices:
+            arrays = [*arrays, *self.indices]
         if plan.reduction is not None and self.code.layout is None and self.total:
-            if scalars:
-                scalars = [as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars)]
-            if self.indices:
-                arrays = [*arrays, *self.indices]
             results: list[Any] = threads.run_quietly(self._run_whole, arrays, scalars, ())
             return results
         outs = [pool.empty(s.shape, s.dtype.numpy) for s in plan.stores]
@@ -163,10 +163,6 @@ class Executable:
             for out in outs:
                 out[...] = 0
             return outs
-        if scalars:
-            scalars = [as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
-        if self.indices:
-            arrays = [*arrays, *self.indices]
         if self.native is not None:
             small = threads.run_quietly(self.once, *arrays, *scalars) if self.once else ()
             self.native(([*arrays, *scalars, *small, *outs], self.total))
