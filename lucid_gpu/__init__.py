@@ -36,6 +36,7 @@ from lucid_gpu.layouts import layout, sparse_coo, strided
 from lucid_gpu.ops import complex_numbers, creation, elementwise, indexing, reductions, shape
 from lucid_gpu.ops import cumsum as _cumsum
 from lucid_gpu.ops import index_add as _index_add
+from lucid_gpu.ops import late as _late
 from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import softmax as _softmax
@@ -120,7 +121,14 @@ def __getattr__(name: str) -> Any:
         found = getattr(importlib.import_module(_FROM[name]), name)
         globals()[name] = found
         return found
+    if name in _late.FUNCTIONS:
+        found = globals()[name] = _late.load(_late.FUNCTIONS[name], name)
+        return found
     raise AttributeError(f"module 'lucid_gpu' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_FROM, *_late.FUNCTIONS})
 
 
 def is_tensor(value: Any) -> Any:

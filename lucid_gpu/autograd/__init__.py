@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from lucid_gpu.autograd import functional, graph
+from lucid_gpu.autograd import graph
 from lucid_gpu.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from lucid_gpu.autograd.backward import backward, grad
 from lucid_gpu.autograd.function import Function, FunctionCtx, once_differentiable
@@ -15,8 +15,8 @@ from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad
 
 
 def __getattr__(name: str) -> Any:
-    if name == "forward_ad":
-        return importlib.import_module("lucid_gpu.autograd.forward_ad")
+    if name in ("forward_ad", "functional"):
+        return importlib.import_module(f"lucid_gpu.autograd.{name}")
     raise AttributeError(f"module 'lucid_gpu.autograd' has no attribute {name!r}")
 
 

@@ -1,0 +1,49 @@
+"""Ops whose files are imported when one is first asked for: most programs never do.
+
+A file of `TABLE` lists its ops in ``METHODS`` (of `Tensor`) and ``FUNCTIONS`` (of `lucid_gpu`).
+Their names stand here too, so that `Tensor` and `lucid_gpu` know them before the import.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["FUNCTIONS", "TABLE", "load"]
+
+# fmt: off
+# file of this folder: (methods that are functions too, methods only, functions only)
+TABLE: dict[str, tuple[str, str, str]] = {
+}
+# fmt: on
+
+FUNCTIONS: dict[str, str] = {
+    name: file for file, (both, _, only) in TABLE.items() for name in (*both.split(), *only.split())
+}
+
+
+class _Late:
+    """A method that makes way for the real one when it is first looked up."""
+
+    def __init__(self, file: str, name: str) -> None:
+        self.file, self.name = file, name
+
+    def __get__(self, tensor: Tensor | None, owner: type[Tensor]) -> Any:
+        function = load(self.file, self.name)
+        setattr(Tensor, self.name, function)
+        return function.__get__(tensor, owner)
+
+
+def load(file: str, name: str) -> Callable[..., Any]:
+    """The op called ``name``, which ``file`` of this folder defines."""
+    module = importlib.import_module(f"lucid_gpu.ops.{file}")
+    ops = (*getattr(module, "METHODS", ()), *getattr(module, "FUNCTIONS", ()))
+    return next(function for function in ops if function.__name__ == name)
+
+
+for _file, (_both, _only, _) in TABLE.items():
+    for _name in (*_both.split(), *_only.split()):
+        setattr(Tensor, _name, _Late(_file, _name))
