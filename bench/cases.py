@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from bench import models
+
 Step = Callable[[], tuple[Any, ...]]
 Compiled = Callable[[Callable[..., Any]], Callable[..., Any]]
 Build = Callable[[Any, str, Compiled], Step]
@@ -139,31 +141,52 @@ def power(applies: int, size: int) -> Build:
     return build
 
 
-def mlp(widths: tuple[int, ...], batch: int) -> Build:
-    """A whole training step: forward, cross entropy, backward, Adam, zero_grad."""
+def residual_norm(rows: int, columns: int) -> Build:
+    """What stands between two products of a transformer, forward and backward to every input."""
 
     def build(torch: Any, device: str, compiled: Compiled) -> Step:
-        nn = torch.nn
+        functional = torch.nn.functional
         rng = np.random.default_rng(0)
-        layers: list[Any] = []
-        for fan_in, fan_out in zip(widths, widths[1:], strict=False):
-            layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
-        model = nn.Sequential(*layers[:-1]).to(device)
-        with torch.no_grad():
-            for p in model.parameters():
-                values = normal(rng, *p.shape, scale=widths[0] ** -0.5)
-                p.copy_(torch.tensor(values, device=device))
-        images = torch.tensor(normal(rng, batch, widths[0]), device=device)
-        labels = torch.tensor(rng.integers(0, widths[-1], batch), device=device)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        loss_of = compiled(lambda x, y: nn.functional.cross_entropy(model(x), y))
+        sizes = ((rows, columns), (rows, columns), (columns,), (columns,), (columns,))
+        inputs = [torch.tensor(normal(rng, *size), device=device) for size in sizes]
+        g = torch.tensor(normal(rng, rows, columns), device=device)
+        for tensor in inputs:
+            tensor.requires_grad_()
+
+        def forward(x: Any, r: Any, bias: Any, weight: Any, shift: Any) -> Any:
+            hidden = functional.gelu(x + bias, approximate="tanh") + r
+            return functional.layer_norm(hidden, (columns,), weight, shift)
+
+        forward = compiled(forward)
 
         def step() -> tuple[Any, ...]:
-            loss = loss_of(images, labels)
+            out = forward(*inputs)
+            out.backward(g)
+            results = out, *[tensor.grad for tensor in inputs]
+            for tensor in inputs:
+                tensor.grad = None
+            return results
+
+        return step
+
+    return build
+
+
+def losses(rows: int, classes: int) -> Build:
+    """Cross entropy of unnormalised scores, with its gradient."""
+
+    def build(torch: Any, device: str, compiled: Compiled) -> Step:
+        rng = np.random.default_rng(0)
+        scores = torch.tensor(normal(rng, rows, classes), device=device).requires_grad_()
+        labels = torch.tensor(rng.integers(0, classes, rows), device=device)
+        loss_of = compiled(torch.nn.functional.cross_entropy)
+
+        def step() -> tuple[Any, ...]:
+            loss = loss_of(scores, labels)
             loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss, *model.parameters()
+            results = loss, scores.grad
+            scores.grad = None
+            return results
 
         return step
 
@@ -206,10 +229,39 @@ CASES: tuple[Case, ...] = (
         tolerance=1e-4,  # a hundred powers in a row
     ),
     Case(
+        "residual-norm",
+        "bias + gelu + residual + layer_norm, 8192 x 1024, forward + backward",
+        build=residual_norm(8192, 1024),
+        at_most=0.5,
+        tolerance=1e-4,  # sums over 8192 rows
+    ),
+    Case(
+        "cross-entropy",
+        "cross entropy of scores, 8192 x 4096, with its gradient",
+        build=losses(8192, 4096),
+        at_most=0.5,
+    ),
+    Case(
         "mlp",
         "MLP 784-512-512-10, batch 128, Adam, a whole step",
-        build=mlp((784, 512, 512, 10), 128),
-        at_most=0.90,
+        build=models.mlp((784, 512, 512, 10), 128),
+        at_most=0.80,
+        check_steps=3,
+        tolerance=1e-3,
+    ),
+    Case(
+        "lenet",
+        "LeNet, 28 x 28, batch 64, SGD, a whole step",
+        build=models.lenet(64),
+        at_most=2.0,
+        check_steps=3,
+        tolerance=1e-3,
+    ),
+    Case(
+        "gpt",
+        "GPT, 4 layers of 128, 8 sequences of 128, AdamW, a whole step",
+        build=models.gpt(layers=4, width=128, heads=4, length=128, batch=8, letters=96),
+        at_most=1.1,
         check_steps=3,
         tolerance=1e-3,
     ),

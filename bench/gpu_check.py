@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import mlp, power
+from bench import models
+from bench.cases import power
 
 torch: Any = importlib.import_module("lucid_gpu")  # with PyTorch's names, as scripts see it
 
@@ -77,7 +78,7 @@ def checks() -> Iterator[tuple[str, str, Work]]:
     yield "a product of stacks", "float32", with_gradients(lambda a, b: (a @ b).tanh(), *two)
     build = power(5, 100)
     yield "a custom Function", "float32", lambda device: build(torch, device, lambda f: f)()
-    net = mlp((12, 16, 4), 10)
+    net = models.mlp((12, 16, 4), 10)
     yield "a training step", "float32", lambda device: net(torch, device, lambda f: f)()
     yield from families(normal, rng)
 

@@ -5,14 +5,19 @@ import importlib
 import numpy as np
 import pytest
 
-from bench.cases import CASES, chain, mlp, power
+from bench import models
+from bench.cases import CASES, chain, losses, power, residual_norm
 from bench.rounds import difference
 
 TINY = {
     "chain": chain((5, 7)),
     "chain, forward read first": chain((5, 7), read_first=True),
     "power": power(10, 8),
-    "mlp": mlp((6, 5, 4, 3), 9),
+    "residual, norm": residual_norm(5, 7),
+    "losses": losses(5, 7),
+    "mlp": models.mlp((6, 5, 4, 3), 9),
+    "lenet": models.lenet(2),
+    "gpt": models.gpt(layers=2, width=8, heads=2, length=6, batch=2, letters=9),
 }
 
 
@@ -30,7 +35,8 @@ def test_like_torch(name):
     found = results("lucid_gpu", TINY[name], 3)
     assert len(found) == len(wanted)
     for f, w in zip(found, wanted, strict=True):
-        assert difference(f, w) < 2e-5
+        # Adam makes a step of what rounding leaves of a gradient that is zero: the keys' bias
+        assert difference(f, w) < (2e-3 if name == "gpt" else 2e-5)
 
 
 def test_the_chain_is_what_it_says():
@@ -58,7 +64,11 @@ def test_names_are_unique_and_targets_stand():
         "chain-1024": 0.30,
         "chain-64": 0.70,
         "function": 0.70,
-        "mlp": 0.90,
+        "residual-norm": 0.5,
+        "cross-entropy": 0.5,
+        "mlp": 0.80,
+        "lenet": 2.0,
+        "gpt": 1.1,
         "memory": 3.5,
         "import": 0.25,
     }
