@@ -8,6 +8,7 @@ written, and otherwise runs one example at a time (`entries`).
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -686,7 +687,7 @@ def all_entries() -> list[Entry]:
     from lucid_gpu.func.random_rules import RANDOM, RandomEntry
 
     public = [
-        f
+        inspect.unwrap(f)
         for module in (shape, reductions, cumsum, indexing, index_add, matmul)
         for f in (*module.METHODS, *getattr(module, "FUNCTIONS", ()))
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.fusion.expression import one_device
@@ -23,3 +25,34 @@ def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
     for other in others:
         if other is not None and other.device is not where:
             one_device(op, [t._expr.program for t in (first, *others) if t is not None])
+
+
+_NUMPYS_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def public(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An op as users call it: with NumPy's names for ``dim`` and ``keepdim`` too, and ``out=``."""
+
+    @functools.wraps(function)
+    def op(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return function(*args)
+        out = kwargs.pop("out", None)
+        given = {_NUMPYS_NAMES.get(name, name): value for name, value in kwargs.items()}
+        return put_into(function(*args, **given), out, function.__name__)
+
+    return op
+
+
+def put_into(result: Any, out: Any, name: str) -> Any:
+    """Put a result, or each of several, where ``out=`` says."""
+    from lucid_gpu.ops.elementwise import into
+
+    if out is None or isinstance(result, Tensor):
+        return into(result, out, name) if out is not None else result
+    if len(out) != len(result):
+        raise TypeError(
+            f"{name}(): argument 'out' must be a tuple of {len(result)} Tensors, got {len(out)}"
+        )
+    parts = [into(r, o, name) for r, o in zip(result, out, strict=True)]
+    return type(result)(*parts)

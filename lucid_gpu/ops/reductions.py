@@ -6,6 +6,7 @@ others are compositions of sums and extrema wherever their definition is one.
 
 from __future__ import annotations
 
+import builtins
 import math
 import operator
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from lucid_gpu.fusion import Eager, expression, reduced
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.record import constant, record
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
@@ -242,15 +244,27 @@ def var(
         dim, unbiased = None, dim
     if correction is None:
         correction = 0 if unbiased is False else 1
+    if input.dtype.category < 2:
+        raise RuntimeError(
+            "std and var only support floating point and complex dtypes, got "
+            f"{input.dtype.name}; write x.float()"
+        )
+    if input.dtype.is_complex:
+        parts = [var(part, dim, keepdim=keepdim, correction=correction) for part in _parts(input)]
+        return parts[0] + parts[1]
     shape = tuple(input.shape)
     dims = normalise_dims(dim, len(shape))
     count = math.prod(shape[d] for d in dims) if shape else 1
-    divisor = count - correction
+    divisor = builtins.max(count - correction, 0)  # nothing left: inf, or NaN of equal numbers
     if _in_one_kernel(input) and shape and divisor > 0:
         return _var_in_one_kernel(input, dims, keepdim, divisor)
     centred = input - mean(input, dims or None, keepdim=True) if shape else input - input
     total = sum(centred * centred, dims, keepdim) if shape else centred
-    return total / divisor if divisor > 0 else total * math.nan
+    return total / divisor
+
+
+def _parts(input: Tensor) -> tuple[Tensor, Tensor]:
+    return input.real, input.imag
 
 
 def _var_in_one_kernel(input: Tensor, dims: tuple[int, ...], keepdim: bool, divisor: float) -> Any:
@@ -329,10 +343,24 @@ def _running(parts: list[Tensor]) -> list[Tensor]:
     return result
 
 
-def norm(input: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def norm(
+    input: Tensor,
+    p: Any = "fro",
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: dtype | None = None,
+) -> Tensor:
     """Vector norm of all elements, or over dimensions; ``p`` is a number, inf or ``"fro"``."""
+    if dtype is not None:
+        input = input.to(as_dtype(dtype))
     if p in ("fro", None):
         p = 2
+    if input.dtype.category < 2:
+        raise RuntimeError(
+            "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+            f"{input.dtype.name}; write x.float().norm()"
+        )
     if input.dtype.is_complex:
         input = input.abs()
     if p == 2:
@@ -364,6 +392,8 @@ def _root(total: Tensor, exponent: float = 0.5) -> Tensor:
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """``log(sum(exp(input)))`` over dimensions, without overflow."""
     dims = normalise_dims(dim, input.ndim)
+    if input.dtype.category < 2:
+        input = input.to(dt.get_default_dtype())
     if not input.ndim:
         return input.clone()
     if _in_one_kernel(input):
@@ -405,12 +435,8 @@ def _extremum(
     """
     shape = tuple(input.shape)
     dims = normalise_dims(dim, len(shape))
-    for d in dims:
-        if shape and shape[d] == 0:
-            raise IndexError(
-                f"{name}(): Expected reduction dim {d} to have non-zero size. Got shape "
-                f"{list(shape)}"
-            )
+    if 0 in shape:
+        _refuse_nothing(name, shape, None if dim is None or dim == () else dims)
     if not shape:
         value: Any = input.detach().clone().array
     else:
@@ -437,6 +463,26 @@ def _extremum_vjp(node: Any, g: Tensor) -> Any:
     return (share * g.reshape(shape),)
 
 
+def _refuse_nothing(
+    name: str,
+    shape: Sequence[int],
+    dims: Sequence[int] | None,
+    kind: type[Exception] = RuntimeError,
+) -> None:
+    """Refuse to choose among no elements; ``kind`` is raised where no dimension was named."""
+    if dims is None:
+        raise kind(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+            "reduction dim with the 'dim' argument."
+        )
+    for d in dims:
+        if shape[d] == 0:
+            raise IndexError(
+                f"{name}(): Expected reduction dim {d} to have non-zero size. Got shape "
+                f"{list(shape)}"
+            )
+
+
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Largest element over dimensions; ties share the gradient."""
     return _extremum("amax", input, dim, keepdim)
@@ -449,20 +495,26 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Position of the (first) largest element, int64; of the flat tensor without ``dim``."""
-    return _position("argmax", input, dim, keepdim)
+    return _place_of("argmax", input, dim, keepdim)
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Position of the (first) smallest element, int64; of the flat tensor without ``dim``."""
-    return _position("argmin", input, dim, keepdim)
+    return _place_of("argmin", input, dim, keepdim)
+
+
+def _place_of(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    if input.dtype is dt.bool or input.dtype.is_complex:
+        kind = "bool" if input.dtype is dt.bool else "complex"
+        raise RuntimeError(f"{name}(): does not support {kind} input; convert it with .int()")
+    return _position(name, input, dim, keepdim)
 
 
 def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    if input.numel() == 0:
-        raise IndexError(
-            f"{name}(): Expected reduction over a non-empty tensor, got shape {list(input.shape)}"
-        )
     axis = None if dim is None else normalise_dim(dim, input.ndim)
+    if 0 in input.shape:
+        axes = None if axis is None else (axis,)
+        _refuse_nothing(name, input.shape, axes, IndexError)
     if input.ndim and runs_cuda_c(input.device):
         if input.dtype.itemsize == 2 and not open_levels:
             input._realise()  # the first of equals is so after rounding
@@ -497,12 +549,12 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if isinstance(dim, Tensor):
         return apply(TABLE[f"{name}imum"], input, dim)
+    if input.dtype.is_complex:
+        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
+    if 0 in input.shape:
+        axes = None if dim is None else (normalise_dim(dim, input.ndim),)
+        _refuse_nothing(name, input.shape, axes)
     if dim is None:
-        if input.numel() == 0:
-            raise RuntimeError(
-                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify "
-                "the reduction dim with the 'dim' argument."
-            )
         title = f"{name.capitalize()}Backward1"
         return _extremum(f"a{name}", input, (), False, nan_takes=True, title=title)
     dim = normalise_dim(dim, input.ndim)
@@ -538,10 +590,12 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 
 
 def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> Any:
+    if input.dtype is dt.bool or input.dtype.is_complex:
+        raise NotImplementedError(f'"median" not implemented for {input.dtype.name}')
     if dim is None:
         flat = input.reshape(-1)
         if not flat.numel():
-            return input.new_full((), math.nan)
+            return input.new_full((), _of_nothing(input.dtype))
         name = "NanmedianBackward0" if ignore_nan else "MedianBackward0"
         return _shared_by_ties(name, flat, _median(flat.detach(), 0, False, ignore_nan)[0])
     dim = normalise_dim(dim, input.ndim)
@@ -566,6 +620,11 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
     return _found_at(input, dim, where, keepdim, name)
 
 
+def _of_nothing(d: dtype) -> float:
+    """What the median of no elements is in PyTorch."""
+    return math.nan if d.category > 1 else -(1 << (8 * d.itemsize - 1)) if d.is_signed else 0
+
+
 def _shared_by_ties(name: str, flat: Tensor, value: Tensor) -> Tensor:
     result: Tensor = record(
         name, value.array, (flat,), _extremum_vjp, (flat, value), flat.dtype,
@@ -588,14 +647,15 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    axes = normalise_dims(dim, input.ndim)
     input = input.detach()
     truth = input if input.dtype is dt.bool else input != 0
-    if not input.ndim:
-        return truth.clone()
+    to = dt.uint8 if input.dtype is dt.uint8 else dt.bool  # as in PyTorch
+    if not input.ndim or dim == ():
+        return truth.clone().to(to)
+    axes = normalise_dims(dim, input.ndim)
     (value,) = reduce(name, truth, axes, result_shape(input.shape, axes, keepdim))
     result: Tensor = record(name, value, (input,), _nothing)
-    return result
+    return result.to(to)
 
 
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
@@ -603,7 +663,10 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     return sum(input != 0, dim)
 
 
-METHODS = (sum, mean, var, std, prod, norm, logsumexp, amax, amin, argmax, argmin, max, min, median,
-           nanmedian, all, any, count_nonzero)  # fmt: skip
+_OPS: tuple[Any, ...] = (
+    sum, mean, var, std, prod, norm, logsumexp, amax, amin, argmax, argmin, max, min, median,
+    nanmedian, all, any, count_nonzero,
+)  # fmt: skip
+METHODS = tuple([public(op) for op in _OPS])
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
