@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
 
 def _parse(input: Tensor, index: Any, wait: bool = False) -> tuple[Any, bool]:
@@ -31,8 +33,8 @@ def _parse(input: Tensor, index: Any, wait: bool = False) -> tuple[Any, bool]:
     IndexError
         For positions outside the tensor, too many indices, or what is no index.
     """
-    parts = list(index) if isinstance(index, tuple) else [index]
-    parts = [_part(input, p) for p in parts]
+    parts = list(index) if isinstance(index, tuple) or _stands_for_a_tuple(index) else [index]
+    parts = _without_later_ellipses([_part(input, p) for p in parts])
     basic = not any(hasattr(p, "dtype") or isinstance(p, bool) for p in parts)
     used = sum(_consumes(p) for p in parts)
     rank = input.ndim
@@ -52,7 +54,69 @@ def _parse(input: Tensor, index: Any, wait: bool = False) -> tuple[Any, bool]:
         elif hasattr(part, "dtype"):
             _check_array(input, part, dim, wait)
         dim += _consumes(part)
+    if not basic:
+        _check_they_broadcast(parts)
     return tuple(parts), basic
+
+
+def _stands_for_a_tuple(index: Any) -> bool:
+    """PyTorch takes a list that holds tensors, sequences, slices or None for a tuple."""
+    if not isinstance(index, list) or len(index) >= 32:
+        return False
+    kinds = (Tensor, slice, list, tuple, range, np.ndarray)
+    if not any(p is None or p is Ellipsis or isinstance(p, kinds) for p in index):
+        return False
+    warnings.warn(
+        "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] "
+        "instead of x[seq], or x[lucid_gpu.tensor(seq)] for one index tensor.",
+        stacklevel=5,
+    )
+    return True
+
+
+def _without_later_ellipses(parts: list[Any]) -> list[Any]:
+    """Only one can stand for anything; the others are let go at the end, where PyTorch allows."""
+    if sum(p is Ellipsis for p in parts) > 1:
+        first = next(i for i, p in enumerate(parts) if p is Ellipsis)
+        while parts[-1] is Ellipsis and len(parts) - 1 > first:
+            parts.pop()
+    return parts
+
+
+def _check_they_broadcast(parts: Sequence[Any]) -> None:
+    shapes = [p.shape for p in parts if hasattr(p, "dtype") and p.dtype != np.bool_]
+    if len(shapes) > 1 and shapes.count(shapes[0]) < len(shapes):
+        try:
+            np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise IndexError(
+                "shape mismatch: indexing tensors could not be broadcast together with shapes "
+                + ", ".join([str(list(shape)) for shape in shapes])
+            ) from None
+
+
+def _ints_apart(parts: Sequence[Any]) -> bool:
+    """Whether ints stand apart from index arrays: PyTorch selects by them before it looks."""
+    places = [i for i, p in enumerate(parts) if isinstance(p, int) or hasattr(p, "dtype")]
+    ints = any(type(p) is int for p in parts)
+    return ints and places[-1] - places[0] >= len(places)
+
+
+def _by_ints_first(input: Tensor, parts: Sequence[Any]) -> tuple[Tensor, tuple[Any, ...]]:
+    """The view that an index's basic parts select, and the index of that for the rest."""
+    rest: list[Any] = []
+    basic: list[Any] = []
+    for part in parts:
+        if isinstance(part, bool):
+            rest.append(part)
+        elif hasattr(part, "dtype"):
+            rest.append(from_array(part, dt.from_numpy_dtype(part.dtype), input.device))
+            basic += [slice(None)] * _consumes(part)
+        else:
+            basic.append(part)
+            if type(part) is not int:
+                rest.append(part if part is Ellipsis else slice(None))
+    return slice_view(input, tuple(basic), "SelectBackward0"), tuple(rest)
 
 
 def _consumes(part: Any) -> int:
@@ -69,7 +133,7 @@ def _part(input: Tensor, part: Any) -> Any:
     if isinstance(part, slice):
         if part.step is not None and int(part.step) <= 0:
             raise ValueError("step must be greater than zero")
-        return slice(*[None if v is None else int(v) for v in (part.start, part.stop, part.step)])
+        return slice(*[_position(v) for v in (part.start, part.stop, part.step)])
     if isinstance(part, Tensor):
         if part.dtype.category > 1:
             raise IndexError(
@@ -99,6 +163,18 @@ def _part(input: Tensor, part: Any) -> Any:
     )
 
 
+def _position(value: Any) -> int | None:
+    if value is None or type(value) is int:
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            "slice indices must be integers or None or have an __index__ method, not "
+            f"{type(value).__name__}"
+        ) from None
+
+
 def _check_array(input: Tensor, array: Any, dim: int, wait: bool = False) -> None:
     if array.dtype == np.bool_:
         own = tuple(input.shape[dim : dim + array.ndim])
@@ -121,6 +197,8 @@ def _picked(kind: str, input: Tensor, index: Any) -> Tensor:
     if basic:
         name = "SelectBackward0" if any(type(p) is int for p in parsed) else "SliceBackward0"
         return slice_view(input, parsed, name)
+    if _ints_apart(parsed):
+        return _picked(kind, *_by_ints_first(input, parsed))
     array = base_array(input)[parsed]
     result: Tensor = record(
         kind,
@@ -196,10 +274,13 @@ def _place_vjp(node: Any, g: Tensor) -> Any:
 def setitem(input: Tensor, index: Any, value: Any) -> None:
     """``input[index] = value``, in place and recorded."""
     parsed, basic = _parse(input, index, wait=True)
+    if not basic and _ints_apart(parsed):
+        setitem(*_by_ints_first(input, parsed), value)
+        return
     value = _as_value(input, value)
     if state.grad:
         refuse_recorded(input, value.requires_grad, "x[...] = value", basic)
-    _fits(input, parsed, value)
+    value = _fitting(input, parsed, value)
     recorded = state.grad and (value.requires_grad or input.requires_grad)
     if recorded and basic and input._base is not None and refers_to_itself(input.array):
         part = slice_view(input, parsed, "SliceBackward0")
@@ -243,8 +324,8 @@ def _outline(input: Tensor, part: Any) -> Any:
     return np.broadcast_to(np.zeros((), np.int8), part.shape)
 
 
-def _fits(input: Tensor, index: Any, value: Tensor) -> None:
-    """Can the value be broadcast to what is selected?"""
+def _fitting(input: Tensor, index: Any, value: Tensor) -> Tensor:
+    """The value without needless leading ones, if it can be broadcast to what is selected."""
     shape = _selected_shape(input, index)
     own = tuple(value.shape)
     while len(own) > len(shape) and own[0] == 1:
@@ -255,6 +336,7 @@ def _fits(input: Tensor, index: Any, value: Tensor) -> None:
             f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to "
             f"indexing result of shape {list(shape)}"
         )
+    return value if len(own) == value.ndim else value.reshape(own)
 
 
 def index_put(
@@ -271,7 +353,7 @@ def index_put(
     given = tuple(slice(None) if i is None else i for i in indices)
     parsed, _ = _parse(input, given, wait=True)
     value = _as_value(input, values)
-    _fits(input, parsed, value)
+    value = _fitting(input, parsed, value)
     if not accumulate:
         return with_values(input, parsed, value)
     spread = _spread(value, _selected_shape(input, parsed))
@@ -455,8 +537,6 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 def _index_tensor(input: Tensor, array: Any) -> Tensor:
-    from lucid_gpu.tensor import from_array
-
     return from_array(array.astype("int64"), dt.int64, input.device)
 
 
@@ -509,7 +589,6 @@ def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
     xp = xp_of(input)
     mask = getattr(xp, name)(xp.ones(tuple(input.shape[-2:]), bool), diagonal)
     from lucid_gpu.ops.elementwise import where
-    from lucid_gpu.tensor import from_array
 
     kept: Tensor = where(from_array(mask, dt.bool, input.device), input, 0)
     return kept

@@ -55,15 +55,34 @@ INDICES: dict[str, Any] = {
     "False": lambda m: False,
     "array": lambda m: np.array([1, 0]),
     "uint8 mask": lambda m: m.tensor([1, 0, 0, 1], dtype=m.uint8),
+    "int apart": lambda m: (0, slice(None), long(m, 0, 2)),
+    "int behind": lambda m: (long(m, 0, 2), slice(None), 1),
+    "int, None, tensor": lambda m: (0, None, long(m, 0, 2)),
+    "0-d tensor apart": lambda m: (m.tensor(0), slice(None), m.tensor([True, False] * 2 + [True])),
+    "int apart from True": lambda m: (0, None, True),
+    "Nones behind a tensor": lambda m: (long(m, 0, 2), None, None),
+    "mask of two": lambda m: m.tensor(MASK[:, :, 0]),
+    "mask of two behind": lambda m: (..., m.tensor(MASK[0])),
+    "list of tensors": lambda m: [long(m, 0, 1), long(m, 1, 2)],
+    "list of lists": lambda m: [[0, 1], [1, 2]],
+    "list with a slice": lambda m: [0, slice(1, None)],
+    "two ellipses": lambda m: (1, ..., ...),
+    "slice of tensors": lambda m: slice(m.tensor(1), m.tensor(3)),
+    "range": lambda m: range(1, 3),
+    "NumPy mask": lambda m: MASK,
+    "NumPy int": lambda m: np.int64(2),
     "int32 tensor": lambda m: m.tensor([1, 0], dtype=m.int32),
 }
-pytestmark = pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8"),
+    pytest.mark.filterwarnings("ignore:Using a non-tuple sequence"),
+]
 
 
 def moved(index: Any, device: str) -> Any:
-    """An index's tensors on the device under test."""
-    if isinstance(index, tuple):
-        return tuple(moved(i, device) for i in index)
+    """An index whose tensors are ours, on the device under test."""
+    if isinstance(index, (tuple, list)):
+        return type(index)(moved(i, device) for i in index)
     return index.to(device) if isinstance(index, lucid_gpu.Tensor) else index
 
 
@@ -109,6 +128,80 @@ def test_assigned_values_broadcast(device: str) -> None:
 
     agree(assign, CUBE, RNG.standard_normal((3, 1)), device=device)
     agree(assign, CUBE, RNG.standard_normal((1, 2, 1, 3)), device=device)
+
+
+# of the assigned value, where (2, 1, 3) elements are selected
+ADMITTED = [(), (1,), (1, 1, 1, 1), (3,), (1, 3), (2, 1, 3), (1, 1, 2, 1, 3), (2, 1, 1), (1, 1, 3)]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("shape", ADMITTED)
+def test_values_of_every_shape_that_torch_admits(
+    shape: tuple[int, ...], recorded: bool, device: str
+) -> None:
+    def assign(m: Any, t: Any, v: Any) -> Any:
+        results = []
+        for index in (
+            (1, slice(2), None, slice(2, None)),
+            (long(m, 1, 3), None, 1, slice(2, None)),
+        ):
+            a = t * 1
+            a[moved(index, device)] = v
+            results.append(a)
+        return results
+
+    arrays = CUBE, np.asarray(RNG.standard_normal(shape))
+    if not recorded:
+        arrays = tuple(np.rint(a).astype(np.int64) for a in arrays)
+    agree(assign, *arrays, device=device, order=1)
+
+
+# what stands in an index, for a dimension of extent n: (a function of module and n, consumes one)
+PIECES: dict[str, tuple[Any, bool]] = {
+    "int": (lambda m, n: n - 1, True),
+    "slice": (lambda m, n: slice(1, None), True),
+    "None": (lambda m, n: None, False),
+    "...": (lambda m, n: ..., False),
+    "tensor": (lambda m, n: long(m, 0, n - 1), True),
+    "column": (lambda m, n: long(m, -1, 0).reshape(2, 1), True),
+    "mask": (lambda m, n: m.tensor([i in (0, n - 1) for i in range(n)]), True),
+    "0-d": (lambda m, n: m.tensor(1), True),
+    "True": (lambda m, n: True, False),
+}
+
+
+def combination(rng: Any) -> list[str]:
+    names = list(rng.choice(list(PIECES), size=rng.integers(2, 5)))
+    return names if names.count("...") < 2 and sum(PIECES[n][1] for n in names) < 4 else ["int"]
+
+
+@pytest.mark.parametrize("first", range(0, 90, 30))
+def test_combinations_agree_with_torch(first: int, device: str) -> None:
+    for seed in range(first, first + 30):
+        names = combination(np.random.default_rng(seed))
+
+        def both(m: Any, t: Any, v: Any, names: Any = names) -> Any:
+            taken = sum(PIECES[n][1] for n in names)
+            extents = iter(CUBE.shape) if "..." not in names else iter(())
+            if "..." in names:
+                after = sum(PIECES[n][1] for n in names[names.index("...") :])
+                extents = iter((*CUBE.shape[: taken - after], *CUBE.shape[3 - after :]))
+            index = tuple(PIECES[n][0](m, next(extents) if PIECES[n][1] else 0) for n in names)
+            a = t * 1
+            a[moved(index, device)] = v
+            return t[moved(index, device)] * 1, a
+
+        agree(both, CUBE, np.array([2.5]), device=device, order=1)
+
+
+def test_one_element_is_assigned_to_a_position(device: str) -> None:
+    x = lucid_gpu.zeros(3, device=device)
+    x[0] = lucid_gpu.ones(1, device=device)
+    x[1:2] = lucid_gpu.full((1, 1, 1), 2.0, device=device)
+    x[lucid_gpu.tensor([False, False, True], device=device)] = lucid_gpu.full(
+        (1, 1), 3.0, device=device
+    )
+    assert x.tolist() == [1, 2, 3]
 
 
 def test_basic_indices_give_views(device: str) -> None:
@@ -212,6 +305,16 @@ MISUSE: dict[str, tuple[Any, str]] = {
         lambda m: m.ones(3, requires_grad=True).__setitem__(0, 1),
         "a leaf Variable that requires grad",
     ),
+    "index tensors that do not broadcast": (
+        lambda m: m.ones(3, 3)[m.tensor([0, 1]), m.tensor([0, 1, 2])],
+        "shape mismatch: indexing tensors could not be broadcast together with shapes [2], [3]",
+    ),
+    "a slice of floats": (lambda m: m.ones(3)[1.0:2], "slice indices must be integers"),
+    "too large a value": (
+        lambda m: m.ones(3).__setitem__(0, m.ones(2)),
+        "",
+    ),
+    "a dict": (lambda m: m.ones(3)[{}], "only integers, slices"),
     "index of a number": (lambda m: m.tensor(1.0)[0], ""),
     "gather rank": (lambda m: m.ones(2, 2).gather(0, m.tensor([0])), "same number of dimensions"),
     "gather type": (lambda m: m.ones(2).gather(0, m.ones(2)), "int64"),
