@@ -30,6 +30,7 @@ from lucid_gpu.ops import (
     layer_norm,
     matmul,
     normalization,
+    padding,
     pooling,
     random,
     reductions,
@@ -413,6 +414,11 @@ def _as_filters(level: BatchLevel, weight: Tensor) -> Tensor:
 def _from_groups(level: BatchLevel, images: Tensor) -> Tensor:
     n, c, *size = images.shape
     return level.wrap(images.reshape((n, level.size, c // level.size, *size)).transpose(0, 1))
+
+
+@rule(padding.framed, padding.bordered, padding.folded_in)
+def _last_dimensions(level: BatchLevel, f: Any, x: Tensor, *how: Any) -> Tensor:
+    return level.wrap(f(level.value(x), *how))
 
 
 @rule(convolution._convolved)

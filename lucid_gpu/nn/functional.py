@@ -22,7 +22,14 @@ from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.elementwise import gelu, logsigmoid, softplus, softsign, tanhshrink
 from lucid_gpu.ops.embedding import embedding
+from lucid_gpu.ops.group_norm import (
+    group_norm,
+    instance_norm,
+    local_response_norm,
+    normalize,
+)
 from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
+from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.ops.windows import fold, unfold
@@ -43,13 +50,16 @@ __all__ = [
     "embedding",
     "fold",
     "gelu",
+    "group_norm",
     "hardsigmoid",
     "hardswish",
     "hardtanh",
+    "instance_norm",
     "l1_loss",
     "layer_norm",
     "leaky_relu",
     "linear",
+    "local_response_norm",
     "log_softmax",
     "logsigmoid",
     "max_pool1d",
@@ -57,7 +67,9 @@ __all__ = [
     "mish",
     "mse_loss",
     "nll_loss",
+    "normalize",
     "one_hot",
+    "pad",
     "relu",
     "relu6",
     "rms_norm",

@@ -8,9 +8,11 @@ from lucid_gpu.nn.modules import (
     dropout,
     flatten,
     fold,
+    instancenorm,
     linear,
     loss,
     normalization,
+    padding,
     pooling,
     sparse,
 )
@@ -21,10 +23,12 @@ from lucid_gpu.nn.modules.conv import *  # noqa: F403
 from lucid_gpu.nn.modules.dropout import *  # noqa: F403
 from lucid_gpu.nn.modules.flatten import *  # noqa: F403
 from lucid_gpu.nn.modules.fold import *  # noqa: F403
+from lucid_gpu.nn.modules.instancenorm import *  # noqa: F403
 from lucid_gpu.nn.modules.linear import *  # noqa: F403
 from lucid_gpu.nn.modules.loss import *  # noqa: F403
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.modules.normalization import *  # noqa: F403
+from lucid_gpu.nn.modules.padding import *  # noqa: F403
 from lucid_gpu.nn.modules.pooling import *  # noqa: F403
 from lucid_gpu.nn.modules.sparse import *  # noqa: F403
 
@@ -36,9 +40,11 @@ _FILES = (
     dropout,
     flatten,
     fold,
+    instancenorm,
     linear,
     loss,
     normalization,
+    padding,
     pooling,
     sparse,
 )

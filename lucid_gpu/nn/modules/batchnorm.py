@@ -11,30 +11,11 @@ from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import empty, ones, zeros
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["BatchNorm1d", "BatchNorm2d"]
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
 
-class _BatchNorm(Module):
-    r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias``, channel by channel.
-
-    In training, mean and variance are the batch's, and running figures follow them; otherwise they
-    are the running figures.
-
-    Parameters
-    ----------
-    num_features : int
-        Channels, the second dimension of the input.
-    eps : float
-    momentum : float or None
-        The share of a new batch in the running figures; None gives every batch the same share.
-    affine : bool
-        Whether there are a weight (ones at first) and a bias (zeros).
-    track_running_stats : bool
-    device, dtype : optional
-    bias : bool
-    """
-
-    ranks: tuple[int, ...]
+class _NormBase(Module):
+    """Weight, bias, running figures and settings of a normalisation of channels."""
 
     def __init__(
         self,
@@ -77,6 +58,36 @@ class _BatchNorm(Module):
         if self.bias is not None:
             init.zeros_(self.bias)
 
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, bias={self.bias is not None}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_NormBase):
+    r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias``, channel by channel.
+
+    In training, mean and variance are the batch's, and running figures follow them; otherwise they
+    are the running figures.
+
+    Parameters
+    ----------
+    num_features : int
+        Channels, the second dimension of the input.
+    eps : float
+    momentum : float or None
+        The share of a new batch in the running figures; None gives every batch the same share.
+    affine : bool
+        Whether there are a weight (ones at first) and a bias (zeros).
+    track_running_stats : bool
+    device, dtype : optional
+    bias : bool
+    """
+
+    ranks: tuple[int, ...]
+
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in self.ranks:
             expected = " or ".join(f"{rank}D" for rank in self.ranks)
@@ -100,13 +111,6 @@ class _BatchNorm(Module):
             return 1.0 / float(self.num_batches_tracked)
         return self.momentum
 
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
-            f"affine={self.affine}, bias={self.bias is not None}, "
-            f"track_running_stats={self.track_running_stats}"
-        )
-
 
 class BatchNorm1d(_BatchNorm):
     """`_BatchNorm` over inputs ``(n, c)`` or ``(n, c, l)``."""
@@ -118,3 +122,9 @@ class BatchNorm2d(_BatchNorm):
     """`_BatchNorm` over inputs ``(n, c, h, w)``."""
 
     ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """`_BatchNorm` over inputs ``(n, c, d, h, w)``."""
+
+    ranks = (5,)

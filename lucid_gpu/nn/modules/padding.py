@@ -1,0 +1,106 @@
+"""Padding modules: one table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.nn import functional as F
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.tensor import Tensor
+
+# fmt: off
+__all__ = [
+    "CircularPad1d", "CircularPad2d", "CircularPad3d",
+    "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
+    "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d",
+    "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d",
+    "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
+]
+# fmt: on
+
+
+class _Pad(Module):
+    """Borders around the last dimensions: what every row of the table becomes.
+
+    Parameters
+    ----------
+    padding : int or tuple of int
+        ``(before, after)`` of the last dimension, then of the one before it, and so on; an int for
+        all. Negative numbers cut off.
+    """
+
+    rank: int
+    mode: str
+
+    def __init__(self, padding: Any) -> None:
+        super().__init__()
+        whole = isinstance(padding, int)
+        self.padding = (padding,) * (2 * self.rank) if whole else tuple(padding)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.mode == "circular" and input.ndim not in (self.rank + 1, self.rank + 2):
+            raise ValueError(
+                f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.ndim}D input)"
+            )
+        return F.pad(input, self.padding, self.mode)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class _ConstantPad(_Pad):
+    """A border of one value around the last dimensions.
+
+    Parameters
+    ----------
+    padding : int or tuple of int
+    value : float
+    """
+
+    def __init__(self, padding: Any, value: float) -> None:
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.padding, self.mode, self.value)
+
+    def extra_repr(self) -> str:
+        return f"padding={self.padding}, value={self.value}"
+
+
+class _ZeroPad(_ConstantPad):
+    """Zeros around the last dimensions.
+
+    Parameters
+    ----------
+    padding : int or tuple of int
+    """
+
+    def __init__(self, padding: Any) -> None:
+        super().__init__(padding, 0.0)
+
+    extra_repr = _Pad.extra_repr
+
+
+def _row(name: str, base: type[_Pad], rank: int, mode: str) -> Any:
+    body = {"rank": rank, "mode": mode, "__doc__": base.__doc__, "__module__": __name__}
+    return type(name, (base,), body)
+
+
+# fmt: off
+ConstantPad1d    = _row("ConstantPad1d", _ConstantPad, 1, "constant")
+ConstantPad2d    = _row("ConstantPad2d", _ConstantPad, 2, "constant")
+ConstantPad3d    = _row("ConstantPad3d", _ConstantPad, 3, "constant")
+ZeroPad1d        = _row("ZeroPad1d", _ZeroPad, 1, "constant")
+ZeroPad2d        = _row("ZeroPad2d", _ZeroPad, 2, "constant")
+ZeroPad3d        = _row("ZeroPad3d", _ZeroPad, 3, "constant")
+ReflectionPad1d  = _row("ReflectionPad1d", _Pad, 1, "reflect")
+ReflectionPad2d  = _row("ReflectionPad2d", _Pad, 2, "reflect")
+ReflectionPad3d  = _row("ReflectionPad3d", _Pad, 3, "reflect")
+ReplicationPad1d = _row("ReplicationPad1d", _Pad, 1, "replicate")
+ReplicationPad2d = _row("ReplicationPad2d", _Pad, 2, "replicate")
+ReplicationPad3d = _row("ReplicationPad3d", _Pad, 3, "replicate")
+CircularPad1d    = _row("CircularPad1d", _Pad, 1, "circular")
+CircularPad2d    = _row("CircularPad2d", _Pad, 2, "circular")
+CircularPad3d    = _row("CircularPad3d", _Pad, 3, "circular")
+# fmt: on

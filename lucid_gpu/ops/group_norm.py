@@ -1,0 +1,172 @@
+"""Normalisation within a sample: over groups of channels, single channels, neighbours, a dimension.
+
+Groups are rows of `layer_norm`; what scales and shifts channels fuses with what follows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.ops import reductions
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.batch_norm import _per_channel, batch_norm
+from lucid_gpu.ops.elementwise import into
+from lucid_gpu.ops.layer_norm import layer_norm
+from lucid_gpu.ops.padding import pad
+from lucid_gpu.ops.pooling import avg_pool2d
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["group_norm", "instance_norm", "local_response_norm", "normalize"]
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each sample's groups of channels, then scale and shift each channel.
+
+    Wu and He, "Group Normalization" (2018).
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c, *)
+    num_groups : int
+        A divisor of c.
+    weight, bias : Tensor, shape (c,), optional
+    eps : float
+
+    Returns
+    -------
+    Tensor, of input's shape and dtype; 16-bit floats are computed in float32
+    """
+    require_tensor("group_norm", "input", 1, input)
+    require_one_device("group_norm", input, weight, bias)
+    if input.ndim < 2:
+        raise RuntimeError(
+            f"Expected at least 2 dimensions for input tensor but received {input.ndim}"
+        )
+    shape = tuple(input.shape)
+    groups, elements = shape[0] * num_groups, input.numel()
+    if elements and elements // num_groups == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
+        )
+    if shape[1] % num_groups:
+        raise RuntimeError(
+            "Expected number of channels in input to be divisible by num_groups, but got input of "
+            f"shape {list(shape)} and num_groups={num_groups}"
+        )
+    for role, t in (("weight", weight), ("bias", bias)):
+        if t is not None and tuple(t.shape) != shape[1:2]:
+            raise RuntimeError(
+                f"Expected {role} to be a vector of size equal to the number of channels in input, "
+                f"but got {role} of shape {list(t.shape)} and input of shape {list(shape)}"
+            )
+    wide = input.to(input.dtype.compute) if input.is_floating_point() else input
+    if elements:
+        rows = wide.reshape(groups, elements // groups)
+        wide = layer_norm(rows, (elements // groups,), eps=eps).reshape(shape)
+    return _scaled(wide, weight, bias).to(input.dtype)
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if weight is not None:
+        x = x * _per_channel(weight, x)
+    return x if bias is None else x + _per_channel(bias, x)
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel of each sample.
+
+    Ulyanov et al., "Instance Normalization" (2016).
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c, *)
+    running_mean, running_var : Tensor, shape (c,), optional
+        Follow the means over the samples, as in `batch_norm`; without ``use_input_stats`` they
+        normalise.
+    weight, bias : Tensor, shape (c,), optional
+    use_input_stats : bool
+    momentum, eps : float
+
+    Returns
+    -------
+    Tensor, of input's shape and dtype
+    """
+    require_tensor("instance_norm", "input", 1, input)
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise RuntimeError(
+                "Expected running_mean and running_var to be defined when use_input_stats is false"
+            )
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    window = tuple(range(2, input.ndim))
+    if input.ndim < 3 or input.numel() == input.shape[0] * input.shape[1] != 0:
+        raise ValueError(
+            f"Expected more than 1 spatial element when training, got input size {input.shape}"
+        )
+    result = group_norm(input, input.shape[1], weight, bias, eps)
+    with no_grad():
+        for running, figure in ((running_mean, reductions.mean), (running_var, reductions.var)):
+            if running is not None:
+                now = figure(input.detach().to(running.dtype), window).mean(0)
+                running.mul_(1 - momentum).add_(now * momentum)
+    return result
+
+
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """``x / (k + alpha * mean(x^2))^beta``, the mean over ``size`` neighbouring channels.
+
+    Krizhevsky et al., "ImageNet Classification with Deep Convolutional Neural Networks" (2012).
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c, *)
+    size : int
+        Channels beyond the first and last count as zero.
+    alpha, beta, k : float
+    """
+    if input.ndim < 3:
+        raise ValueError(
+            f"Expected 3D or higher dimensionality                          input (got {input.ndim}"
+            " dimensions)"
+        )
+    if not input.numel():
+        return input
+    squares = input.square().reshape(input.shape[0], 1, input.shape[1], -1)
+    around = pad(squares, (0, 0, size // 2, (size - 1) // 2))
+    means = avg_pool2d(around, (size, 1), stride=1).reshape(input.shape)
+    return input / (means * alpha + k) ** beta
+
+
+def normalize(
+    input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
+    """``x / max(norm(x, p), eps)``, the norm over ``dim``.
+
+    Parameters
+    ----------
+    input : Tensor
+    p : float
+    dim : int or tuple of int
+    eps : float
+    out : Tensor, optional
+    """
+    length = input.norm(p, dim, keepdim=True).clamp(min=eps)
+    return into(input / length, out, "normalize")
