@@ -10,6 +10,7 @@ import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -686,14 +687,19 @@ class Tensor:
     def __reduce_ex__(self, protocol: Any) -> Any:
         if not self.is_leaf:
             raise RuntimeError("only leaf tensors can be pickled; detach() this one first")
-        array = room(self.device).to_numpy(self.detach().array)
-        return _rebuild, (
-            type(self),
-            np.ascontiguousarray(array).tobytes(),
-            self.dtype,
-            tuple(self.shape),
-            str(self.device),
-            self.requires_grad,
+        array = np.ascontiguousarray(room(self.device).to_numpy(self.detach().array))
+        data: Any = array.reshape(-1).view(np.uint8)
+        return (
+            _rebuild,
+            (
+                type(self),
+                PickleBuffer(data) if protocol >= 5 else data.tobytes(),
+                self.dtype,
+                tuple(self.shape),
+                str(self.device),
+                self.requires_grad,
+            ),
+            {k: v for k, v in self.__dict__.items() if k[0] != "_"} or None,
         )
 
 
@@ -713,9 +719,10 @@ class Size(tuple[int, ...]):
 
 
 def _rebuild(
-    kind: type[Tensor], data: bytes, d: dtype, shape: Any, where: str, requires_grad: bool
+    kind: type[Tensor], data: Any, d: dtype, shape: Any, where: str, requires_grad: bool
 ) -> Tensor:
-    array = np.frombuffer(bytearray(data), d.numpy).reshape(shape)
+    memory = data if not memoryview(data).readonly else bytearray(data)
+    array = np.frombuffer(memory, d.numpy).reshape(shape)
     tensor = _tensor(expression.of_array(array, d, CPU))
     if where != "cpu":
         tensor = tensor.to(where)

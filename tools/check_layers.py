@@ -41,7 +41,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "nn": ("autograd",),
     "func": ("nn",),
     "optim": ("nn",),
-    "utils": ("autograd",),
+    "utils": ("autograd", "cuda"),
     "cuda": ("ops",),
     "backends": ("devices",),
     "__init__": ("*",),

@@ -411,7 +411,7 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         The same object where nothing has to change (and ``copy`` is False).
     """
     copy = kwargs.pop("copy", False)
-    kwargs.pop("non_blocking", None)
+    non_blocking = kwargs.pop("non_blocking", False)
     kwargs.pop("memory_format", None)
     wanted_dtype, wanted_device = kwargs.pop("dtype", None), kwargs.pop("device", None)
     other = kwargs.pop("other", None)
@@ -425,7 +425,7 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         ):
             wanted_device = argument
         elif isinstance(argument, bool):
-            continue  # non_blocking
+            non_blocking = argument
         elif argument is not None:
             wanted_dtype = argument
     if other is not None:
@@ -436,7 +436,7 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if wanted_device is not None:
         from lucid_gpu.ops.transfer import to_device
 
-        result = to_device(result, wanted_device)
+        result = to_device(result, wanted_device, non_blocking)
     return result.clone() if copy and result is input else result
 
 

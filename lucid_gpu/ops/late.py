@@ -17,6 +17,7 @@ __all__ = ["FUNCTIONS", "TABLE", "load"]
 # fmt: off
 # file of this folder: (methods that are functions too, methods only, functions only)
 TABLE: dict[str, tuple[str, str, str]] = {
+    "pinned": ("", "is_pinned pin_memory", ""),
 }
 # fmt: on
 

@@ -10,7 +10,7 @@ from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
 
-def to_device(input: Tensor, where: Any) -> Tensor:
+def to_device(input: Tensor, where: Any, non_blocking: bool = False) -> Tensor:
     """The tensor on a device; itself if it is there."""
     target = resolve(where)
     if target == input.device:
@@ -18,7 +18,8 @@ def to_device(input: Tensor, where: Any) -> Tensor:
     if input._wrapper is not None:
         moved: Tensor = input._wrapper.level.over(input, lambda part: to_device(part, target))
         return moved
-    array = _move(input.array, input.device, target)
+    move = _start if non_blocking and input.device == CPU else _move
+    array = move(input.array, input.device, target)
     return _placed(array, input, target)
 
 
@@ -44,14 +45,23 @@ def _move(array: Any, source: device, target: device) -> Any:
     return room(target).from_numpy(host, target)
 
 
+def _start(array: Any, source: device, target: device) -> Any:
+    """From page-locked memory the copy goes on while the host does."""
+    from lucid_gpu.devices import pinned
+
+    if pinned.is_pinned(array):
+        return pinned.start_copy(array, target)
+    return _move(array, source, target)
+
+
 def cpu(self: Tensor) -> Tensor:
     """The tensor in host memory."""
     return to_device(self, CPU)
 
 
-def cuda(self: Tensor, index: Any = None) -> Tensor:
-    """The tensor on a GPU (the current one, or of a number)."""
-    return to_device(self, "cuda" if index is None else device(index))
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    """The tensor on a GPU (the current one, or of a number or name)."""
+    return to_device(self, "cuda" if device is None else device, non_blocking)
 
 
 def cupy(self: Tensor) -> Any:

@@ -8,15 +8,18 @@ import pytest
 import lucid_gpu
 from lucid_gpu.utils.data import (
     BatchSampler,
+    ChainDataset,
     ConcatDataset,
     DataLoader,
     Dataset,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    StackDataset,
     Subset,
     SubsetRandomSampler,
     TensorDataset,
+    WeightedRandomSampler,
     default_collate,
     random_split,
 )
@@ -148,6 +151,52 @@ def test_random_split(lengths):
     assert [p.indices for p in parts] == [p.indices for p in again]
 
 
+def test_subsets_fetch_together():
+    class Together(Squares):
+        def __getitems__(self, indices):
+            return [-i for i in indices]
+
+    assert Subset(Together(9), [4, 5, 6]).__getitems__([0, 2]) == [-4, -6]
+    assert flat(DataLoader(Subset(Together(9), [4, 5, 6]), 2)) == [[-4, -5], [-6]]
+
+
+def test_stacking():
+    pairs = StackDataset(Squares(3), numbers(3))
+    assert len(pairs) == 3 and pairs[2][0] == 4 and pairs[2][1][1].item() == 4
+    named = StackDataset(x=Squares(3), y=[5, 6, 7])
+    assert named[1] == {"x": 1, "y": 6} == named.__getitems__([1])[0]
+    (batch,) = DataLoader(named, 3)
+    assert batch["x"].tolist() == [0, 1, 4] and batch["y"].tolist() == [5, 6, 7]
+
+
+def test_chains_of_streams():
+    both = Stream() + Stream()
+    assert isinstance(both, ChainDataset)
+    assert list(both) == [0, 1, 2, 3, 4] * 2
+
+
+def test_weights():
+    drawn = list(WeightedRandomSampler([0, 1, 3], 4000))
+    assert len(drawn) == 4000 and 0 not in drawn
+    assert 0.70 < drawn.count(2) / 4000 < 0.80
+    assert sorted(WeightedRandomSampler([1, 1, 1], 3, replacement=False)) == [0, 1, 2]
+    huge = WeightedRandomSampler([1, 1], 10**10)
+    assert len(huge) == 10**10 and next(iter(huge)) in (0, 1)
+
+
+def test_an_order_does_not_depend_on_what_is_drawn_meanwhile():
+    def order(meanwhile):
+        lucid_gpu.manual_seed(0)
+        seen = []
+        for i in RandomSampler(range(8), replacement=True, num_samples=3000):
+            seen.append(i)
+            if meanwhile:
+                lucid_gpu.rand(1)
+        return seen
+
+    assert order(True) == order(False)
+
+
 def test_concatenation():
     both = Squares(3) + Squares(2)
     assert isinstance(both, ConcatDataset)
@@ -222,6 +271,14 @@ def test_collating_tensors():
             lambda d, m: d.default_collate([m.ones(2), m.ones(3)]),
             "stack expects each tensor to be equal size",
         ),
+        (lambda d, m: d.WeightedRandomSampler([[1.0]], 3), "weights should be a 1d sequence but"),
+        (lambda d, m: d.WeightedRandomSampler([1.0], 0), "num_samples should be a positive int"),
+        (lambda d, m: d.WeightedRandomSampler([1.0], 1, 2), "replacement should be a boolean"),
+        (lambda d, m: d.DataLoader([], shuffle=True), "num_samples should be a positive integer"),
+        (lambda d, m: d.StackDataset(), "At least one dataset should be passed"),
+        (lambda d, m: d.StackDataset([1], [1, 2]), "Size mismatch between datasets"),
+        (lambda d, m: d.StackDataset([1], a=[1]), "but both types are given."),
+        (lambda d, m: list(d.ChainDataset([[1]])), "ChainDataset only supports IterableDataset"),
         (lambda d, m: d.Dataset()[0], "Subclasses of Dataset should implement __getitem__."),
     ],
 )
@@ -231,8 +288,3 @@ def test_errors_are_torchs(call, words):
         return call(m.utils.data, m)
 
     same_error(run, words)
-
-
-def test_workers_say_what_to_use_instead():
-    with pytest.raises(NotImplementedError, match="Use num_workers=0"):
-        DataLoader(range(3), num_workers=2)

@@ -2,24 +2,30 @@
 
 from lucid_gpu.utils.data.collate import default_collate, default_convert
 from lucid_gpu.utils.data.dataset import (
+    ChainDataset,
     ConcatDataset,
     Dataset,
     IterableDataset,
+    StackDataset,
     Subset,
     TensorDataset,
     random_split,
 )
 from lucid_gpu.utils.data.loader import DataLoader
+from lucid_gpu.utils.data.pinning import prefetch
 from lucid_gpu.utils.data.sampler import (
     BatchSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
     SubsetRandomSampler,
+    WeightedRandomSampler,
 )
+from lucid_gpu.utils.data.worker import WorkerInfo, get_worker_info
 
 __all__ = [
     "BatchSampler",
+    "ChainDataset",
     "ConcatDataset",
     "DataLoader",
     "Dataset",
@@ -27,10 +33,15 @@ __all__ = [
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
+    "StackDataset",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
+    "WeightedRandomSampler",
+    "WorkerInfo",
     "default_collate",
     "default_convert",
+    "get_worker_info",
+    "prefetch",
     "random_split",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -13,9 +14,11 @@ from lucid_gpu.ops.random import randperm
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
+    "ChainDataset",
     "ConcatDataset",
     "Dataset",
     "IterableDataset",
+    "StackDataset",
     "Subset",
     "TensorDataset",
     "random_split",
@@ -42,6 +45,9 @@ class IterableDataset(Dataset[T], Iterable[T]):
 
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
+
+    def __add__(self, other: Dataset[Any]) -> ChainDataset:  # type: ignore[override]
+        return ChainDataset([self, other])
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
@@ -92,6 +98,9 @@ class Subset(Dataset[Any]):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        return _items(self.dataset, [self.indices[i] for i in indices])
+
     def __len__(self) -> int:
         return len(self.indices)
 
@@ -128,8 +137,94 @@ class ConcatDataset(Dataset[Any]):
         return self.datasets[which][index - before]
 
 
+class StackDataset(Dataset[Any]):
+    """Samples of several datasets side by side: tuples, or dicts where they are given by name.
+
+    Parameters
+    ----------
+    *args, **kwargs : Dataset
+        Of one length; either positional or by name.
+
+    Raises
+    ------
+    ValueError
+        For both kinds, for none, and for datasets of different lengths.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ValueError(
+                "Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like "
+                "input/output, but both types are given."
+            )
+        self.datasets: Any = args or kwargs
+        if not self.datasets:
+            raise ValueError("At least one dataset should be passed")
+        sizes = {_size(d) for d in self._each()}
+        if len(sizes) > 1:
+            raise ValueError("Size mismatch between datasets")
+        self._length = sizes.pop()
+
+    def _each(self) -> list[Any]:
+        return list(self.datasets.values() if self._named else self.datasets)
+
+    @property
+    def _named(self) -> bool:
+        return isinstance(self.datasets, dict)
+
+    def _sample(self, values: Sequence[Any]) -> Any:
+        return dict(zip(self.datasets, values)) if self._named else tuple(values)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._sample([d[index] for d in self._each()])
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        columns = [_items(d, indices) for d in self._each()]
+        for column in columns:
+            if len(column) != len(indices):
+                raise ValueError(
+                    "Nested dataset's output size mismatch. "
+                    f"Expected {len(indices)}, got {len(column)}"
+                )
+        return [self._sample(values) for values in zip(*columns)]
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class ChainDataset(IterableDataset[Any]):
+    """Iterable datasets one after another.
+
+    Parameters
+    ----------
+    datasets : iterable of IterableDataset
+    """
+
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+        self.datasets = datasets
+
+    def _checked(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise AssertionError("ChainDataset only supports IterableDataset")
+            yield dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.chain.from_iterable(self._checked())
+
+    def __len__(self) -> int:
+        return sum(map(_size, self._checked()))
+
+
 def _size(dataset: Any) -> int:
     return len(dataset)
+
+
+def _items(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    """Samples by number, at once where the dataset can."""
+    together = getattr(dataset, "__getitems__", None)
+    found: list[Any] = together(indices) if together else [dataset[i] for i in indices]
+    return found
 
 
 def random_split(
@@ -161,6 +256,12 @@ def random_split(
         sizes = [int(n) for n in lengths]
     if sum(sizes) != total:
         raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
+    for i, size in enumerate(sizes):
+        if size == 0:
+            warnings.warn(
+                f"Length of split at index {i} is 0. This might result in an empty dataset.",
+                stacklevel=2,
+            )
     order = randperm(total, generator=generator).tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes)]

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
+import multiprocessing
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from lucid_gpu.utils.data.collate import default_collate, default_convert
 from lucid_gpu.utils.data.dataset import IterableDataset
-from lucid_gpu.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from lucid_gpu.utils.data.fetch import Reading
+from lucid_gpu.utils.data.pinning import pinner
+from lucid_gpu.utils.data.processes import Workers
+from lucid_gpu.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, draw_seed
 
 __all__ = ["DataLoader"]
+
+_FIXED = {
+    "batch_size",
+    "batch_sampler",
+    "dataset",
+    "drop_last",
+    "persistent_workers",
+    "sampler",
+}
 
 
 class DataLoader:
@@ -26,22 +39,45 @@ class DataLoader:
     sampler, batch_sampler : iterable, optional
         Of sample numbers, or of lists of them.
     num_workers : int
-        0; worker processes are not there yet.
+        Processes that read batches; 0 reads them in this one.
     collate_fn : callable, optional
         Makes a batch of a list of samples; `default_collate` by default.
     pin_memory : bool
-        Taken for the sake of scripts.
+        Copy batches into page-locked memory, from where ``.to("cuda", non_blocking=True)`` does not
+        wait. Without a GPU a warning says that it does nothing.
     drop_last : bool
         Leave out a last batch that is smaller.
+    timeout : float
+        Seconds to wait for a worker's batch; 0 waits for ever.
+    worker_init_fn : callable, optional
+        Called in each worker with its number, after seeding.
+    multiprocessing_context : str or context, optional
+        How processes are started: ``"fork"``, ``"spawn"``, ``"forkserver"``. With the last two, and
+        by default from Python 3.14 on, dataset and functions must be picklable, and the
+        script needs its ``if __name__ == "__main__":``.
     generator : Generator, optional
-        For the random order.
+        For the random order and the seeds of workers.
+    prefetch_factor : int, optional
+        Batches each worker reads ahead; 2 by default.
+    persistent_workers : bool
+        Keep the processes from one pass to the next.
+    pin_memory_device : str
+        Taken for the sake of scripts: page-locked memory serves every GPU.
+    in_order : bool
+        Batches in the order of the sampler; False gives them as workers finish.
 
     Raises
     ------
     ValueError
-        For settings that exclude one another.
-    NotImplementedError
-        For worker processes.
+        For settings that exclude each other.
+    RuntimeError
+        While iterating: a worker died, or the timeout passed. What a worker raises is raised here,
+        of its type and with its traceback in the message.
+
+    Notes
+    -----
+    Worker ``i`` seeds `random`, NumPy's and our generator from the pass's seed, a draw of
+    ``generator``, and ``i``. Large arrays come back in memory that both processes see.
     """
 
     def __init__(
@@ -66,71 +102,137 @@ class DataLoader:
         in_order: bool = True,
     ) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
+        _check_context(multiprocessing_context, num_workers)
         self.dataset, self.num_workers, self.generator = dataset, num_workers, generator
-        self.pin_memory = pin_memory
-        self.iterable = isinstance(dataset, IterableDataset)
-        if self.iterable and (shuffle or sampler is not None or batch_sampler is not None):
-            raise ValueError(
-                "DataLoader with IterableDataset: expected unspecified shuffle, sampler and "
-                f"batch_sampler options, but got shuffle={shuffle}, sampler={sampler}, "
-                f"batch_sampler={batch_sampler}"
-            )
-        if sampler is not None and shuffle:
-            raise ValueError("sampler option is mutually exclusive with shuffle")
+        self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
+        self.timeout, self.worker_init_fn, self.in_order = timeout, worker_init_fn, in_order
+        self.multiprocessing_context = multiprocessing_context
+        self.prefetch_factor = prefetch_factor or (2 if num_workers else None)
+        self.persistent_workers = persistent_workers
+        iterable = isinstance(dataset, IterableDataset)
+        _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)
         if batch_sampler is not None:
-            if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ValueError(
-                    "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-                    "and drop_last"
-                )
             batch_size = None
-        elif batch_size is None and drop_last:
-            raise ValueError(
-                "batch_size=None option disables auto-batching and is mutually exclusive with "
-                "drop_last"
-            )
-        if sampler is None and not self.iterable:
+        if sampler is None and not iterable:
             order = RandomSampler(dataset, generator=generator) if shuffle else None
             sampler = order or SequentialSampler(dataset)
-        if batch_size is not None and not self.iterable:
+        if batch_size is not None and not iterable:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        if self.iterable and batch_size is not None:
+        if iterable and batch_size is not None:
             BatchSampler((), batch_size, drop_last)  # checks the settings
         self.sampler, self.batch_sampler = sampler, batch_sampler
         self.batch_size, self.drop_last = batch_size, drop_last
-        batched = batch_sampler is not None or (self.iterable and batch_size is not None)
+        batched = batch_sampler is not None or (iterable and batch_size is not None)
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
+        self._iterable, self._batched = iterable, batched
+        self._kept: _Processes | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and "_kept" in self.__dict__:
+            raise ValueError(
+                f"{name} attribute should not be set after {type(self).__name__} is initialized"
+            )
+        super().__setattr__(name, value)
 
     def __iter__(self) -> Iterator[Any]:
-        if self.iterable:
-            return self._stream()
-        if self.batch_sampler is None:
-            return (self.collate_fn(self.dataset[i]) for i in self.sampler)
-        return (self._batch(indices) for indices in self.batch_sampler)
+        if not self.num_workers:
+            return _Here(self)
+        if not self.persistent_workers:
+            return _Processes(self)
+        if self._kept is None:
+            self._kept = _Processes(self)
+        else:
+            self._kept.begin(self)
+        return self._kept
 
-    def _batch(self, indices: list[int]) -> Any:
-        if self.collate_fn is default_collate and hasattr(self.dataset, "collated"):
-            return self.dataset.collated(indices)
-        if hasattr(self.dataset, "__getitems__"):
-            return self.collate_fn(self.dataset.__getitems__(indices))
-        return self.collate_fn([self.dataset[i] for i in indices])
+    def _reading(self) -> Reading:
+        return Reading(
+            self.dataset,
+            self._iterable,
+            self.batch_size,
+            self._batched,
+            self.drop_last,
+            self.collate_fn,
+        )
 
-    def _stream(self) -> Iterator[Any]:
-        samples = iter(self.dataset)
-        if self.batch_size is None:
-            yield from map(self.collate_fn, samples)
-            return
-        while batch := list(itertools.islice(samples, self.batch_size)):
-            if len(batch) < self.batch_size and self.drop_last:
-                return
-            yield self.collate_fn(batch)
+    def _numbers(self) -> Any:
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     def __len__(self) -> int:
-        if not self.iterable:
-            return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)
+        if not self._iterable:
+            return len(self._numbers())
         if self.batch_size is None:
             return len(self.dataset)
         return len(BatchSampler(range(len(self.dataset)), self.batch_size, self.drop_last))
+
+
+class _Pass:
+    """One pass over the batches of a loader."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self.base_seed = draw_seed(loader.generator)
+        self.pin = pinner() if loader.pin_memory else None
+        self._size = loader.__len__
+        self.begin(loader)
+
+    def begin(self, loader: DataLoader) -> None:
+        raise NotImplementedError
+
+    def read(self) -> Any:
+        """The next batch; StopIteration after the last."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        batch = self.read()
+        return batch if self.pin is None else self.pin(batch)
+
+    def __len__(self) -> int:
+        return self._size()
+
+
+class _Here(_Pass):
+    """Batches read in this process."""
+
+    def begin(self, loader: DataLoader) -> None:
+        reading = loader._reading()
+        self.tasks, self.fetch = reading.tasks(loader._numbers()), reading.open()
+
+    def read(self) -> Any:
+        return self.fetch(next(self.tasks))
+
+
+class _Processes(_Pass):
+    """Batches read by worker processes."""
+
+    workers: Workers | None = None
+
+    def begin(self, loader: DataLoader) -> None:
+        reading = loader._reading()
+        if self.workers is None or not self.workers.close.alive:
+            self.workers = Workers(
+                reading,
+                loader.num_workers,
+                loader.prefetch_factor or 1,
+                self.base_seed,
+                loader.timeout,
+                loader.in_order,
+                loader.worker_init_fn,
+                loader.multiprocessing_context,
+            )
+        self.persistent = loader.persistent_workers
+        self.workers.begin(reading.tasks(loader._numbers()))
+
+    def read(self) -> Any:
+        assert self.workers is not None
+        try:
+            return self.workers.next()
+        except StopIteration:
+            if not self.persistent:
+                self.workers.close()
+            raise
 
 
 def _check_workers(
@@ -148,10 +250,67 @@ def _check_workers(
             "prefetch_factor option could only be specified in multiprocessing. let num_workers > 0"
             " to enable multiprocessing, otherwise set prefetch_factor to None."
         )
+    if prefetch_factor is not None and prefetch_factor < 0:
+        raise ValueError("prefetch_factor option should be non-negative")
     if num_workers == 0 and persistent:
         raise ValueError("persistent_workers option needs num_workers > 0")
-    if num_workers:
-        raise NotImplementedError(
-            f"DataLoader(num_workers={num_workers}): worker processes are not there yet. Use "
-            "num_workers=0; a TensorDataset loads a batch with one look-up a tensor."
+    if num_workers > (cpus := multiprocessing.cpu_count()):
+        warnings.warn(
+            f"This DataLoader will create {num_workers} worker processes in total. Our suggested "
+            f"max number of worker in current system is {cpus}: more of them make each other wait.",
+            stacklevel=3,
+        )
+
+
+def _check_context(context: Any, num_workers: int) -> None:
+    if context is None:
+        return
+    if not num_workers:
+        raise ValueError(
+            "multiprocessing_context can only be used with multi-process loading "
+            f"(num_workers > 0), but got num_workers={num_workers}"
+        )
+    if isinstance(context, str):
+        valid = multiprocessing.get_all_start_methods()
+        if context not in valid:
+            raise ValueError(
+                "multiprocessing_context option should specify a valid start method in "
+                f"{valid!r}, but got multiprocessing_context={context!r}"
+            )
+    elif not isinstance(context, multiprocessing.context.BaseContext):
+        raise TypeError(
+            "multiprocessing_context option should be a valid context object or a string "
+            f"specifying the start method, but got multiprocessing_context={context}"
+        )
+
+
+def _check_order(
+    iterable: bool,
+    batch_size: int | None,
+    shuffle: Any,
+    sampler: Any,
+    batch_sampler: Any,
+    drop_last: bool,
+) -> None:
+    for option, given in (
+        ("shuffle", shuffle or None),
+        ("sampler", sampler),
+        ("batch_sampler", batch_sampler),
+    ):
+        if iterable and given is not None:
+            raise ValueError(
+                f"DataLoader with IterableDataset: expected unspecified {option} option, but got "
+                f"{option}={given}"
+            )
+    if sampler is not None and shuffle:
+        raise ValueError("sampler option is mutually exclusive with shuffle")
+    if batch_sampler is not None:
+        if batch_size != 1 or shuffle or sampler is not None or drop_last:
+            raise ValueError(
+                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
+                "and drop_last"
+            )
+    elif batch_size is None and drop_last:
+        raise ValueError(
+            "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
         )

@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
-from lucid_gpu.ops.random import randint, randperm
+from lucid_gpu.dtypes import float64
+from lucid_gpu.ops.creation import as_tensor
+from lucid_gpu.ops.random import Generator, multinomial, randint, randperm
 
 __all__ = [
     "BatchSampler",
@@ -14,10 +16,33 @@ __all__ = [
     "Sampler",
     "SequentialSampler",
     "SubsetRandomSampler",
+    "WeightedRandomSampler",
 ]
 
 T = TypeVar("T", covariant=True)
 _CHUNK = 1024  # random numbers drawn at a time, so that a huge `num_samples` costs nothing
+
+
+def draw_seed(generator: Any = None) -> int:
+    """A number below 2**63 - 1, one draw of a generator (the default one)."""
+    return int(randint(0, (1 << 63) - 1, (), generator=generator).item())
+
+
+def _own(generator: Any) -> Any:
+    """A generator for one pass over the samples: what a program draws meanwhile changes nothing."""
+    return Generator().manual_seed(draw_seed()) if generator is None else generator
+
+
+def _check_count(num_samples: Any) -> None:
+    if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
+        raise ValueError(
+            f"num_samples should be a positive integer value, but got num_samples={num_samples}"
+        )
+
+
+def _check_replacement(replacement: Any) -> None:
+    if not isinstance(replacement, bool):
+        raise TypeError(f"replacement should be a boolean value, but got replacement={replacement}")
 
 
 class Sampler(Generic[T]):
@@ -65,36 +90,30 @@ class RandomSampler(Sampler[int]):
         num_samples: int | None = None,
         generator: Any = None,
     ) -> None:
-        if not isinstance(replacement, bool):
-            raise TypeError(
-                f"replacement should be a boolean value, but got replacement={replacement}"
-            )
-        if num_samples is not None and (not isinstance(num_samples, int) or num_samples <= 0):
-            raise ValueError(
-                f"num_samples should be a positive integer value, but got num_samples={num_samples}"
-            )
+        _check_replacement(replacement)
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
         self._num_samples = num_samples
+        _check_count(self.num_samples)
 
     @property
     def num_samples(self) -> int:
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
-        numbers = self._independent() if self.replacement else self._permuted()
-        return itertools.islice(numbers, self.num_samples)
-
-    def _independent(self) -> Iterator[int]:
-        while True:
-            size = len(self.data_source)
-            yield from randint(0, size, (_CHUNK,), generator=self.generator).tolist()
-
-    def _permuted(self) -> Iterator[int]:
-        while len(self.data_source):
-            yield from randperm(len(self.data_source), generator=self.generator).tolist()
+        draw, size = (_independent if self.replacement else randperm), len(self.data_source)
+        return itertools.islice(_forever(draw, size, _own(self.generator)), self.num_samples)
 
     def __len__(self) -> int:
         return self.num_samples
+
+
+def _forever(draw: Any, size: int, generator: Any) -> Iterator[int]:
+    while size:
+        yield from draw(size, generator=generator).tolist()
+
+
+def _independent(size: int, generator: Any) -> Any:
+    return randint(0, size, (_CHUNK,), generator=generator)
 
 
 class SubsetRandomSampler(Sampler[int]):
@@ -115,6 +134,53 @@ class SubsetRandomSampler(Sampler[int]):
 
     def __len__(self) -> int:
         return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """Sample numbers, each as often as its weight says.
+
+    Parameters
+    ----------
+    weights : sequence of float
+        They need not add up to 1.
+    num_samples : int
+    replacement : bool
+        Without it no number is drawn twice.
+    generator : Generator, optional
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Any = None,
+    ) -> None:
+        _check_count(num_samples)
+        if not isinstance(replacement, bool):
+            raise ValueError(
+                f"replacement should be a boolean value, but got replacement={replacement}"
+            )
+        self.weights = as_tensor(weights, dtype=float64)
+        if self.weights.ndim != 1:
+            raise ValueError(
+                "weights should be a 1d sequence but given weights have shape "
+                f"{tuple(self.weights.shape)}"
+            )
+        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
+
+    def __iter__(self) -> Iterator[int]:
+        if not self.replacement:
+            count = self.num_samples
+            yield from multinomial(self.weights, count, generator=self.generator).tolist()
+            return
+        chunk, generator = max(_CHUNK, len(self.weights)), _own(self.generator)
+        for start in range(0, self.num_samples, chunk):
+            count = min(chunk, self.num_samples - start)
+            yield from multinomial(self.weights, count, True, generator=generator).tolist()
+
+    def __len__(self) -> int:
+        return self.num_samples
 
 
 class BatchSampler(Sampler[list[int]]):
