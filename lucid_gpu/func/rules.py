@@ -22,6 +22,7 @@ from lucid_gpu.ops import (
     creation,
     cross_entropy,
     cumsum,
+    cumulative,
     dropout,
     elementwise,
     embedding,
@@ -219,6 +220,24 @@ def _running_sum(level: BatchLevel, f: Any, x: Tensor, dim: int, *rest: Any) -> 
     if not x.ndim:
         return NotImplemented
     return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, *rest))
+
+
+@rule(cumulative._running_product)
+def _running_product(level: BatchLevel, f: Any, x: Tensor, dim: int) -> Tensor:
+    return level.wrap(f(level.value(x), dim + 1))
+
+
+@rule(cumulative.recurrence)
+def _recurrence(level: BatchLevel, f: Any, a: Tensor, b: Tensor, dim: int, *rest: Any) -> Tensor:
+    return level.wrap(f(level.full(a), level.full(b), dim + 1, *rest))
+
+
+@rule(cumulative.logcumsumexp, cumulative.cummax, cumulative.cummin)
+def _running(level: BatchLevel, f: Any, x: Tensor, dim: int) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    found = f(level.value(x), normalise_dim(dim, x.ndim) + 1)
+    return level.wrap(found) if isinstance(found, Tensor) else level.wrap_all(found)
 
 
 @rule(reductions._truth)
@@ -694,7 +713,7 @@ def all_entries() -> list[Entry]:
 
     public = [
         inspect.unwrap(f)
-        for module in (shape, reductions, cumsum, indexing, index_add, matmul)
+        for module in (shape, reductions, cumsum, cumulative, indexing, index_add, matmul)
         for f in (*module.METHODS, *getattr(module, "FUNCTIONS", ()))
     ]
     functions = dict.fromkeys([*RULES, *public, *_LOOPED])

@@ -7,6 +7,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.kernels import cumsum as kernels
+from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
@@ -50,6 +51,6 @@ def _cumsum_vjp(node: Any, g: Tensor) -> Any:
     return (running_sum(g, node.dim, g.dtype, not node.reverse),)
 
 
-METHODS = (cumsum,)
-for _name, _method in (("cumsum", cumsum), ("cumsum_", written(cumsum))):
-    setattr(Tensor, _name, _method)
+METHODS = (public(cumsum),)
+for _method in (*METHODS, written(cumsum)):
+    setattr(Tensor, _method.__name__, _method)

@@ -93,6 +93,8 @@ def written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         value = function(before_write(self), *args, **kwargs)
         return self._write(value, f"{function.__name__}_")
 
+    method.__name__ = f"{function.__name__}_"
+    method.__dict__["__wrapped__"] = function
     return method
 
 

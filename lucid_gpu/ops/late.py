@@ -18,6 +18,8 @@ __all__ = ["FUNCTIONS", "TABLE", "load"]
 # file of this folder: (methods that are functions too, methods only, functions only)
 TABLE: dict[str, tuple[str, str, str]] = {
     "pinned": ("", "is_pinned pin_memory", ""),
+    "cumulative": ("cumprod logcumsumexp cummax cummin diff", "cumprod_",
+                   "trapezoid trapz cumulative_trapezoid gradient"),
 }
 # fmt: on
 

@@ -1,0 +1,292 @@
+"""Running products and extrema, differences, and integrals by the trapezoidal rule.
+
+The gradient of a running product is a linear recurrence, and so is that of a recurrence: with
+one primitive, `recurrence`, they need no division and are right at zeros, at every order.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.dtypes import as_dtype, dtype
+from lucid_gpu.kernels import scans
+from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.cumsum import cumsum
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.indexing import gathered
+from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
+from lucid_gpu.ops.shape import cat
+from lucid_gpu.tensor import Tensor, from_array
+
+
+def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
+    """Products of all elements up to each, along a dimension.
+
+    Parameters
+    ----------
+    input : Tensor, any shape
+    dim : int
+    dtype : dtype, optional
+        Of the result; by default the input's, or int64 for integers and bools.
+    """
+    to = input.dtype if input.dtype.category >= 2 else dt.int64
+    input = input.to(to if dtype is None else as_dtype(dtype))
+    dim = normalise_dim(dim, input.ndim)
+    return _running_product(input, dim) if input.ndim else input.clone()
+
+
+def cumprod_(self: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
+    """`cumprod` in place; its gradient reads the factors that were there."""
+    return self._write(cumprod(self.alias(), dim, dtype=dtype), "cumprod_")
+
+
+def _running_product(input: Tensor, dim: int) -> Tensor:
+    array = scans.cumprod(input.array, dim, input.dtype, input.device)
+    result: Tensor = record(
+        "CumprodBackward0", array, (input,), _cumprod_vjp, (input,), input.dtype, True, dim=dim
+    )
+    return result
+
+
+def _cumprod_vjp(node: Any, g: Tensor) -> Any:
+    """``sum_j g[j] prod_(i <= j, i != k) x[i]``: what follows each factor, times what precedes."""
+    x, y = node.saved_tensors
+    following = recurrence(_shifted(x.conj_physical(), node.dim, 0.0, True), g, node.dim, True)
+    return (following * _shifted(y.conj_physical(), node.dim, 1.0, False),)
+
+
+def _shifted(input: Tensor, dim: int, edge: float, forwards: bool) -> Tensor:
+    """The next element (or the one before) at each place; ``edge`` where there is none."""
+    if not input.shape[dim]:
+        return input
+    rest = input.narrow(dim, 1 if forwards else 0, input.shape[dim] - 1)
+    shape = tuple(1 if i == dim else n for i, n in enumerate(input.shape))
+    end = input.new_full(shape, edge)
+    return cat([rest, end] if forwards else [end, rest], dim)
+
+
+def recurrence(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:
+    """``h[i] = a[i] * h[i - 1] + b[i]``, with ``h[-1] = 0``; ``reverse`` runs from the end.
+
+    Parameters
+    ----------
+    a, b : Tensor
+        Of one shape and dtype.
+    dim : int, not negative
+    """
+    array = scans.recurrence(a.array, b.array, dim, b.dtype, b.device, reverse)
+    result: Tensor = record(
+        "RecurrenceBackward0", array, (a, b), _recurrence_vjp, (a,), b.dtype, True,
+        dim=dim, reverse=reverse,
+    )  # fmt: skip
+    return result
+
+
+def _recurrence_vjp(node: Any, g: Tensor) -> Any:
+    a, h = node.saved_tensors
+    back = not node.reverse
+    total = recurrence(_shifted(a.conj_physical(), node.dim, 0.0, back), g, node.dim, back)
+    return total * _shifted(h.conj_physical(), node.dim, 0.0, node.reverse), total
+
+
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """``log(cumsum(exp(input)))`` along a dimension, without overflow."""
+    if input.dtype.category != 2:
+        raise NotImplementedError(f'"logcumsumexp" not implemented for {input.dtype.name}')
+    dim = normalise_dim(dim, input.ndim)
+    if not input.ndim:
+        return input.clone()
+    array = scans.logcumsumexp(input.array, dim, input.dtype, input.device)
+    result: Tensor = record(
+        "LogcumsumexpBackward0", array, (input,), _logcumsumexp_vjp, (input,), input.dtype, True,
+        dim=dim,
+    )  # fmt: skip
+    return result
+
+
+def _logcumsumexp_vjp(node: Any, g: Tensor) -> Any:
+    """``sum_(i >= k) g[i] exp(x[k] - y[i])``, summed from the end with factors of at most 1."""
+    x, y = node.saved_tensors
+    y = where(y.isinf().logical_and(y < 0), 0.0, y)  # nothing but -inf so far
+    decay = (y - _shifted(y, node.dim, math.inf, True)).exp()
+    return ((x - y).exp() * recurrence(decay, g, node.dim, True),)
+
+
+def cummax(input: Tensor, dim: int) -> Any:
+    """The largest of the elements up to each, and where it is (the last of equals)."""
+    return _running_extremum("maximum", "CummaxBackward0", input, dim)
+
+
+def cummin(input: Tensor, dim: int) -> Any:
+    """The smallest of the elements up to each, and where it is (the last of equals)."""
+    return _running_extremum("minimum", "CumminBackward0", input, dim)
+
+
+def _running_extremum(row: str, name: str, input: Tensor, dim: int) -> Any:
+    if input.dtype.is_complex:
+        raise NotImplementedError(f"{row} is not implemented for complex tensors")
+    dim = normalise_dim(dim, input.ndim)
+    if not input.ndim:
+        return ValuesAndIndices(input.clone(), input.new_zeros((), dtype=dt.int64))
+    places = scans.running_extremum(input.detach().array, dim, row, input.dtype, input.device)
+    indices = from_array(places, dt.int64, input.device)
+    return ValuesAndIndices(gathered(name, input, dim, indices), indices)
+
+
+# --- differences ----------------------------------------------------------------------------------
+
+
+def diff(
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
+    """The ``n``-th differences of neighbours along a dimension.
+
+    Parameters
+    ----------
+    n : int
+        How often differences are taken; at most the dimension's size.
+    prepend, append : Tensor, optional
+        Put before and after the input first.
+    """
+    if not input.ndim:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    parts = [t for t in (prepend, input, append) if t is not None]
+    result = cat(parts, dim) if len(parts) > 1 else input
+    for _ in range(min(n, result.shape[dim])):
+        result = _neighbours(result, dim)
+    return result if n else result.clone()
+
+
+def _neighbours(input: Tensor, dim: int) -> Tensor:
+    before, after = _halves(input, dim)
+    return after.logical_xor(before) if input.dtype is dt.bool else after - before
+
+
+def _halves(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """All but the last, and all but the first, along a dimension."""
+    rest = input.shape[dim] - 1
+    return input.narrow(dim, 0, rest), input.narrow(dim, 1, rest)
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
+    """The integral along a dimension by the trapezoidal rule.
+
+    Parameters
+    ----------
+    y : Tensor
+        The integrand.
+    x : Tensor, optional
+        Where it was taken: one vector, or one for each; else neighbours are ``dx`` apart.
+    """
+    return _areas(y, x, dx, dim).sum(dim)
+
+
+def trapz(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
+    """Alias of `trapezoid`."""
+    return trapezoid(y, x, dx=dx, dim=dim)
+
+
+def cumulative_trapezoid(
+    y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1
+) -> Tensor:
+    """`trapezoid` up to each element but the first."""
+    return cumsum(_areas(y, x, dx, dim), dim)
+
+
+def _areas(y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
+    dim = normalise_dim(dim, y.ndim)
+    if not y.shape[dim]:
+        return y / 1
+    if x is not None:
+        if x.ndim == 1:
+            if len(x) != y.shape[dim]:
+                raise RuntimeError(
+                    "trapezoid: There must be one `x` value for each sample point, got "
+                    f"{len(x)} for {y.shape[dim]}"
+                )
+            x = x.reshape([-1 if i == dim else 1 for i in range(y.ndim)])
+        dx = _neighbours(x, dim - y.ndim)
+    before, after = _halves(y, dim)
+    return (before + after) * dx / 2
+
+
+def gradient(
+    input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+) -> tuple[Tensor, ...]:
+    """Derivatives of samples by second-order differences, along each dimension.
+
+    Parameters
+    ----------
+    input : Tensor
+    spacing : number, Tensor or sequence of them
+        The distance of neighbours, or coordinates; one for all dimensions, or one for each.
+    dim : int or sequence of int, optional
+        All, if left out.
+    edge_order : int
+        1 or 2: the order of the one-sided differences at both ends.
+
+    Returns
+    -------
+    tuple of Tensor
+        One a dimension, of the input's shape.
+    """
+    if edge_order not in (1, 2):
+        raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    axes = [normalise_dim(d, input.ndim) for d in dims]
+    steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
+    if len(steps) != len(axes):
+        raise RuntimeError(
+            "torch.gradient expected spacing to be unspecified, a scalar or a list of length "
+            f"{len(axes)}, but got a list of length {len(steps)}"
+        )
+    for d in axes:
+        if input.shape[d] <= edge_order:
+            raise RuntimeError(
+                "torch.gradient expected each dimension size to be at least edge_order+1, got "
+                f"{input.shape[d]} along dimension {d}"
+            )
+    if input.dtype.category < 2:
+        input = input.to(dt.get_default_dtype())
+    return tuple([_slopes(input, d, s, edge_order) for d, s in zip(axes, steps, strict=True)])
+
+
+def _slopes(y: Tensor, dim: int, spacing: Any, order: int) -> Tensor:
+    """Interior points by the parabola through three, the ends by one line or parabola."""
+    extent = y.shape[dim]
+    if isinstance(spacing, Tensor) and spacing.ndim:
+        coordinates = spacing.reshape([-1 if i == dim else 1 for i in range(y.ndim)])
+        steps = _neighbours(coordinates, dim)
+    else:
+        steps = None
+
+    def step(start: int, count: int) -> Any:
+        return spacing if steps is None else steps.narrow(dim, start, count)
+
+    rises = _neighbours(y, dim) / (spacing if steps is None else steps)
+    parts = [rises.narrow(dim, 0, 1), rises.narrow(dim, extent - 2, 1)]
+    if extent > 2:
+        left, right = _halves(rises, dim)
+        before, after = step(0, extent - 2), step(1, extent - 2)
+        middle = (left * after + right * before) / (before + after)
+        if order == 2:
+            bend = (right - left) / (before + after)
+            first, last = bend.narrow(dim, 0, 1), bend.narrow(dim, extent - 3, 1)
+            parts[0] = parts[0] - first * step(0, 1)
+            parts[1] = parts[1] + last * step(extent - 2, 1)
+        parts.insert(1, middle)
+    return cat(parts, dim)
+
+
+_OPS: tuple[Any, ...] = (cumprod, logcumsumexp, cummax, cummin, diff)
+METHODS = (*[public(op) for op in _OPS], cumprod_)
+FUNCTIONS = (*METHODS[:-1], trapezoid, trapz, cumulative_trapezoid, gradient)
