@@ -110,7 +110,13 @@ _FROM = {
         "lucid_gpu.ops.random",
     ),
     **dict.fromkeys(("AcceleratorError", "OutOfMemoryError"), "lucid_gpu.devices.cuda_errors"),
-    **dict.fromkeys(("relu", "selu", "celu"), "lucid_gpu.nn.functional"),
+    **dict.fromkeys(
+        (
+            *("alpha_dropout", "celu", "celu_", "dropout", "feature_alpha_dropout", "relu"),
+            *("relu_", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_"),
+        ),
+        "lucid_gpu.nn.functional",
+    ),
 }
 
 

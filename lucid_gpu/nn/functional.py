@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.dtypes import int64
+from lucid_gpu.ops import activations, elementwise, matmul
 from lucid_gpu.ops import cross_entropy as ops
-from lucid_gpu.ops import elementwise, matmul
+from lucid_gpu.ops import softmax as softmaxes
+from lucid_gpu.ops.activations import glu, gumbel_softmax, hardshrink, prelu, softshrink
 from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.batch_norm import batch_norm
 from lucid_gpu.ops.convolution import conv1d, conv2d
@@ -22,6 +24,13 @@ from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.elementwise import gelu, logsigmoid, softplus, softsign, tanhshrink
 from lucid_gpu.ops.embedding import embedding
+from lucid_gpu.ops.feature_dropout import (
+    alpha_dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+)
 from lucid_gpu.ops.group_norm import (
     group_norm,
     instance_norm,
@@ -31,33 +40,44 @@ from lucid_gpu.ops.group_norm import (
 from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
-from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.ops.windows import fold, unfold
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
+    "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
     "binary_cross_entropy_with_logits",
     "celu",
+    "celu_",
     "conv1d",
     "conv2d",
     "cross_entropy",
     "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "elu",
+    "elu_",
     "embedding",
+    "feature_alpha_dropout",
     "fold",
     "gelu",
+    "glu",
     "group_norm",
+    "gumbel_softmax",
+    "hardshrink",
     "hardsigmoid",
     "hardswish",
     "hardtanh",
+    "hardtanh_",
     "instance_norm",
     "l1_loss",
     "layer_norm",
     "leaky_relu",
+    "leaky_relu_",
     "linear",
     "local_response_norm",
     "log_softmax",
@@ -70,18 +90,27 @@ __all__ = [
     "normalize",
     "one_hot",
     "pad",
+    "prelu",
     "relu",
     "relu6",
+    "relu_",
     "rms_norm",
+    "rrelu",
+    "rrelu_",
     "scaled_dot_product_attention",
     "selu",
+    "selu_",
     "sigmoid",
     "silu",
     "softmax",
+    "softmin",
     "softplus",
+    "softshrink",
     "softsign",
     "tanh",
     "tanhshrink",
+    "threshold",
+    "threshold_",
     "unfold",
 ]
 
@@ -118,6 +147,29 @@ mish = _activation(elementwise.mish)
 hardtanh = _activation(elementwise.hardtanh)
 hardsigmoid = _activation(elementwise.hardsigmoid)
 hardswish = _activation(elementwise.hardswish)
+threshold = _activation(activations.threshold)
+rrelu = _activation(activations.rrelu)
+
+
+def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The twin that writes its result into its input."""
+
+    @functools.wraps(function)
+    def twin(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return input.copy_(function(input, *args, **kwargs))
+
+    twin.__name__ = twin.__qualname__ = f"{function.__name__.lstrip('_')}_"
+    return twin
+
+
+relu_ = _in_place(_relu)
+leaky_relu_ = _in_place(elementwise.leaky_relu)
+elu_ = _in_place(elementwise.elu)
+selu_ = _in_place(elementwise.selu)
+celu_ = _in_place(elementwise.celu)
+hardtanh_ = _in_place(elementwise.hardtanh)
+threshold_ = _in_place(activations.threshold)
+rrelu_ = _in_place(activations.rrelu)
 
 
 def sigmoid(input: Tensor) -> Tensor:
@@ -128,6 +180,39 @@ def sigmoid(input: Tensor) -> Tensor:
 def tanh(input: Tensor) -> Tensor:
     """The hyperbolic tangent."""
     return input.tanh()
+
+
+def _named_dim(name: str, dim: int | None, stacklevel: int) -> None:
+    if dim is None:
+        warnings.warn(
+            f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
+            "dim=X as an argument.",
+            stacklevel=stacklevel,
+        )
+
+
+def softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
+    """``exp(x) / sum(exp(x))`` along a dimension; see `lucid_gpu.ops.softmax`."""
+    _named_dim("softmax", dim, _stacklevel)
+    return softmaxes.softmax(input, dim, dtype)
+
+
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
+    """The logarithm of `softmax`, without overflow."""
+    _named_dim("log_softmax", dim, _stacklevel)
+    return softmaxes.log_softmax(input, dim, dtype)
+
+
+def softmin(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
+    """`softmax` of ``-x``."""
+    _named_dim("softmin", dim, _stacklevel)
+    return softmaxes.softmax(-input, dim, dtype)
 
 
 # -- layers ------------------------------------------------------------------------------------

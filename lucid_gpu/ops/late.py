@@ -20,6 +20,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "pinned": ("", "is_pinned pin_memory", ""),
     "cumulative": ("cumprod logcumsumexp cummax cummin diff", "cumprod_",
                    "trapezoid trapz cumulative_trapezoid gradient"),
+    "activations": ("prelu hardshrink", "", ""),
 }
 # fmt: on
 

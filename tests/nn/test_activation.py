@@ -7,7 +7,7 @@ import lucid_gpu
 from lucid_gpu import nn
 from lucid_gpu.autograd import gradcheck, gradgradcheck
 from lucid_gpu.nn import functional as F
-from tests.oracle import agree, torch_module
+from tests.oracle import agree, same_error, torch_module
 
 AWKWARD = [-1e30, -200.0, -40.0, -3.0, -1.0, -0.5, -0.0, 0.0, 0.3, 1.0, 2.9, 3.0, 6.0, 19.0, 21.0]
 INFINITE = [200.0, float("inf"), -float("inf"), float("nan")]
@@ -33,15 +33,21 @@ ROWS = [
     ("Sigmoid", "sigmoid", {}),
     ("Tanh", "tanh", {}),
     ("Tanhshrink", "tanhshrink", {}),
+    ("Threshold", "threshold", {"threshold": 0.3, "value": 2.0}),
+    ("Hardshrink", "hardshrink", {"lambd": 0.7}),
+    ("Softshrink", "softshrink", {"lambd": 0.7}),
+    ("RReLU", "rrelu", {"lower": 0.3, "upper": 0.3}),
+    ("Softmin", "softmin", {"dim": 1}),
+    ("GLU", "glu", {"dim": 0}),
     ("Softmax", "softmax", {"dim": 1}),
     ("LogSoftmax", "log_softmax", {"dim": 0}),
 ]
-ELEMENTWISE = [row for row in ROWS if "oftmax" not in row[1]]
+ELEMENTWISE = [row for row in ROWS if "dim" not in row[2]]
 
 
 @pytest.mark.parametrize(("module", "function", "settings"), ROWS)
 def test_agrees_with_torch(module, function, settings, device):
-    x = np.random.default_rng(0).standard_normal((4, 5)) * 3
+    x = np.random.default_rng(0).standard_normal((4, 6)) * 3
 
     order = 1 if function == "hardsigmoid" else 2  # PyTorch has no second derivative of it
     agree(lambda m, x: getattr(m.nn, module)(**settings)(x), x, device=device, order=order)
@@ -70,7 +76,7 @@ def test_values_at_infinity_agree_with_torch(module, function, settings, device)
 
 @pytest.mark.parametrize(("module", "function", "settings"), ROWS)
 def test_repr_is_torchs(module, function, settings):
-    for s in ({}, settings):
+    for s in ({}, settings) if module != "Threshold" else (settings,):
         ours, theirs = (getattr(m.nn, module)(**s) for m in (lucid_gpu, torch_module()))
         assert repr(ours) == repr(theirs)
 
@@ -83,10 +89,90 @@ def test_first_and_second_gradients(module, function, settings):
     assert gradgradcheck(layer, (x,))
 
 
+@pytest.mark.parametrize(("shape", "count"), [((3, 4, 2), 4), ((2, 4), 1), ((), 1)])
+def test_prelu(shape, count, device):
+    x, slopes = (np.random.default_rng(0).standard_normal(s) for s in (shape, count))
+    agree(lambda m, x, w: m.nn.functional.prelu(x, w), x, slopes, device=device)
+
+
+def test_prelu_learns_one_slope():
+    agree(lambda m, x: m.nn.PReLU(1, 0.3).to(x)(x), np.array([-2.0, 1.0]), device="cpu", order=1)
+    assert [p.tolist() for p in nn.PReLU(2).parameters()] == [[0.25, 0.25]]
+
+
+def test_random_slopes(device):
+    x = lucid_gpu.full((1000,), -2.0, device=device, requires_grad=True)
+    y = nn.RReLU(0.1, 0.4)(x)
+    slopes = (y / x).detach()
+    assert 0.1 <= slopes.min().item() < 0.12
+    assert 0.38 < slopes.max().item() <= 0.4
+    y.sum().backward()
+    assert lucid_gpu.allclose(x.grad, slopes)
+
+
+def test_gumbel_softmax(device):
+    scores = lucid_gpu.tensor([1.0, 0.0, 2.0], device=device, requires_grad=True)
+    y = F.gumbel_softmax(scores.expand(4000, 3), hard=True)
+    assert y.sum(1).tolist() == [1.0] * 4000
+    assert y.mean(0).tolist() == pytest.approx(scores.softmax(0).tolist(), abs=0.03)
+    y[:, 2].sum().backward()
+    assert scores.grad[2].item() > 0
+    soft = F.gumbel_softmax(scores, tau=0.5)
+    assert 0 < soft.max().item() < 1
+    with pytest.warns(UserWarning, match="`eps` parameter is deprecated"):
+        F.gumbel_softmax(scores, eps=1.0)
+
+
+def test_softmax_over_channels(device):
+    x = np.random.default_rng(0).standard_normal((2, 3, 2, 2))
+    agree(lambda m, x: m.nn.Softmax2d()(x), x, device=device, order=1)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin"])
+def test_a_dimension_should_be_named(name):
+    with pytest.warns(UserWarning, match=f"Implicit dimension choice for {name} has been") as seen:
+        getattr(F, name)(lucid_gpu.ones(2, 2))
+    assert seen[0].filename == __file__
+
+
+def test_older_names_of_hardtanh():
+    with pytest.warns(FutureWarning, match="`min_value` is deprecated and renamed to `min_val`"):
+        assert nn.Hardtanh(min_value=-2.0).min_val == -2.0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m, x: m.nn.Softmax2d()(x[0, 0]), "Softmax2d: expected input to be 3D or 4D, got"),
+        (lambda m, x: m.nn.functional.glu(x), "Halving dimension must be even, but dimension 2 "),
+        (lambda m, x: m.nn.functional.glu(x.sum()), "glu does not support scalars because halv"),
+        (lambda m, x: m.nn.PReLU(5)(x), "Found parameter numbers = 5 and channel size = 6."),
+        (lambda m, x: m.prelu(x, m.ones(2, 3)), "Expected `weight` to be a scalar or 1D tensor,"),
+        (lambda m, x: m.nn.Softshrink(-1)(x), "lambda must be in range"),
+        (lambda m, x: m.nn.functional.hardshrink(x.long()), "not implemented for"),
+        (lambda m, x: m.nn.RReLU(0.5, 0.1)(x), "Lower bound should be less than or equal to th"),
+        (lambda m, x: m.nn.Hardtanh(1, -1), "max_val (-1) must be greater than min_val (1)"),
+        (lambda m, x: m.nn.Threshold(), "missing"),
+    ],
+)
+def test_errors_are_torchs(call, words):
+    same_error(lambda m: call(m, m.zeros(2, 6, 3)), words)
+
+
 def test_fuses_into_one_kernel():
     with lucid_gpu.fusion.eager(False):
         y = F.gelu(F.silu(lucid_gpu.randn(64)) + 1) * 2
         assert len(lucid_gpu.explain(y).kernels) == 1
+
+
+TWINS = ["relu", "leaky_relu", "elu", "hardtanh", "selu", "celu", "rrelu"]
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_in_place_twins(name, device):
+    x = np.array([-1.0, 2.0])
+    agree(lambda m, x: getattr(m.nn.functional, f"{name}_")(x * 1), x, device=device, order=1)
+    agree(lambda m, x: m.threshold_(x * 1, 0.1, 20), x, device=device, order=1)
 
 
 @pytest.mark.parametrize("name", ["relu", "leaky_relu", "elu", "silu", "hardtanh", "selu"])

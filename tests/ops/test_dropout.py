@@ -211,3 +211,67 @@ def test_vmap_of_a_gradient(cuda_c: str) -> None:
     (jacobian,) = lucid_gpu.autograd.grad(y, x, rows, is_grads_batched=True)
     kept = (y.detach() != 0).to(lucid_gpu.float32)
     assert lucid_gpu.allclose(jacobian, rows * (kept * 4 * x.detach()))
+
+
+KINDS = {
+    "dropout1d": (40, 30, 4),
+    "dropout2d": (40, 30, 2, 2),
+    "dropout3d": (40, 30, 2, 1, 2),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whole_channels_go(name: str, device: str) -> None:
+    x = lucid_gpu.ones(*KINDS[name], device=device, requires_grad=True)
+    y = getattr(F, name)(x, 0.25)
+    flat = y.detach().reshape(1200, 4)
+    assert lucid_gpu.equal(flat.amax(1), flat.amin(1))
+    assert sorted(set(flat[:, 0].tolist())) == pytest.approx([0, 4 / 3])
+    assert abs((flat == 0).float().mean().item() - 0.25) < 0.05
+    y.sum().backward()
+    assert lucid_gpu.equal(x.grad, y.detach())
+    one = (
+        getattr(F, name)(lucid_gpu.ones(*KINDS[name][1:], device=device)) if "2" not in name else y
+    )
+    assert one.shape in (x.shape, x.shape[1:])
+
+
+@pytest.mark.parametrize("name", ["AlphaDropout", "FeatureAlphaDropout"])
+def test_mean_and_variance_stay(name: str, device: str) -> None:
+    x = lucid_gpu.randn(300, 200, 1, device=device)
+    layer = getattr(lucid_gpu.nn, name)(0.3)
+    y = layer(x).cpu().numpy()
+    assert y.mean() == pytest.approx(0, abs=0.03)
+    assert y.std() == pytest.approx(1, abs=0.03)
+    low = 0.3 * 1.7580993408473766 * 0.8610 - 1.7580993408473766 * 0.8610
+    assert (abs(y - low) < 1e-3).mean() == pytest.approx(0.3, abs=0.02)
+    assert layer.eval()(x) is x
+    assert F.alpha_dropout(x, 1.0, True).abs().max().item() == 0
+    assert F.alpha_dropout(x, 0.5, True, True) is x
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda F, x: F.dropout1d(x[0, 0]), "dropout1d: Expected 2D or 3D input, but received"),
+        (lambda F, x: F.dropout2d(x, 1.5), "probability has to be between 0 and 1, but got 1.5"),
+        (lambda F, x: F.dropout2d(x[0, 0]), "Feature dropout requires at least 2 dimensions in"),
+        (lambda F, x: F.alpha_dropout(x.long(), 0.5, True), "cast to the desired output type"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:dropout2d")
+def test_errors_of_other_kinds_are_torchs(call: Any, words: str) -> None:
+    same_error(lambda m: call(m.nn.functional, m.ones(2, 3, 4)), words)
+
+
+def test_unusual_ranks_warn() -> None:
+    for function, rank in ((F.dropout2d, 3), (F.dropout2d, 2), (F.dropout3d, 3)):
+        with pytest.warns(UserWarning, match=f"Received a {rank}-?D input to"):
+            function(lucid_gpu.ones(*[2] * rank))
+
+
+def test_layers_look_as_torchs() -> None:
+    torch = pytest.importorskip("torch")
+    for name in ("Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"):
+        ours, theirs = (getattr(m.nn, name)(0.2, True) for m in (lucid_gpu, torch))
+        assert repr(ours) == repr(theirs)

@@ -1,0 +1,145 @@
+"""Activations that take weights, halves, thresholds or random slopes: compositions."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.creation import zeros_like
+from lucid_gpu.ops.elementwise import leaky_relu
+from lucid_gpu.ops.random import _uniform
+from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.softmax import softmax
+from lucid_gpu.tensor import Tensor, apply
+
+__all__ = ["glu", "gumbel_softmax", "hardshrink", "prelu", "rrelu", "softshrink", "threshold"]
+
+
+def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+    """``x`` where it is above ``threshold``, else ``value``."""
+    return apply(TABLE["where"], input <= threshold, value, input).to(input.dtype)
+
+
+def _require_float(name: str, input: Tensor) -> None:
+    require_tensor(name, "input", 1, input)
+    if input.dtype.category < 2:
+        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """``x`` outside ``[-lambd, lambd]``, zero inside."""
+    _require_float("hardshrink", input)
+    inside = (input >= -lambd).logical_and(input <= lambd)
+    return apply(TABLE["where"], inside, 0.0, input)
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """``x`` moved towards zero by ``lambd``, and zero within it."""
+    _require_float("softshrink", input)
+    if lambd < 0:
+        raise RuntimeError(
+            f"lambda must be in range [0, inf) for input dtype {input.dtype.name}, but found "
+            f"{lambd}"
+        )
+    inner = apply(TABLE["where"], input < -lambd, input + lambd, input * 0)
+    return apply(TABLE["where"], input > lambd, input - lambd, inner)
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """``x`` where positive, else ``weight * x``; He et al., "Delving Deep into Rectifiers" (2015).
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c, *) or any
+    weight : Tensor, shape (c,), (1,) or ()
+        A slope for each channel, or one for all.
+    """
+    require_tensor("prelu", "input", 1, input)
+    require_tensor("prelu", "weight", 2, weight)
+    require_one_device("prelu", input, weight)
+    if weight.ndim > 1:
+        raise RuntimeError(
+            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}"
+        )
+    if weight.dtype is not input.dtype:
+        raise RuntimeError(
+            f"prelu: Type promoting not supported. Got {input.dtype.name} and {weight.dtype.name}"
+        )
+    count = weight.numel()
+    channels = input.shape[1] if input.ndim > 1 else 1
+    if count not in (1, channels):
+        raise RuntimeError(
+            "Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+            f"{count} and channel size = {channels}."
+        )
+    slope = weight.reshape(count, *[1] * (input.ndim - 2)) if input.ndim > 1 else weight
+    if input.ndim < 1:
+        slope = weight.reshape(())
+    return apply(TABLE["where"], input > 0, input, slope * input)
+
+
+def rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+) -> Tensor:
+    """`leaky_relu` with slopes drawn from ``[lower, upper]`` in training, their middle otherwise.
+
+    Xu et al., "Empirical Evaluation of Rectified Activations" (2015).
+    """
+    _require_float("rrelu", input)
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2)
+    kind, where = input.dtype, input.device
+    slope = _uniform(tuple(input.shape), kind, where, None, lower, upper)
+    if not runs_cuda_c(where):
+        slope.array  # noqa: B018  NumPy takes longer to draw again than to read
+    return apply(TABLE["where"], input <= 0, input * slope, input)
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """``a * sigmoid(b)`` of the two halves of a dimension; Dauphin et al. (2017)."""
+    require_tensor("glu", "input", 1, input)
+    if not input.ndim:
+        raise RuntimeError("glu does not support scalars because halving size must be even")
+    dim = normalise_dim(dim, input.ndim)
+    if input.shape[dim] % 2:
+        raise RuntimeError(
+            f"Halving dimension must be even, but dimension {dim} is size {input.shape[dim]}"
+        )
+    a, b = input.chunk(2, dim) if input.shape[dim] else (input, input)
+    return a * b.sigmoid()
+
+
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """Samples from the Gumbel-Softmax distribution; Jang et al. (2017), Maddison et al. (2017).
+
+    Parameters
+    ----------
+    logits : Tensor
+        Unnormalised log-probabilities.
+    tau : float
+        Temperature.
+    hard : bool
+        Give one-hot vectors, with the gradient of the soft ones.
+    eps : float
+        Without effect, as in PyTorch.
+    dim : int
+    """
+    if eps != 1e-10:
+        warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
+    noise = -zeros_like(logits.detach()).exponential_().log()
+    soft: Tensor = softmax((logits + noise) / tau, dim)
+    if not hard:
+        return soft
+    index = soft.detach().argmax(dim, keepdim=True)
+    ones: Any = zeros_like(soft.detach()).scatter(dim, index, 1.0)
+    return ones - soft.detach() + soft
+
+
+METHODS = FUNCTIONS = (prelu, hardshrink)
