@@ -1,7 +1,30 @@
 """Optimizers, under PyTorch's names."""
 
+from lucid_gpu.optim.adadelta import Adadelta
+from lucid_gpu.optim.adagrad import Adagrad
 from lucid_gpu.optim.adam import Adam, AdamW
+from lucid_gpu.optim.adamax import Adamax
+from lucid_gpu.optim.asgd import ASGD
+from lucid_gpu.optim.lbfgs import LBFGS
+from lucid_gpu.optim.nadam import NAdam
 from lucid_gpu.optim.optimizer import Optimizer
+from lucid_gpu.optim.radam import RAdam
+from lucid_gpu.optim.rmsprop import RMSprop
+from lucid_gpu.optim.rprop import Rprop
 from lucid_gpu.optim.sgd import SGD
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer"]
+__all__ = [
+    "ASGD",
+    "LBFGS",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+]

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
-from lucid_gpu.optim.checks import at_least_zero, betas_below_one
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
+from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Adam", "AdamW"]
 
 
 class Adam(Optimizer):
-    r"""Adam (Kingma and Ba, 2015).
+    r"""Adam (Kingma and Ba, Adam: a method for stochastic optimization, 2015).
 
     ``m = b1 m + (1 - b1) g``, ``v = b2 v + (1 - b2) g^2``, and
     ``p = p - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)``, where ``g`` is the gradient
@@ -31,14 +31,18 @@ class Adam(Optimizer):
     maximize : bool
     decoupled_weight_decay : bool
         Shrink parameters apart from the gradient, as `AdamW` does.
-    foreach, capturable, differentiable, fused
+    foreach, capturable, fused
         Taken for the sake of scripts; all updates are fused.
+    differentiable : bool
+        Record the step, so that gradients flow through it.
     """
+
+    _numbers = ("step",)
 
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -51,37 +55,15 @@ class Adam(Optimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        at_least_zero("learning rate", lr)
-        at_least_zero("epsilon value", eps)
-        betas_below_one(betas)
-        at_least_zero("weight_decay value", weight_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "amsgrad": amsgrad,
-                "maximize": maximize,
-                "decoupled_weight_decay": decoupled_weight_decay,
-            },
-        )
+        super().__init__(params, settings(locals(), "lr", "eps", "betas", "weight_decay"))
 
     def _update(self, group: Group, members: list[Member]) -> None:
         states: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
         if group["amsgrad"]:
             states = (*states, "max_exp_avg_sq")
         self._begin(members, states)
-        by_step: dict[float, list[Member]] = {}  # one correction for all that are equally old
-        for member in members:
-            state = member[2]
-            step = state["step"] = float(state.get("step", 0.0)) + 1.0
-            if step not in by_step:
-                by_step[step] = []
-            by_step[step].append(member)
         b1, b2 = group["betas"]
-        for step, some in by_step.items():
+        for (step,), some in self._alike(members).items():
             self._apply(
                 _adam,
                 some,
@@ -93,15 +75,12 @@ class Adam(Optimizer):
                 },
                 b1=b1,
                 b2=b2,
-                eps=group["eps"],
-                weight_decay=group["weight_decay"],
-                decoupled=group["decoupled_weight_decay"],
-                maximize=group["maximize"],
+                **chosen(group, "eps", "weight_decay", "decoupled_weight_decay", "maximize"),
             )
 
 
 class AdamW(Adam):
-    r"""Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+    r"""Adam with decoupled weight decay (Loshchilov and Hutter, Decoupled weight decay, 2019).
 
     As `Adam`, but the decay does not pass through the moments: ``p = p - lr * weight_decay * p``
     first.
@@ -112,15 +91,14 @@ class AdamW(Adam):
     lr : float
     betas : pair of float
     eps, weight_decay : float
-    amsgrad, maximize : bool
-    foreach, capturable, differentiable, fused
-        Taken for the sake of scripts; all updates are fused.
+    amsgrad, maximize, foreach, capturable, differentiable, fused
+        As of `Adam`.
     """
 
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
@@ -132,16 +110,8 @@ class AdamW(Adam):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            amsgrad,
-            maximize=maximize,
-            decoupled_weight_decay=True,
-        )
+        given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        super().__init__(**given, decoupled_weight_decay=True)
 
 
 def _adam(
@@ -156,14 +126,13 @@ def _adam(
     b2: float,
     eps: float,
     weight_decay: float,
-    decoupled: bool,
+    decoupled_weight_decay: bool,
     maximize: bool,
 ) -> tuple[Tensor, ...]:
     *largest, g = rest
-    if maximize:
-        g = -g
-    if weight_decay:
-        p, g = (p * kept, g) if decoupled else (p, g + p * weight_decay)
+    g = descent(p, g, 0 if decoupled_weight_decay else weight_decay, maximize)
+    if weight_decay and decoupled_weight_decay:
+        p = p * kept
     m = m + (g - m) * (1 - b1)
     v = v * b2 + g * g * (1 - b2)
     top = [largest[0].maximum(v)] if largest else []

@@ -5,23 +5,35 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
+from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.foreach import Rule, update_in_place
-from lucid_gpu.tape.modes import enable_grad, no_grad
+from lucid_gpu.optim.hooks import (
+    Hooked,
+    changed_by,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from lucid_gpu.tape.modes import enable_grad, set_grad_enabled
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["Optimizer"]
+__all__ = [
+    "Optimizer",
+    "register_optimizer_step_post_hook",
+    "register_optimizer_step_pre_hook",
+]
 
 Group = dict[str, Any]
 Member = tuple[Tensor, Tensor, dict[str, Any]]  # a parameter, its gradient, its state
 
 
-class Optimizer:
+class Optimizer(Hooked):
     """Changes parameters by their gradients.
 
     A subclass gives `defaults` to ``__init__`` and defines `_update`, which says for the members of
-    one group, each a parameter with its gradient and state, what the new values are.
+    one group, each a parameter with its gradient and state, what the new values are; or it defines
+    `step`.
 
     Parameters
     ----------
@@ -37,14 +49,17 @@ class Optimizer:
         What is remembered of each parameter.
     """
 
+    _numbers: ClassVar[tuple[str, ...]] = ()  # states that are numbers here, tensors when saved
+
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+        super().__init__()
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
                 f"but got {type(params).__name__}"
             )
         self.defaults = defaults
-        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
         given = list(params)
         if not given:
@@ -70,9 +85,9 @@ class Optimizer:
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         group = dict(param_group)
         group["params"] = _as_list(group["params"])
-        _take_names(group)
+        _take_names(group, self.param_groups)
         for parameter in group["params"]:
-            _check_parameter(parameter)
+            _check_parameter(parameter, self.defaults)
         for name, default in self.defaults.items():
             if default is required and name not in group:
                 raise ValueError(
@@ -113,14 +128,27 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
+        with set_grad_enabled(self.defaults.get("differentiable", False)):
             for group in self.param_groups:
                 members = [
                     (p, g, self.state[p]) for p in group["params"] if (g := p.grad) is not None
                 ]
                 if members:
+                    self._refuse(members)
                     self._update(group, members)
         return loss
+
+    def _refuse(self, members: list[Member]) -> None:
+        """Raise for what no rule here is written for."""
+        name = type(self).__name__
+        for p, g, _ in members:
+            if g.is_sparse:
+                raise RuntimeError(f"{name} does not support sparse gradients: pass g.to_dense()")
+            if p._expr.program.dtype.is_complex and name != "SGD":
+                raise RuntimeError(
+                    f"{name} does not support complex parameters: make the real and the imaginary "
+                    "part a parameter each, and put them together with lucid_gpu.complex"
+                )
 
     def _update(self, group: Group, members: list[Member]) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _update(group, members)")
@@ -130,7 +158,7 @@ class Optimizer:
         rule: Rule,
         members: list[Member],
         states: tuple[str, ...] = (),
-        numbers: dict[str, float] | None = None,
+        numbers: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         """Replace parameters and states by what ``rule`` makes of them and of the gradients.
@@ -140,19 +168,43 @@ class Optimizer:
         for each.
         """
         rows = [(p, *[state[name] for name in states], g) for p, g, state in members]
-        update_in_place(rule, rows, 1 + len(states), numbers, **settings)
+        if not self.defaults.get("differentiable"):
+            update_in_place(rule, rows, 1 + len(states), numbers, **settings)
+            return
+        for row in rows:
+            for t, new in zip(row, rule(*row, **(numbers or {}), **settings), strict=False):
+                t.copy_(new)
 
-    def _begin(self, members: list[Member], states: tuple[str, ...]) -> None:
-        """States that a parameter does not have yet are zeros."""
+    def _begin(
+        self, members: list[Member], states: tuple[str, ...] = (), /, **numbers: float
+    ) -> None:
+        """One step more; what a parameter does not have yet is zero, or these numbers."""
         for p, _, state in members:
             for name in states:
                 if name not in state:
                     state[name] = p.detach().new_zeros(p.shape)
+            for name, value in numbers.items():
+                if name not in state:
+                    state[name] = value
+            state["step"] = float(state.get("step", 0.0)) + 1.0
+
+    def _alike(self, members: list[Member]) -> dict[tuple[float, ...], list[Member]]:
+        """Members by the numbers among their states: one update for all that are equally old."""
+        groups: dict[tuple[float, ...], list[Member]] = {}
+        for member in members:
+            key = tuple([member[2][name] for name in self._numbers])
+            some = groups.get(key)
+            if some is None:
+                some = groups[key] = []
+            some.append(member)
+        return groups
 
     # -- state ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """``{"state": ..., "param_groups": ...}``, with parameters replaced by their numbers."""
+        for hook in list(self._saving.values()):
+            hook(self)
         number: dict[int, int] = {}
         for group in self.param_groups:
             for p in group["params"]:
@@ -161,24 +213,33 @@ class Optimizer:
             {**group, "params": [number[id(p)] for p in group["params"]]}
             for group in self.param_groups
         ]
-        state = {number[id(p)]: dict(values) for p, values in self.state.items()}
-        return {"state": state, "param_groups": groups}
+        state = {
+            number[id(p)] if isinstance(p, Tensor) else p: {
+                k: tensor(v) if k in self._numbers else v for k, v in values.items()
+            }
+            for p, values in self.state.items()
+            if values
+        }
+        return changed_by(self._saved, self, {"state": state, "param_groups": groups})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over state and settings from a `state_dict` of an optimizer over like parameters.
+
+        States are copied, to the device and type of their parameters.
 
         Raises
         ------
         ValueError
             Where the groups differ in number or size. Nothing has been loaded then.
         """
+        state_dict = changed_by(self._loading, self, dict(state_dict))
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise ValueError(
                 "loaded state dict has a different number of parameter groups: it has "
                 f"{len(groups)}, this optimizer {len(self.param_groups)}"
             )
-        for saved, own in zip(groups, self.param_groups):
+        for saved, own in zip(groups, self.param_groups, strict=True):
             if len(saved["params"]) != len(own["params"]):
                 raise ValueError(
                     "loaded state dict contains a parameter group that doesn't match the size of "
@@ -187,25 +248,43 @@ class Optimizer:
                 )
         by_number = {
             k: p
-            for saved, own in zip(groups, self.param_groups)
-            for k, p in zip(saved["params"], own["params"])
+            for saved, own in zip(groups, self.param_groups, strict=True)
+            for k, p in zip(saved["params"], own["params"], strict=True)
         }
-        state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         for k, values in state_dict["state"].items():
-            p = by_number[int(k)]
-            state[p] = {name: _loaded(value, p) for name, value in values.items()}
+            p = by_number.get(int(k) if isinstance(k, str) and k.isdigit() else k)
+            state[k if p is None else p] = (
+                values if p is None else {n: self._taken(n, v, p) for n, v in values.items()}
+            )
         self.state = state
         self.param_groups = [
-            {k: own["params"] if k == "params" else copy.deepcopy(v) for k, v in saved.items()}
-            for saved, own in zip(groups, self.param_groups)
+            _settings_of(saved, own) for saved, own in zip(groups, self.param_groups, strict=True)
         ]
+        for hook in list(self._loaded.values()):
+            hook(self)
+
+    def _taken(self, name: str, value: Any, p: Tensor) -> Any:
+        """A copy of a saved state."""
+        if name in self._numbers:
+            return float(value)
+        if isinstance(value, Tensor):
+            if name == "step":
+                return value.detach().clone()
+            dtype = p.dtype if p.is_floating_point() else value.dtype
+            return value.detach().clone().to(p.device, dtype)
+        if isinstance(value, dict):
+            return {k: self._taken(k, v, p) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._taken("", v, p) for v in value])
+        return copy.deepcopy(value)
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} ("]
+        text = f"{type(self).__name__} ("
         for i, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {i}")
-            lines += [f"    {k}: {group[k]}" for k in sorted(group) if k != "params"]
-        return "\n".join([*lines, ")"])
+            lines = [f"    {k}: {group[k]}\n" for k in sorted(group) if k != "params"]
+            text += f"\nParameter Group {i}\n" + "".join(lines)
+        return text + ")"
 
 
 class _Required:
@@ -214,6 +293,13 @@ class _Required:
 
 
 required = _Required()
+
+
+def descent(p: Tensor, g: Tensor, weight_decay: float, maximize: bool) -> Tensor:
+    """The gradient that rules descend by: its negative to maximize, with L2 decay added."""
+    if maximize:
+        g = -g
+    return g + p * weight_decay if weight_decay else g
 
 
 def _as_list(params: Any) -> list[Any]:
@@ -227,28 +313,36 @@ def _as_list(params: Any) -> list[Any]:
     return list(params)
 
 
-def _take_names(group: Group) -> None:
+def _take_names(group: Group, others: list[Group]) -> None:
     """Parameters may come with names, as from ``model.named_parameters()``."""
-    if group["params"] and isinstance(group["params"][0], tuple):
+    named = [isinstance(p, tuple) for p in group["params"]]
+    if any(named):
+        if not all(named):
+            raise ValueError(
+                "all optimizer params should be with/without names. Some param names are missing"
+            )
         group["param_names"] = [name for name, _ in group["params"]]
         group["params"] = [p for _, p in group["params"]]
+    if any(("param_names" in group) != ("param_names" in other) for other in others):
+        form = "with names" if "param_names" in group else "without names"
+        raise ValueError(
+            "all optimizer param groups should be with/without names. "
+            f"cannot add param group {form} to the optimizer"
+        )
 
 
-def _check_parameter(parameter: Any) -> None:
+def _check_parameter(parameter: Any, defaults: dict[str, Any]) -> None:
     if not isinstance(parameter, Tensor):
         raise TypeError(
             f"optimizer can only optimize Tensors, but one of the params is "
             f"{type(parameter).__name__}"
         )
-    if not parameter.is_leaf:
+    if not (defaults.get("differentiable") or parameter.is_leaf or parameter.retains_grad):
         raise ValueError("can't optimize a non-leaf Tensor")
 
 
-def _loaded(value: Any, parameter: Tensor) -> Any:
-    """A copy of a saved state, on the parameter's device and of its type."""
-    if not isinstance(value, Tensor):
-        return copy.deepcopy(value)
-    if tuple(value.shape) != tuple(parameter.shape):
-        return value.item() if value.numel() == 1 else value.detach().clone()
-    dtype = parameter.dtype if parameter.is_floating_point() else value.dtype
-    return value.detach().clone().to(parameter.device, dtype)
+def _settings_of(saved: Group, own: Group) -> Group:
+    group = {k: own["params"] if k == "params" else copy.deepcopy(v) for k, v in saved.items()}
+    if "param_names" in own:
+        group.setdefault("param_names", own["param_names"])
+    return group

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lucid_gpu.optim.checks import at_least_zero
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
+from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["SGD"]
@@ -17,7 +17,8 @@ class SGD(Optimizer):
 
     ``b = momentum * b + (1 - dampening) * g`` (the first time ``b = g``), then
     ``p = p - lr * b``, or with Nesterov ``p = p - lr * (g + momentum * b)``, where ``g`` is the
-    gradient (its negative to maximize) plus ``weight_decay * p``.
+    gradient (its negative to maximize) plus ``weight_decay * p``. Sutskever et al., On the
+    importance of initialization and momentum in deep learning, 2013.
 
     Parameters
     ----------
@@ -25,14 +26,16 @@ class SGD(Optimizer):
     lr : float
     momentum, dampening, weight_decay : float
     nesterov, maximize : bool
-    foreach, fused, differentiable
+    foreach, fused
         Taken for the sake of scripts; all updates are fused.
+    differentiable : bool
+        Record the step, so that gradients flow through it.
     """
 
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         momentum: float = 0,
         dampening: float = 0,
         weight_decay: float = 0,
@@ -43,30 +46,18 @@ class SGD(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        at_least_zero("learning rate", lr)
-        at_least_zero("momentum value", momentum)
-        at_least_zero("weight_decay value", weight_decay)
+        defaults = settings(locals(), "lr", "momentum", "weight_decay")
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "momentum": momentum,
-                "dampening": dampening,
-                "weight_decay": weight_decay,
-                "nesterov": nesterov,
-                "maximize": maximize,
-            },
-        )
+        super().__init__(params, defaults)
 
     def _update(self, group: Group, members: list[Member]) -> None:
-        settings = {name: group[name] for name in ("weight_decay", "maximize")}
+        common = chosen(group, "weight_decay", "maximize")
         numbers = {"lr": group["lr"]}
         if not group["momentum"]:
-            self._apply(_plain, members, (), numbers, **settings)
+            self._apply(_plain, members, (), numbers, **common)
             return
-        settings |= {"momentum": group["momentum"], "nesterov": group["nesterov"]}
+        common |= chosen(group, "momentum", "nesterov")
         name = "momentum_buffer"
         fresh = [member for member in members if member[2].get(name) is None]
         later = [member for member in members if member[2].get(name) is not None]
@@ -75,19 +66,13 @@ class SGD(Optimizer):
         # At first b = g: the buffer is zero, so leaving out the dampening says the same.
         for some, dampening in ((fresh, 0.0), (later, group["dampening"])):
             if some:
-                self._apply(_with_momentum, some, (name,), numbers, dampening=dampening, **settings)
-
-
-def _gradient(p: Tensor, g: Tensor, weight_decay: float, maximize: bool) -> Tensor:
-    if maximize:
-        g = -g
-    return g + p * weight_decay if weight_decay else g
+                self._apply(_with_momentum, some, (name,), numbers, dampening=dampening, **common)
 
 
 def _plain(
     p: Tensor, g: Tensor, *, lr: Tensor, weight_decay: float, maximize: bool
 ) -> tuple[Tensor, ...]:
-    return (p - _gradient(p, g, weight_decay, maximize) * lr,)
+    return (p - descent(p, g, weight_decay, maximize) * lr,)
 
 
 def _with_momentum(
@@ -102,6 +87,6 @@ def _with_momentum(
     nesterov: bool,
     maximize: bool,
 ) -> tuple[Tensor, ...]:
-    g = _gradient(p, g, weight_decay, maximize)
+    g = descent(p, g, weight_decay, maximize)
     b = b * momentum + g * (1 - dampening)
     return p - ((g + b * momentum) if nesterov else b) * lr, b

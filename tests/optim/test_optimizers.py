@@ -1,6 +1,7 @@
 """Optimizers: fifty steps beside PyTorch's, groups, state, errors."""
 
 import copy
+import importlib
 
 import numpy as np
 import pytest
@@ -23,6 +24,18 @@ SETTINGS = [
     ("AdamW", {"lr": 0.01}),
     ("AdamW", {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6, "amsgrad": True}),
     ("AdamW", {"lr": 0.01, "maximize": True}),
+    ("RMSprop", {}),
+    ("RMSprop", {"momentum": 0.9, "centered": True, "weight_decay": 0.1}),
+    ("Adagrad", {"lr": 0.1}),
+    ("Adagrad", {"lr_decay": 0.01, "weight_decay": 0.1, "initial_accumulator_value": 0.5}),
+    ("Adadelta", {"rho": 0.8, "weight_decay": 0.1}),
+    ("Adamax", {"weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"weight_decay": 0.1}),
+    ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.01, "weight_decay": 0.1}),
+    ("RAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("ASGD", {"lr": 0.1, "t0": 5, "lambd": 0.01, "weight_decay": 0.1}),
+    ("Rprop", {"lr": 1e-4, "etas": (0.5, 1.1)}),
 ]
 X = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
 Y = np.array([0, 1, 2, 1, 0])
@@ -58,15 +71,43 @@ def assert_equal_weights(ours, theirs):
         np.testing.assert_allclose(mine, other, rtol=2e-4, atol=2e-5)
 
 
+def form(state):
+    """A state dict but for its values."""
+    of_parameters = {
+        k: {name: (tuple(v.shape), str(v.dtype).rpartition(".")[2]) for name, v in values.items()}
+        for k, values in state["state"].items()
+    }
+    return of_parameters, [(group["params"], set(group)) for group in state["param_groups"]]
+
+
+def numbers_to_ours(value):
+    """PyTorch's tensors as ours, inside dictionaries and lists."""
+    if isinstance(value, torch_module().Tensor):
+        return lucid_gpu.tensor(value.numpy())
+    if isinstance(value, dict):
+        return {k: numbers_to_ours(v) for k, v in value.items()}
+    return [numbers_to_ours(v) for v in value] if isinstance(value, list) else value
+
+
 @pytest.mark.parametrize(("name", "settings"), SETTINGS)
 def test_fifty_steps_agree_with_torch(name, settings, device):
+    """Losses, weights, states and their form; then ours goes on from PyTorch's state."""
     torch = torch_module()
     theirs, ours = pair(device)
-    expected = train(torch, theirs, getattr(torch.optim, name)(theirs.parameters(), **settings), 50)
+    judge = getattr(torch.optim, name)(theirs.parameters(), **settings)
+    expected = train(torch, theirs, judge, 50)
     optimizer = getattr(optim, name)(ours.parameters(), **settings)
     got = train(lucid_gpu, ours, optimizer, 50, device)
     np.testing.assert_allclose(got, expected, rtol=1e-3)
     assert_equal_weights(ours, theirs)
+    assert form(optimizer.state_dict()) == form(judge.state_dict())
+    assert repr(optimizer) == repr(judge)
+
+    ours.load_state_dict(numbers_to_ours(dict(theirs.state_dict())))
+    again = getattr(optim, name)(ours.parameters())
+    again.load_state_dict(numbers_to_ours(judge.state_dict()))
+    expected, got = train(torch, theirs, judge, 5), train(lucid_gpu, ours, again, 5, device)
+    np.testing.assert_allclose(got, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
@@ -104,40 +145,6 @@ def test_state_goes_round(name, settings, tmp_path):
     again = getattr(optim, name)(second.parameters(), lr=123.0)
     again.load_state_dict(state)
     assert train(lucid_gpu, second, again, 3) == train(lucid_gpu, first, optimizer, 3)
-
-
-def test_state_dict_has_torchs_form():
-    theirs, ours = pair()
-    forms = []
-    for m, model in ((torch_module(), theirs), (lucid_gpu, ours)):
-        optimizer = m.optim.Adam(model.parameters(), amsgrad=True)
-        train(m, model, optimizer, 2)
-        state = optimizer.state_dict()
-        forms.append(
-            (
-                {k: sorted(v) for k, v in state["state"].items()},
-                [group["params"] for group in state["param_groups"]],
-                float(state["state"][0]["step"]),
-            )
-        )
-    assert forms[0] == forms[1]
-
-
-def test_torchs_state_loads():
-    torch = torch_module()
-    theirs, ours = pair()
-    optimizer = torch.optim.Adam(theirs.parameters(), lr=0.01)
-    train(torch, theirs, optimizer, 3)
-    state = optimizer.state_dict()
-    state["state"] = {
-        k: {n: lucid_gpu.tensor(t.numpy()) for n, t in v.items()} for k, v in state["state"].items()
-    }
-    ours.load_state_dict({k: lucid_gpu.tensor(v.numpy()) for k, v in theirs.state_dict().items()})
-    mine = optim.Adam(ours.parameters())
-    mine.load_state_dict(state)
-    train(torch, theirs, optimizer, 5)
-    train(lucid_gpu, ours, mine, 5)
-    assert_equal_weights(ours, theirs)
 
 
 def test_step_changes_parameters_in_place():
@@ -244,6 +251,85 @@ def test_deepcopy_of_a_state_dict():
     assert state["state"][0]["exp_avg"].tolist() == before
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adagrad"])
+def test_gradients_flow_through_a_differentiable_step(name):
+    def meta(m):
+        rate = m.tensor(0.3, requires_grad=True, dtype=m.float64)
+        start = m.ones(3, dtype=m.float64) * rate
+        p = start.clone()
+        optimizer = getattr(m.optim, name)([p], lr=0.1, weight_decay=0.5, differentiable=True)
+        for _ in range(2):
+            p.grad = start * 0.7
+            optimizer.step()
+        (p * p).sum().backward()
+        return rate.grad.item()
+
+    assert meta(lucid_gpu) == pytest.approx(meta(torch_module()), rel=1e-4)  # float32 steps
+
+
+def test_hooks_and_their_order():
+    def calls(m):
+        told = []
+        weight = m.nn.Parameter(m.ones(1))
+        optimizer = m.optim.SGD([weight], lr=1.0)
+        optimizers = importlib.import_module(f"{m.__name__}.optim.optimizer")
+        handles = [
+            optimizers.register_optimizer_step_pre_hook(lambda *_: told.append("all, before")),
+            optimizers.register_optimizer_step_post_hook(lambda *_: told.append("all, after")),
+            optimizer.register_step_post_hook(lambda o, args, kwargs: told.append("after")),
+            optimizer.register_step_pre_hook(lambda o, args, kwargs: told.append(len(args))),
+        ]
+        optimizer.register_state_dict_pre_hook(lambda o: told.append("saving"))
+        optimizer.register_state_dict_post_hook(lambda o, s: {**s, "more": 1})
+        optimizer.register_load_state_dict_pre_hook(lambda o, s: told.append(s.pop("more")))
+        optimizer.register_load_state_dict_post_hook(lambda o: told.append("loaded"))
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+        for handle in handles:
+            handle.remove()
+        optimizer.step()
+        return told
+
+    assert calls(lucid_gpu) == calls(torch_module())
+
+
+def test_a_step_hook_changes_the_arguments():
+    optimizer = optim.SGD([nn.Parameter(lucid_gpu.ones(1))])
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: ((o, lambda: 7), kwargs))
+    assert optimizer.step() == 7
+
+
+def test_a_users_own_optimizer():
+    """Its own `step`, with state of its own, as scripts write it."""
+
+    class Sign(optim.Optimizer):
+        def __init__(self, params, lr):
+            super().__init__(params, {"lr": lr})
+
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    state = self.state[p]
+                    state["step"] = state.get("step", 0) + 1
+                    p.data.add_(p.grad.sign(), alpha=-group["lr"])
+
+    weight = nn.Parameter(lucid_gpu.ones(2))
+    optimizer, told = Sign([weight], lr=0.5), []
+    optimizer.register_step_post_hook(lambda *_: told.append(1))
+    (weight * 3).sum().backward()
+    optimizer.step()
+    assert weight.tolist() == [0.5, 0.5] and told == [1]
+    assert optimizer.state_dict()["state"] == {0: {"step": 1}}
+
+
+def test_a_rate_may_be_a_tensor():
+    weight = nn.Parameter(lucid_gpu.ones(2))
+    optimizer = optim.Adam([weight], lr=lucid_gpu.tensor(0.25))
+    weight.sum().backward()
+    optimizer.step()
+    assert weight.tolist() == pytest.approx([0.75, 0.75])
+
+
 def parameter(m):
     return [m.nn.Parameter(m.ones(1))]
 
@@ -270,6 +356,33 @@ def parameter(m):
         (
             lambda m: (lambda p: m.optim.SGD([{"params": p}, {"params": p}]))(parameter(m)),
             "some parameters appear in more than one parameter group",
+        ),
+        (lambda m: m.optim.RMSprop(parameter(m), alpha=-1), "Invalid alpha value: -1"),
+        (lambda m: m.optim.Adadelta(parameter(m), rho=2), "Invalid rho value: 2"),
+        (lambda m: m.optim.Adagrad(parameter(m), lr_decay=-1), "Invalid lr_decay value: -1"),
+        (lambda m: m.optim.Adamax(parameter(m), eps=-1), "Invalid epsilon value: -1"),
+        (lambda m: m.optim.NAdam(parameter(m), momentum_decay=-1), "momentum_decay value: -1"),
+        (lambda m: m.optim.RAdam(parameter(m), betas=(0, 1.5)), "parameter at index 1: 1.5"),
+        (lambda m: m.optim.ASGD(parameter(m), weight_decay=-1), "weight_decay value: -1"),
+        (lambda m: m.optim.Rprop(parameter(m), etas=(2, 3)), "Invalid eta values: 2, 3"),
+        (lambda m: m.optim.SGD(parameter(m), lr=m.ones(2)), "Tensor lr must be 1-element"),
+        (
+            lambda m: m.optim.Adam(parameter(m), fused=True, foreach=True),
+            "`fused` and `foreach` cannot be `True` together.",
+        ),
+        (
+            lambda m: m.optim.LBFGS([{"params": parameter(m)}, {"params": parameter(m)}]),
+            "LBFGS doesn't support per-parameter options",
+        ),
+        (
+            lambda m: m.optim.SGD([("a", parameter(m)[0]), parameter(m)[0]]),
+            "all optimizer params should be with/without names",
+        ),
+        (
+            lambda m: m.optim.SGD(parameter(m)).add_param_group(
+                {"params": [("a", parameter(m)[0])]}
+            ),
+            "cannot add param group with names to the optimizer",
         ),
         (lambda m: m.optim.SGD(parameter(m)).add_param_group(3), "param_group must be a dict"),
         (

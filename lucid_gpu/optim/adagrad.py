@@ -1,0 +1,82 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
+from lucid_gpu.optim.settings import chosen, settings
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["Adagrad"]
+
+
+class Adagrad(Optimizer):
+    r"""Gradients divided by the root of the sum of their squares (Duchi et al., 2011).
+
+    ``v = v + g^2`` and ``p = p - lr / (1 + (t - 1) lr_decay) * g / (sqrt(v) + eps)``: Adaptive
+    subgradient methods for online learning and stochastic optimization.
+
+    Parameters
+    ----------
+    params : iterable of Tensor or of dict
+    lr, lr_decay, weight_decay : float
+    initial_accumulator_value : float
+        What ``v`` begins with.
+    eps : float
+    foreach, maximize, differentiable, fused
+        As of `Adam`.
+    """
+
+    _numbers = ("step",)
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            settings(
+                locals(), "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"
+            ),
+        )
+
+    def add_param_group(self, param_group: Group) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        for p in group["params"]:
+            total = p.detach().new_full(p.shape, group["initial_accumulator_value"])
+            self.state[p] = {"step": 0.0, "sum": total}
+
+    def _update(self, group: Group, members: list[Member]) -> None:
+        self._begin(members, ("sum",))
+        common = chosen(group, "eps", "weight_decay", "maximize")
+        for (step,), some in self._alike(members).items():
+            numbers = {"lr": group["lr"] / (1 + (step - 1) * group["lr_decay"])}
+            self._apply(_adagrad, some, ("sum",), numbers, **common)
+
+
+def _adagrad(
+    p: Tensor,
+    v: Tensor,
+    g: Tensor,
+    *,
+    lr: Tensor,
+    eps: float,
+    weight_decay: float,
+    maximize: bool,
+) -> tuple[Tensor, ...]:
+    g = descent(p, g, weight_decay, maximize)
+    v = v + g * g
+    return p - g / (v.sqrt() + eps) * lr, v

@@ -1,0 +1,84 @@
+"""RMSprop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
+from lucid_gpu.optim.settings import chosen, settings
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["RMSprop"]
+
+
+class RMSprop(Optimizer):
+    r"""Gradients divided by the root of their running mean square (Hinton, lecture 6e, 2012).
+
+    ``v = alpha v + (1 - alpha) g^2`` and ``p = p - lr * g / (sqrt(v) + eps)``; centered (Graves,
+    Generating sequences with recurrent neural networks, 2013), ``v`` is less the square of the
+    running mean of ``g``; with momentum ``b = momentum * b + g / (...)`` and ``p = p - lr * b``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor or of dict
+    lr, alpha, eps, weight_decay, momentum : float
+    centered : bool
+    foreach, capturable, maximize, differentiable
+        As of `Adam`.
+    """
+
+    _numbers = ("step",)
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(
+            params, settings(locals(), "lr", "eps", "momentum", "weight_decay", "alpha")
+        )
+
+    def _update(self, group: Group, members: list[Member]) -> None:
+        states = ("square_avg",)
+        states += ("grad_avg",) * group["centered"]
+        states += ("momentum_buffer",) * (group["momentum"] > 0)
+        self._begin(members, states)
+        names = ("alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
+        self._apply(_rmsprop, members, states, {"lr": group["lr"]}, **chosen(group, *names))
+
+
+def _rmsprop(
+    p: Tensor,
+    v: Tensor,
+    *rest: Tensor,
+    lr: Tensor,
+    alpha: float,
+    eps: float,
+    weight_decay: float,
+    momentum: float,
+    centered: bool,
+    maximize: bool,
+) -> tuple[Tensor, ...]:
+    *more, g = rest
+    g = descent(p, g, weight_decay, maximize)
+    new = [v * alpha + g * g * (1 - alpha)]
+    variance = new[0]
+    if centered:
+        mean = more.pop(0)
+        new.append(mean + (g - mean) * (1 - alpha))
+        variance = variance - new[-1] * new[-1]
+    change = g / (variance.sqrt() + eps)
+    if more:
+        change = more[0] * momentum + change
+        new.append(change)
+    return (p - change * lr, *new)
