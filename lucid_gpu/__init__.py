@@ -69,6 +69,7 @@ _LAZY = {
     "cuda": "lucid_gpu.cuda",
     "func": "lucid_gpu.func",
     "fusion": "lucid_gpu.fusion",
+    "linalg": "lucid_gpu.linalg",
     "nn": "lucid_gpu.nn",
     "optim": "lucid_gpu.optim",
     "profiler": "lucid_gpu.profiler",

@@ -104,7 +104,7 @@ class DualLevel(Level):
         result = record(name, array, primals, vjp, kept, dtype, keeps_output, **attributes)
         results = result if isinstance(result, tuple) else (result,)
         if keeps_output:
-            kept.append(results[0])
+            kept += results
         tangents = [self.tangent(t) for t in inputs]
         call = Call(vjp, primals, tangents, kept, results, attributes)
         rule = RULES.get(vjp, from_vjp)

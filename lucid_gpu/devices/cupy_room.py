@@ -147,6 +147,13 @@ class CupyRoom:
             gemm.multiply(self.xp, a, b, out)
         return out
 
+    def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
+        import cupyx
+
+        function = getattr(getattr(self.xp, module), name)
+        with self._on(where), cupyx.errstate(linalg="raise"):  # else failures are not looked at
+            return function(*arrays, **options)
+
     def argsort(self, array: Any, dim: int) -> Any:
         if array.dtype.name == "bfloat16":  # CuPy's Thrust sorts none
             array = array.astype(np.float32)

@@ -59,6 +59,9 @@ class NumpyRoom:
             return on_few_threads(a.size * b.shape[1], np.matmul, a, b, out)
         return np.matmul(a, b, out)
 
+    def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
+        return getattr(getattr(np, module), name)(*arrays, **options)
+
     def argsort(self, array: Any, dim: int) -> Any:
         return np.argsort(array, axis=dim, kind="stable")
 

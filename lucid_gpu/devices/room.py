@@ -45,6 +45,10 @@ class Room(Protocol):
         """
         ...
 
+    def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
+        """A function of ``xp.linalg`` or ``xp.fft``; it raises numpy.linalg.LinAlgError."""
+        ...
+
     def argsort(self, array: Any, dim: int) -> Any:
         """The stable order of a dimension, NaNs last."""
         ...

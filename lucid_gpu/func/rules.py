@@ -41,6 +41,7 @@ from lucid_gpu.ops import (
     windows,
 )
 from lucid_gpu.ops.creation import arange, full
+from lucid_gpu.ops.linalg import cholesky, determinant, eigen, inverse, lu, products, qr, svd
 from lucid_gpu.ops.reductions import normalise_dim, normalise_dims
 from lucid_gpu.tensor import Tensor
 
@@ -685,6 +686,23 @@ def _coins(level: BatchLevel, f: Any, p: Tensor, sizes: Any, where: Any, generat
 @rule(elementwise._refuse_zero)
 def _refuse_zero(level: BatchLevel, f: Any, *operands: Any) -> None:
     f(*[level.value(o) for o in operands])
+
+
+# --- matrices -------------------------------------------------------------------------------------
+
+
+@rule(inverse.inverse_of, determinant._determinant, determinant._signed_logarithm, cholesky._factor,
+      qr.qr, lu.lu_factor_ex, lu.lu_unpack, svd.svd, svd.svdvals, svd.pinv, svd.matrix_rank,
+      eigen.eigh, eigen.eigvalsh, eigen.eig, products.matrix_exp)  # fmt: skip
+def _matrices(level: BatchLevel, f: Any, A: Tensor, *args: Any, **options: Any) -> Any:
+    return level.wrap_all(f(level.value(A), *args, **options))
+
+
+@rule(inverse.solved)
+def _solved(level: BatchLevel, f: Any, A: Tensor, B: Tensor) -> Any:
+    rank = max(A.ndim, B.ndim)
+    X, numbers = f(level.aligned(A, rank), level.aligned(B, rank))
+    return level.wrap(X), numbers
 
 
 # --- installing -----------------------------------------------------------------------------------

@@ -21,6 +21,13 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "cumulative": ("cumprod logcumsumexp cummax cummin diff", "cumprod_",
                    "trapezoid trapz cumulative_trapezoid gradient"),
     "activations": ("prelu hardshrink", "", ""),
+    "linalg.cholesky": ("cholesky", "", ""),
+    "linalg.determinant": ("det slogdet logdet", "", ""),
+    "linalg.inverse": ("inverse triangular_solve cholesky_solve cholesky_inverse", "", ""),
+    "linalg.lu": ("", "", "lu_unpack"),
+    "linalg.old_names": ("svd qr lu_solve", "", "frobenius_norm nuclear_norm"),
+    "linalg.products": ("matrix_power matrix_exp cross", "", "chain_matmul"),
+    "linalg.svd": ("pinverse", "", ""),
 }
 # fmt: on
 

@@ -185,7 +185,7 @@ def record(
     saved : sequence of Tensor or None
         Come back as ``node.saved_tensors``.
     keeps_output : bool
-        Whether the output, if there is but one, is saved too: as the last of them.
+        Whether the outputs are saved too, as the last of them.
     **attributes
         Set on the node.
 
@@ -214,7 +214,7 @@ def record(
             if result.dtype.category >= 2:
                 result._attach(node, i)
         if keeps_output:
-            node.saved += (save_output(results[0], 0),)
+            node.saved += tuple([save_output(r, i) for i, r in enumerate(results)])
     elif state.grad is None and not all(t._expr.program.independent for t in inputs):
         for result in results:
             if not result._expr.program.is_load:

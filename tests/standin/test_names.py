@@ -20,6 +20,7 @@ MODULES = (
     "cupy", "cupy.lib.stride_tricks", "cupy.cuda", "cupy.cuda.device", "cupy.cuda.driver",
     "cupy.cuda.memory", "cupy.cuda.memory_hook", "cupy.cuda.nvtx", "cupy.cuda.runtime",
     "cupy.cuda.stream", "cupy.cuda.graph", "cupy.cuda.compiler", "cupyx", "cupyx.scipy.sparse",
+    "cupy.linalg", "cupy.fft",
 )  # fmt: skip
 TELL = '''
 import importlib, inspect, json, sys, types

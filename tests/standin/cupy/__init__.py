@@ -88,7 +88,7 @@ globals().update(_ufunc.all_of_them())
 _array.install()
 _routines.install()
 
-from cupy import lib  # noqa: E402
+from cupy import fft, lib, linalg  # noqa: E402
 
 
 def __getattr__(name: str) -> Any:

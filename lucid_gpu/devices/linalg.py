@@ -1,0 +1,110 @@
+"""Linear algebra of a room: NumPy's functions and CuPy's, and which matrices they failed for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import room
+
+Diagnosis = Callable[[Any], int]
+
+
+def call(name: str, where: device, *arrays: Any, **options: Any) -> Any:
+    """``xp.linalg.name`` of a room's arrays.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        Where the library gave up, for one matrix of the batch or all.
+    """
+    if all(a.size for a in arrays):
+        return room(where).library("linalg", name, where, *arrays, **options)
+    # libraries of GPUs refuse matrices of nothing, or give them other shapes
+    host = [np.empty(a.shape, a.dtype) for a in arrays]
+    found = room(CPU).library("linalg", name, CPU, *host, **options)
+    if isinstance(found, tuple):
+        return tuple([room(where).from_numpy(f, where) for f in found])
+    return room(where).from_numpy(np.asarray(found), where)
+
+
+def each(
+    name: str, where: device, diagnose: Diagnosis, *arrays: Any
+) -> tuple[Any, list[int] | None]:
+    """``call`` of matrices in the last two dimensions, and what was wrong with each.
+
+    Returns
+    -------
+    (array, numbers)
+        The numbers, one a matrix of the batch, are 0 or what ``diagnose`` says of the matrix, whose
+        results are NaN. None where all went well.
+    """
+    try:
+        return call(name, where, *arrays), None
+    except np.linalg.LinAlgError:
+        pass
+    host = [room(where).to_numpy(a) for a in arrays]
+    flat = [a.reshape(-1, *a.shape[-2:]) for a in host]
+    result, numbers = np.empty_like(flat[-1]), []
+    for i, matrices in enumerate(zip(*flat, strict=True)):
+        try:
+            result[i] = getattr(np.linalg, name)(*matrices)
+            numbers.append(0)
+        except np.linalg.LinAlgError:
+            result[i] = np.nan
+            numbers.append(diagnose(matrices[0]))
+    return room(where).from_numpy(result.reshape(host[-1].shape), where), numbers
+
+
+def zero_pivot(matrix: Any) -> int:
+    """The first pivot, from 1, that is zero in an elimination with pivoting."""
+    rest = np.array(matrix)
+    count = len(rest)
+    for i in range(count):
+        best = i + int(np.argmax(np.abs(rest[i:, i])))
+        if rest[best, i] == 0:
+            return i + 1
+        rest[[i, best]] = rest[[best, i]]
+        rest[i + 1 :, i:] -= np.outer(rest[i + 1 :, i] / rest[i, i], rest[i, i:])
+    return count
+
+
+def failing_minor(matrix: Any) -> int:
+    """The order of the first leading minor that is not positive-definite."""
+    for order in range(1, len(matrix)):
+        try:
+            np.linalg.cholesky(matrix[:order, :order])
+        except np.linalg.LinAlgError:
+            return order
+    return len(matrix)
+
+
+def eliminated(where: device, array: Any) -> tuple[Any, Any]:
+    """LU factors with row pivots, in LAPACK's form, column by column over a whole batch.
+
+    Neither NumPy nor CuPy offers LAPACK's own for batches.
+
+    Returns
+    -------
+    (factors, pivots)
+        The strict lower part holds L, the rest U; pivots count from 1, int32.
+    """
+    xp = room(where).xp
+    *batch, m, n = array.shape
+    flat = array.reshape(-1, m, n).copy()
+    each_matrix = xp.arange(len(flat))
+    pivots = xp.empty((len(flat), min(m, n)), "int32")
+    for i in range(min(m, n)):
+        best = xp.argmax(xp.abs(flat[:, i:, i]), axis=1) + i
+        pivots[:, i] = best + 1
+        rows = flat[each_matrix, best]  # a copy
+        flat[each_matrix, best] = flat[:, i]
+        flat[:, i] = rows
+        pivot = flat[:, i, i, None]
+        zero = pivot == 0
+        flat[:, i + 1 :, i] /= xp.where(zero, xp.ones_like(pivot), pivot)
+        flat[:, i + 1 :, i + 1 :] -= flat[:, i + 1 :, i, None] * flat[:, i, None, i + 1 :]
+    return flat.reshape(array.shape), pivots.reshape(*batch, min(m, n))

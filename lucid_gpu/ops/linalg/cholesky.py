@@ -1,0 +1,87 @@
+"""Cholesky factors of positive-definite matrices."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lucid_gpu.devices import linalg
+from lucid_gpu.ops.linalg.inverse import solution
+from lucid_gpu.ops.linalg.matrices import (
+    adjoint,
+    complain,
+    diagonal_of,
+    info_of,
+    lower,
+    require_square,
+    with_diagonal,
+)
+from lucid_gpu.ops.record import record
+from lucid_gpu.tensor import Tensor
+
+NOT_POSITIVE = (
+    "The factorization could not be completed because the input is not positive-definite (the "
+    "leading minor of order {} is not positive-definite)."
+)
+
+
+class Factor(NamedTuple):
+    """What `cholesky_ex` returns."""
+
+    L: Tensor
+    info: Tensor
+
+
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
+    """The lower triangular ``L`` with ``A = L L^H``; with ``upper`` its adjoint.
+
+    Gradient after Murray, Differentiation of the Cholesky decomposition (2016), (8):
+    ``L^-H P(L^H g) L^-1`` made Hermitian, where ``P`` takes the lower triangle and half the
+    diagonal.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., n, n)
+        Hermitian and positive-definite; only the lower triangle is read.
+
+    Raises
+    ------
+    LinAlgError
+        Where a matrix is not positive-definite.
+    """
+    return _factor(input, upper, "linalg.cholesky", True).L
+
+
+def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Factor:
+    """As `cholesky`, but ``info`` is the order of the minor that is not positive-definite.
+
+    The factor of such a matrix is NaN.
+    """
+    return _factor(input, upper, "linalg.cholesky_ex", check_errors)
+
+
+def _factor(A: Tensor, upper: bool, name: str, check: bool) -> Factor:
+    require_square(name, A)
+    L, numbers = _lower_factor(A)
+    if check:
+        complain(name, numbers, A.shape[:-2], NOT_POSITIVE)
+    return Factor(adjoint(L) if upper else L, info_of(numbers, A))
+
+
+def _lower_factor(A: Tensor) -> tuple[Tensor, list[int] | None]:
+    array, numbers = linalg.each("cholesky", A.device, linalg.failing_minor, A.array)
+    result = record(
+        "LinalgCholeskyExBackward0", array, (A,), _cholesky_vjp, dtype=A.dtype, keeps_output=True
+    )
+    return result, numbers
+
+
+def _cholesky_vjp(node: Any, g: Tensor) -> Any:
+    (L,) = node.saved_tensors
+    inner = lower(adjoint(L) @ g)
+    inner = with_diagonal(inner, diagonal_of(inner) * 0.5)
+    half = adjoint(solution(adjoint(L), adjoint(solution(adjoint(L), inner))))
+    return ((half + adjoint(half)) * 0.5,)
+
+
+METHODS = (cholesky,)
+FUNCTIONS = METHODS

@@ -1,0 +1,116 @@
+"""Determinants and their logarithms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from lucid_gpu.devices import linalg
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.linalg.inverse import inverse_of
+from lucid_gpu.ops.linalg.matrices import (
+    adjoint,
+    conj,
+    identity_like,
+    real_type,
+    require_square,
+    with_diagonal,
+)
+from lucid_gpu.ops.linalg.svd import svd
+from lucid_gpu.ops.record import record
+from lucid_gpu.tensor import Tensor
+
+
+class SignAndLogarithm(NamedTuple):
+    """What `slogdet` returns."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+def det(A: Tensor) -> Tensor:
+    """The determinant of each matrix.
+
+    The gradient is ``g`` times the conjugate of the cofactors, ``det(A)^* A^-H`` where the matrix
+    has an inverse (Giles, An extended collection of matrix derivative results, 2008, 2.2.4), and
+    made from singular values where it has none.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., n, n)
+    """
+    return _determinant(A, "linalg.det")
+
+
+def _determinant(A: Tensor, name: str) -> Tensor:
+    require_square(name, A)
+    array = linalg.call("det", A.device, A.array)
+    result: Tensor = record(
+        "LinalgDetBackward0", array, (A,), _det_vjp, (A,), A.dtype, keeps_output=True
+    )
+    return result
+
+
+def _det_vjp(node: Any, g: Tensor) -> Any:
+    A, value = node.saved_tensors
+    singular = value.detach() == 0
+    alpha = (g * conj(value)).unsqueeze(-1).unsqueeze(-1)
+    if A._wrapper is not None or not singular.any():  # a batch of `vmap` tells nobody its values
+        return (alpha * _inverse_adjoint(A),)
+    singular = singular.unsqueeze(-1).unsqueeze(-1)
+    regular = alpha * _inverse_adjoint(where(singular, identity_like(A, A.shape[-1]), A))
+    return (where(singular, g.unsqueeze(-1).unsqueeze(-1) * _cofactors(A), regular),)
+
+
+def _inverse_adjoint(A: Tensor) -> Tensor:
+    return adjoint(inverse_of(A, "linalg.det", check=False).inverse)
+
+
+def _cofactors(A: Tensor) -> Tensor:
+    """Of ``U S V^H``: those of ``S``, products of the other singular values, turned likewise."""
+    U, S, Vh = svd(A)
+    others = with_diagonal(S.unsqueeze(-2).expand((*S.shape, S.shape[-1])), 1.0).prod(-1)
+    turned = conj(det(U) * det(Vh)).unsqueeze(-1).unsqueeze(-1)
+    return turned * ((U * others.unsqueeze(-2)) @ Vh)
+
+
+def slogdet(A: Tensor) -> SignAndLogarithm:
+    """The sign of the determinant of each matrix, and the logarithm of its absolute value.
+
+    The gradient of the logarithm is ``A^-H``; the sign of real matrices has none.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., n, n)
+    """
+    return _signed_logarithm(A, "linalg.slogdet")
+
+
+def _signed_logarithm(A: Tensor, name: str) -> SignAndLogarithm:
+    require_square(name, A)
+    sign, size = linalg.call("slogdet", A.device, A.array)
+    parts = sign.astype(A.dtype.numpy), size.astype(real_type(A.dtype).numpy)
+    return SignAndLogarithm(
+        *record("LinalgSlogdetBackward0", parts, (A,), _slogdet_vjp, (A,), keeps_output=True)
+    )
+
+
+def _slogdet_vjp(node: Any, g_sign: Tensor, g_size: Tensor) -> Any:
+    A, sign, _ = node.saved_tensors
+    g = g_size.to(A.dtype)
+    if A.dtype.is_complex:
+        g = g - 1j * (conj(g_sign) * sign).imag
+    return (g.unsqueeze(-1).unsqueeze(-1) * _inverse_adjoint(A),)
+
+
+def logdet(input: Tensor) -> Tensor:
+    """The logarithm of the determinant: NaN where that is negative, ``-inf`` where it is zero."""
+    sign, size = _signed_logarithm(input, "logdet")
+    if input.dtype.is_complex:
+        return size + 1j * sign.angle()
+    found: Tensor = where(sign.detach() == -1, math.nan, size)
+    return found
+
+
+METHODS = (det, slogdet, logdet)
+FUNCTIONS = METHODS

@@ -1,0 +1,125 @@
+"""Eigenvalues and eigenvectors."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import linalg
+from lucid_gpu.ops.linalg.inverse import solution
+from lucid_gpu.ops.linalg.matrices import (
+    LinAlgError,
+    absent,
+    adjoint,
+    conj,
+    diagonal_of,
+    real_type,
+    require_square,
+    with_diagonal,
+)
+from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import _nothing
+from lucid_gpu.tensor import Tensor
+
+_COMPLEX = {dt.float32: dt.complex64, dt.float64: dt.complex128}
+
+
+class Eigen(NamedTuple):
+    """What `eig` and `eigh` return."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+def eigh(input: Tensor, UPLO: str = "L") -> Eigen:
+    """Eigenvalues, ascending, and orthonormal eigenvectors of Hermitian matrices.
+
+    Gradient after Giles, An extended collection of matrix derivative results (2008), 3.1:
+    ``V (diag(g_L) + (V^H g_V) / (l_j - l_i)) V^H``, made Hermitian; it is finite where the values
+    are distinct.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., n, n)
+    UPLO : {"L", "U"}
+        Which triangle is read.
+    """
+    _check(input, "linalg.eigh", UPLO)
+    values, vectors = linalg.call("eigh", input.device, input.array, UPLO=UPLO.upper())
+    arrays = values.astype(real_type(input.dtype).numpy, copy=False), vectors
+    return Eigen(*record("LinalgEighBackward0", arrays, (input,), _eigh_vjp, keeps_output=True))
+
+
+def _check(A: Tensor, name: str, UPLO: str) -> None:
+    if str(UPLO).upper() not in ("L", "U"):
+        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    require_square(name, A)
+
+
+def _eigh_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
+    L, V = node.saved_tensors
+    if absent(g_V):
+        return ((V * g_L.unsqueeze(-2).to(V.dtype)) @ adjoint(V),)
+    gaps = with_diagonal(L.unsqueeze(-2) - L.unsqueeze(-1), 1.0)
+    inner = with_diagonal(adjoint(V) @ g_V / gaps, g_L.to(V.dtype))
+    return (V @ ((inner + adjoint(inner)) * 0.5) @ adjoint(V),)
+
+
+def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
+    """Eigenvalues, ascending, of Hermitian matrices, shape (..., n)."""
+    if input.requires_grad or input._wrapper is not None:
+        return eigh(input, UPLO).eigenvalues
+    _check(input, "linalg.eigvalsh", UPLO)
+    array = linalg.call("eigvalsh", input.device, input.array, UPLO=UPLO.upper())
+    d = real_type(input.dtype)
+    result: Tensor = record("LinalgEighBackward0", array, (input,), _nothing, dtype=d)
+    return result
+
+
+def eig(input: Tensor) -> Eigen:
+    """Eigenvalues and eigenvectors of length 1 of square matrices: always complex.
+
+    Gradient after Boeddeker et al., On the computation of complex-valued gradients with application
+    to statistically optimum beamforming (2017), (4.77). Vectors are unique up to a phase, on which
+    a loss must not depend.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., n, n)
+
+    Raises
+    ------
+    LinAlgError
+        For matrices with elements that are not finite.
+    """
+    require_square("linalg.eig", input)
+    if not input.isfinite().all():
+        raise LinAlgError("linalg.eig: input tensor should not contain infs or NaNs.")
+    d = _COMPLEX.get(input.dtype, input.dtype)
+    found = linalg.call("eig", input.device, input.array)
+    arrays = tuple([part.astype(d.numpy, copy=False) for part in found])
+    return Eigen(
+        *record(
+            "LinalgEigBackward0", arrays, (input,), _eig_vjp, keeps_output=True,
+            real=not input.dtype.is_complex,
+        )
+    )  # fmt: skip
+
+
+def _eig_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
+    L, V = node.saved_tensors
+    Vh = adjoint(V)
+    if absent(g_V):
+        inner = with_diagonal(Vh * 0, g_L)
+    else:
+        turned = Vh @ g_V
+        lengths = diagonal_of(turned).real.to(V.dtype)  # eigenvectors keep theirs
+        gaps = with_diagonal(conj(L.unsqueeze(-2) - L.unsqueeze(-1)), 1.0)
+        inner = with_diagonal((turned - Vh @ V * lengths.unsqueeze(-2)) / gaps, g_L)
+    found = solution(Vh, inner @ Vh)
+    return (found.real if node.real else found,)
+
+
+def eigvals(input: Tensor) -> Tensor:
+    """Eigenvalues of square matrices, complex, in no particular order."""
+    return eig(input).eigenvalues

@@ -1,0 +1,288 @@
+"""Inverses and solutions of linear systems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lucid_gpu.devices import linalg
+from lucid_gpu.fusion.typing_rules import broadcast_shapes
+from lucid_gpu.ops.arguments import require_one_device
+from lucid_gpu.ops.linalg.matrices import (
+    adjoint,
+    complain,
+    identity_like,
+    info_of,
+    lower,
+    require_matrices,
+    require_square,
+    upper,
+    with_diagonal,
+)
+from lucid_gpu.ops.record import record
+from lucid_gpu.tensor import Tensor
+
+SINGULAR = (
+    "The diagonal element {} is zero, the inversion could not be completed because the input "
+    "matrix is singular."
+)
+UNSOLVED = "The solver failed because the input matrix is singular."
+
+
+class Inverse(NamedTuple):
+    """What `inv_ex` returns."""
+
+    inverse: Tensor
+    info: Tensor
+
+
+class Solution(NamedTuple):
+    """What `solve_ex` returns."""
+
+    result: Tensor
+    info: Tensor
+
+
+def inv(A: Tensor) -> Tensor:
+    """The inverse of each matrix.
+
+    With ``Y`` the inverse, ``dY = -Y dA Y``, so that the gradient of ``A`` is ``-Y^H g Y^H``.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., n, n)
+
+    Raises
+    ------
+    LinAlgError
+        For a singular matrix.
+    """
+    return inverse_of(A, "linalg.inv").inverse
+
+
+def inverse(input: Tensor) -> Tensor:
+    """Alias of `inv`."""
+    return inv(input)
+
+
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
+    """As `inv`, but where a matrix is singular its inverse is NaN and ``info`` the zero pivot."""
+    return inverse_of(A, "linalg.inv_ex", check_errors)
+
+
+def inverse_of(A: Tensor, name: str, check: bool = True) -> Inverse:
+    """Inverses and LAPACK's ``info``."""
+    require_square(name, A)
+    array, numbers = linalg.each("inv", A.device, linalg.zero_pivot, A.array)
+    if check:
+        complain(name, numbers, A.shape[:-2], SINGULAR)
+    result = record(
+        "LinalgInvExBackward0", array, (A,), _inverse_vjp, dtype=A.dtype, keeps_output=True
+    )
+    return Inverse(result, info_of(numbers, A))
+
+
+def _inverse_vjp(node: Any, g: Tensor) -> Any:
+    (y,) = node.saved_tensors
+    return (-(adjoint(y) @ g @ adjoint(y)),)
+
+
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """The solution ``X`` of ``A X = B``, or of ``X A = B`` where ``left`` is False.
+
+    The gradient of ``B`` solves ``A^H g_B = g``, and that of ``A`` is ``-g_B X^H``.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., n, n)
+    B : Tensor, shape (..., n, k) or (..., n)
+        Vectors where B has one dimension, or the shape of A without the last.
+
+    Raises
+    ------
+    LinAlgError
+        For a singular matrix.
+    """
+    return _solve(A, B, left, "linalg.solve", True).result
+
+
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Solution:
+    """As `solve`, but where a matrix is singular the result is NaN and ``info`` the zero pivot."""
+    return _solve(A, B, left, "linalg.solve_ex", check_errors)
+
+
+def _solve(A: Tensor, B: Tensor, left: bool, name: str, check: bool) -> Solution:
+    require_square(name, A)
+    _same_type(name, A, B)
+    vectors = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
+    if vectors:
+        B = B.unsqueeze(-1)
+    _fit(name, A, B, left or vectors)
+    if vectors or left:
+        X, numbers = solved(A, B)
+    else:
+        X, numbers = solved(A.mT, B.mT)
+        X = X.mT
+    if check:
+        complain(f"torch.{name}", numbers, A.shape[:-2], UNSOLVED)
+    return Solution(X.squeeze(-1) if vectors else X, info_of(numbers, A))
+
+
+def _same_type(name: str, A: Tensor, B: Tensor) -> None:
+    if not isinstance(B, Tensor):
+        raise TypeError(f"{name}: argument 'B' must be Tensor, not {type(B).__name__}")
+    if A.dtype is not B.dtype:
+        raise RuntimeError(
+            f"{name}: Expected A and B to have the same dtype, but found A of type "
+            f"{A.dtype.name} and B of type {B.dtype.name} instead"
+        )
+    require_one_device(name, A, B)
+
+
+def _fit(name: str, A: Tensor, B: Tensor, left: bool) -> None:
+    if A.shape[-1] != B.shape[-2 if left else -1]:
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B for the equation "
+            f"{'AX = B' if left else 'XA = B'} ({A.shape[-2]}x{A.shape[-1]} and "
+            f"{B.shape[-2]}x{B.shape[-1]})"
+        )
+
+
+def solved(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
+    """Solutions for matrices, and which systems were singular."""
+    batch = broadcast_shapes([tuple(A.shape[:-2]), tuple(B.shape[:-2])], "linalg.solve")
+    A, B = A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:]))
+    array, numbers = linalg.each("solve", A.device, linalg.zero_pivot, A.array, B.array)
+    result = record(
+        "LinalgSolveExBackward0", array, (A, B), _solved_vjp, (A,), A.dtype, keeps_output=True
+    )
+    return result, numbers
+
+
+def solution(A: Tensor, B: Tensor) -> Tensor:
+    """Solutions for matrices; NaN for singular ones."""
+    return solved(A, B)[0]
+
+
+def _solved_vjp(node: Any, g: Tensor) -> Any:
+    A, X = node.saved_tensors
+    g_B = solution(adjoint(A), g)
+    return -(g_B @ adjoint(X)) if node.needs_input_grad[0] else None, g_B
+
+
+def solve_triangular(
+    input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """As `solve` for triangular matrices, of which the other triangle is not read.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., n, n)
+    B : Tensor, shape (..., n, k), or (..., k, n) where ``left`` is False
+    unitriangular : bool
+        Whether the diagonal counts as ones and is not read.
+    """
+    name = "linalg.solve_triangular"
+    require_square(name, input)
+    if B.ndim < 2:
+        raise RuntimeError(
+            f"{name}: The input tensor B must have at least 2 dimensions. Got shape {list(B.shape)}"
+        )
+    _same_type(name, input, B)
+    _fit(name, input, B, left)
+    A = triangle(input, upper, unitriangular)
+    return solution(A, B) if left else solution(A.mT, B.mT).mT
+
+
+def triangle(A: Tensor, is_upper: bool, unit: bool = False) -> Tensor:
+    """One triangle of each matrix, perhaps with ones on the diagonal."""
+    kept = upper(A) if is_upper else lower(A)
+    return with_diagonal(kept, 1.0) if unit else kept
+
+
+class Triangular(NamedTuple):
+    """What `triangular_solve` returns."""
+
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+def triangular_solve(
+    input: Tensor,
+    A: Tensor,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+) -> Triangular:
+    """`solve_triangular` under its old name, with ``B`` first."""
+    kept = triangle(A, upper, unitriangular)
+    X = solution(kept.mT if transpose else kept, input)
+    return Triangular(X, A.clone())
+
+
+def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
+    """The inverse of `tensordot` over the first ``ind`` dimensions.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``prod(shape[:ind]) == prod(shape[ind:])``.
+    """
+    if ind <= 0:
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
+    shape = tuple(input.shape)
+    rows, columns = math.prod(shape[:ind]), math.prod(shape[ind:])
+    if rows != columns:
+        raise RuntimeError(
+            "Expected self to satisfy the requirement prod(self.shape[ind:]) == "
+            f"prod(self.shape[:ind]), but got {columns} != {rows}"
+        )
+    found = inverse_of(input.reshape(rows, rows), "linalg.tensorinv").inverse
+    return found.reshape((*shape[ind:], *shape[:ind]))
+
+
+def tensorsolve(input: Tensor, other: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+    """The solution ``X`` of ``tensordot(input, X, X.ndim) == other``.
+
+    Parameters
+    ----------
+    dims : sequence of int, optional
+        Dimensions of ``input`` that are moved to its end first.
+    """
+    if dims is not None:
+        input = input.movedim(tuple(dims), tuple(range(-len(dims), 0)))
+    shape = tuple(input.shape)[other.ndim :]
+    n = math.prod(shape)
+    X = solve(input.reshape(other.numel(), n), other.reshape(-1))
+    return X.reshape(shape)
+
+
+def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    """The solution of ``A X = B`` where ``L`` is the Cholesky factor of ``A``.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., n, k)
+        ``B``.
+    L : Tensor, shape (..., n, n)
+        Lower triangular with ``A = L L^H``, or with ``upper`` its adjoint.
+    """
+    if input.ndim < 2 or L.ndim < 2:
+        role, found = ("b", input) if input.ndim < 2 else ("u", L)
+        raise RuntimeError(
+            f"{role} should have at least 2 dimensions, but has {found.ndim} dimensions instead"
+        )
+    factor = adjoint(triangle(L, True)) if upper else triangle(L, False)
+    return solution(adjoint(factor), solution(factor, input))
+
+
+def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of the matrix whose Cholesky factor is ``L``, shape (..., n, n)."""
+    require_matrices("cholesky_inverse", L)
+    require_square("cholesky_inverse", L)
+    return cholesky_solve(identity_like(L, L.shape[-1]), L, upper)
+
+
+METHODS = (inverse, triangular_solve, cholesky_solve, cholesky_inverse)
+FUNCTIONS = METHODS

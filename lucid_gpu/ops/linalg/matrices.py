@@ -1,0 +1,131 @@
+"""What the families share: which matrices they take, and parts of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.ops.creation import arange, tensor
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.record import constant
+from lucid_gpu.ops.reductions import _constant_number
+from lucid_gpu.tensor import Tensor
+
+EPSILON = {  # distance from 1 to the next number
+    dt.float32: 2.0**-23, dt.float64: 2.0**-52, dt.complex64: 2.0**-23, dt.complex128: 2.0**-52,
+}  # fmt: skip
+
+
+class LinAlgError(RuntimeError):
+    """A decomposition or a solution that does not exist, or was not found."""
+
+
+def require_matrices(name: str, A: Tensor, low_precision: bool = False) -> None:
+    """Refuse what has less than two dimensions or is of a type without decompositions."""
+    if not isinstance(A, Tensor):
+        raise TypeError(f"{name}: argument 'A' must be Tensor, not {type(A).__name__}")
+    if A.ndim < 2:
+        raise RuntimeError(
+            f"{name}: The input tensor A must have at least 2 dimensions. Got shape {list(A.shape)}"
+        )
+    require_inexact(name, A)
+    if A.dtype.itemsize == 2 and not low_precision:
+        raise NotImplementedError(
+            f"{name}: Low precision dtypes not supported. Got {A.dtype.name}; convert it with "
+            ".float()"
+        )
+
+
+def require_inexact(name: str, A: Tensor) -> None:
+    """Refuse integers and bools."""
+    if A.dtype.category < 2:
+        raise RuntimeError(
+            f"{name}: Expected a floating point or complex tensor as input. Got {A.dtype.name}"
+        )
+
+
+def require_square(name: str, A: Tensor, low_precision: bool = False) -> None:
+    """Refuse what `require_matrices` does, and matrices that are not square."""
+    require_matrices(name, A, low_precision)
+    if A.shape[-2] != A.shape[-1]:
+        raise RuntimeError(
+            f"{name}: A must be batches of square matrices, but they are {A.shape[-2]} by "
+            f"{A.shape[-1]} matrices"
+        )
+
+
+def complain(name: str, numbers: Sequence[int] | None, batch: Sequence[int], what: str) -> None:
+    """Raise for the first matrix that something was wrong with."""
+    if numbers is None:
+        return
+    i = next(i for i, number in enumerate(numbers) if number)
+    element = f"(Batch element {i}): " if len(batch) else ""
+    raise LinAlgError(f"{name}: {element}{what.format(numbers[i])}")
+
+
+def info_of(numbers: Sequence[int] | None, A: Tensor) -> Tensor:
+    """LAPACK's ``info``, one a matrix: 0 where all went well."""
+    batch = tuple(A.shape[:-2])
+    if numbers is None:
+        return constant(0, A, batch).to(dt.int32)
+    return tensor(numbers, dtype=dt.int32, device=A.device).reshape(batch)
+
+
+def real_type(d: dtype) -> dtype:
+    """The type of absolute values."""
+    return {dt.complex64: dt.float32, dt.complex128: dt.float64}.get(d, d)
+
+
+def conj(x: Tensor) -> Tensor:
+    """The complex conjugate; a real tensor itself."""
+    return x.conj_physical() if x.dtype.is_complex else x
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """Transposed and conjugated."""
+    return conj(x.mT)
+
+
+def absent(cotangent: Tensor) -> bool:
+    """Whether nothing asked for a gradient through this output."""
+    return bool(_constant_number(cotangent) == 0)
+
+
+def offsets(x: Tensor) -> Tensor:
+    """How far each place of a matrix lies to the right of the main diagonal."""
+    rows = arange(x.shape[-2], device=x.device)
+    return arange(x.shape[-1], device=x.device) - rows.unsqueeze(1)
+
+
+def lower(x: Tensor, diagonal: int = 0) -> Tensor:
+    """What lies on the diagonal and below; zeros elsewhere."""
+    kept: Tensor = where(offsets(x) <= diagonal, x, 0.0)
+    return kept
+
+
+def upper(x: Tensor, diagonal: int = 0) -> Tensor:
+    """What lies on the diagonal and above; zeros elsewhere."""
+    kept: Tensor = where(offsets(x) >= diagonal, x, 0.0)
+    return kept
+
+
+def with_diagonal(x: Tensor, values: Any) -> Tensor:
+    """Square matrices with other numbers on their diagonals: (..., n), or one number."""
+    if isinstance(values, Tensor):
+        values = values.unsqueeze(-1)
+    changed: Tensor = where(offsets(x) == 0, values, x)
+    return changed
+
+
+def diagonal_of(x: Tensor) -> Tensor:
+    """The diagonals of square matrices."""
+    kept: Tensor = where(offsets(x) == 0, x, 0.0)
+    return kept.sum(-1)
+
+
+def identity_like(x: Tensor, n: int) -> Tensor:
+    """A unit matrix of another tensor's type and device."""
+    places = arange(n, device=x.device)
+    return (places == places.unsqueeze(1)).to(x.dtype)

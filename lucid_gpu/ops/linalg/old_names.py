@@ -1,0 +1,62 @@
+"""Names and forms of `lucid_gpu` and of tensors that are not those of `lucid_gpu.linalg`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lucid_gpu.ops.linalg import lu as _lu
+from lucid_gpu.ops.linalg import qr as _qr
+from lucid_gpu.ops.linalg import svd as _svd
+from lucid_gpu.ops.linalg.matrices import adjoint
+from lucid_gpu.ops.linalg.norms import matrix_norm, vector_norm
+from lucid_gpu.ops.linalg.qr import QR
+from lucid_gpu.tensor import Tensor
+
+
+class SVD(NamedTuple):
+    """What `lucid_gpu.svd` returns."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
+    """`linalg.svd` in its old form: ``V`` instead of its adjoint, by default reduced.
+
+    Parameters
+    ----------
+    compute_uv : bool
+        Where False, both are zeros.
+    """
+    if not compute_uv:
+        m, n = input.shape[-2:]
+        batch = tuple(input.shape[:-2])
+        U, V = input.new_zeros((*batch, m, m)), input.new_zeros((*batch, n, n))
+        return SVD(U, _svd.svdvals(input), V)
+    U, S, Vh = _svd.svd(input, not some)
+    return SVD(U, S, adjoint(Vh))
+
+
+def qr(input: Tensor, some: bool = True) -> QR:
+    """`linalg.qr` in its old form."""
+    return _qr.qr(input, "reduced" if some else "complete")
+
+
+def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+    """`linalg.lu_solve` in its old form, with ``B`` first."""
+    return _lu.lu_solve(LU_data, LU_pivots, input)
+
+
+def frobenius_norm(input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
+    """`linalg.vector_norm` over dimensions, by default all."""
+    return vector_norm(input, 2, dim or None, keepdim)
+
+
+def nuclear_norm(input: Tensor, dim: object = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The sum of singular values."""
+    return matrix_norm(input, "nuc", dim, keepdim)
+
+
+METHODS = (svd, qr, lu_solve)
+FUNCTIONS = (*METHODS, frobenius_norm, nuclear_norm)

@@ -1,0 +1,216 @@
+"""Products and powers of matrices, and products of vectors: compositions."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.ops.linalg.inverse import inverse_of
+from lucid_gpu.ops.linalg.matrices import conj, identity_like, require_inexact, require_square
+from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.shape import stack
+from lucid_gpu.tensor import Tensor
+
+
+def matrix_power(input: Tensor, n: int) -> Tensor:
+    """``n`` factors of each matrix, by squaring; of the inverse where ``n`` is negative.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., k, k)
+    """
+    try:
+        n = operator.index(n)
+    except TypeError:
+        raise TypeError(
+            f"linalg_matrix_power(): argument 'n' (position 2) must be int, not {type(n).__name__}"
+        ) from None
+    name = "linalg.matrix_power"
+    if input.ndim < 2 or input.shape[-1] != input.shape[-2]:
+        require_square(name, input.double())
+    if n < 0:
+        input, n = inverse_of(input, "linalg.inv").inverse, -n
+    if not n:
+        return (input * 0) * 0 + identity_like(input, input.shape[-1])
+    result: Tensor | None = None
+    while True:
+        if n & 1:
+            result = input if result is None else result @ input
+        n >>= 1
+        if not n:
+            assert result is not None
+            return result.clone() if result is input else result
+        input = input @ input
+
+
+def matrix_exp(input: Tensor) -> Tensor:
+    """The exponential of each matrix: its power series, for the matrix scaled and squared.
+
+    Terms up to the 15th, grouped after Paterson and Stockmeyer (1973), of the matrix divided by
+    ``2^s`` so that its 1-norm is at most 1/2, then ``s`` squarings (Higham, Functions of Matrices,
+    2008, 10.3).
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., n, n)
+    """
+    require_square("linalg.matrix_exp", input, low_precision=True)
+    n = input.shape[-1]
+    if not input.numel():
+        return input.clone()
+    size = input.detach().abs().sum(-2).amax().item()
+    squarings = max(0, math.ceil(math.log2(2 * size))) if 0 < size < math.inf else 0
+    scaled = input * 2.0**-squarings
+    square = scaled @ scaled
+    powers = [identity_like(scaled, n), scaled, square, square @ scaled]
+    fourth = square @ square
+    total: Tensor | None = None
+    for first in (12, 8, 4, 0):
+        group: Any = 0
+        for i, power in enumerate(powers):
+            group = group + power * (1 / math.factorial(first + i))
+        total = group if total is None else total @ fourth + group
+    assert total is not None
+    for _ in range(squarings):
+        total = total @ total
+    return total
+
+
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """The product of several matrices, multiplied in the order that costs least.
+
+    The order is found by dynamic programming (Cormen et al., Introduction to Algorithms, 15.2).
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Two or more matrices; the first may be a row vector, the last a column vector.
+    """
+    factors = list(tensors)
+    if len(factors) < 2:
+        raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(factors)}")
+    _check_chain(factors)
+    row, column = factors[0].ndim == 1, factors[-1].ndim == 1
+    if row:
+        factors[0] = factors[0].unsqueeze(0)
+    if column:
+        factors[-1] = factors[-1].unsqueeze(1)
+    product = _multiplied(factors, _order([*[f.shape[0] for f in factors], factors[-1].shape[1]]))
+    if column:
+        product = product.squeeze(-1)
+    return product.squeeze(0) if row else product
+
+
+def _check_chain(factors: list[Tensor]) -> None:
+    last = len(factors) - 1
+    for i, factor in enumerate(factors):
+        which = "the first tensor" if i == 0 else "the last tensor" if i == last else f"tensor {i}"
+        if factor.ndim != 2 and (0 < i < last or factor.ndim != 1):
+            allowed = "2D" if 0 < i < last else "1D or 2D"
+            raise RuntimeError(f"multi_dot(): {which} must be {allowed} but got {factor.ndim}D")
+    for i, (a, b) in enumerate(zip(factors, factors[1:], strict=False)):
+        if a.shape[-1] != b.shape[0]:
+            raise RuntimeError(
+                f"multi_dot(): tensors {i} and {i + 1} with shapes {list(a.shape)} and "
+                f"{list(b.shape)} cannot be multiplied"
+            )
+
+
+def _order(sizes: list[int]) -> dict[tuple[int, int], int]:
+    """After which factor each run of factors is parted."""
+    count = len(sizes) - 1
+    costs = {(i, i): 0 for i in range(count)}
+    cuts: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            costs[i, j], cuts[i, j] = min(
+                (costs[i, k] + costs[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
+                for k in range(i, j)
+            )
+    return cuts
+
+
+def _multiplied(factors: list[Tensor], cuts: dict[tuple[int, int], int]) -> Tensor:
+    def product(i: int, j: int) -> Tensor:
+        if i == j:
+            return factors[i]
+        return product(i, cuts[i, j]) @ product(cuts[i, j] + 1, j)
+
+    return product(0, len(factors) - 1)
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """`multi_dot` under its old name."""
+    return multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()
+
+
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The vector product along a dimension of three elements.
+
+    Parameters
+    ----------
+    input, other : Tensor
+        Of as many dimensions; they are broadcast.
+    dim : int, optional
+        By default the first with three elements.
+    """
+    if dim is None:
+        dim = next((d for d, n in enumerate(input.shape) if n == 3), None)
+        if dim is None:
+            raise RuntimeError("no dimension of size 3 in input")
+    return crossed(input, other, dim)
+
+
+def crossed(input: Tensor, other: Tensor, dim: int) -> Tensor:
+    """`cross` along a given dimension."""
+    if input.ndim != other.ndim:
+        raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
+    place = normalise_dim(dim, input.ndim)
+    if input.shape[place] != 3 or other.shape[place] != 3:
+        raise RuntimeError(
+            f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[place]} "
+            f"and {other.shape[place]}"
+        )
+    a, b = input.unbind(place), other.unbind(place)
+    return stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], place)
+
+
+def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """The vector product along a dimension of three elements."""
+    return crossed(input, other, dim)
+
+
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Inner products along a dimension, ``sum(conj(x) * y)``."""
+    require_inexact("linalg.vecdot", x)
+    if x.shape[dim] != y.shape[dim]:
+        raise RuntimeError(
+            f"inconsistent tensor size, expected tensor [{x.shape[dim]}] and src [{y.shape[dim]}] "
+            f"to have the same number of elements, but got {x.shape[dim]} and {y.shape[dim]} "
+            "elements respectively"
+        )
+    return (conj(x) * y).sum(dim)
+
+
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Powers of each element, from the 0th to the ``N - 1``-th, along a new last dimension."""
+    count = N if N is not None else x.shape[-1] if x.ndim else 1
+    if count <= 0 or (N is None and not x.ndim):
+        raise RuntimeError("N must be greater than 1.")
+    powers = [x * 0 + 1 if x.dtype.category < 2 else x**0]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * x)
+    return stack(powers, -1)
+
+
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """A view of the diagonals of the matrices in two dimensions, by default the last ones."""
+    found: Tensor = A.diagonal(offset, dim1, dim2)
+    return found
+
+
+METHODS = (matrix_power, matrix_exp, cross)
+FUNCTIONS = (*METHODS, chain_matmul)

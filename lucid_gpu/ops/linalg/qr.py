@@ -1,0 +1,90 @@
+"""QR decompositions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lucid_gpu.devices import linalg
+from lucid_gpu.ops.linalg.inverse import solution
+from lucid_gpu.ops.linalg.matrices import adjoint, diagonal_of, lower, require_matrices
+from lucid_gpu.ops.record import record
+from lucid_gpu.tensor import Tensor
+
+WITHOUT_Q = (
+    "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use "
+    "linalg.qr(A, mode='reduced') if you are going to differentiate through linalg.qr."
+)
+NOT_UNIQUE = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
+
+
+class QR(NamedTuple):
+    """What `qr` returns."""
+
+    Q: Tensor
+    R: Tensor
+
+
+def qr(A: Tensor, mode: str = "reduced") -> QR:
+    """Matrices with orthonormal columns and upper triangular ones, ``A = Q R``.
+
+    Gradient after Roberts and Roberts, QR and LQ decomposition matrix backpropagation algorithms
+    for square, wide, and deep matrices (2020).
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, n)
+    mode : {"reduced", "complete", "r"}
+        ``Q`` has ``min(m, n)`` columns, or ``m``; or is not computed.
+    """
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', "
+            "or 'complete'"
+        )
+    require_matrices("linalg.qr", A)
+    return _factors(A, mode)
+
+
+def _factors(A: Tensor, mode: str) -> QR:
+    found = linalg.call("qr", A.device, A.array, mode=mode)
+    if mode == "r":
+        R: Tensor = record("LinalgQrBackward0", found, (A,), _r_vjp, dtype=A.dtype)
+        return QR(A.new_empty((0,)), R)
+    return QR(
+        *record(
+            "LinalgQrBackward0", tuple(found), (A,), _qr_vjp, (A,), A.dtype, keeps_output=True,
+            mode=mode,
+        )
+    )  # fmt: skip
+
+
+def _r_vjp(node: Any, g: Tensor) -> Any:
+    raise RuntimeError(WITHOUT_Q)
+
+
+def _qr_vjp(node: Any, g_Q: Tensor, g_R: Tensor) -> Any:
+    A, Q, R = node.saved_tensors
+    m, n = A.shape[-2:]
+    if node.mode == "complete" and m > n:
+        raise RuntimeError(NOT_UNIQUE)
+    if m >= n:
+        return (_deep_vjp(Q, R, g_Q, g_R),)
+    # A = [X Y] and R = [U V]: X = Q U is square, and V = Q^H Y
+    Y, g_V = A.narrow(-1, m, n - m), g_R.narrow(-1, m, n - m)
+    g_Q = g_Q + Y @ adjoint(g_V)
+    g_X = _deep_vjp(Q, R.narrow(-1, 0, m), g_Q, g_R.narrow(-1, 0, m))
+    from lucid_gpu.ops.shape import cat
+
+    return (cat([g_X, Q @ g_V], -1),)
+
+
+def _deep_vjp(Q: Tensor, R: Tensor, g_Q: Tensor, g_R: Tensor) -> Tensor:
+    """``(g_Q + Q copyltu(M)) R^-H`` with ``M = R g_R^H - g_Q^H Q``."""
+    M = R @ adjoint(g_R) - adjoint(g_Q) @ Q
+    strict = lower(M, -1)
+    diagonal = diagonal_of(M)
+    if diagonal.dtype.is_complex:
+        diagonal = diagonal.real.to(diagonal.dtype)
+    mirrored = strict + adjoint(strict)
+    total = g_Q + Q @ mirrored + Q * diagonal.unsqueeze(-2)
+    return adjoint(solution(R, adjoint(total)))

@@ -1,0 +1,369 @@
+"""Linear algebra: values, gradients, second gradients and refusals, beside PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.autograd import gradcheck, gradgradcheck
+from tests.oracle import agree, same_error, torch_module
+
+rng = np.random.default_rng(3)
+
+
+def some(*shape: int, dtype: Any = np.float64) -> Any:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+SQUARE, BATCH, WIDE, TALL = some(3, 3), some(2, 1, 3, 3), some(2, 3), some(2, 4, 3)
+TURNED = np.swapaxes(some(2, 3, 3), -1, -2)
+COMPLEX = some(2, 3, 3) + 1j * some(2, 3, 3)
+SINGULAR = np.array([[[1.0, 2], [2, 4]], [[1, 2], [3, 4]]])
+EMPTY, NOTHING = np.zeros((0, 3, 3)), np.zeros((2, 0, 0))
+
+
+def spd(x: Any) -> Any:
+    """A positive-definite matrix of any."""
+    return x @ x.mT + 0.5
+
+
+def spread(m: Any, x: Any) -> Any:
+    """Singular values and vectors, whatever the signs of the latter."""
+    U, S, Vh = m.linalg.svd(x, full_matrices=False)
+    return U @ Vh, S, (U * (S**2).unsqueeze(-2).to(U.dtype)) @ Vh
+
+
+def turned(m: Any, x: Any, order: str = "L") -> Any:
+    L, V = m.linalg.eigh(x, order)
+    return L, (V * (L**2 + 1).unsqueeze(-2)) @ V.mT, V.abs()
+
+
+def spectrum(m: Any, x: Any) -> Any:
+    """Eigenvalues and vectors in one order, without their phase."""
+    L, V = m.linalg.eig(x)
+    order = (L.real + 0.1 * L.imag).detach().argsort(-1)
+    L = L.gather(-1, order)
+    V = V.abs().gather(-1, order.unsqueeze(-2).expand(V.shape))
+    return L.real, L.imag, V
+
+
+OPS: list[tuple[str, Any, tuple[Any, ...]]] = [
+    ("inv", lambda m, x: m.linalg.inv(x), (SQUARE,)),
+    ("inv of a batch", lambda m, x: m.linalg.inv(x), (TURNED,)),
+    ("inv of nothing", lambda m, x: m.linalg.inv(x), (EMPTY,)),
+    ("inverse 0x0", lambda m, x: x.inverse(), (NOTHING,)),
+    ("inv_ex", lambda m, x: m.linalg.inv_ex(x), (BATCH,)),
+    ("solve", lambda m, a, b: m.linalg.solve(a, b), (BATCH, some(2, 3, 2))),
+    ("solve a vector", lambda m, a, b: m.linalg.solve(a, b), (SQUARE, some(3))),
+    ("solve vectors", lambda m, a, b: m.linalg.solve(a, b), (TURNED, some(2, 3))),
+    ("solve right", lambda m, a, b: m.linalg.solve(a, b, left=False), (SQUARE, some(2, 2, 3))),
+    ("solve nothing", lambda m, a, b: m.linalg.solve(a, b), (NOTHING, np.zeros((2, 0, 2)))),
+    ("solve_ex", lambda m, a, b: m.linalg.solve_ex(a, b), (SQUARE, some(3, 1))),
+    (
+        "solve_triangular",
+        lambda m, a, b: m.linalg.solve_triangular(a, b, upper=True),
+        (SQUARE + 3 * np.eye(3), some(2, 3, 2)),
+    ),
+    (
+        "solve_triangular with ones",
+        lambda m, a, b: m.linalg.solve_triangular(
+            a, b, upper=False, left=False, unitriangular=True
+        ),
+        (TURNED, some(2, 2, 3)),
+    ),
+    (
+        "triangular_solve",
+        lambda m, a, b: m.triangular_solve(b, a, upper=False, transpose=True),
+        (SQUARE + 3 * np.eye(3), some(3, 2)),
+    ),
+    ("tensorinv", lambda m, x: m.linalg.tensorinv(x, ind=1), (some(4, 2, 2),)),
+    ("tensorsolve", lambda m, a, b: m.linalg.tensorsolve(a, b), (some(2, 3, 6), some(2, 3))),
+    (
+        "tensorsolve by dims",
+        lambda m, a, b: m.linalg.tensorsolve(a, b, dims=(0,)),
+        (some(6, 2, 3), some(2, 3)),
+    ),
+    ("det", lambda m, x: m.linalg.det(x), (BATCH,)),
+    ("det 0x0", lambda m, x: x.det(), (NOTHING,)),
+    ("slogdet", lambda m, x: m.linalg.slogdet(x), (TURNED,)),
+    ("logdet", lambda m, x: m.logdet(spd(x)), (TURNED,)),
+    ("cholesky", lambda m, x: m.linalg.cholesky(spd(x)), (BATCH,)),
+    ("cholesky upper", lambda m, x: m.linalg.cholesky(spd(x), upper=True), (SQUARE,)),
+    ("cholesky_ex", lambda m, x: m.linalg.cholesky_ex(spd(x)), (EMPTY,)),
+    ("cholesky, top level", lambda m, x: m.cholesky(spd(x), True), (SQUARE,)),
+    (
+        "cholesky_solve",
+        lambda m, a, b: m.cholesky_solve(b, m.linalg.cholesky(spd(a))),
+        (SQUARE, some(3, 2)),
+    ),
+    ("cholesky_inverse", lambda m, x: m.cholesky_inverse(m.linalg.cholesky(spd(x))), (SQUARE,)),
+    ("qr", lambda m, x: m.linalg.qr(x), (TALL,)),
+    ("qr of wide", lambda m, x: m.linalg.qr(x), (WIDE,)),
+    ("qr complete", lambda m, x: m.linalg.qr(x, mode="complete"), (TURNED,)),
+    ("qr, top level", lambda m, x: m.qr(x), (TALL,)),
+    ("svd", spread, (TALL,)),
+    ("svd of wide", spread, (WIDE,)),
+    ("svd full", lambda m, x: m.linalg.svd(x)[1], (TALL,)),
+    ("svd, top level", lambda m, x: m.svd(x)[0].abs() + m.svd(x).V.abs().sum(), (TALL,)),
+    ("svdvals", lambda m, x: m.linalg.svdvals(x), (TALL,)),
+    ("svdvals of nothing", lambda m, x: m.linalg.svdvals(x), (np.zeros((2, 0)),)),
+    ("eigh", lambda m, x: turned(m, spd(x)), (TURNED,)),
+    ("eigh of the upper half", lambda m, x: turned(m, x, "U"), (SQUARE,)),
+    ("eigvalsh of one", lambda m, x: m.linalg.eigvalsh(x), (SQUARE,)),
+    ("eigvalsh", lambda m, x: m.linalg.eigvalsh(x), (EMPTY,)),
+    ("eig", spectrum, (TURNED,)),
+    ("pinv", lambda m, x: m.linalg.pinv(x), (TALL,)),
+    ("pinv of wide", lambda m, x: x.pinverse(), (WIDE,)),
+    ("pinv hermitian", lambda m, x: m.linalg.pinv(x @ x.mT, hermitian=True), (SQUARE,)),
+    ("lstsq", lambda m, a, b: m.linalg.lstsq(a, b).solution, (TALL, some(2, 4, 2))),
+    ("lstsq of a vector", lambda m, a, b: m.linalg.lstsq(a, b).solution, (WIDE, some(2))),
+    ("lu", lambda m, x: m.linalg.lu(x), (TURNED,)),
+    ("lu of tall", lambda m, x: m.linalg.lu(x), (TALL,)),
+    ("lu of wide", lambda m, x: m.linalg.lu(x), (WIDE,)),
+    ("lu_factor", lambda m, x: m.linalg.lu_factor(x), (SQUARE,)),
+    (
+        "lu_solve",
+        lambda m, a, b: m.linalg.lu_solve(*m.linalg.lu_factor(a), b, adjoint=True),
+        (SQUARE, some(3, 2)),
+    ),
+    ("matrix_power", lambda m, x: x.matrix_power(5), (BATCH,)),
+    ("matrix_power 0", lambda m, x: m.linalg.matrix_power(x, 0), (SQUARE,)),
+    ("matrix_power -2", lambda m, x: m.linalg.matrix_power(x, -2), (SQUARE,)),
+    ("matrix_exp", lambda m, x: m.linalg.matrix_exp(2 * x), (BATCH,)),
+    ("matrix_exp of nothing", lambda m, x: m.matrix_exp(x), (NOTHING,)),
+    (
+        "multi_dot",
+        lambda m, a, b, c, d: m.linalg.multi_dot([a, b, c, d]),
+        (some(4), some(4, 2), some(2, 5), some(5, 3)),
+    ),
+    ("chain_matmul", lambda m, a, b: m.chain_matmul(a, b), (some(4, 2), some(2, 5))),
+    ("cross", lambda m, a, b: m.linalg.cross(a, b), (some(2, 3), some(1, 3))),
+    ("cross, top level", lambda m, a, b: m.cross(a, b), (some(3, 4), some(3, 4))),
+    ("vecdot", lambda m, a, b: m.linalg.vecdot(a, b), (some(2, 3), some(3))),
+    ("vander", lambda m, x: m.linalg.vander(x), (some(2, 3),)),
+    ("vander of integers", lambda m, x: m.linalg.vander(x, N=4), (np.arange(3),)),
+    *[
+        (f"vector_norm {p}", lambda m, x, p=p: m.linalg.vector_norm(x, p, -1, True), (TALL,))
+        for p in (0, 1, 2, 3.5, -1, float("inf"), float("-inf"))
+    ],
+    *[
+        (f"matrix_norm {p}", lambda m, x, p=p: m.linalg.matrix_norm(x, p, (0, -1)), (TALL,))
+        for p in ("fro", "nuc", 1, -1, 2, -2, float("inf"), float("-inf"))
+    ],
+    ("matrix_norm kept", lambda m, x: m.linalg.matrix_norm(x, "nuc", (2, 0), True), (TALL,)),
+    ("norm", lambda m, x: m.linalg.norm(x), (TALL,)),
+    ("norm of a matrix", lambda m, x: m.linalg.norm(x, 1), (SQUARE,)),
+    ("norm of vectors", lambda m, x: m.linalg.norm(x, 3, dim=1), (TALL,)),
+    *[(f"cond {p}", lambda m, x, p=p: m.linalg.cond(x, p), (BATCH,)) for p in (None, 2, -2, "nuc")],
+    ("nuclear_norm", lambda m, x: m.nuclear_norm(x), (SQUARE,)),
+]
+
+
+@pytest.mark.parametrize("function, arrays", [c[1:] for c in OPS], ids=[c[0] for c in OPS])
+def test_values_and_gradients(function: Any, arrays: Any, device: str) -> None:
+    order = 2 if device == "cpu" else 1  # second gradients are the same ops again
+    agree(function, *arrays, device=device, order=order, rtol=1e-6, atol=1e-7)
+
+
+SINGLE = ["inv", "solve", "det", "cholesky", "qr", "svd", "eigh", "pinv", "lu", "matrix_exp"]
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_single_precision(name: str, device: str) -> None:
+    function, arrays = next(c[1:] for c in OPS if c[0] == name)
+    small = [a.astype(np.float32) for a in arrays]
+    agree(function, *small, device=device, order=1, rtol=2e-3, atol=2e-3)
+
+
+VALUES: list[tuple[str, Any, tuple[Any, ...]]] = [
+    ("lstsq", lambda m, a, b: m.linalg.lstsq(a, b, driver="gelsd"), (some(4, 3), some(4, 2))),
+    ("lstsq gels", lambda m, a, b: m.linalg.lstsq(a, b, driver="gels"), (some(4, 3), some(4, 2))),
+    ("matrix_rank", lambda m, x: m.linalg.matrix_rank(x), (SINGULAR,)),
+    ("matrix_rank tol", lambda m, x: m.linalg.matrix_rank(x, 2.0), (SINGULAR,)),
+    ("matrix_rank of nothing", lambda m, x: m.linalg.matrix_rank(x), (NOTHING,)),
+    (
+        "matrix_rank hermitian",
+        lambda m, x: m.linalg.matrix_rank(x, hermitian=True, rtol=0.5),
+        (np.diag([1.0, -3, 2]),),
+    ),
+    ("pinv atol", lambda m, x: m.linalg.pinv(x, atol=0.1), (SINGULAR,)),
+    ("inv_ex of singular", lambda m, x: m.linalg.inv_ex(x).info, (SINGULAR,)),
+    ("cholesky_ex", lambda m, x: m.linalg.cholesky_ex(x).info, (np.diag([1.0, -1, 2]),)),
+    ("lu_factor_ex", lambda m, x: m.linalg.lu_factor_ex(x).info, (SINGULAR,)),
+    ("slogdet of singular", lambda m, x: m.slogdet(x), (SINGULAR,)),
+    ("logdet of negative", lambda m, x: m.logdet(-x), (SINGULAR,)),
+    ("cond 1", lambda m, x: m.linalg.cond(x, 1), (BATCH,)),  # PyTorch's gradient of it raises
+    ("cond fro", lambda m, x: m.linalg.cond(x, "fro"), (BATCH,)),
+    ("cond of singular", lambda m, x: m.linalg.cond(x, 1), (SINGULAR,)),
+    ("qr r", lambda m, x: m.linalg.qr(x, mode="r")[1], (TALL,)),
+    ("svd full", lambda m, x: [p.abs() for p in m.linalg.svd(x)[:2]], (WIDE,)),
+    ("svd without vectors", lambda m, x: m.svd(x, compute_uv=False), (TALL,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function, arrays", [c[1:] for c in VALUES], ids=[c[0] for c in VALUES])
+def test_values(function: Any, arrays: Any, device: str) -> None:
+    agree(function, *arrays, device=device, order=0, rtol=1e-6, atol=1e-7)
+
+
+COMPLEX_OPS = {
+    "inv": lambda m, x: m.linalg.inv(x),
+    "solve": lambda m, x: m.linalg.solve(x, x.mT),
+    "det": lambda m, x: m.linalg.det(x),
+    "slogdet": lambda m, x: m.linalg.slogdet(x),
+    "cholesky": lambda m, x: m.linalg.cholesky(x @ x.mT.conj() + m.eye(3, device=x.device)),
+    "qr": lambda m, x: m.linalg.qr(x),
+    "svd": lambda m, x: spread(m, x)[:2],
+    "eigh": lambda m, x: m.linalg.eigh(x @ x.mT.conj())[0],
+    "eig": lambda m, x: m.linalg.eigvals(x).abs().sum(),
+    "pinv": lambda m, x: m.linalg.pinv(x),
+    "norm": lambda m, x: [m.linalg.norm(x), m.linalg.matrix_norm(x, "nuc")],
+    "vecdot": lambda m, x: m.linalg.vecdot(x, x.mT),
+    "matrix_exp": lambda m, x: m.linalg.matrix_exp(x),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX_OPS)
+def test_complex_values_and_gradients(name: str, device: str) -> None:
+    found = []
+    for module, where in ((lucid_gpu, device), (torch_module(), "cpu")):
+        x = module.tensor(COMPLEX.tolist(), dtype=module.complex128, device=where)
+        x.requires_grad_()
+        out = COMPLEX_OPS[name](module, x)
+        parts = list(out) if isinstance(out, (list, tuple)) else [out]
+        total = 0
+        for i, part in enumerate(parts):
+            weights = np.random.default_rng(i).standard_normal(tuple(part.shape))
+            weights = module.from_numpy(np.asarray(weights)).to(where)
+            total = total + ((part * (1 + 2j)) * weights).sum().real
+        total.backward()
+        values = [p.detach().cpu().resolve_conj().numpy() if module is not lucid_gpu
+                  else p.detach().cpu().numpy() for p in (*parts, x.grad)]  # fmt: skip
+        found.append(values)
+    for mine, theirs in zip(*found, strict=True):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-8)
+
+
+CHECKED = ["inv", "solve", "det", "slogdet", "cholesky", "qr", "qr of wide", "svd", "svd of wide",
+           "eigh", "pinv", "lu", "lu of tall", "lu of wide", "matrix_exp"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_by_differences(name: str) -> None:
+    function, arrays = next(c[1:] for c in OPS if c[0] == name)
+    inputs = [lucid_gpu.tensor(a, requires_grad=True) for a in arrays]
+
+    def run(*tensors: Any) -> Any:
+        out = function(lucid_gpu, *tensors)
+        return tuple(o for o in out if o.is_floating_point()) if isinstance(out, tuple) else out
+
+    assert gradcheck(run, inputs, check_forward_ad=name in ("inv", "svd", "qr"))
+    assert gradgradcheck(run, inputs, atol=1e-4)
+
+
+def test_the_gradient_of_a_singular_determinant_is_its_cofactors(device: str) -> None:
+    x = lucid_gpu.tensor(SINGULAR, device=device, requires_grad=True)
+    (g,) = lucid_gpu.autograd.grad(x.det().sum(), x, create_graph=True)
+    np.testing.assert_allclose(
+        g.numpy(force=True), [[[4, -2], [-2, 1]], [[4, -3], [-2, 1]]], atol=1e-12
+    )
+    (h,) = lucid_gpu.autograd.grad((g * g).sum(), x)
+    np.testing.assert_allclose(h.numpy(force=True), 2 * SINGULAR, atol=1e-10)
+
+
+def test_batches_by_vmap(device: str) -> None:
+    x = lucid_gpu.tensor(TURNED, device=device)
+    for function in (
+        lucid_gpu.linalg.inv,
+        lucid_gpu.linalg.det,
+        lucid_gpu.linalg.svdvals,
+        lambda a: lucid_gpu.linalg.solve(a, x[0]),
+        lambda a: lucid_gpu.linalg.eigh(a)[0],
+        lambda a: lucid_gpu.linalg.cholesky(a @ a.mT + 1).norm(dim=(-2, -1)),
+    ):
+        mapped = lucid_gpu.vmap(function)(x)
+        np.testing.assert_allclose(
+            mapped.numpy(force=True), function(x).numpy(force=True), rtol=1e-10
+        )
+
+
+EYE = [[1.0, 0], [0, 1]]
+REFUSED: list[tuple[Any, str]] = [
+    (lambda m: m.linalg.inv(m.ones(2, 2).long()), "Expected a floating point or complex tensor"),
+    (lambda m: m.linalg.det(m.ones(2, 2).half()), "float16"),
+    (lambda m: m.linalg.inv(m.ones(2, 3)), "A must be batches of square matrices, but they are 2"),
+    (lambda m: m.linalg.inv(m.ones(3)), "The input tensor A must have at least 2 dimensions."),
+    (lambda m: m.linalg.solve(m.eye(2), m.ones(3, 2)),
+     "Incompatible shapes of A and B for the equation AX = B (2x2 and 3x2)"),
+    (lambda m: m.linalg.solve(m.eye(2), m.ones(2).double()), "to have the same dtype"),
+    (lambda m: m.linalg.qr(m.eye(2), mode="x"), "qr received unrecognized mode 'x'"),
+    (lambda m: m.linalg.qr(m.eye(2).requires_grad_(), mode="r")[1].sum().backward(),
+     "The derivative of linalg.qr depends on Q"),
+    (lambda m: m.linalg.qr(m.ones(3, 2).requires_grad_(), mode="complete")[1].sum().backward(),
+     "not differentiable when mode='complete' and nrows > ncols"),
+    (lambda m: m.linalg.eigh(m.eye(2), UPLO="X"), "Expected UPLO argument to be 'L' or 'U'"),
+    (lambda m: m.linalg.pinv(m.ones(2)), "expected a tensor with 2 or more dimensions"),
+    (lambda m: m.linalg.lstsq(m.ones(3, 2), m.ones(2, 1)), "input.size(-2) should match other"),
+    (lambda m: m.linalg.lstsq(m.ones(3, 2), m.ones(3, 1), driver="x"), "parameter `driver`"),
+    (lambda m: m.linalg.lu_factor(m.zeros(2, 2)), "U[1,1] is zero and using it on lu_solve"),
+    (lambda m: m.linalg.matrix_power(m.eye(2), 1.5), "argument 'n' (position 2) must be int"),
+    (lambda m: m.linalg.matrix_norm(m.eye(2), 3), "linalg.matrix_norm: Order 3 not supported."),
+    (lambda m: m.linalg.matrix_norm(m.eye(2), dim=(0, 0)), "dims must be different. Got (0, 0)"),
+    (lambda m: m.linalg.vector_norm(m.zeros(0), float("inf")), "cannot compute the inf norm"),
+    (lambda m: m.linalg.norm(m.ones(2, 2, 2), 2), "the input must be 1D or 2D. Got 3D."),
+    (lambda m: m.linalg.cond(m.eye(2), "x"), "linalg.cond got an invalid norm type: x"),
+    (lambda m: m.linalg.multi_dot([m.ones(2)]), "expected at least 2 tensors but got 1"),
+    (lambda m: m.linalg.multi_dot([m.ones(2, 2, 2), m.eye(2)]), "must be 1D or 2D but got 3D"),
+    (lambda m: m.linalg.multi_dot([m.eye(2), m.eye(3)]), "tensors 0 and 1 with shapes [2, 2] and"),
+    (lambda m: m.linalg.cross(m.ones(2), m.ones(2)), "dimension -1 must have length 3. Got 2"),
+    (lambda m: m.cross(m.ones(2), m.ones(2)), "no dimension of size 3 in input"),
+    (lambda m: m.linalg.vecdot(m.ones(3), m.ones(2)), "inconsistent tensor size"),
+    (lambda m: m.linalg.vander(m.ones(3), N=0), "N must be greater than 1."),
+    (lambda m: m.linalg.tensorinv(m.ones(4), ind=0), "strictly positive integer for 'ind'"),
+    (lambda m: m.linalg.tensorinv(m.ones(4, 2, 3), ind=1), "but got 6 != 4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(REFUSED)))
+def test_refusals(case: int) -> None:
+    call, words = REFUSED[case]
+    same_error(call, words)
+
+
+FAILED: list[tuple[Any, str]] = [
+    (lambda m: m.linalg.inv(m.tensor([EYE, [[1.0, 2], [2, 4]]])),
+     "linalg.inv: (Batch element 1): The diagonal element 2 is zero, the inversion could not be"),
+    (lambda m: m.linalg.inv(m.zeros(2, 2)), "linalg.inv: The diagonal element 1 is zero"),
+    (lambda m: m.linalg.solve(m.zeros(2, 2), m.ones(2)),
+     "torch.linalg.solve: The solver failed because the input matrix is singular."),
+    (lambda m: m.linalg.cholesky(-m.eye(3)), "(the leading minor of order 1 is not positive-def"),
+    (lambda m: m.linalg.svd(m.full((2, 2), float("nan"))), "contained non-finite values"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(FAILED)))
+def test_failures(case: int) -> None:
+    call, words = FAILED[case]
+    for module in (lucid_gpu, torch_module()):
+        with pytest.raises(module.linalg.LinAlgError) as caught:
+            call(module)
+        assert words in str(caught.value)
+
+
+def test_errors_of_linear_algebra_are_runtime_errors() -> None:
+    assert issubclass(lucid_gpu.linalg.LinAlgError, RuntimeError)
+    with pytest.raises(lucid_gpu.linalg.LinAlgError):
+        lucid_gpu.linalg.cholesky(-lucid_gpu.eye(2))
+
+
+def test_singular_matrices_of_a_gpu_are_noticed(device: str) -> None:
+    x = lucid_gpu.tensor(SINGULAR, device=device)
+    with pytest.raises(lucid_gpu.linalg.LinAlgError, match="Batch element 0"):
+        lucid_gpu.linalg.inv(x)
+    found, info = lucid_gpu.linalg.inv_ex(x)
+    assert info.tolist() == [2, 0] and info.dtype is lucid_gpu.int32
+    assert found.isnan().all(-1).all(-1).tolist() == [True, False]
