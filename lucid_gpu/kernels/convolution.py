@@ -19,12 +19,16 @@ import numpy as np
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices.blas import on_few_threads
+from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.kernels.im2col import IMAGE_FIRST, IMAGE_LAST, ROW_FIRST, Order, col2im, im2col
 from lucid_gpu.kernels.windows import Frame, Window, empty
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.function import device_of
 
+SMALL = 1_000_000  # multiplications up to which OpenBLAS reads matrices where they lie, unpacked
+NARROWEST = 400  # columns of a strip that gain from it
 COLUMN_BYTES = 32 << 20  # of columns at a time on a GPU: they fit the cache of those of 2022 and on
 
 
@@ -54,7 +58,7 @@ def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> tuple[Any, Any]:
     if runs_cuda_c(device_of(x)):
         return _convolve_in_parts(x, weight, frame, groups), None
     columns = im2col(x, frame, _order(frame))
-    product = _matmul(_filters(weight, groups), _rows(columns, groups))
+    product = _by_strips(_filters(weight, groups), _rows(columns, groups))
     return _as_images(product, frame, weight.shape[0]), columns
 
 
@@ -76,7 +80,7 @@ def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
     if runs_cuda_c(device_of(g)):
         return _input_gradient_in_parts(g, filters, frame, groups)
     rows = _rows(_laid(g, _order(frame)), groups)
-    return col2im(_matmul(filters, rows), frame, _order(frame))
+    return col2im(_by_strips(filters, rows), frame, _order(frame))
 
 
 def weight_gradient(x: Any, g: Any, frame: Frame, groups: int, columns: Any = None) -> Any:
@@ -101,7 +105,7 @@ def weight_gradient(x: Any, g: Any, frame: Frame, groups: int, columns: Any = No
     order = _order(frame)
     columns = im2col(x, frame, order) if columns is None else columns
     rows = _rows(_laid(g, order), groups)
-    return _matmul(rows, _rows(columns, groups).swapaxes(-1, -2)).reshape(shape)
+    return _summed_by_strips(_rows(columns, groups), rows).swapaxes(-1, -2).reshape(shape)
 
 
 # --- all images at once ---------------------------------------------------------------------------
@@ -136,6 +140,41 @@ def _as_images(product: Any, frame: Frame, outputs: int) -> Any:
     if _order(frame) == IMAGE_LAST:
         return product.reshape(outputs, oh, ow, n).transpose(3, 0, 1, 2)
     return product.reshape(outputs, n, oh, ow).transpose(1, 0, 2, 3)
+
+
+def _by_strips(a: Any, b: Any) -> Any:
+    """``a @ b``."""
+    strips = _strips(a, a.size, b.shape[-1])
+    if strips is None:
+        return _matmul(a, b)
+    out = pool.empty((a.shape[0], b.shape[1]), a.dtype)
+
+    def multiply() -> None:
+        for strip in strips:
+            np.matmul(a, b[:, strip], out[:, strip])
+
+    on_few_threads(SMALL, multiply)
+    return out
+
+
+def _summed_by_strips(a: Any, b: Any) -> Any:
+    """``a @ b.T``, where ``a`` has the more rows: OpenBLAS is slower the other way about."""
+    strips = _strips(a, a.shape[0] * b.shape[0], a.shape[-1])
+    if strips is None:
+        return _matmul(a, b.swapaxes(-1, -2))
+
+    def multiply() -> Any:
+        return sum([a[:, strip] @ b[:, strip].T for strip in strips])
+
+    return on_few_threads(SMALL, multiply)
+
+
+def _strips(a: Any, size: int, width: int) -> list[slice] | None:
+    """Columns taken together where a column costs ``size`` multiplications; None for all."""
+    step = SMALL // max(size, 1)
+    if a.ndim > 2 or step < NARROWEST or step >= width or a.dtype.char not in "fd":
+        return None
+    return [slice(first, first + step) for first in range(0, width, step)]
 
 
 def _matmul(a: Any, b: Any, out: Any = None) -> Any:

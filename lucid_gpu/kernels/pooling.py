@@ -19,6 +19,7 @@ from lucid_gpu.kernels.windows import (
     Window,
     blocks_over,
     empty,
+    inverse,
     memory_order,
     strides_of,
 )
@@ -189,15 +190,18 @@ def _lowest(d: Any) -> Any:
 
 def _max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
     image, spots = frame.bordered(x, _lowest(x.dtype)), frame.window.slices(frame.steps)
-    narrow = _place_type(frame).numpy.type
+    narrow = _place_type(frame).numpy
     best = image[spots[0][1]].copy("K")
     places = np.zeros_like(best, dtype=narrow)
     places += _first_places(frame).astype(narrow)
     for k, (_, pixels) in enumerate(spots[1:], 1):
         here = image[pixels]
-        better = (here > best) | (here != here)
-        np.maximum(places, better * narrow(k), out=places)
+        np.maximum(places, np.multiply(here > best, narrow.type(k)), out=places)
         np.maximum(best, here, out=best)
+    unknown = best != best
+    if unknown.any():
+        for k, (_, pixels) in enumerate(spots):  # the last NaN, as in PyTorch
+            np.copyto(places, narrow.type(k), where=unknown & (image[pixels] != image[pixels]))
     return best, places
 
 
@@ -217,15 +221,18 @@ def _first_places(frame: Frame) -> Any:
 
 
 def _max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
-    overlaps = frame.window.overlaps()
+    overlaps, order, narrow = frame.window.overlaps(), memory_order(places), g.dtype
     wide = from_numpy_dtype(g.dtype).compute.numpy if overlaps else g.dtype
-    image = frame.filled(wide, 0, memory_order(g))
+    g = np.ascontiguousarray(g.astype(wide, copy=False).transpose(order)).transpose(inverse(order))
+    image = frame.filled(wide, 0, order)
+    bits = np.dtype(f"i{g.itemsize}")
+    whole = image.view(bits)
     for k, (_, pixels) in enumerate(frame.window.slices(frame.steps)):
+        # Bits times 0 or 1: as `where`, and a quarter of its time.
+        part = np.multiply(g.view(bits), places == k, out=None if overlaps else whole[pixels])
         if overlaps:
-            image[pixels] += np.where(places == k, g, g.dtype.type(0))
-        else:
-            np.copyto(image[pixels], g, where=places == k)
-    return image[frame.inside].astype(g.dtype, copy=False)
+            image[pixels] += part.view(wide)
+    return image[frame.inside].astype(narrow, copy=False)
 
 
 def _max_pool_take(x: Any, places: Any, frame: Frame) -> Any:
