@@ -24,7 +24,7 @@ from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr, TooLarge, apart, merge
 from lucid_gpu.fusion.optable import TABLE, Op
-from lucid_gpu.fusion.program import INFERENCE, SHARED, SPARSE, WRAPPED, load_program
+from lucid_gpu.fusion.program import INFERENCE, SHARED, SPARSE, WRAPPED, Program, load_program
 from lucid_gpu.fusion.realise import realise
 from lucid_gpu.storage import SameMemory, Storage
 from lucid_gpu.tape.levels import innermost
@@ -166,14 +166,9 @@ class Tensor:
             node.keep_output(expr, cell)
         plain = program.stored
         if plain is None:
-            plain = program.stored = load_program(
-                program.dtype,
-                program.shape,
-                None,
-                program.root.needs_grad,
-                program.device,
-                program.marks & (WRAPPED | INFERENCE),
-            )
+            plain = program.stored = _load_of(program, None)
+        if not array.flags.c_contiguous:  # `fusion.memory_order`
+            plain = _load_of(program, array.strides)
         if self._expr is expr:
             self._expr = Expr(plain, (cell,), None)
         storage = self._storage
@@ -787,6 +782,18 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     if tensor.requires_grad:
         copy._attach(*tensor._edge())
     return copy
+
+
+def _load_of(program: Program, strides: tuple[int, ...] | None) -> Program:
+    """The program of a value once it is an array."""
+    return load_program(
+        program.dtype,
+        program.shape,
+        strides,
+        program.root.needs_grad,
+        program.device,
+        program.marks & (WRAPPED | INFERENCE),
+    )
 
 
 def duplicate(array: Any) -> Any:

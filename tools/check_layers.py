@@ -66,6 +66,7 @@ LATE: set[tuple[str, str]] = {
 _NUMPY_EXECUTOR = (
     "fusion/blocked.py",
     "fusion/numpy_source.py",
+    "fusion/memory_order.py",
     "fusion/native_loops.py",
     "fusion/special.py",
 )

@@ -162,6 +162,7 @@ def gradient_of(
     grad: bool,
     output_leaf: int | None = None,
     wanted: frozenset[int] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Gradient:
     """Derive the gradient of ``program`` for a cotangent given as a program.
 
@@ -176,8 +177,11 @@ def gradient_of(
         computing the output again.
     wanted : frozenset of int, optional
         The leaves whose cotangents are asked for (all that need one, by default).
+    strides : tuple of int, optional
+        In bytes, of the array of ``output_leaf``; None for row-major.
     """
-    return _Derivation(program, leaf_count, grad, output_leaf, wanted).run(cotangent, pattern)
+    derivation = _Derivation(program, leaf_count, grad, output_leaf, wanted, strides)
+    return derivation.run(cotangent, pattern)
 
 
 class _Derivation:
@@ -188,6 +192,7 @@ class _Derivation:
         grad: bool,
         output_leaf: int | None,
         wanted: frozenset[int] | None,
+        strides: tuple[int, ...] | None,
     ) -> None:
         self.program = program
         self.grad = grad
@@ -200,7 +205,7 @@ class _Derivation:
             self.index.append(self.work.append(relocate(instruction, self.index, identity)))
         if output_leaf is not None:
             self.index[-1] = self.work.append(
-                program.root._replace(op="load", args=(), value=(output_leaf, None))
+                program.root._replace(op="load", args=(), value=(output_leaf, strides))
             )
         self.leaf_count = leaf_count
         self.steps: list[Step] = []

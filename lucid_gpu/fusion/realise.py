@@ -85,9 +85,9 @@ def executor(plan: Plan) -> Callable[..., Any]:
         from lucid_gpu.fusion import host_executor
 
         return host_executor.Executable(plan)
-    from lucid_gpu.fusion import blocked
+    from lucid_gpu.fusion import memory_order
 
-    return blocked.Executable(plan)
+    return memory_order.executable(plan)
 
 
 def source_of(plan: Plan) -> str:

@@ -40,6 +40,7 @@ class RegionNode(Node):
 
     output: Any = None
     output_stale: tuple[str, int] | None = None
+    output_strides: tuple[int, ...] | None = None  # in bytes; None for row-major
     root: Any = None
     observers: _Observers | None = None
 
@@ -122,7 +123,7 @@ class RegionNode(Node):
             return
         reads = saved_by(self.program)
         if self.program.leaves in reads:
-            self.output = cell.twin()
+            self._read_output(cell.twin())
         unread = [i for i, c in enumerate(self.leaves) if i not in reads and c.filled]
         if unread and not _someone_inside(expr):
             self.made_by = None
@@ -130,6 +131,11 @@ class RegionNode(Node):
                 Cell(None, c.node, c.output) if i in unread else c
                 for i, c in enumerate(self.leaves)
             )
+
+    def _read_output(self, cell: Cell) -> None:
+        array = cell.array
+        self.output = cell
+        self.output_strides = None if array.flags.c_contiguous else array.strides
 
     def release(self) -> None:
         if saved_by(self.program):
@@ -179,7 +185,9 @@ class RegionNode(Node):
             output_leaf = len(leaves)
             leaves = (*leaves, self.output.twin(self if state.grad else None))
         merged, pattern = merge(leaves, g.leaves)
-        gradient = _gradient(self.program, g.program, pattern, len(merged), output_leaf)
+        gradient = _gradient(
+            self.program, g.program, pattern, len(merged), output_leaf, self.output_strides
+        )
         self._check_versions(gradient)
         early: dict[Any, Any] = {}
         if gradient.summed and not state.grad and not runs_cuda_c(self.program.device):
@@ -235,7 +243,7 @@ class RegionNode(Node):
     def _save_output(self) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""
         if self.program.leaves in saved_by(self.program):
-            self.output = Cell(self.wrap(Expr(self.program, self.leaves, None)).array)
+            self._read_output(Cell(self.wrap(Expr(self.program, self.leaves, None)).array))
 
     @property
     def observed(self) -> int:
@@ -344,12 +352,19 @@ def saved_by(program: Program) -> frozenset[int]:
 
 
 def _gradient(
-    program: Program, cotangent: Program, pattern: Any, leaf_count: int, output_leaf: int | None
+    program: Program,
+    cotangent: Program,
+    pattern: Any,
+    leaf_count: int,
+    output_leaf: int | None,
+    strides: tuple[int, ...] | None,
 ) -> Gradient:
-    key = (cotangent, pattern, leaf_count, state.grad, output_leaf)
+    key = (cotangent, pattern, leaf_count, state.grad, output_leaf, strides)
     found: Gradient | None = program.gradients.get(key)
     if found is None:
-        found = gradient_of(program, cotangent, pattern, leaf_count, state.grad, output_leaf)
+        found = gradient_of(
+            program, cotangent, pattern, leaf_count, state.grad, output_leaf, strides=strides
+        )
         program.gradients[key] = found
     return found
 

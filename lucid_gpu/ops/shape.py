@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.devices import xp_of
-from lucid_gpu.fusion.expression import Expr
+from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.fusion.program import INFERENCE, marked
+from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops.arguments import require_one_device
 from lucid_gpu.ops.record import record
@@ -171,6 +171,8 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     wanted = _infer(tuple(input.shape), _sizes(shape))
     result = array.reshape(wanted)
     if array.size and not xp_of(input).may_share_memory(array, result):
+        if _in_row_major(input):
+            return view(input, wanted)
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
             "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
@@ -351,7 +353,23 @@ def contiguous(input: Tensor) -> Tensor:
 def is_contiguous(input: Tensor) -> bool:
     """Whether the elements stand in memory in row-major order."""
     expr = input._expr
-    return not expr.program.is_load or expr.program.root.value[1] is None
+    return not expr.program.is_load or expr.program.root.value[1] is None or _in_row_major(input)
+
+
+def _in_row_major(input: Tensor) -> bool:
+    """Bring a result that we laid out in another order into row-major order, as PyTorch has it.
+
+    False for views and for what shares its memory: there the order is the user's.
+    """
+    if input._base is not None or input._storage is not None or input.is_sparse:
+        return False
+    cell, program = input._cell(), input._expr.program
+    laid = load_program(
+        program.dtype, program.shape, None, program.root.needs_grad, program.device, program.marks
+    )
+    array = xp_of(input).ascontiguousarray(cell.array)
+    input._expr = Expr(laid, (Cell(array, cell.node, cell.output),), None)
+    return True
 
 
 def clone(input: Tensor) -> Tensor:

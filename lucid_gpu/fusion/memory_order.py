@@ -1,0 +1,118 @@
+"""Plans whose arrays lie in memory in another order than their dimensions: run in that order.
+
+What convolutions give on a CPU has the batch innermost. An elementwise plan over such arrays walks
+its dimensions as they lie, so that its loops are long and flat, and so do its results: no layer
+transposes what the next one would transpose back.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.fusion.blocked import Executable
+from lucid_gpu.fusion.blocks import padded
+from lucid_gpu.fusion.plan import Load, Plan, Reduction, Shape
+
+Order = tuple[int, ...]
+
+
+def executable(plan: Plan) -> Executable:
+    """A plan ready to run on NumPy arrays, in the order in which they lie."""
+    order = None if plan.over or plan.indices else common_order(plan)
+    return Executable(plan) if order is None else Ordered(plan, order)
+
+
+def common_order(plan: Plan) -> Order | None:
+    """The order of the dimensions, widest stride first, in which most whole operands lie.
+
+    None where that is row-major, and where two of them disagree.
+    """
+    whole = [load for load in plan.loads if load.shape == plan.shape]
+    turned = [load for load in whole if load.strides is not None]
+    orders = {dense_order(load) for load in turned}
+    if len(orders) != 1 or 2 * len(turned) < len(whole):
+        return None
+    return orders.pop()
+
+
+def dense_order(load: Load) -> Order | None:
+    """How the dimensions of an array without gaps lie in memory; None for row-major or gaps."""
+    if load.strides is None:
+        return None
+    shape, strides = load.shape, load.strides
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
+    expected = load.dtype.itemsize
+    for i in reversed(order):
+        if shape[i] != 1 and strides[i] != expected:
+            return None
+        expected *= shape[i]
+    return tuple(order)
+
+
+class Ordered(Executable):
+    """A plan run over its dimensions in another order; what it stores lies in memory like this.
+
+    Results of reductions are row-major.
+    """
+
+    def __init__(self, plan: Plan, order: Order) -> None:
+        self.plan = plan
+        self.order = order
+        self.back = tuple(sorted(range(len(order)), key=order.__getitem__))
+        self.inner = Executable(_turned(plan, order))
+
+    @property
+    def source(self) -> str:
+        return self.inner.source
+
+    def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        rank = len(self.order)
+        turned = [a.reshape(padded(a.shape, rank)).transpose(self.order) for a in arrays]
+        found = [a.transpose(self.back) for a in self.inner._run(turned, scalars)]
+        if self.plan.reduction is None:
+            return found
+        pairs = zip(found, self.plan.stores, strict=True)
+        return [np.ascontiguousarray(a).reshape(s.shape) for a, s in pairs]
+
+
+def _turned(plan: Plan, order: Order) -> Plan:
+    """The plan with its dimensions in another order, without what is made of its results."""
+
+    def turn(values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple([values[i] for i in order])
+
+    def resized(shape: Shape) -> Shape:
+        return turn(padded(shape, len(order)))
+
+    def reloaded(load: Load) -> Load:
+        steps = load.strides or _row_major(load)
+        lost = len(order) - len(load.shape)
+        shape, strides = resized(load.shape), turn((0,) * lost + tuple(steps))
+        flat = _row_major(load._replace(shape=shape))
+        same = all(n == 1 or a == b for n, a, b in zip(shape, strides, flat, strict=True))
+        return load._replace(shape=shape, strides=None if same else strides)
+
+    result = copy.copy(plan)
+    result.shape, result.tail, result.executable = resized(plan.shape), None, None
+    result.instructions = tuple([i._replace(shape=resized(i.shape)) for i in plan.instructions])
+    result.loads = tuple([reloaded(load) for load in plan.loads])
+    if plan.reduction is None:
+        result.stores = tuple([s._replace(shape=result.shape) for s in plan.stores])
+    else:
+        axes = tuple(sorted(order.index(axis) for axis in plan.reduction.axes))
+        kept = tuple([1 if i in axes else n for i, n in enumerate(result.shape)])
+        result.reduction = Reduction(axes, plan.reduction.rows, (kept,) * len(plan.reduction.rows))
+        result.stores = tuple([s._replace(shape=kept) for s in plan.stores])
+    loads = tuple([load[1:] for load in result.loads])
+    result.key = (order, loads, result.reduction, plan.key)
+    return result
+
+
+def _row_major(load: Load) -> tuple[int, ...]:
+    shape, size = load.shape, load.dtype.itemsize
+    return tuple([size * math.prod(shape[i + 1 :]) for i in range(len(shape))])
