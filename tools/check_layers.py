@@ -81,6 +81,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "tensor.py",
         "serialization.py",
         "ops/creation.py",
+        "ops/grids.py",
         "ops/indexing.py",
         "ops/record.py",
         "utils/data/",

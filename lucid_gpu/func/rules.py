@@ -23,6 +23,7 @@ from lucid_gpu.ops import (
     cross_entropy,
     cumsum,
     cumulative,
+    diagonals,
     dropout,
     elementwise,
     embedding,
@@ -125,6 +126,14 @@ def _cat(level: BatchLevel, f: Any, tensors: Any, dim: int = 0) -> Tensor:
     kept = [t for t in tensors if tuple(t.shape) != (0,)] or list(tensors)[:1]
     place = normalise_dim(dim, kept[0].ndim)
     return level.wrap(f([level.full(t) for t in kept], place + 1))
+
+
+@rule(diagonals.diagonal)
+def _diagonal(
+    level: BatchLevel, f: Any, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    a, b = diagonals._plane("diagonal", x.ndim, dim1, dim2)
+    return level.wrap(f(level.value(x), offset, a + 1, b + 1))
 
 
 @rule(shape.contiguous, transfer.to_device, complex_numbers._part)

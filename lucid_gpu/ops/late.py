@@ -28,6 +28,13 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "linalg.old_names": ("svd qr lu_solve", "", "frobenius_norm nuclear_norm"),
     "linalg.products": ("matrix_power matrix_exp cross", "", "chain_matmul"),
     "linalg.svd": ("pinverse", "", ""),
+    "diagonals": ("diagonal diag diag_embed diagflat trace diagonal_scatter", "fill_diagonal_", ""),
+    "grids": ("", "", "meshgrid cartesian_prod combinations tril_indices triu_indices "
+              "unravel_index"),
+    "rolled": ("roll rot90 flipud fliplr", "", ""),
+    "stacking": ("hsplit vsplit dsplit", "", "concat concatenate hstack vstack dstack row_stack "
+                 "column_stack atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes "
+                 "broadcast_tensors"),
 }
 # fmt: on
 

@@ -1,0 +1,171 @@
+"""Diagonals of matrices: seen, summed, placed and written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.devices import xp_of
+from lucid_gpu.ops.arguments import public, require_tensor
+from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.indexing import Distinct, place, with_values
+from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.shape import base_array, movedim, view_of
+from lucid_gpu.tensor import Tensor
+
+
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonals of the planes of two dimensions, as a view; they come last.
+
+    Parameters
+    ----------
+    input : Tensor, of two dimensions or more
+    offset : int
+        Above the main diagonal where positive, below it where negative.
+    dim1, dim2 : int
+        The planes' rows and columns.
+
+    Returns
+    -------
+    Tensor
+        Of the other dimensions and one more, which runs along the diagonals.
+
+    Raises
+    ------
+    RuntimeError
+        Where the two dimensions are one.
+    """
+    a, b = _plane("diagonal", input.ndim, dim1, dim2)
+    array = base_array(input)
+    shape, strides = array.shape, array.strides
+    count = _length(shape[a], shape[b], offset)
+    rest = [d for d in range(array.ndim) if d not in (a, b)]
+    first: list[Any] = [slice(None)] * array.ndim
+    if count:
+        first[b if offset > 0 else a] = slice(abs(offset), None)
+    seen = xp_of(input).lib.stride_tricks.as_strided(
+        array[tuple(first)],
+        (*[shape[d] for d in rest], count),
+        (*[strides[d] for d in rest], strides[a] + strides[b]),
+    )
+    return view_of(
+        input, "DiagonalBackward0", seen, _diagonal_vjp, (diagonal, (offset, a, b)),
+        offset=offset, dims=(a, b), shape=tuple(input.shape),
+    )  # fmt: skip
+
+
+def _plane(name: str, rank: int, dim1: int, dim2: int) -> tuple[int, int]:
+    if not rank:  # with what PyTorch says of a number
+        raise IndexError(f"Dimension specified as {dim1} but tensor has no dimensions")
+    a, b = normalise_dim(dim1, rank), normalise_dim(dim2, rank)
+    if a == b:
+        raise RuntimeError(f"{name} dimensions cannot be identical {dim1}, {dim2}")
+    return a, b
+
+
+def _length(rows: int, columns: int, offset: int) -> int:
+    return max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+
+
+def _diagonal_vjp(node: Any, g: Tensor) -> Any:
+    a, b = node.dims
+    rest = [n for d, n in enumerate(node.shape) if d not in node.dims]
+    planes = _placed(g, (*rest, node.shape[a], node.shape[b]), node.offset)
+    return (movedim(planes, (-2, -1), (a, b)),)
+
+
+def _where(input: Tensor, shape: tuple[int, ...], offset: int) -> Distinct:
+    """The index of the diagonals of planes that lie in the last two dimensions."""
+    along = xp_of(input).arange(_length(shape[-2], shape[-1], offset))
+    return Distinct((..., along - min(offset, 0), along + max(offset, 0)))
+
+
+def _placed(values: Tensor, shape: tuple[int, ...], offset: int) -> Tensor:
+    """Zeros with these values on the diagonals."""
+    return place(values, _where(values, shape, offset), shape)
+
+
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The last dimension as the diagonals of square planes, zeros elsewhere.
+
+    Parameters
+    ----------
+    dim1, dim2 : int
+        Where rows and columns stand in the result.
+    """
+    if not input.ndim:
+        raise IndexError("Dimension specified as -1 but tensor has no dimensions")
+    a, b = _plane("diagonal", input.ndim + 1, dim1, dim2)
+    n = input.shape[-1] + abs(offset)
+    return movedim(_placed(input, (*input.shape[:-1], n, n), offset), (-2, -1), (a, b))
+
+
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A vector on the diagonal of a square matrix, or a copy of a matrix's diagonal."""
+    if input.ndim == 1:
+        return diag_embed(input, diagonal)
+    if input.ndim != 2:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
+    return _diagonal(input, diagonal).clone()
+
+
+_diagonal = diagonal  # `diag` has an argument of that name
+
+
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """All elements on the diagonal of a square matrix."""
+    return diag_embed(input.reshape(-1), offset)
+
+
+def trace(input: Tensor) -> Tensor:
+    """The sum of a matrix's diagonal."""
+    if input.ndim != 2:
+        raise RuntimeError("trace: expected a matrix")
+    return diagonal(input).sum()
+
+
+def diagonal_scatter(
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """A copy of the input with ``src`` on its diagonals: see `diagonal` for their shape."""
+    require_tensor("diagonal_scatter", "src", 2, src)
+    a, b = _plane("diagonal", input.ndim, dim1, dim2)
+    planes = movedim(input, (a, b), (-2, -1))
+    shape = tuple(planes.shape)
+    count = _length(shape[-2], shape[-1], offset)
+    if tuple(src.shape) != (*shape[:-2], count):
+        raise RuntimeError(
+            "expected src to have a size equal to the slice of self. src size = "
+            f"{list(src.shape)}, slice size = {[*shape[:-2], count]}"
+        )
+    index = _where(input, shape, offset)
+    return movedim(with_values(planes, index, src.to(input.dtype)), (-2, -1), (a, b))
+
+
+def fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
+    """A copy with one number where all positions are equal.
+
+    Parameters
+    ----------
+    wrap : bool
+        Go on after as many rows as there are columns, in tall matrices.
+    """
+    shape = tuple(input.shape)
+    if len(shape) < 2:
+        raise RuntimeError("dimensions must larger than 1")
+    if len(shape) > 2 and len(set(shape)) > 1:
+        raise RuntimeError("all dimensions of input must be of equal length")
+    xp = xp_of(input)
+    if len(shape) == 2 and wrap and shape[0] > shape[1]:
+        flat = xp.arange(0, shape[0] * shape[1], shape[1] + 1)
+        index: tuple[Any, ...] = (flat // shape[1], flat % shape[1])
+    else:
+        index = (xp.arange(min(shape)),) * len(shape)
+    value = input.new_full((), fill_value)
+    return with_values(input, Distinct(index), value)
+
+
+fill_diagonal_ = written(fill_diagonal)
+fill_diagonal_.__name__ = "fill_diagonal_"
+_BOTH = tuple([public(f) for f in (diagonal, diag, diag_embed, diagflat, trace, diagonal_scatter)])
+METHODS = (*_BOTH, fill_diagonal_)
+FUNCTIONS = _BOTH

@@ -1,0 +1,128 @@
+"""Positions and their combinations: grids, products, triangles."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device, resolve
+from lucid_gpu.devices import room
+from lucid_gpu.dtypes import as_dtype, dtype
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.shape import stack
+from lucid_gpu.tensor import Tensor, from_array
+
+
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """Coordinates on the grid that vectors span, as views of them.
+
+    Parameters
+    ----------
+    tensors : vectors or numbers of one dtype, or one sequence of them
+    indexing : {"ij", "xy"}
+        ``"xy"`` exchanges the first two dimensions; the default is ``"ij"``.
+
+    Returns
+    -------
+    tuple of Tensor
+        One for each vector, all of shape ``(len(first), len(second), ...)``.
+    """
+    given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    if not given:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    for t in given:
+        if t.ndim > 1:
+            raise RuntimeError(
+                "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
+                f"a tensor of shape {list(t.shape)}"
+            )
+        if t.dtype is not given[0].dtype:
+            raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
+    require_one_device("meshgrid", *given)
+    if indexing not in (None, "ij", "xy"):
+        raise RuntimeError(
+            'torch.meshgrid: indexing must be one of "xy" or "ij", but received: ' + f"{indexing}"
+        )
+    if indexing == "xy" and len(given) > 1:
+        first, second, *rest = given
+        second, first, *rest = meshgrid(second, first, *rest)
+        return (first, second, *rest)
+    sizes = tuple([t.numel() for t in given])
+    rank = len(given)
+    return tuple(
+        [t.reshape([-1 if d == i else 1 for d in range(rank)]).expand(sizes)
+         for i, t in enumerate(given)]
+    )  # fmt: skip
+
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All tuples of one element of each vector, as the rows of a matrix."""
+    for t in tensors:
+        if t.ndim != 1:
+            raise RuntimeError("Expect a 1D vector, but got shape " + str(list(t.shape)))
+    if len(tensors) == 1:
+        return tensors[0]
+    return stack([t.reshape(-1) for t in meshgrid(*tensors)], 1)
+
+
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All choices of ``r`` elements of a vector, as the rows of a matrix."""
+    if input.ndim != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.shape)}")
+    if r < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    if not r:
+        return input.new_zeros((0,))
+    places = np.indices((input.shape[0],) * r).reshape(r, -1)
+    in_order = np.less_equal if with_replacement else np.less
+    chosen = places[:, in_order(places[:-1], places[1:]).all(0)].T
+    return input[_positions(chosen, dt.int64, input.device)]
+
+
+def _positions(array: Any, d: dtype, where: device) -> Tensor:
+    return from_array(room(where).asarray(array, d, where), d, where)
+
+
+def _triangle(row: Any, col: Any, offset: int, d: Any, where: Any, below: bool) -> Tensor:
+    if row < 0 or col < 0:
+        which, n = ("row", row) if row < 0 else ("col", col)
+        raise RuntimeError(f"{which} must be non-negative, got{n}")
+    rows, columns = np.arange(row)[:, None], np.arange(col)
+    found = np.nonzero(columns - rows <= offset if below else columns - rows >= offset)
+    return _positions(np.stack(found), dt.int64 if d is None else as_dtype(d), resolve(where))
+
+
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
+    layout: Any = None,
+) -> Tensor:  # fmt: skip
+    """Rows and columns of a lower triangle's elements, row by row: a matrix (2, n)."""
+    return _triangle(row, col, offset, dtype, device, True)
+
+
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
+    layout: Any = None,
+) -> Tensor:  # fmt: skip
+    """Rows and columns of an upper triangle's elements, row by row: a matrix (2, n)."""
+    return _triangle(row, col, offset, dtype, device, False)
+
+
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """Positions in a flattened tensor as positions along its dimensions, one tensor for each."""
+    require_tensor("unravel_index", "indices", 1, indices)
+    if indices.dtype.category != 1:
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype.name}")
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(n < 0 for n in extents):
+        raise ValueError(f"'shape' cannot have negative values, but got {extents}")
+    found = []
+    for i, n in enumerate(extents):
+        found.append(indices // math.prod(extents[i + 1 :]) % n)
+    return tuple(found)
+
+
+FUNCTIONS = (meshgrid, cartesian_prod, combinations, tril_indices, triu_indices, unravel_index)

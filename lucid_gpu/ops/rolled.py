@@ -1,0 +1,84 @@
+"""Elements moved around a tensor: rolled, rotated, mirrored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.shape import cat, flip, narrow, transpose
+from lucid_gpu.tensor import Tensor
+
+
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+    """Elements moved along dimensions; those that leave at one end enter at the other.
+
+    Parameters
+    ----------
+    input : Tensor
+    shifts : int or sequence of int
+        How far; negative ones move towards the front.
+    dims : int or sequence of int, optional
+        Without it the tensor is rolled as if it were a vector.
+
+    Returns
+    -------
+    Tensor, a copy
+    """
+    by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    over = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
+    if not by:
+        raise RuntimeError("`shifts` required")
+    if not over and len(by) == 1:
+        return _rolled(input.reshape(-1), by[0], 0).reshape(tuple(input.shape))
+    if len(by) != len(over):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(over)}")
+    result = input
+    for shift, dim in zip(by, over, strict=True):
+        result = _rolled(result, shift, normalise_dim(dim, input.ndim))
+    return result
+
+
+def _rolled(input: Tensor, shift: int, dim: int) -> Tensor:
+    extent = input.shape[dim] if input.ndim else 0
+    if not extent:
+        return input.clone()
+    cut = -shift % extent
+    return cat([narrow(input, dim, cut, extent - cut), narrow(input, dim, 0, cut)], dim)
+
+
+def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    """A plane turned by ``k`` times 90 degrees, from the first of two dimensions to the second."""
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if input.ndim < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.ndim}")
+    a, b = (normalise_dim(d, input.ndim) for d in dims)
+    if a == b:
+        raise RuntimeError(
+            f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
+        )
+    k %= 4
+    if k == 0:
+        return input.clone()
+    if k == 2:
+        return flip(input, a, b)
+    return transpose(flip(input, b), a, b) if k == 1 else flip(transpose(input, a, b), b)
+
+
+def flipud(input: Tensor) -> Tensor:
+    """The first dimension in reverse order, as a copy."""
+    if input.ndim < 1:
+        raise RuntimeError("Input must be >= 1-d.")
+    return flip(input, 0)
+
+
+def fliplr(input: Tensor) -> Tensor:
+    """The second dimension in reverse order, as a copy."""
+    if input.ndim < 2:
+        raise RuntimeError("Input must be >= 2-d.")
+    return flip(input, 1)
+
+
+METHODS = tuple([public(function) for function in (roll, rot90, flipud, fliplr)])
+FUNCTIONS = METHODS
