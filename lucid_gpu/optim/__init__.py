@@ -1,5 +1,6 @@
 """Optimizers, under PyTorch's names."""
 
+from lucid_gpu.optim import lr_scheduler
 from lucid_gpu.optim.adadelta import Adadelta
 from lucid_gpu.optim.adagrad import Adagrad
 from lucid_gpu.optim.adam import Adam, AdamW
@@ -27,4 +28,5 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "lr_scheduler",
 ]

@@ -30,6 +30,8 @@ def register_optimizer_step_post_hook(hook: Hook) -> RemovableHandle:
 class Hooked:
     """The hooks of one optimizer; ``step`` of every subclass calls them."""
 
+    _opt_called: bool | None = None  # whether a step was made since a scheduler first asked
+
     def __init__(self) -> None:
         self._step_pre: OrderedDict[int, Hook] = OrderedDict()
         self._step_post: OrderedDict[int, Hook] = OrderedDict()
@@ -96,11 +98,14 @@ def _calling_hooks(step: Hook) -> Hook:
         if _before_all or self._step_pre:
             (self, *args), kwargs = _before(self, step, (self, *args), kwargs)
         result = step(self, *args, **kwargs)
+        if self._opt_called is False:
+            self._opt_called = True
         if self._step_post or _after_all:
             for hook in [*self._step_post.values(), *_after_all.values()]:
                 hook(self, (self, *args), kwargs)
         return result
 
+    hooked.hooked = True  # type: ignore[attr-defined]
     return hooked
 
 

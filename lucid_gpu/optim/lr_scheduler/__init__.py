@@ -1,0 +1,41 @@
+"""Schedules of learning rates, under PyTorch's names."""
+
+from lucid_gpu.optim.lr_scheduler.combined import ChainedScheduler, SequentialLR
+from lucid_gpu.optim.lr_scheduler.cycles import (
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
+    OneCycleLR,
+)
+from lucid_gpu.optim.lr_scheduler.decay import (
+    ConstantLR,
+    CosineAnnealingLR,
+    ExponentialLR,
+    LinearLR,
+    MultiStepLR,
+    PolynomialLR,
+    StepLR,
+)
+from lucid_gpu.optim.lr_scheduler.functions import LambdaLR, MultiplicativeLR
+from lucid_gpu.optim.lr_scheduler.plateau import ReduceLROnPlateau
+from lucid_gpu.optim.lr_scheduler.scheduler import LRScheduler
+
+__all__ = [
+    "ChainedScheduler",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "MultiplicativeLR",
+    "OneCycleLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+]
+
+_LRScheduler = LRScheduler
