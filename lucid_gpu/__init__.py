@@ -165,29 +165,4 @@ def result_type(a: Any, b: Any) -> _dtypes.dtype:
     return _dtypes.result_type(tensors, numbers)
 
 
-def allclose(
-    input: Tensor, other: Tensor, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: Any = False
-) -> Any:
-    """Whether all elements are within ``atol + rtol * |other|`` of each other."""
-    return isclose(input, other, rtol, atol, equal_nan).all().item()
-
-
-def isclose(
-    input: Tensor, other: Tensor, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: Any = False
-) -> Tensor:
-    """Elementwise: within ``atol + rtol * |other|``."""
-    near = (input - other).abs() <= atol + rtol * other.abs()
-    near = near.logical_or(input == other)
-    if equal_nan:
-        near = near.logical_or(input.isnan().logical_and(other.isnan()))
-    return near
-
-
-def equal(input: Tensor, other: Tensor) -> Any:
-    """Whether shape and all elements are equal."""
-    return input.shape == other.shape and (input == other).all().item()
-
-
-for _function in (allclose, isclose, equal):
-    setattr(Tensor, _function.__name__, _function)
 del _function, _module

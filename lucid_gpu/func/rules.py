@@ -32,12 +32,14 @@ from lucid_gpu.ops import (
     layer_norm,
     matmul,
     normalization,
+    order,
     padding,
     pooling,
     random,
     reductions,
     shape,
     softmax,
+    statistics,
     transfer,
     windows,
 )
@@ -733,6 +735,9 @@ _LOOPED = (
 )
 
 
+LATE = (cumulative, order, statistics)
+
+
 @functools.cache
 def all_entries() -> list[Entry]:
     """An entry for every op that is not elementwise."""
@@ -740,7 +745,7 @@ def all_entries() -> list[Entry]:
 
     public = [
         inspect.unwrap(f)
-        for module in (shape, reductions, cumsum, cumulative, indexing, index_add, matmul)
+        for module in (shape, reductions, cumsum, indexing, index_add, matmul, *LATE)
         for f in (*module.METHODS, *getattr(module, "FUNCTIONS", ()))
     ]
     functions = dict.fromkeys([*RULES, *public, *_LOOPED])

@@ -15,7 +15,7 @@ from lucid_gpu.devices import room
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
 
-__all__ = ["cumprod", "logcumsumexp", "recurrence", "running_extremum"]
+__all__ = ["accumulated", "cumprod", "logcumsumexp", "recurrence", "running_extremum"]
 
 MANY = 64  # rows from which on slices, one after the other, cost NumPy less than doubling
 
@@ -34,7 +34,7 @@ def _cumprod(x: Any, dim: int, to: dtype, where: device) -> Any:
 def logcumsumexp(x: Any, dim: int, d: dtype, where: device) -> Any:
     """Logarithms of the running sums of ``exp(x)``; x is of type ``d``, a floating point one."""
     wide = x.astype(d.compute.numpy, copy=False)
-    sums = run_quietly(_accumulated, room(where).xp, "logaddexp", wide, dim)
+    sums = run_quietly(accumulated, room(where).xp, "logaddexp", wide, dim)
     return sums.astype(d.numpy, copy=False)
 
 
@@ -50,14 +50,15 @@ def _running_extremum(x: Any, dim: int, name: str, d: dtype, where: device) -> A
     xp = room(where).xp
     if d.category > 1:
         x = x.astype(d.compute.numpy, copy=False)
-    best = (x == _accumulated(xp, name, x, dim)) | (x != x)
+    best = (x == accumulated(xp, name, x, dim)) | (x != x)
     shape = [1] * x.ndim
     shape[dim] = x.shape[dim]
     places = xp.where(best, xp.arange(x.shape[dim]).reshape(shape), 0)
-    return _accumulated(xp, "maximum", places, dim)
+    return accumulated(xp, "maximum", places, dim)
 
 
-def _accumulated(xp: Any, name: str, x: Any, dim: int) -> Any:
+def accumulated(xp: Any, name: str, x: Any, dim: int) -> Any:
+    """What the ufunc called ``name`` accumulates along a dimension, by NumPy or CuPy."""
     combine = getattr(xp, name)
     if xp.__name__ == "numpy":
         return combine.accumulate(x, dim)

@@ -35,6 +35,10 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "stacking": ("hsplit vsplit dsplit", "", "concat concatenate hstack vstack dstack row_stack "
                  "column_stack atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes "
                  "broadcast_tensors"),
+    "order": ("msort kthvalue mode aminmax unique unique_consecutive", "",
+              "isin searchsorted bucketize"),
+    "statistics": ("quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc "
+                   "histogram isclose allclose equal", "", "std_mean var_mean"),
 }
 # fmt: on
 

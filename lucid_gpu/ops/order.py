@@ -1,0 +1,269 @@
+"""What comes of putting elements in order: unique ones, the k-th, the most frequent, places."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import room, xp_of
+from lucid_gpu.kernels import scans
+from lucid_gpu.ops.arguments import public, require_one_device
+from lucid_gpu.ops.creation import as_tensor
+from lucid_gpu.ops.indexing import sort
+from lucid_gpu.ops.reductions import (
+    ValuesAndIndices,
+    _found_at,
+    amax,
+    amin,
+    kept_shape,
+    normalise_dim,
+)
+from lucid_gpu.tensor import Tensor, from_array
+
+Found = Tensor | tuple[Tensor, ...]
+
+
+def msort(input: Tensor) -> Tensor:
+    """The values in order along the first dimension."""
+    values: Tensor = sort(input, 0).values
+    return values
+
+
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The ``k``-th smallest along a dimension, counted from 1, and where it is; NaNs come last."""
+    dim = normalise_dim(dim, input.ndim)
+    extent = input.shape[dim] if input.ndim else 1
+    if not 1 <= k <= extent:
+        raise RuntimeError(
+            f"kthvalue(): selected number k out of range for dimension {dim}: got {k} of {extent}"
+        )
+    if not input.ndim:
+        return ValuesAndIndices(input.clone(), input.new_zeros((), dtype=dt.int64))
+    order = room(input.device).argsort(input.detach().array, dim)
+    return _at(input, dim, order, k - 1, keepdim, "KthvalueBackward0")
+
+
+def _at(input: Tensor, dim: int, order: Any, place: Any, keepdim: bool, name: str) -> Any:
+    """The elements that ``order`` names at one place of a dimension: a number or an array."""
+    xp = xp_of(input)
+    if isinstance(place, int):
+        place = xp.full(kept_shape(order.shape, (dim,)), place)
+    found = xp.take_along_axis(order, place, dim).astype("int64")
+    return _found_at(input, dim, from_array(found, dt.int64, input.device), keepdim, name)
+
+
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """The most frequent element along a dimension (the smallest of several), and where one is."""
+    dim = normalise_dim(dim, input.ndim)
+    if not input.ndim:
+        return ValuesAndIndices(input.clone(), input.new_zeros((), dtype=dt.int64))
+    if not input.shape[dim]:
+        raise IndexError(
+            f"mode(): Expected reduction dim {dim} to have non-zero size. Got shape "
+            f"{list(input.shape)}"
+        )
+    xp, array = xp_of(input), input.detach().array
+    order = room(input.device).argsort(array, dim)
+    ranked = xp.moveaxis(xp.take_along_axis(array, order, dim), dim, -1)
+    places = xp.arange(ranked.shape[-1])
+    begins = xp.ones(ranked.shape, bool)
+    begins[..., 1:] = ranked[..., 1:] != ranked[..., :-1]
+    start = scans.accumulated(xp, "maximum", xp.where(begins, places, 0), ranked.ndim - 1)
+    longest = xp.moveaxis(xp.argmax(places - start, -1, keepdims=True), -1, dim)
+    return _at(input, dim, order, longest, keepdim, "ModeBackward0")
+
+
+class Extrema(NamedTuple):
+    """What `aminmax` gives."""
+
+    min: Tensor
+    max: Tensor
+
+
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Extrema:
+    """Smallest and largest element, of all or along a dimension."""
+    over = () if dim is None else dim
+    return Extrema(amin(input, over, keepdim), amax(input, over, keepdim))
+
+
+# --- equal elements -------------------------------------------------------------------------------
+
+
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Found:
+    """The different elements, or with ``dim`` slices, in order; every NaN is one of its own.
+
+    Parameters
+    ----------
+    sorted : bool
+        They are put in order in any case.
+    return_inverse : bool
+        Also give where among them each element of the input is.
+    return_counts : bool
+        Also give how often each occurs.
+
+    Returns
+    -------
+    Tensor, or a tuple of it and what was asked for, int64
+    """
+    return _distinct(input, True, return_inverse, return_counts, dim)
+
+
+def unique_consecutive(
+    input: Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Found:
+    """`unique`, but only neighbours are compared and the order is kept."""
+    return _distinct(input, False, return_inverse, return_counts, dim)
+
+
+def _distinct(input: Tensor, in_order: bool, inverse: bool, counts: bool, dim: int | None) -> Found:
+    xp = xp_of(input)
+    array = input.detach().array
+    whole = dim is None or not input.ndim
+    place = 0 if dim is None else normalise_dim(dim, input.ndim)
+    rows = array.reshape(-1) if whole else xp.moveaxis(array, place, 0)
+    order = _order(input, rows) if in_order else xp.arange(len(rows))
+    ranked = rows[order]
+    differs = ranked[1:] != ranked[:-1]
+    begins = xp.ones(len(rows), bool)
+    begins[1:] = differs.reshape(len(differs), -1).any(axis=1) if differs.size else whole
+    (starts,) = xp.nonzero(begins)
+    values = ranked[starts]
+    if not whole:
+        values = xp.ascontiguousarray(xp.moveaxis(values, 0, place))
+    found = [from_array(values, input.dtype, input.device)]
+    if inverse:
+        places = xp.empty(len(rows), "int64")
+        places[order] = xp.cumsum(begins) - 1
+        found.append(_whole(input, places.reshape(array.shape) if whole else places))
+    if counts:
+        ends = xp.concatenate([starts, xp.full(1, len(rows), starts.dtype)])
+        found.append(_whole(input, ends[1:] - ends[:-1]))
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _order(input: Tensor, rows: Any) -> Any:
+    """The stable order of elements, or of rows by their first elements, then the second ..."""
+    xp = xp_of(input)
+    if rows.ndim == 1:
+        return room(input.device).argsort(rows, 0)
+    columns = rows.reshape(len(rows), -1).T[::-1]
+    if not len(columns):
+        return xp.arange(len(rows))
+    if input.dtype.itemsize == 2 and input.dtype.category == 2:
+        columns = columns.astype("float32")
+    return xp.lexsort(xp.ascontiguousarray(columns))
+
+
+def _whole(input: Tensor, array: Any) -> Tensor:
+    return from_array(array.astype("int64", copy=False), dt.int64, input.device)
+
+
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    """Elementwise: is it one of ``test_elements``? One of the two may be a number."""
+    like = elements if isinstance(elements, Tensor) else test_elements
+    if not isinstance(like, Tensor):
+        raise TypeError("isin(): one of 'elements' and 'test_elements' must be a Tensor")
+    xp = xp_of(like)
+    own, others = [_wide(as_tensor(t, device=like.device)) for t in (elements, test_elements)]
+    found = xp.isin(own, others.reshape(-1), invert=invert)
+    return from_array(xp.asarray(found), dt.bool, like.device)
+
+
+def _wide(t: Tensor) -> Any:
+    array = t.detach().array
+    return array.astype(t.dtype.compute.numpy, copy=False) if t.dtype.category > 1 else array
+
+
+# --- places in what is in order -------------------------------------------------------------------
+
+
+def searchsorted(
+    sorted_sequence: Tensor,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """Where values would have to stand, for their sequence to stay in order.
+
+    Parameters
+    ----------
+    sorted_sequence : Tensor, shape (n,) or (..., n)
+        In ascending order along the last dimension.
+    input : Tensor or number
+        Any shape for one sequence, else (..., k).
+    right : bool
+        Behind equal elements, not before them; ``side="right"`` says the same.
+    sorter : Tensor of int64, optional
+        What puts the sequence in order, if it is not.
+
+    Returns
+    -------
+    Tensor of int64 (or int32), of input's shape
+    """
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise RuntimeError(
+            "torch.searchsorted(): side can only be 'left' or 'right' and must agree with right="
+            f"True, got side={side}, right={right}"
+        )
+    values = input
+    if not isinstance(input, Tensor):
+        values = as_tensor(input, device=sorted_sequence.device).to(sorted_sequence.dtype)
+    require_one_device("searchsorted", sorted_sequence, values)
+    xp, d = xp_of(values), dt.int32 if out_int32 else dt.int64
+    common = dt.promote_types(sorted_sequence.dtype, values.dtype)
+    sequence, wanted = _wide(sorted_sequence.to(common)), _wide(values.to(common))
+    if sorter is not None:
+        sequence = xp.take_along_axis(sequence, sorter.array, -1)
+    behind = right or side == "right"
+    if sequence.ndim == 1:
+        found = xp.searchsorted(sequence, wanted, side="right" if behind else "left")
+    else:
+        if sequence.shape[:-1] != wanted.shape[:-1]:
+            raise RuntimeError(
+                "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
+                "dimensions of boundaries tensor and input value tensor must match, but we got "
+                f"{list(sequence.shape)} and {list(wanted.shape)}"
+            )
+        found = _bisected(xp, sequence, wanted, behind)
+    return from_array(xp.asarray(found).astype(d.numpy), d, values.device)
+
+
+def _bisected(xp: Any, sequence: Any, wanted: Any, behind: bool) -> Any:
+    """All binary searches at once, each in its own row."""
+    low = xp.zeros(wanted.shape, "int64")
+    high = xp.full(wanted.shape, sequence.shape[-1], "int64")
+    for _ in range(sequence.shape[-1].bit_length()):
+        middle = xp.minimum((low + high) // 2, sequence.shape[-1] - 1)
+        here = xp.take_along_axis(sequence, middle, -1)
+        further = (low < high) & ~(here > wanted if behind else here >= wanted)
+        low, high = xp.where(further, middle + 1, low), xp.where(further, high, middle)
+        high = xp.maximum(low, high)
+    return low
+
+
+def bucketize(
+    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """Between which boundaries each element is; `searchsorted` for one sequence."""
+    if boundaries.ndim != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+_OPS: tuple[Any, ...] = (msort, kthvalue, mode, aminmax, unique, unique_consecutive)
+METHODS = tuple([public(op) for op in _OPS])
+FUNCTIONS = (*METHODS, isin, searchsorted, bucketize)

@@ -1,0 +1,453 @@
+"""Quantiles, counts in bins, moments that ignore NaN, covariances, and closeness."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import xp_of
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.ops import reductions
+from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.creation import arange, linspace
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.indexing import gather, sort
+from lucid_gpu.ops.order import searchsorted
+from lucid_gpu.ops.reductions import Dims, normalise_dim
+from lucid_gpu.tensor import Tensor, from_array
+
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def quantile(
+    input: Tensor,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """The values below which a share ``q`` of the elements lies; NaN where there is one.
+
+    Parameters
+    ----------
+    q : float or Tensor of shape (k,)
+        Between 0 and 1. Several give the result a first dimension of their own.
+    dim : int, optional
+        All elements, if left out.
+    interpolation : str
+        Between two elements: linear, lower, higher, midpoint or nearest.
+    """
+    return _quantile("quantile", input, q, dim, keepdim, interpolation)
+
+
+def nanquantile(
+    input: Tensor,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """`quantile` of the elements that are not NaN."""
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
+
+
+def _quantile(
+    name: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str
+) -> Tensor:
+    shares = _checked_shares(name, input, q, interpolation)
+    rank = input.ndim
+    if dim is None:
+        place, values, frame = 0, input.reshape(-1), (1,) * rank
+    else:
+        place = normalise_dim(dim, rank)
+        values = input.movedim(place, -1) if rank else input.reshape(1)
+        frame = reductions.kept_shape(input.shape, (place,)) if rank else ()
+    values = sort(values, -1).values
+    counts = values.isnan().logical_not().sum(-1, keepdim=True)
+    last = counts - 1 if name == "nanquantile" else values.shape[-1] - 1
+    place_of = shares.reshape(-1) * last  # (..., k)
+    if name == "quantile":
+        full = counts == values.shape[-1]
+        place_of = where(full, place_of, float(values.shape[-1] - 1))
+    found = _between(values, place_of.clamp(min=0).to(values.dtype), interpolation)
+    found = found.movedim(-1, 0)
+    frame = (
+        frame
+        if keepdim
+        else reductions.dropped_shape(frame, (place,) if dim is not None else range(rank))
+    )
+    return found.reshape((*shares.shape, *frame))
+
+
+def _between(values: Tensor, place: Tensor, interpolation: str) -> Tensor:
+    """The elements at places that need not be whole."""
+    low, high = place.floor(), place.ceil()
+    if interpolation == "nearest":
+        low = high = place.round()
+    if interpolation in ("lower", "nearest"):
+        return gather(values, -1, low.long())
+    above = gather(values, -1, high.long())
+    if interpolation == "higher":
+        return above
+    below = gather(values, -1, low.long())
+    weight = 0.5 if interpolation == "midpoint" else place - low
+    return where(below == above, below, below + weight * (above - below))
+
+
+def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Tensor:
+    if input.numel() == 0:
+        raise RuntimeError(f"{name}() input tensor must be non-empty")
+    if input.dtype not in (dt.float32, dt.float64):
+        raise RuntimeError(
+            f"{name}() input tensor must be either float or double dtype, got {input.dtype.name}"
+        )
+    if interpolation not in _INTERPOLATIONS:
+        raise RuntimeError(
+            f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, "
+            f"but got {interpolation}"
+        )
+    if not isinstance(q, Tensor):
+        if not 0 <= q <= 1:
+            raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q:g}")
+        return input.new_full((), q)
+    if q.ndim > 1 or q.dtype is not input.dtype:
+        raise RuntimeError(
+            f"{name}() q must be a scalar or 1D tensor of the input's dtype, got shape "
+            f"{list(q.shape)} and {q.dtype.name}"
+        )
+    if not bool(((q >= 0) & (q <= 1)).all()):
+        raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+    return q
+
+
+# --- moments --------------------------------------------------------------------------------------
+
+
+def nansum(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
+) -> Tensor:
+    """The sum of the elements that are not NaN."""
+    if input.dtype.is_complex:
+        raise RuntimeError("nansum does not support complex inputs")
+    if input.dtype.category == 2:
+        input = where(input.isnan(), 0.0, input)
+    return reductions.sum(input, dim, keepdim, dtype=dtype)
+
+
+def nanmean(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
+) -> Tensor:
+    """The mean of the elements that are not NaN."""
+    if input.dtype.category < 2:
+        raise RuntimeError(
+            "nanmean(): expected input to have floating point or complex dtype but got "
+            f"{input.dtype.name}"
+        )
+    known = input.detach().isnan().logical_not()
+    return nansum(input, dim, keepdim, dtype=dtype) / reductions.sum(known, dim, keepdim)
+
+
+def std_mean(
+    input: Tensor,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`std` and `mean`."""
+    return _with_mean(reductions.std, input, dim, unbiased, keepdim, correction)
+
+
+def var_mean(
+    input: Tensor,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`var` and `mean`."""
+    return _with_mean(reductions.var, input, dim, unbiased, keepdim, correction)
+
+
+def _with_mean(
+    spread: Any, input: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+) -> tuple[Tensor, Tensor]:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    first = spread(input, dim, unbiased, keepdim, correction=correction)
+    return first, reductions.mean(input, dim, keepdim)
+
+
+def cov(
+    input: Tensor,
+    *,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+) -> Tensor:
+    """The covariances of variables.
+
+    Parameters
+    ----------
+    input : Tensor, shape (variables, observations) or (observations,)
+    correction : int
+        The sum of weights is lessened by so much.
+    fweights : Tensor of integers, shape (observations,)
+        How often each was observed.
+    aweights : Tensor, shape (observations,)
+        How much each observation counts.
+
+    Returns
+    -------
+    Tensor, shape (variables, variables) or ()
+    """
+    if input.ndim > 2:
+        raise RuntimeError(
+            "cov(): expected input to have two or fewer dimensions but got an input with "
+            f"{input.ndim} dimensions"
+        )
+    x = input.reshape((1, -1)) if input.ndim < 2 else input
+    if x.dtype.category < 2:
+        x = x.to(dt.get_default_dtype())
+    weights = _weights(x, fweights, aweights)
+    if weights is None:
+        total: Any = x.shape[1]
+        norm: Any = max(total - correction, 0)
+        centred = x - x.mean(1, True)
+        scaled = centred
+    else:
+        total = weights.sum()
+        norm = total - correction
+        if aweights is not None:
+            norm = total - correction * (weights * aweights).sum() / total
+        norm = norm.clamp(min=0)
+        centred = x - (x * weights).sum(1, True) / total
+        scaled = centred * weights
+    result = scaled @ centred.conj().mT / norm
+    return result.reshape(()) if input.ndim < 2 else result
+
+
+def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Tensor | None:
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is not None and tuple(given.shape) != (x.shape[1],):
+            raise RuntimeError(
+                f"cov(): expected {name} to have one weight for each of {x.shape[1]} observations, "
+                f"got shape {list(given.shape)}"
+            )
+    if fweights is not None and fweights.dtype.category != 1:
+        raise RuntimeError(
+            f"cov(): expected fweights to have integral dtype but got {fweights.dtype.name}"
+        )
+    given_ones = [w for w in (fweights, aweights) if w is not None]
+    if not given_ones:
+        return None
+    return math.prod(given_ones[1:], start=given_ones[0])
+
+
+def corrcoef(input: Tensor) -> Tensor:
+    """Pearson's correlation coefficients of variables, (variables, observations)."""
+    if input.ndim > 2:
+        raise RuntimeError(
+            "corrcoef(): expected input to have two or fewer dimensions but got an input with "
+            f"{input.ndim} dimensions"
+        )
+    c = cov(input)
+    if not c.ndim:
+        return c / c
+    own = arange(c.shape[0], device=c.device)
+    variances = c[own, own]
+    deviations = (variances.real if c.dtype.is_complex else variances).sqrt()
+    c = c / deviations[:, None] / deviations
+    return c if c.dtype.is_complex else c.clamp(-1, 1)
+
+
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """Slices of a dimension whose ``p``-norm is larger than ``maxnorm``, made that long."""
+    if p <= 0:
+        raise RuntimeError("renorm: non-positive-norm not supported")
+    if input.ndim < 2:
+        raise RuntimeError(
+            f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions"
+        )
+    dim = normalise_dim(dim, input.ndim)
+    others = tuple(d for d in range(input.ndim) if d != dim)
+    length = reductions.norm(input, p, others, True)
+    factor = where(length > maxnorm, maxnorm / (length + 1e-7), 1.0)
+    return input * factor
+
+
+# --- counts ---------------------------------------------------------------------------------------
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number from 0 on occurs, or the sum of its weights.
+
+    Parameters
+    ----------
+    input : Tensor of integers, shape (n,)
+        None negative.
+    weights : Tensor, shape (n,), optional
+        Added up in an order that only depends on the input.
+    minlength : int
+        The length of the result at least.
+
+    Returns
+    -------
+    Tensor of int64; with weights of float32 if they are, else float64
+    """
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if input.dtype.category > 1:
+        raise NotImplementedError(f'"bincount" not implemented for {input.dtype.name}')
+    if input.ndim != 1 or bool((input < 0).any()):
+        raise RuntimeError(
+            "bincount only supports 1-d non-negative integral inputs, got shape "
+            f"{list(input.shape)} of {input.dtype.name}"
+        )
+    if weights is not None and tuple(weights.shape) != tuple(input.shape):
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    xp = xp_of(input)
+    places = input.array.astype("int64", copy=False)
+    if weights is None or not len(places):
+        counts = xp.bincount(places, minlength=minlength) if len(places) else xp.zeros(minlength)
+        return from_array(counts.astype("int64"), dt.int64, input.device)
+    length = max(minlength, int(input.max().item()) + 1)
+    return _weighed(from_array(places, dt.int64, input.device), weights, length)
+
+
+def _weighed(places: Tensor, weights: Tensor, length: int) -> Tensor:
+    d = dt.float32 if weights.dtype is dt.float32 else dt.float64
+    totals: Tensor = weights.new_zeros(length, dtype=d)
+    return totals.index_add(0, places, weights.detach().to(d))
+
+
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of ``bins`` equal parts of [min, max]; of input's type.
+
+    Without ``min`` and ``max`` the extrema of the input are taken.
+    """
+    if bins <= 0:
+        raise RuntimeError("bins must be > 0")
+    if input.dtype.category != 2:
+        raise NotImplementedError(f'"histogram_cpu" not implemented for {input.dtype.name}')
+    edges = _edges(input, bins, None if min == max == 0 else (min, max), "torch.histc")
+    return _in_bins(input, edges, None)
+
+
+class Histogram(NamedTuple):
+    """What `histogram` gives."""
+
+    hist: Tensor
+    bin_edges: Tensor
+
+
+def histogram(
+    input: Tensor,
+    bins: Any,
+    *,
+    range: tuple[float, float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Histogram:
+    """How many elements lie between edges; the last part holds its upper edge, too.
+
+    Parameters
+    ----------
+    bins : int or Tensor
+        The number of equal parts, or their edges in ascending order.
+    range : (float, float), optional
+        Where the parts begin and end; by default the input's extrema.
+    weight : Tensor of input's shape, optional
+        How much each element counts.
+    density : bool
+        Divide by the total and the parts' widths.
+    """
+    if input.dtype.category != 2:
+        raise NotImplementedError(f'"histogram" not implemented for {input.dtype.name}')
+    edges = bins
+    if not isinstance(bins, Tensor):
+        if bins <= 0:
+            raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins}")
+        edges = _edges(input, bins, range, "torch.histogram")
+    elif bins.dtype is not input.dtype:
+        raise RuntimeError(
+            "torch.histogram(): input tensor and bins tensors should have the same dtype, but got "
+            f"{input.dtype} and {bins.dtype}"
+        )
+    counts = _in_bins(input, edges, weight)
+    if density:
+        counts = counts / counts.sum() / (edges[1:] - edges[:-1])
+    return Histogram(counts, edges)
+
+
+def _edges(input: Tensor, bins: int, limits: Any, name: str) -> Tensor:
+    if limits is None:
+        empty = not input.numel()
+        low, high = (0.0, 0.0) if empty else [f().item() for f in (input.min, input.max)]
+    else:
+        low, high = limits
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"{name}: range of [{low:g}, {high:g}] is not finite")
+    if low > high:
+        raise RuntimeError(f"{name}: max must be larger than min, got [{low:g}, {high:g}]")
+    if low == high:
+        low, high = low - 1, high + 1
+    return linspace(low, high, bins + 1, dtype=input.dtype, device=input.device)
+
+
+def _in_bins(input: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
+    flat, bins = input.detach().reshape(-1), edges.numel() - 1
+    place = searchsorted(edges, flat, right=True) - 1
+    place = where(flat == edges[-1], bins - 1, place)
+    inside = (flat >= edges[0]) & (flat <= edges[-1])
+    place = where(inside, place, bins)  # one bin more, for what lies outside
+    if weight is None:
+        return bincount(place, minlength=bins + 1)[:bins].to(input.dtype)
+    return _weighed(place, weight.reshape(-1), bins + 1)[:bins].to(input.dtype)
+
+
+# --- closeness ------------------------------------------------------------------------------------
+
+
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """Elementwise: within ``atol + rtol * |other|``; infinities are close to themselves only."""
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{input.dtype.name} did not match {other.dtype.name}")
+    if rtol < 0 or atol < 0:
+        name, value = ("rtol", rtol) if rtol < 0 else ("atol", atol)
+        raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value:g}")
+    near = input == other
+    if equal_nan:
+        near = near.logical_or(input.isnan().logical_and(other.isnan()))
+    if input.dtype is dt.bool or (rtol == 0 and atol == 0):
+        return near
+    a, b = (input, other) if input.dtype.category > 1 else (input.double(), other.double())
+    distance = (a - b).abs()
+    return near.logical_or(distance.isfinite().logical_and(distance <= atol + (rtol * b).abs()))
+
+
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close to each other, as `isclose` has it."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether shape and all elements are equal."""
+    return input.shape == other.shape and bool((input == other).all())
+
+
+_OPS: tuple[Any, ...] = (
+    quantile, nanquantile, nansum, nanmean, cov, corrcoef, renorm, bincount, histc, histogram,
+    isclose, allclose, equal,
+)  # fmt: skip
+METHODS = tuple([public(op) for op in _OPS])
+FUNCTIONS = (*METHODS, public(std_mean), public(var_mean))
