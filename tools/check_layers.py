@@ -38,7 +38,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "sparse": ("ops", "printing"),
     "autograd": ("ops",),  # Function records as ops do
     "testing": ("autograd",),
-    "serialization": ("autograd",),
+    "serialization": ("nn", "sparse"),
     "nn": ("autograd",),
     "func": ("nn",),
     "optim": ("nn",),
@@ -79,7 +79,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         # take users' arrays in, and reckon shapes and indices on the host.
         "dtypes.py",
         "tensor.py",
-        "serialization.py",
+        "serialization/",
         "ops/creation.py",
         "ops/grids.py",
         "ops/indexing.py",

@@ -1,0 +1,115 @@
+"""Reading files of every kind that `load` knows."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from lucid_gpu.serialization import safetensors
+from lucid_gpu.serialization.errors import CheckpointError, Damage
+from lucid_gpu.serialization.locations import placing
+from lucid_gpu.serialization.structure import unpacked
+
+__all__ = ["load"]
+
+
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """Read what `save` wrote, any safetensors file, or what ``torch.save`` wrote.
+
+    Parameters
+    ----------
+    f : str, path or binary file object
+    map_location : str, device, dict or callable, optional
+        Where tensors go; by default to where they were saved. A dict maps places, a callable gets
+        a tensor on the CPU and its place.
+    weights_only : bool
+        True by default: no code is ever run from the file. False admits pickled objects, such
+        as whole modules: whoever wrote the file can then run anything.
+    mmap : bool
+        Map the file instead of reading it: pages are read when touched, and the checksum is not
+        looked at. For paths only.
+    pickle_module, **pickle_load_args
+        Taken for the sake of scripts.
+
+    Returns
+    -------
+    object
+        A safetensors file of others is a dict of tensors.
+
+    Raises
+    ------
+    CheckpointError
+        For a damaged file, one of another kind, and one that would run code. The message is one
+        sentence.
+    OSError
+        Where the file cannot be read.
+    """
+    place = placing(map_location)
+    trusted = weights_only is False
+    if hasattr(f, "read"):
+        if mmap:
+            raise ValueError("f must be a file path in order to use the mmap argument")
+        return _loaded(io.BytesIO(f.read()), getattr(f, "name", "the file"), place, trusted, False)
+    with open(f, "rb") as file:
+        return _loaded(file, os.fspath(f), place, trusted, bool(mmap))
+
+
+def _loaded(file: BinaryIO, name: Any, place: Any, trusted: bool, mapped: bool) -> Any:
+    try:
+        return _reader(file)(file, file.seek(0, 2), place, trusted, mapped)
+    except Damage as damage:
+        raise CheckpointError(f"cannot load {name}: {damage}") from None
+    except _SIGNS_OF_DAMAGE as error:
+        unknown = type(error) not in _SIGNS_OF_DAMAGE and isinstance(error, RuntimeError)
+        if trusted or unknown:  # such as a GPU that has no memory left
+            raise
+        what = str(error).split("\n")[0]
+        raise CheckpointError(
+            f"cannot load {name}: it is damaged ({type(error).__name__}: {what})"
+        ) from None
+
+
+_SIGNS_OF_DAMAGE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+    EOFError,
+    RuntimeError,
+    NotImplementedError,
+)
+
+
+def _reader(file: BinaryIO) -> Callable[..., Any]:
+    file.seek(0)
+    first = file.read(9)
+    if first[8:] == b"{":  # a header's length can begin with any bytes
+        return _read_safetensors
+    if first[:4] == b"PK\x03\x04":
+        from lucid_gpu.serialization.torch_files import read_zip
+
+        return read_zip
+    if first[:1] == b"\x80" and first[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        from lucid_gpu.serialization.torch_files import read_legacy
+
+        return read_legacy
+    return _read_safetensors
+
+
+def _read_safetensors(file: BinaryIO, size: int, place: Any, trusted: bool, mapped: bool) -> Any:
+    file.seek(0)
+    metadata, arrays = safetensors.read(file, size, mapped)
+    return unpacked(metadata, arrays, place, not trusted)

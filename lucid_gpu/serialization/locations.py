@@ -1,0 +1,58 @@
+"""Where loaded tensors go: `map_location`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.device import device
+from lucid_gpu.serialization.errors import Damage
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["Place", "placing"]
+
+Place = Callable[[Tensor, str], Tensor]  # a CPU tensor, and the name of where it was saved
+
+
+def placing(map_location: Any) -> Place:
+    """The function that puts a tensor where it belongs.
+
+    Parameters
+    ----------
+    map_location : None, str, device, dict or callable
+        None restores tensors to where they were; a dict says for some places which others to take;
+        a callable gets the tensor on the CPU and the name of its place, and returns it
+        where it should be, or None for where it was.
+    """
+    if map_location is None:
+        return _restored
+    if isinstance(map_location, dict):
+        return lambda t, place: _restored(t, str(map_location.get(place, place)))
+    if callable(map_location):
+
+        def asked(t: Tensor, place: str) -> Tensor:
+            found = map_location(t, place)
+            return _restored(t, place) if found is None else found
+
+        return asked
+    target = device(map_location)
+    return lambda t, place: t.to(target)
+
+
+def _restored(t: Tensor, place: str) -> Tensor:
+    try:
+        where = device(place)
+    except RuntimeError:
+        raise Damage(
+            f"it holds a tensor of the device {place!r}; load it with map_location='cpu'"
+        ) from None
+    if where.type == "cpu":
+        return t
+    from lucid_gpu.devices.cupy_room import problem
+
+    if missing := problem():
+        raise Damage(
+            f"Attempting to deserialize object on a CUDA device ({place}), but there is none to "
+            f"use: {missing}. Load with map_location='cpu' to have the tensors on the CPU"
+        )
+    return t.to(where)

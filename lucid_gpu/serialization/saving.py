@@ -1,0 +1,64 @@
+"""Writing files, all of one or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from lucid_gpu.serialization import safetensors
+from lucid_gpu.serialization.structure import packed
+
+__all__ = ["save"]
+
+
+def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = None) -> None:
+    """Write an object to a file, all of it or nothing.
+
+    The bytes go to a new file beside the target, which then takes its name: a full disk, an
+    interrupt or a kill leaves an older file of that name as it was.
+
+    Parameters
+    ----------
+    obj : object
+        Tensors, NumPy arrays, numbers, strings, bytes and None, in dicts, lists, tuples and sets of
+        any depth. Tensors are stored without their history. Other objects, such as whole modules,
+        are pickled into the file, and only ``load(weights_only=False)`` reads it.
+    f : str, path or binary file object
+    pickle_module, pickle_protocol
+        Taken for the sake of scripts.
+
+    Raises
+    ------
+    TypeError
+        For an object that cannot be pickled; the message says where in ``obj`` it is.
+    OSError
+        Where the file cannot be written.
+    """
+    pieces = safetensors.pieces(*packed(obj))
+    if hasattr(f, "write"):
+        for piece in pieces:
+            f.write(piece)
+        return
+    with _replacing(os.fspath(f)) as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[BinaryIO]:
+    """A new file that takes the name ``path`` if all goes well, and vanishes if not."""
+    folder, name = os.path.split(os.path.abspath(path))
+    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

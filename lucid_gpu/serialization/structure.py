@@ -1,0 +1,273 @@
+"""Objects as JSON and named arrays.
+
+None, booleans, numbers, strings and lists stand for themselves. Everything else is an object with
+one entry that says what it is:
+
+``{"tensor": [name, place]}``
+    and ``"tensor that requires grad"``, ``"parameter"``, ``"frozen parameter"``; the place is where
+    it was, such as ``"cuda:0"``.
+``{"array": name}``, ``{"scalar": name}``
+    NumPy's.
+``{"dict": [[key, value], ...]}``, ``{"ordered": ...}``, ``{"tuple": [...]}``, ``{"set": [...]}``,
+``{"frozenset": [...]}``, ``{"size": [...]}``
+    containers.
+``{"bytes": base64}``, ``{"complex": [re, im]}``, ``{"float": "nan"}``, ``{"dtype": "float32"}``,
+``{"device": "cpu"}``
+    single values.
+``{"pickle": [name, class, buffers...]}``
+    any other object, its pickle and the buffers it left outside as arrays of bytes. Only
+    ``load(weights_only=False)`` makes it again.
+
+Arrays are named by their path, such as ``model.0.weight``; memory that occurs twice is stored once,
+and comes back as one. complex128, which safetensors lack, is an F64 array with a last dimension of
+2 whose name stands in the metadata's list ``lucid_gpu.complex128``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.serialization.errors import Damage
+from lucid_gpu.serialization.locations import Place
+from lucid_gpu.tensor import Size, Tensor, from_array
+
+__all__ = ["packed", "unpacked"]
+
+_VERSION, _STRUCTURE, _PAIRS = "lucid_gpu.version", "lucid_gpu.structure", "lucid_gpu.complex128"
+
+
+def packed(obj: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Metadata and arrays of an object.
+
+    Raises
+    ------
+    TypeError
+        For what cannot be pickled, with where in the object it is.
+    """
+    packer = _Packer()
+    try:
+        structure = packer.pack(obj, "")
+    except RecursionError:
+        raise TypeError("save cannot store an object that contains itself, or is so deep") from None
+    metadata = {_VERSION: "2", _STRUCTURE: json.dumps(structure)}
+    if packer.pairs_of:
+        metadata[_PAIRS] = json.dumps(packer.pairs_of)
+    return metadata, packer.arrays
+
+
+class _Packer:
+    def __init__(self) -> None:
+        self.arrays: dict[str, Any] = {}
+        self.pairs_of: list[str] = []
+        self._names: dict[Any, str] = {}
+        self._alive: list[Any] = []  # so that an address is not given out twice
+
+    def pack(self, value: Any, path: str) -> Any:
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return value
+        if isinstance(value, Tensor):
+            return self._tensor(value, path)
+        if kind is float:
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in "OSUVMm":
+            scalar = isinstance(value, np.generic)
+            return {"scalar" if scalar else "array": self._stored(np.asarray(value), value, path)}
+        for accepted, pack in _PACKERS:
+            if isinstance(value, accepted):
+                return pack(self, value, path)
+        return self._pickled(value, path)
+
+    def pairs(self, value: Mapping[Any, Any], path: str) -> list[list[Any]]:
+        return [
+            [self.pack(key, f"{path}.<key>"), self.pack(item, _below(path, key))]
+            for key, item in value.items()
+        ]
+
+    def items(self, value: Any, path: str) -> list[Any]:
+        return [self.pack(item, _below(path, i)) for i, item in enumerate(value)]
+
+    def _tensor(self, value: Tensor, path: str) -> Any:
+        if value.is_sparse:
+            return self._pickled(value, path)
+        where, plain = str(value.device), value.detach()
+        name = self._stored(plain.cpu().array, plain.array, path)
+        return {_kind_of(value): [name, where] if where != "cpu" else name}
+
+    def _stored(self, array: Any, original: Any, path: str) -> str:
+        """The name of an array's bytes; ``original`` is the memory it was read from."""
+        try:
+            d = dt.from_numpy_dtype(array.dtype)
+        except TypeError as error:
+            raise TypeError(f"save cannot store the array at {path!r}: {error}") from None
+        key = _address(original)
+        known = self._names.get(key) if key else None
+        if known is None:
+            array = np.asarray(array, d.numpy, order="C")  # native byte order, row-major
+            known = self._free_name(path or "tensor")
+            if d is dt.complex128:
+                array = array[..., None].view(np.float64)
+                self.pairs_of.append(known)
+            self.arrays[known] = array
+            self._names[key] = known
+            self._alive.append(original)
+        return known
+
+    def _pickled(self, value: Any, path: str) -> dict[str, list[str]]:
+        outside: list[pickle.PickleBuffer] = []
+        try:
+            data = pickle.dumps(value, 5, buffer_callback=outside.append)
+        except Exception as error:
+            raise TypeError(
+                f"save cannot store the {type(value).__name__} at {path or 'the top'!r}: it is no "
+                "tensor, NumPy array, number, string, bytes, None, dict, list, tuple or set, and "
+                f"cannot be pickled ({error}); for a module or an optimizer save its state_dict()"
+            ) from error
+        path = path or "object"
+        raw: list[Any] = [data, *(b.raw() for b in outside)]
+        parts = [
+            self._stored(part, part, f"{path}.pickle")
+            for part in (np.frombuffer(b, np.uint8) for b in raw)
+        ]
+        kind = type(value)
+        return {"pickle": [f"{kind.__module__}.{kind.__qualname__}", *parts]}
+
+    def _free_name(self, path: str) -> str:
+        name, number = path, 2
+        while name in self.arrays or name == "__metadata__":
+            name, number = f"{path}#{number}", number + 1
+        return name
+
+
+def _below(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _address(array: Any) -> Any:
+    """What equal keys have that are the same elements of the same memory; None for no elements."""
+    if not array.size:
+        return None
+    found = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+    return found["data"][0], array.shape, array.strides, str(array.dtype)
+
+
+def _kind_of(value: Tensor) -> str:
+    from lucid_gpu.nn import Parameter
+
+    if isinstance(value, Parameter):
+        return "parameter" if value.requires_grad else "frozen parameter"
+    return "tensor that requires grad" if value.requires_grad else "tensor"
+
+
+_Pack = Callable[[_Packer, Any, str], Any]
+_PACKERS: tuple[tuple[Any, _Pack], ...] = (
+    (OrderedDict, lambda p, v, path: {"ordered": p.pairs(v, path)}),
+    (Mapping, lambda p, v, path: {"dict": p.pairs(v, path)}),
+    (list, lambda p, v, path: p.items(v, path)),
+    (Size, lambda p, v, path: {"size": list(v)}),
+    (tuple, lambda p, v, path: {"tuple": p.items(v, path)}),
+    (frozenset, lambda p, v, path: {"frozenset": p.items(v, path)}),
+    (set, lambda p, v, path: {"set": p.items(v, path)}),
+    ((bytes, bytearray), lambda p, v, path: {"bytes": base64.b64encode(v).decode()}),
+    (complex, lambda p, v, path: {"complex": [repr(v.real), repr(v.imag)]}),
+    (dt.dtype, lambda p, v, path: {"dtype": v.name}),
+    (device, lambda p, v, path: {"device": str(v)}),
+    (bool, lambda p, v, path: bool(v)),
+    (int, lambda p, v, path: int(v)),  # an enumeration's member, for one
+    (float, lambda p, v, path: p.pack(float(v), path)),
+    (str, lambda p, v, path: str(v)),
+)
+
+
+def unpacked(
+    metadata: dict[str, str], arrays: dict[str, Any], place: Place, weights_only: bool
+) -> Any:
+    """The object again; a file without our metadata is a dict of tensors."""
+    for name in json.loads(metadata.get(_PAIRS, "[]")):
+        arrays[name] = arrays[name].view(np.complex128)[..., 0]
+    made: dict[Any, Tensor] = {}
+
+    def tensor(content: Any, finish: Callable[[Tensor], Tensor] = lambda t: t) -> Tensor:
+        name, where = (content, "cpu") if isinstance(content, str) else content
+        key = (name, finish)
+        if key not in made:
+            made[key] = finish(place(from_array(arrays[name]), where))
+        return made[key]
+
+    if _STRUCTURE not in metadata:
+        return {name: tensor(name) for name in arrays}
+    if metadata.get(_VERSION) not in ("1", "2"):
+        raise Damage(f"it is of version {metadata.get(_VERSION)!r}, which a later lucid_gpu reads")
+
+    def pairs(items: Any) -> Any:
+        return ((unpack(key), unpack(value)) for key, value in items)
+
+    def unpickled(content: Any) -> Any:
+        what, data, *buffers = content
+        if weights_only:
+            raise Damage(
+                f"it holds a pickled {what}, and unpickling runs code. If you trust the file, say "
+                "load(..., weights_only=False); better files hold a state_dict()"
+            )
+        return pickle.loads(arrays[data].data, buffers=[arrays[name].data for name in buffers])
+
+    readers: dict[str, Callable[[Any], Any]] = {
+        "tensor": tensor,
+        "tensor that requires grad": lambda c: tensor(c, Tensor.requires_grad_),
+        "parameter": lambda c: tensor(c, _parameter),
+        "frozen parameter": lambda c: tensor(c, _frozen),
+        "array": arrays.__getitem__,
+        "scalar": lambda name: arrays[name][()],
+        "tensor of pairs": lambda name: tensor(_of_pairs(arrays, name)),  # version 1
+        "array of pairs": lambda name: arrays[_of_pairs(arrays, name)],
+        "dict": lambda items: dict(pairs(items)),
+        "ordered": lambda items: OrderedDict(pairs(items)),
+        "tuple": lambda items: tuple(map(unpack, items)),
+        "set": lambda items: set(map(unpack, items)),
+        "frozenset": lambda items: frozenset(map(unpack, items)),
+        "size": Size,
+        "bytes": base64.b64decode,
+        "complex": lambda parts: complex(*map(float, parts)),
+        "float": float,
+        "dtype": dt.BY_NAME.__getitem__,
+        "device": device,
+        "pickle": unpickled,
+    }
+
+    def unpack(value: Any) -> Any:
+        if isinstance(value, list):
+            return [unpack(item) for item in value]
+        if isinstance(value, dict):
+            ((kind, content),) = value.items()
+            return readers[kind](content)
+        return value
+
+    return unpack(json.loads(metadata[_STRUCTURE]))
+
+
+def _of_pairs(arrays: dict[str, Any], name: str) -> str:
+    if arrays[name].dtype != np.complex128:
+        arrays[name] = arrays[name].view(np.complex128)[..., 0]
+    return name
+
+
+def _parameter(t: Tensor) -> Tensor:
+    from lucid_gpu.nn import Parameter
+
+    return Parameter(t)
+
+
+def _frozen(t: Tensor) -> Tensor:
+    from lucid_gpu.nn import Parameter
+
+    return Parameter(t, requires_grad=False)

@@ -1,0 +1,179 @@
+"""Files that ``torch.save`` wrote: zip archives since version 1.6, a row of pickles before.
+
+An archive holds ``data.pkl``, the object with numbers in the place of storages, and a record for
+each storage, uncompressed.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from lucid_gpu.serialization.errors import Damage
+from lucid_gpu.serialization.locations import Place
+from lucid_gpu.serialization.pickle_machine import run
+from lucid_gpu.serialization.torch_globals import Globals
+from lucid_gpu.serialization.torch_storages import Storage, StorageType, TypedStorage
+
+__all__ = ["read_legacy", "read_zip"]
+
+_Content = Callable[[str, int], Any]  # a storage's key and size in bytes -> its bytes as an array
+
+
+class _Storages:
+    """The storages of a file, each made when it is first named."""
+
+    def __init__(self, content: _Content, place: Place) -> None:
+        self.content, self.place = content, place
+        self.made: dict[str, Storage] = {}
+        self.sizes: dict[str, int] = {}
+
+    def named(self, identity: Any) -> TypedStorage:
+        """What a persistent id of a pickle stands for."""
+        if type(identity) is not tuple or len(identity) < 5 or identity[0] != "storage":
+            raise Damage("its pickle refers to what is no storage")
+        _, kind, key, where, count = identity[:5]
+        if len(identity) > 5 and identity[5] is not None:
+            raise Damage("it holds a view of a storage, as PyTorch wrote before 0.4")
+        if not isinstance(kind, StorageType) or type(count) is not int or count < 0:
+            raise Damage("its pickle refers to a storage of no known type")
+        size, key = count * kind.dtype.itemsize, str(key)
+        if self.sizes.setdefault(key, size) > size:
+            raise Damage(f"its storage {key!r} has two sizes")
+        if key not in self.made:
+            self.made[key] = Storage(self.content(key, size), self.place, str(where))
+        return TypedStorage(self.made[key], kind.dtype)
+
+
+def _object(file: BinaryIO, storages: _Storages, trusted: bool) -> Any:
+    names = Globals(trusted)
+    return run(file, names.find, storages.named, names.call, names.build)
+
+
+# --- archives -------------------------------------------------------------------------------------
+
+
+def read_zip(file: BinaryIO, size: int, place: Place, trusted: bool, mapped: bool) -> Any:
+    """The object of an archive."""
+    try:
+        archive = _Archive(file, size, mapped)
+    except (zipfile.BadZipFile, NotImplementedError) as error:
+        raise Damage(f"it is a damaged zip archive ({error})") from None
+    data = archive.record("data.pkl").tobytes()
+    storages = _Storages(archive.storage, place)
+    return _object(io.BytesIO(data), storages, trusted)
+
+
+class _Archive:
+    """The records of a zip file, which lie in it as they are."""
+
+    def __init__(self, file: BinaryIO, size: int, mapped: bool) -> None:
+        self.file, self.mapped = file, mapped
+        self.records = {i.filename: i for i in zipfile.ZipFile(file).infolist()}
+        found = [name for name in self.records if name.endswith("/data.pkl") or name == "data.pkl"]
+        if len(found) != 1:
+            raise Damage("it is a zip archive, but not one that torch.save wrote")
+        self.folder = found[0][: -len("data.pkl")]
+        if f"{self.folder}constants.pkl" in self.records:
+            raise Damage("it is a TorchScript program; in PyTorch save its state_dict()")
+        if sum(i.file_size for i in self.records.values()) > size:
+            raise Damage("its records are announced as larger than the file")
+        order = f"{self.folder}byteorder"
+        if order in self.records and self.record("byteorder").tobytes() != b"little":
+            raise Damage("it was written on a machine of another byte order")
+
+    def record(self, name: str) -> Any:
+        """The bytes of a record, as an array of our own or as the file's pages."""
+        info = self.records.get(self.folder + name)
+        if info is None:
+            raise Damage(f"its record {name!r} is missing")
+        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+            raise Damage(f"its record {name!r} is compressed, which torch.save never does")
+        self.file.seek(info.header_offset)
+        head = self.file.read(30)
+        if len(head) < 30 or head[:4] != b"PK\x03\x04":
+            raise Damage(f"the head of its record {name!r} is damaged")
+        gap = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+        start = info.header_offset + 30 + gap
+        if self.mapped and name != "data.pkl" and info.file_size:
+            memory: Any = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY)
+            return np.frombuffer(memory, np.uint8, info.file_size, start)
+        content = np.empty(info.file_size, np.uint8)
+        self.file.seek(start)
+        if self.file.readinto(content.data) != info.file_size:  # type: ignore[attr-defined]
+            raise Damage(f"it ends inside its record {name!r}")
+        if zlib.crc32(content.data) != info.CRC:
+            raise Damage(f"its record {name!r} does not match its checksum")
+        return content
+
+    def storage(self, key: str, size: int) -> Any:
+        content = self.record(f"data/{key}")
+        if content.nbytes < size:
+            raise Damage(f"its storage {key!r} holds {content.nbytes} bytes, not {size}")
+        return content
+
+
+# --- rows of pickles ------------------------------------------------------------------------------
+
+_MAGIC = 0x1950A86A20F9469CFC6C
+
+
+def read_legacy(file: BinaryIO, size: int, place: Place, trusted: bool, mapped: bool) -> Any:
+    """The object of a file without an archive.
+
+    The sizes of the storages stand in the object's pickle, and their bytes behind it: so the pickle
+    is read twice.
+    """
+    file.seek(0)
+    data = io.BytesIO(file.read())
+    nothing = _Storages(lambda key, size: np.empty(0, np.uint8), place)
+    if _magic(data, nothing) != _MAGIC:
+        raise Damage(
+            "it is a pickle, but not one that torch.save wrote, and unpickling runs code; save the "
+            "object with lucid_gpu.save"
+        )
+    if mapped:
+        raise Damage("it is no zip archive, and only those can be mapped; load it without mmap")
+    _object(data, nothing, False)
+    if not _object(data, nothing, False).get("little_endian", True):
+        raise Damage("it was written on a machine of another byte order")
+    start = data.tell()
+    sizes = _sizes(data, size, trusted)
+    contents: dict[str, Any] = {}
+    for key in _object(data, nothing, False):
+        if key not in sizes:
+            raise Damage(f"its storage {key!r} is named nowhere")
+        data.seek(8, 1)  # its number of elements, which the pickle says too
+        contents[key] = np.frombuffer(bytearray(data.read(sizes[key])), np.uint8)
+        if contents[key].nbytes != sizes[key]:
+            raise Damage(f"it ends inside its storage {key!r}")
+    data.seek(start)
+    return _object(data, _Storages(lambda key, size: contents[key], place), trusted)
+
+
+def _magic(data: BinaryIO, nothing: _Storages) -> Any:
+    try:
+        return _object(data, nothing, False)
+    except (Damage, ValueError):
+        return None
+
+
+def _sizes(data: BinaryIO, limit: int, trusted: bool) -> dict[str, int]:
+    """The storages that the pickle names, which is passed over."""
+    found: dict[str, int] = {}
+    blank = np.zeros(0, np.uint8)
+
+    def content(key: str, size: int) -> Any:
+        if sum(found.values()) + size > limit:
+            raise Damage(f"its storage {key!r} is announced as larger than the file")
+        found[key] = size
+        return np.zeros(size, np.uint8) if size else blank
+
+    _object(data, _Storages(content, lambda t, where: t), trusted)
+    return found
