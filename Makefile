@@ -14,7 +14,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-cuda-standin lint bench gpu clean
+.PHONY: help train test test-cuda-standin lint names bench gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-17s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ lint: $(STAMPS)/lint  ## style, types, layering
 	@$(VENV)/bin/ruff format --check .
 	@$(PY) -m mypy
 	@$(PY) tools/check_layers.py
+
+names: $(STAMPS)/test  ## write docs/names.md: which of PyTorch's names are here
+	@$(PY) tools/list_names.py $(ARGS)
 
 bench: $(STAMPS)/bench  ## side by side with torch eager and torch.compile (ARGS="--case chain-2^24")
 	@$(PY) -m bench $(ARGS)
