@@ -21,6 +21,7 @@ from lucid_gpu.ops import (
     convolution,
     creation,
     cross_entropy,
+    ctc,
     cumsum,
     cumulative,
     diagonals,
@@ -30,6 +31,7 @@ from lucid_gpu.ops import (
     index_add,
     indexing,
     layer_norm,
+    losses,
     matmul,
     normalization,
     order,
@@ -447,6 +449,11 @@ def _from_groups(level: BatchLevel, images: Tensor) -> Tensor:
     return level.wrap(images.reshape((n, level.size, c // level.size, *size)).transpose(0, 1))
 
 
+@rule(losses._cut_off)
+def _elementwise(level: BatchLevel, f: Any, x: Tensor, target: Tensor) -> Tensor:
+    return level.wrap(f(level.full(x), level.full(target)))
+
+
 @rule(padding.framed, padding.bordered, padding.folded_in)
 def _last_dimensions(level: BatchLevel, f: Any, x: Tensor, *how: Any) -> Tensor:
     return level.wrap(f(level.value(x), *how))
@@ -729,6 +736,7 @@ _LOOPED = (
     embedding._sum_rows,
     cross_entropy._pick,
     indexing._place_vjp,
+    ctc.ctc_loss,
     dropout.dropout,
     softmax.softmax,
     softmax.log_softmax,

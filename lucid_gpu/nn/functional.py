@@ -20,7 +20,7 @@ from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.batch_norm import batch_norm
 from lucid_gpu.ops.convolution import conv1d, conv2d
 from lucid_gpu.ops.creation import arange
-from lucid_gpu.ops.cross_entropy import reduce_loss
+from lucid_gpu.ops.ctc import ctc_loss
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.elementwise import gelu, logsigmoid, softplus, softsign, tanhshrink
 from lucid_gpu.ops.embedding import embedding
@@ -38,6 +38,31 @@ from lucid_gpu.ops.group_norm import (
     normalize,
 )
 from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
+from lucid_gpu.ops.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    gaussian_nll_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    poisson_nll_loss,
+    reduction_of,
+    smooth_l1_loss,
+)
+from lucid_gpu.ops.margin_losses import (
+    cosine_embedding_loss,
+    cosine_similarity,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    pairwise_distance,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 from lucid_gpu.ops.windows import fold, unfold
@@ -49,12 +74,16 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
     "celu_",
     "conv1d",
     "conv2d",
+    "cosine_embedding_loss",
+    "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",
@@ -64,6 +93,7 @@ __all__ = [
     "embedding",
     "feature_alpha_dropout",
     "fold",
+    "gaussian_nll_loss",
     "gelu",
     "glu",
     "group_norm",
@@ -73,7 +103,10 @@ __all__ = [
     "hardswish",
     "hardtanh",
     "hardtanh_",
+    "hinge_embedding_loss",
+    "huber_loss",
     "instance_norm",
+    "kl_div",
     "l1_loss",
     "layer_norm",
     "leaky_relu",
@@ -82,14 +115,20 @@ __all__ = [
     "local_response_norm",
     "log_softmax",
     "logsigmoid",
+    "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",
     "mish",
     "mse_loss",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
     "nll_loss",
     "normalize",
     "one_hot",
     "pad",
+    "pairwise_distance",
+    "poisson_nll_loss",
     "prelu",
     "relu",
     "relu6",
@@ -102,6 +141,8 @@ __all__ = [
     "selu_",
     "sigmoid",
     "silu",
+    "smooth_l1_loss",
+    "soft_margin_loss",
     "softmax",
     "softmin",
     "softplus",
@@ -111,6 +152,8 @@ __all__ = [
     "tanhshrink",
     "threshold",
     "threshold_",
+    "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
     "unfold",
 ]
 
@@ -270,52 +313,6 @@ def _check_classes(least: int, most: int, classes: int) -> None:
 # -- losses ------------------------------------------------------------------------------------
 
 
-def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """What PyTorch's two older flags say, where one is given; else ``reduction`` itself."""
-    if size_average is None and reduce is None:
-        return reduction
-    old = "none" if reduce is False else "sum" if size_average is False else "mean"
-    warnings.warn(
-        f"size_average and reduce args will be deprecated, please use reduction='{old}' instead.",
-        stacklevel=3,
-    )
-    return old
-
-
-def _same_size(input: Tensor, target: Tensor) -> None:
-    if tuple(input.shape) != tuple(target.shape):
-        warnings.warn(
-            f"Using a target size ({target.shape}) that is different to the input size "
-            f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
-            "Please ensure they have the same size.",
-            stacklevel=3,
-        )
-
-
-def mse_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """``(input - target)^2``, reduced."""
-    _same_size(input, target)
-    return reduce_loss((input - target).square(), reduction_of(size_average, reduce, reduction))
-
-
-def l1_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """``abs(input - target)``, reduced."""
-    _same_size(input, target)
-    return reduce_loss((input - target).abs(), reduction_of(size_average, reduce, reduction))
-
-
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -343,39 +340,3 @@ def cross_entropy(
     """Of unnormalised scores, reduced; see `lucid_gpu.ops.cross_entropy.cross_entropy`."""
     reduction = reduction_of(size_average, reduce, reduction)
     return ops.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
-
-
-def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-) -> Tensor:
-    """``-(pos_weight * t * log(sigmoid(x)) + (1 - t) * log(1 - sigmoid(x)))``, reduced.
-
-    Parameters
-    ----------
-    input, target : Tensor, of one shape
-        Scores, and numbers from 0 to 1.
-    weight : Tensor, optional
-        Of each element; broadcasts.
-    size_average, reduce : bool, optional
-        Older words for ``reduction``.
-    reduction : {"mean", "sum", "none"}
-    pos_weight : Tensor, optional
-        Weight of the positive part; broadcasts.
-    """
-    if tuple(target.shape) != tuple(input.shape):
-        raise ValueError(
-            f"Target size ({target.shape}) must be the same as input size ({input.shape})"
-        )
-    negative = -logsigmoid(input)
-    if pos_weight is not None:
-        negative = negative * ((pos_weight - 1) * target + 1)
-    loss = input * (1 - target) + negative
-    if weight is not None:
-        loss = loss * weight
-    return reduce_loss(loss, reduction_of(size_average, reduce, reduction))

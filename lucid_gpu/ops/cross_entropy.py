@@ -7,6 +7,7 @@ Gradients that are recorded or batched are written with tensor ops.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,12 @@ _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
     """What ``reduction=`` means: ``"none"``, ``"mean"`` or ``"sum"``."""
+    if reduction == "elementwise_mean":
+        warnings.warn(
+            "reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.",
+            stacklevel=3,
+        )
+        reduction = "mean"
     if reduction not in _REDUCTIONS:
         raise ValueError(f"{reduction} is not a valid value for reduction")
     return _REDUCTIONS[reduction](loss)
@@ -233,6 +240,11 @@ def _check_target(input: Tensor, target: Tensor) -> None:
     require_one_device("cross_entropy", input, target)
     shape, dim = input._expr.program.shape, _class_dim(input)
     expected = (*shape[:dim], *shape[dim + 1 :])
+    if len(shape) == 2 and target.ndim == 1 and target.shape[0] != shape[0]:
+        raise ValueError(
+            f"Expected input batch_size ({shape[0]}) to match target batch_size "
+            f"({target.shape[0]})."
+        )
     if not shape or target._expr.program.shape != expected:
         raise ValueError(
             f"Expected target size {list(expected)}, got {list(target.shape)}: an input of shape "

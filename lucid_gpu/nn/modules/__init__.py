@@ -5,6 +5,7 @@ from lucid_gpu.nn.modules import (
     batchnorm,
     container,
     conv,
+    distance,
     dropout,
     flatten,
     fold,
@@ -20,6 +21,7 @@ from lucid_gpu.nn.modules.activation import *  # noqa: F403
 from lucid_gpu.nn.modules.batchnorm import *  # noqa: F403
 from lucid_gpu.nn.modules.container import *  # noqa: F403
 from lucid_gpu.nn.modules.conv import *  # noqa: F403
+from lucid_gpu.nn.modules.distance import *  # noqa: F403
 from lucid_gpu.nn.modules.dropout import *  # noqa: F403
 from lucid_gpu.nn.modules.flatten import *  # noqa: F403
 from lucid_gpu.nn.modules.fold import *  # noqa: F403
@@ -37,6 +39,7 @@ _FILES = (
     batchnorm,
     container,
     conv,
+    distance,
     dropout,
     flatten,
     fold,

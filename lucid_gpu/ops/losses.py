@@ -1,0 +1,369 @@
+"""Losses of regression and of probabilities: elementwise formulas, reduced.
+
+`reduce_loss` of `ops.cross_entropy` is the one table of reductions. All are compositions, but for
+`binary_cross_entropy`, whose gradient stays finite where the loss is cut off.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.cross_entropy import reduce_loss
+from lucid_gpu.ops.elementwise import logsigmoid
+from lucid_gpu.ops.record import record
+from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor, apply
+
+__all__ = [
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "gaussian_nll_loss",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "mse_loss",
+    "poisson_nll_loss",
+    "smooth_l1_loss",
+]
+
+Flag = bool | None
+
+
+def reduction_of(size_average: Flag, reduce: Flag, reduction: str, stacklevel: int = 3) -> str:
+    """What PyTorch's two older flags say, where one is given; else ``reduction`` itself."""
+    if size_average is None and reduce is None:
+        return reduction
+    old = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce args will be deprecated, please use reduction='{old}' instead.",
+        stacklevel=stacklevel,
+    )
+    return old
+
+
+def _same_size(input: Tensor, target: Tensor) -> None:
+    if tuple(input.shape) != tuple(target.shape):
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size "
+            f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
+            "Please ensure they have the same size.",
+            stacklevel=3,
+        )
+
+
+def _weighted(loss: Tensor, input: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    """Reduced; a mean is over the weights."""
+    if weight is None:
+        return reduce_loss(loss, reduction)
+    if tuple(weight.shape) != tuple(input.shape):
+        raise ValueError("Weights and input must have the same size.")
+    if reduction == "mean":
+        return (loss * weight).sum() / weight.sum()
+    return reduce_loss(loss * weight, reduction)
+
+
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Mean squared error: ``(input - target)^2``, reduced.
+
+    Parameters
+    ----------
+    input, target : Tensor, of one shape
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
+    reduction : {"mean", "sum", "none"}
+    weight : Tensor, of input's shape, optional
+    """
+    reduction = reduction_of(size_average, reduce, reduction)
+    _same_size(input, target)
+    return _weighted((input - target).square(), input, weight, reduction)
+
+
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Mean absolute error: ``abs(input - target)``, reduced; arguments as for `mse_loss`."""
+    reduction = reduction_of(size_average, reduce, reduction)
+    _same_size(input, target)
+    return _weighted((input - target).abs(), input, weight, reduction)
+
+
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
+    """``d^2 / (2 beta)`` where ``d = abs(input - target) < beta``, else ``d - beta / 2``, reduced.
+
+    Girshick, "Fast R-CNN" (2015). Arguments as for `mse_loss`.
+    """
+    reduction = reduction_of(size_average, reduce, reduction)
+    _same_size(input, target)
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    d = (input - target).abs()
+    if beta:
+        d = apply(TABLE["where"], d < beta, 0.5 * d * d / beta, d - 0.5 * beta)
+    return reduce_loss(d, reduction)
+
+
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """``d^2 / 2`` of ``d = abs(input - target)``, beyond ``delta`` ``delta (d - delta / 2)``.
+
+    Huber, "Robust Estimation of a Location Parameter" (1964).
+
+    Parameters
+    ----------
+    input, target : Tensor, of one shape
+    reduction : {"mean", "sum", "none"}
+    delta : float
+        Positive.
+    weight : Tensor, of input's shape, optional
+    """
+    _same_size(input, target)
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    d = (input - target).abs()
+    loss = apply(TABLE["where"], d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta))
+    return _weighted(loss, input, weight, reduction)
+
+
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
+    """Kullback-Leibler divergence: ``target * (log(target) - input)``, reduced.
+
+    Parameters
+    ----------
+    input : Tensor
+        Log-probabilities.
+    target : Tensor
+        Probabilities, or with ``log_target`` their logarithms.
+    reduction : {"batchmean", "mean", "sum", "none"}
+        ``"batchmean"`` divides the sum by the size of the first dimension, which is the divergence.
+    log_target : bool
+    """
+    reduction = reduction_of(size_average, reduce, reduction)
+    if reduction == "mean":
+        warnings.warn(
+            "reduction: 'mean' divides the total loss by both the batch size and the support size."
+            "'batchmean' divides only by the batch size, and aligns with the KL div math definition"
+            ".'mean' will be changed to behave the same as 'batchmean' in the next major release.",
+            stacklevel=2,
+        )
+    if log_target:
+        loss = target.exp() * (target - input)
+    else:
+        loss = target * apply(TABLE["where"], target == 0, 1.0, target).log() - target * input
+    if reduction != "batchmean":
+        return reduce_loss(loss, reduction)
+    return loss.sum() / input.shape[0] if input.ndim else loss.sum()
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """``(log(v) + (input - target)^2 / v) / 2`` with ``v = max(var, eps)``, reduced.
+
+    Nix and Weigend, "Estimating the mean and variance of the target probability distribution"
+    (1994).
+
+    Parameters
+    ----------
+    input, target : Tensor
+        Expectations, and samples.
+    var : Tensor or float
+        Variances: of input's shape, with a last dimension of 1, or without the last dimension. The
+        gradient does not see that they are cut off at ``eps``.
+    full : bool
+        Add the constant ``log(2 pi) / 2``.
+    eps : float
+    reduction : {"mean", "sum", "none"}
+    """
+    shape = tuple(input.shape)
+    given: Tensor = var if isinstance(var, Tensor) else input.new_full(shape, var)
+    if bool((given < 0).any()):
+        raise ValueError("var has negative entry/entries")
+    var = _per_element(given, shape)
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not valid")
+    v = apply(TABLE["where"], var < eps, var - var.detach() + eps, var)
+    loss = 0.5 * (v.log() + (input - target).square() / v)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return reduce_loss(loss, reduction)
+
+
+def _per_element(var: Tensor, shape: tuple[int, ...]) -> Tensor:
+    own = tuple(var.shape)
+    if own == shape[:-1] and own != shape:
+        return var.unsqueeze(-1)
+    apart = [n for m, n in zip(shape, own) if m != n]
+    if own != shape and (len(own) != len(shape) or apart != [1]):
+        raise ValueError(
+            f"var is of incorrect size: {list(own)} for an input of shape {list(shape)}"
+        )
+    return var
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: Flag = None,
+    eps: float = 1e-8,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """``exp(input) - target * input``, or ``input - target * log(input + eps)``, reduced.
+
+    Parameters
+    ----------
+    input, target : Tensor
+        Logarithms of expectations, or with ``log_input=False`` the expectations, and samples.
+    full : bool
+        Add Stirling's approximation of ``log(target!)`` for targets above 1.
+    eps : float
+    reduction : {"mean", "sum", "none"}
+    """
+    reduction = reduction_of(size_average, reduce, reduction)
+    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        stirling = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
+        loss = loss + apply(TABLE["where"], target <= 1, 0.0, stirling)
+    return reduce_loss(loss, reduction)
+
+
+# --- of probabilities -----------------------------------------------------------------------------
+
+
+def binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """``-(target * log(input) + (1 - target) * log(1 - input))``, reduced.
+
+    Logarithms are cut off at -100, and the denominator of the gradient at 1e-12, as in PyTorch.
+
+    Parameters
+    ----------
+    input, target : Tensor, of one shape
+        Probabilities; outside ``[0, 1]`` they are refused on the CPU.
+    weight : Tensor, optional
+        Of each element; broadcasts.
+    reduction : {"mean", "sum", "none"}
+    """
+    reduction = reduction_of(size_average, reduce, reduction)
+    require_tensor("binary_cross_entropy", "input", 1, input)
+    require_tensor("binary_cross_entropy", "target", 2, target)
+    require_one_device("binary_cross_entropy", input, target, weight)
+    if tuple(target.shape) != tuple(input.shape):
+        raise ValueError(
+            f"Using a target size ({target.shape}) that is different to the input size "
+            f"({input.shape}) is deprecated. Please ensure they have the same size."
+        )
+    if target.dtype is not input.dtype:
+        raise RuntimeError(f"Found dtype {target.dtype.name} but expected {input.dtype.name}")
+    if not open_levels and input.device.type == "cpu":
+        for role, t in (("input", input), ("target", target)):
+            a = t.detach().array
+            if not ((a >= 0) & (a <= 1)).all():
+                raise RuntimeError(f"all elements of {role} should be between 0 and 1")
+    loss = _cut_off(input, target)
+    if weight is not None:
+        loss = loss * weight.expand(tuple(input.shape))
+    return reduce_loss(loss, reduction)
+
+
+def _cut_off(input: Tensor, target: Tensor) -> Tensor:
+    with no_grad():
+        x, t = input.detach(), target.detach()
+        far = (-x).log1p().clamp(min=-100.0)
+        loss = (t - 1) * far - t * x.log().clamp(min=-100.0)
+    return record(
+        "BinaryCrossEntropyBackward0", loss, (input, target), _cut_off_vjp, saved=(input, target)
+    )
+
+
+def _cut_off_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    x, t = node.saved_tensors
+    of_input, of_target = node.needs_input_grad
+    gx = g * (x - t) / ((1 - x) * x).clamp(min=1e-12) if of_input else None
+    return gx, g * ((-x).log1p() - x.log()) if of_target else None
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: Flag = None,
+    reduce: Flag = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """``-(pos_weight * t * log(sigmoid(x)) + (1 - t) * log(1 - sigmoid(x)))``, reduced.
+
+    Parameters
+    ----------
+    input, target : Tensor, of one shape
+        Scores, and numbers from 0 to 1.
+    weight : Tensor, optional
+        Of each element; broadcasts.
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
+    reduction : {"mean", "sum", "none"}
+    pos_weight : Tensor, optional
+        Weight of the positive part; broadcasts.
+    """
+    reduction = reduction_of(size_average, reduce, reduction)
+    if tuple(target.shape) != tuple(input.shape):
+        raise ValueError(
+            f"Target size ({target.shape}) must be the same as input size ({input.shape})"
+        )
+    negative = -logsigmoid(input)
+    if pos_weight is not None:
+        negative = negative * ((pos_weight - 1) * target + 1)
+    loss = input * (1 - target) + negative
+    if weight is not None:
+        loss = loss * weight
+    return reduce_loss(loss, reduction)
