@@ -18,7 +18,7 @@ from lucid_gpu.ops import softmax as softmaxes
 from lucid_gpu.ops.activations import glu, gumbel_softmax, hardshrink, prelu, softshrink
 from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.batch_norm import batch_norm
-from lucid_gpu.ops.convolution import conv1d, conv2d
+from lucid_gpu.ops.convolution import conv1d, conv2d, conv3d
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.ctc import ctc_loss
 from lucid_gpu.ops.dropout import dropout
@@ -65,6 +65,11 @@ from lucid_gpu.ops.margin_losses import (
 )
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
+from lucid_gpu.ops.transposed_convolution import (
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from lucid_gpu.ops.windows import fold, unfold
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor
@@ -80,6 +85,10 @@ __all__ = [
     "celu_",
     "conv1d",
     "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",

@@ -20,6 +20,8 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "pinned": ("", "is_pinned pin_memory", ""),
     "cumulative": ("cumprod logcumsumexp cummax cummin diff", "cumprod_",
                    "trapezoid trapz cumulative_trapezoid gradient"),
+    "convolution": ("", "", "conv1d conv2d conv3d"),
+    "transposed_convolution": ("", "", "conv_transpose1d conv_transpose2d conv_transpose3d"),
     "activations": ("prelu hardshrink", "", ""),
     "linalg.cholesky": ("cholesky", "", ""),
     "linalg.determinant": ("det slogdet logdet", "", ""),

@@ -1,0 +1,169 @@
+"""Transposed convolution: the gradient of a convolution by its input, as a layer of its own.
+
+Dumoulin and Visin, "A guide to convolution arithmetic for deep learning" (2016), section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.ops import convolution, windows
+from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.padding import pad
+from lucid_gpu.ops.sliding import (
+    Sizes,
+    Slide,
+    check_bias,
+    check_channels,
+    check_groups,
+    check_kinds,
+    check_ranks,
+    setting,
+    slide_of,
+)
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+
+_DOC = """Filters put onto each place of {what}, and added up: the adjoint of `conv{rank}d`.
+
+    ``out[n, o, p * stride + i * dilation - padding] += weight[c, o, i] * input[n, c, p]``, and
+    ``bias[o]``, with a place ``p`` and a place in the window ``i`` along each of the {rank} axes.
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c, {size}) or (c, {size})
+    weight : Tensor, shape (c, o // groups, {kernel})
+    bias : Tensor, shape (o,), optional
+    stride, padding, dilation : int or {rank} of them
+        Those of the convolution whose adjoint this is: padding makes the output smaller.
+    output_padding : int or {rank} of them
+        Makes the output larger on one side; less than stride or dilation.
+    groups : int
+        Channels are split into so many groups that do not see one another.
+
+    Returns
+    -------
+    Tensor, shape (n, o, ...) or (o, ...)
+        ``(size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1`` along
+        each axis.
+
+    Raises
+    ------
+    RuntimeError
+        Where shapes, dtypes or settings do not fit together.
+    """
+
+
+def _of_rank(rank: int) -> Callable[..., Tensor]:
+    def conv_transpose(
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Tensor:
+        name = f"conv_transpose{rank}d"
+        require_tensor(name, "input", 1, input)
+        check_ranks(name, rank, input, weight)
+        whole = input if input.ndim == weight.ndim else input.unsqueeze(0)
+        _check(whole, weight, bias, groups)
+        slide = _slide(weight.shape[2:], stride, padding, dilation)
+        more = _output_padding(output_padding, slide)
+        result = _spread(whole, weight, slide, more, groups)
+        return convolution.finished(result, bias, batched=whole is input)
+
+    return convolution.named(conv_transpose, f"conv_transpose{rank}d", _DOC, rank)
+
+
+conv_transpose1d, conv_transpose2d, conv_transpose3d = (_of_rank(rank) for rank in (1, 2, 3))
+
+FUNCTIONS = (conv_transpose1d, conv_transpose2d, conv_transpose3d)
+
+
+def _spread(x: Tensor, weight: Tensor, slide: Slide, more: Sizes, groups: int) -> Tensor:
+    """The adjoint of a convolution; ``more`` is what its stride left over behind each axis."""
+    missed = tuple([max(m - s + 1, 0) for m, s in zip(more, slide.stride, strict=True)])
+    size = tuple(
+        [
+            (n - 1) * s - 2 * p + r + m - lost
+            for n, s, p, r, m, lost in zip(
+                x.shape[2:], slide.stride, slide.padding, slide.reach(), more, missed, strict=True
+            )
+        ]
+    )
+    _check_size(x, size)
+    channels = weight.shape[1] * groups
+    if len(size) == 1:
+        whole = (x.shape[0], channels, 1, *size)
+        rows, filters = x.unsqueeze(2), weight.unsqueeze(2)
+        result = convolution._input_gradient(rows, filters, whole, slide.window(), groups)
+        result = result.squeeze(2)
+    elif len(size) == 2:
+        whole = (x.shape[0], channels, *size)
+        result = convolution._input_gradient(x, weight, whole, slide.window(), groups)
+    else:
+        result = _into_volumes(x, weight, slide, (channels, *size), groups)
+    if any(missed):  # dilation may leave more than a stride
+        result = pad(result, [n for lost in reversed(missed) for n in (0, lost)])
+    return result
+
+
+def _into_volumes(x: Tensor, weight: Tensor, slide: Slide, size: Sizes, groups: int) -> Tensor:
+    """Each slice gives a filter's depth of slices, as channels of an image; these are added up."""
+    n, c, depth, h, w = x.shape
+    channels, deep, tall, wide = size
+    images = x.transpose(1, 2).reshape(n * depth, c, h, w)
+    filters = weight.reshape(c, -1, *weight.shape[3:])
+    channels_of_slices = channels * weight.shape[2]
+    whole = (n * depth, channels_of_slices, tall, wide)
+    slices = convolution._input_gradient(images, filters, whole, slide.window(), groups)
+    columns = slices.reshape(n, depth, channels_of_slices, tall * wide).transpose(1, 2)
+    columns = columns.reshape(n, channels_of_slices, depth * tall * wide)
+    added = windows._folded(columns, (channels, deep, tall * wide), slide.first())
+    return added.reshape(n, *size)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def _check(input: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
+    check_groups(weight, groups)
+    given = f"Given transposed=1, weight of size {list(weight.shape)}"
+    check_channels(given, input, weight.shape[0])
+    check_bias(given, bias, weight.shape[1] * groups)
+    check_kinds(input, weight, bias)
+
+
+def _slide(kernel: Any, stride: Any, padding: Any, dilation: Any) -> Slide:
+    if isinstance(padding, str):
+        raise TypeError(
+            f"conv_transpose{len(kernel)}d(): argument 'padding' must be tuple of ints, not str"
+        )
+    return slide_of(kernel, stride, padding, dilation)
+
+
+def _output_padding(value: Any, slide: Slide) -> Sizes:
+    more = setting(value, "output_padding", len(slide.kernel))
+    if min(more) < 0:
+        raise RuntimeError("negative output_padding is not supported")
+    if any(m >= max(s, d) for m, s, d in zip(more, slide.stride, slide.dilation, strict=True)):
+        raise RuntimeError(
+            "output padding must be smaller than either stride or dilation, but got "
+            f"output_padding={list(more)}, stride={list(slide.stride)}, "
+            f"dilation={list(slide.dilation)}"
+        )
+    return more
+
+
+def _check_size(x: Tensor, size: Sizes) -> None:
+    if min(size) < 1:
+        given, found = ("x".join(map(str, s)) for s in (x.shape[2:], size))
+        raise RuntimeError(
+            f"Given input size per channel: ({given}). Calculated output size per channel: "
+            f"({found}). Output size is too small"
+        )
