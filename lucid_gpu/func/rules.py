@@ -42,6 +42,7 @@ from lucid_gpu.ops import (
     shape,
     softmax,
     statistics,
+    strides,
     transfer,
     windows,
 )
@@ -138,6 +139,13 @@ def _diagonal(
 ) -> Tensor:
     a, b = diagonals._plane("diagonal", x.ndim, dim1, dim2)
     return level.wrap(f(level.value(x), offset, a + 1, b + 1))
+
+
+@rule(strides.unfold)
+def _windows(level: BatchLevel, f: Any, x: Tensor, dimension: int, size: int, step: int) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap(f(level.value(x), normalise_dim(dimension, x.ndim) + 1, size, step))
 
 
 @rule(shape.contiguous, transfer.to_device, complex_numbers._part)
@@ -726,6 +734,8 @@ def _solved(level: BatchLevel, f: Any, A: Tensor, B: Tensor) -> Any:
 # --- installing -----------------------------------------------------------------------------------
 
 _LOOPED = (
+    strides.as_strided,
+    strides.restrided,
     windows._unfolded,
     windows._folded,
     pooling._put,

@@ -17,6 +17,13 @@ __all__ = ["FUNCTIONS", "TABLE", "load"]
 # fmt: off
 # file of this folder: (methods that are functions too, methods only, functions only)
 TABLE: dict[str, tuple[str, str, str]] = {
+    "axes": ("swapaxes swapdims moveaxis ravel adjoint is_same_size", "sum_to_size unsqueeze_ "
+             "squeeze_ t_ transpose_ swapaxes_ swapdims_", ""),
+    "selections": ("select select_scatter slice_scatter narrow_copy index_fill masked_scatter "
+                   "argwhere nonzero_static repeat_interleave", "index_fill_ masked_scatter_",
+                   "index_put_"),
+    "strides": ("as_strided as_strided_ as_strided_scatter resize_as_", "stride storage_offset "
+                "data_ptr is_set_to unfold resize_", ""),
     "pinned": ("", "is_pinned pin_memory", ""),
     "cumulative": ("cumprod logcumsumexp cummax cummin diff", "cumprod_",
                    "trapezoid trapz cumulative_trapezoid gradient"),

@@ -659,13 +659,28 @@ def _big_t(self: Tensor) -> Tensor:
     return permute(self, tuple(range(self.ndim))[::-1])
 
 
+def _m_h(self: Tensor) -> Tensor:
+    turned: Tensor = _m_t(self).conj()
+    return turned
+
+
+def _big_h(self: Tensor) -> Tensor:
+    if self.ndim not in (0, 2):
+        raise RuntimeError(
+            "tensor.H is only supported on matrices (2-D tensors). Got "
+            f"{self.ndim}-D tensor. For batches of matrices, consider using tensor.mH"
+        )
+    turned: Tensor = (self.t() if self.ndim else self).conj()
+    return turned
+
+
 METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, transpose, t, movedim,
            expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
            narrow, split, split_with_sizes, chunk, unbind, unsafe_split, unsafe_split_with_sizes,
            unsafe_chunk, tensor_split, repeat, tile, flip)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
-for _name, _getter in (("mT", _m_t), ("T", _big_t)):
+for _name, _getter in (("mT", _m_t), ("T", _big_t), ("mH", _m_h), ("H", _big_h)):
     setattr(Tensor, _name, property(_getter))
 _METHODS_ONLY = (view, expand, expand_as, view_as, reshape_as, contiguous, is_contiguous, repeat)
 FUNCTIONS = (*[f for f in METHODS if f not in _METHODS_ONLY], cat, stack)

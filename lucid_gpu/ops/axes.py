@@ -1,0 +1,92 @@
+"""Dimensions by their other names, and views that a tensor becomes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.ops import shape
+from lucid_gpu.ops.in_place import refuse_inference, refuse_recorded
+from lucid_gpu.ops.reductions import sum_to_shape
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tensor import Tensor, _tensor
+
+
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """`transpose` under NumPy's name."""
+    return shape.transpose(input, axis0, axis1)
+
+
+def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Alias of `transpose`."""
+    return shape.transpose(input, dim0, dim1)
+
+
+def moveaxis(input: Tensor, source: Any, destination: Any) -> Tensor:
+    """`movedim` under NumPy's name."""
+    return shape.movedim(input, source, destination)
+
+
+def ravel(input: Tensor) -> Tensor:
+    """All elements as a vector; a view where the layout allows it."""
+    return shape.reshape(input, -1)
+
+
+def adjoint(input: Tensor) -> Tensor:
+    """The last two dimensions exchanged and complex numbers conjugated."""
+    turned: Tensor = shape.transpose(input, -2, -1).conj()
+    return turned
+
+
+def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """Summed over what was broadcast from ``size``, so that this is the result's shape."""
+    wanted = shape._sizes(size)
+    own = tuple(self.shape)
+    pairs = zip(reversed(own), reversed(wanted), strict=False)
+    if len(wanted) > len(own) or any(m not in (1, n) for n, m in pairs):
+        raise RuntimeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(own)}}}.")
+    return sum_to_shape(self, wanted)
+
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have one shape."""
+    return tuple(input.shape) == tuple(other.shape)
+
+
+def becoming(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of a view: the tensor takes the view's shape, its memory stays."""
+    name = f"{function.__name__}_"
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if self._wrapper is not None:
+            raise RuntimeError(
+                f"{name} of a tensor that is being transformed is not supported; write "
+                f"x = x.{function.__name__}(...)"
+            )
+        if self._expr.program.inference:
+            refuse_inference()
+        if state.grad:
+            refuse_recorded(self, False, name)
+        storage = self._memory()
+        before = _tensor(self._expr)
+        before._storage, before._creation = storage, self._creation
+        before._base, before._steps = self._base, self._steps
+        storage.add(before)
+        view = function(before, *args, **kwargs)
+        self._expr = view._expr
+        if self._base is not None:
+            self._steps = view._steps
+        storage.version += 1
+        return self
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"`{function.__name__}` in place: the memory stays as it is."
+    return method
+
+
+METHODS = (
+    swapaxes, swapdims, moveaxis, ravel, adjoint, sum_to_size, is_same_size,
+    *[becoming(f) for f in (shape.unsqueeze, shape.squeeze, shape.t, shape.transpose, swapaxes,
+                            swapdims)],
+)  # fmt: skip
+FUNCTIONS = (swapaxes, swapdims, moveaxis, ravel, adjoint, is_same_size)

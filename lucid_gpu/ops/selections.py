@@ -1,0 +1,222 @@
+"""Parts of tensors that a dimension, a mask or a count selects, read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import lucid_gpu.dtypes as dt
+from lucid_gpu.devices import room, xp_of
+from lucid_gpu.ops import indexing
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.indexing import slice_view, with_values
+from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.shape import cat, narrow
+from lucid_gpu.tensor import Tensor, from_array
+
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """One position of a dimension, which goes, as a view."""
+    return slice_view(input, _position(input, dim, index), "SelectBackward0")
+
+
+def _position(input: Tensor, dim: int, index: int) -> tuple[Any, ...]:
+    if not input.ndim:
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    dim, index = normalise_dim(dim, input.ndim), int(index)
+    extent = input.shape[dim]
+    if not -extent <= index < extent:
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size {list(input.shape)} at "
+            f"dimension {dim}"
+        )
+    return (*[slice(None)] * dim, index)
+
+
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy of the input with ``src`` at one position of a dimension."""
+    return _with_part(input, src, _position(input, dim, index))
+
+
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Tensor:
+    """A copy of the input with ``src`` at a slice of a dimension."""
+    if step < 1:
+        raise RuntimeError("slice step must be positive")
+    dim = normalise_dim(dim, input.ndim)
+    return _with_part(input, src, (*[slice(None)] * dim, slice(start, end, step)))
+
+
+def _with_part(input: Tensor, src: Tensor, index: tuple[Any, ...]) -> Tensor:
+    wanted = indexing._selected_shape(input, index)
+    if tuple(src.shape) != wanted:
+        raise RuntimeError(
+            "expected src to have a size equal to the slice of self. src size = "
+            f"{list(src.shape)}, slice size = {list(wanted)}"
+        )
+    return with_values(input, index, src.to(input.dtype))
+
+
+def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`narrow` as a copy."""
+    return narrow(input, dim, start, length).clone()
+
+
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """A copy of the input with one number at positions of a dimension.
+
+    Parameters
+    ----------
+    index : Tensor of int64, a vector
+    value : number, or Tensor without dimensions
+    """
+    require_tensor("index_fill", "index", 2, index)
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(
+            "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+            f"{value.ndim} dimension(s)."
+        )
+    if index.dtype is not dt.int64:
+        raise IndexError("index_fill_(): Expected dtype int64 for index.")
+    if index.ndim > 1:
+        raise RuntimeError("Index has to be a vector/scalar")
+    dim = normalise_dim(dim, input.ndim)
+    if not input.ndim:
+        return index_fill(input.reshape(1), 0, index, value).reshape(())
+    indices = (*[None] * dim, index.reshape(-1))
+    return indexing.index_put(input, indices, value)
+
+
+def index_put_(
+    input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """`Tensor.index_put_` as a function."""
+    result: Tensor = input.index_put_(indices, values, accumulate)
+    return result
+
+
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """A copy of the input with the first elements of ``source`` where the mask is true, in order.
+
+    Parameters
+    ----------
+    mask : Tensor of bool
+        Broadcast against the input.
+    source : Tensor, of the input's dtype, with as many elements as the mask has true ones
+    """
+    require_tensor("masked_scatter", "mask", 1, mask)
+    require_tensor("masked_scatter", "source", 2, source)
+    require_one_device("masked_scatter", input, mask, source)
+    if mask.dtype is not dt.bool:
+        raise RuntimeError(
+            "masked_scatter_ only supports boolean masks, but got mask with dtype "
+            f"{mask.dtype.name}"
+        )
+    if source.dtype is not input.dtype:
+        raise RuntimeError(
+            "masked_scatter: expected self and source to have same dtypes but got "
+            f"{input.dtype.name} and {source.dtype.name}"
+        )
+    shape = room_for(input, mask)
+    where = mask.expand(shape).detach().array
+    count = int(where.sum())
+    if count > source.numel():
+        raise RuntimeError(
+            f"Number of elements of source < number of ones in mask ({source.numel()} < {count})"
+        )
+    return with_values(input.expand(shape), (where,), source.reshape(-1)[:count])
+
+
+def room_for(*tensors: Tensor) -> tuple[int, ...]:
+    """The shape tensors broadcast to."""
+    from lucid_gpu.fusion.typing_rules import broadcast_shapes
+
+    return broadcast_shapes([tuple(t.shape) for t in tensors], "masked_scatter")
+
+
+def argwhere(input: Tensor) -> Tensor:
+    """The positions of the elements that are not zero, one a row."""
+    found: Tensor = indexing.nonzero(input)
+    return found
+
+
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """`nonzero` with a given number of rows: cut, or filled up with one number."""
+    if size < 0:
+        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    found = indexing.nonzero(input)[:size]
+    rest = found.new_full((size - found.shape[0], found.shape[1]), fill_value)
+    return cat([found, rest], 0)
+
+
+def repeat_interleave(
+    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element, or each slice of a dimension, several times in a row.
+
+    Parameters
+    ----------
+    input : Tensor
+        Alone, counts: the result says which position each repetition is of.
+    repeats : int or Tensor of int32 or int64
+        How often: once for all, or for each position.
+    dim : int, optional
+        Without it the tensor is taken as a vector.
+    output_size : int, optional
+        The sum of the counts, where it is known: a GPU is then not waited for.
+    """
+    if repeats is None:
+        return _repeated_positions(input, output_size)
+    if dim is None:
+        input, dim = input.reshape(-1), 0
+    dim = normalise_dim(dim, input.ndim)
+    if isinstance(repeats, Tensor) and repeats.numel() == 1 and repeats.ndim < 2:
+        repeats = int(repeats.item())
+    if not isinstance(repeats, Tensor):
+        if repeats < 0:
+            raise RuntimeError("Repeats must be non-negative")
+        shape = list(input.shape)
+        spread = [*shape[: dim + 1], repeats, *shape[dim + 1 :]]
+        shape[dim] *= repeats
+        return input.unsqueeze(dim + 1).expand(spread).clone().reshape(shape)
+    require_one_device("repeat_interleave", input, repeats)
+    if repeats.ndim == 1 and repeats.shape[0] != input.shape[dim]:
+        raise RuntimeError(
+            "repeats must have the same size as input along dim, but got repeats.size(0) = "
+            f"{repeats.shape[0]} and input.size({dim}) = {input.shape[dim]}"
+        )
+    return indexing.index_select(input, dim, _repeated_positions(repeats, output_size))
+
+
+def _repeated_positions(counts: Tensor, total: int | None) -> Tensor:
+    if counts.ndim != 1:
+        raise RuntimeError("repeats must be 0-dim or 1-dim tensor")
+    if counts.dtype not in (dt.int32, dt.int64):
+        raise NotImplementedError(
+            f'"repeat_interleave" not implemented for {counts.dtype.name}: repeats are int32 or '
+            "int64"
+        )
+    xp, array = xp_of(counts), counts.array
+    ends = xp.cumsum(array)
+    if total is None:
+        if array.size and int(array.min()) < 0:
+            raise RuntimeError("repeats can not be negative")
+        total = int(ends[-1]) if array.size else 0
+    elif array.size and room(counts.device).to_numpy(ends[-1:])[0] != total:
+        raise RuntimeError("allocated size does not match required size")
+    places = xp.searchsorted(ends, xp.arange(total), side="right")
+    return from_array(places.astype(array.dtype), counts.dtype, counts.device)
+
+
+def _in_place(function: Any) -> Any:
+    method = written(function)
+    method.__name__ = f"{function.__name__}_"
+    return method
+
+
+_BOTH = (select, select_scatter, slice_scatter, narrow_copy, index_fill, masked_scatter, argwhere,
+         nonzero_static, repeat_interleave)  # fmt: skip
+METHODS = (*_BOTH, _in_place(index_fill), _in_place(masked_scatter))
+FUNCTIONS = (*_BOTH, index_put_)

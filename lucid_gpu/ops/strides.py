@@ -1,0 +1,271 @@
+"""Where a tensor's elements stand in memory: strides told, and views by other strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from lucid_gpu.devices import room, xp_of
+from lucid_gpu.kernels.rows import address
+from lucid_gpu.ops.in_place import refers_to_itself
+from lucid_gpu.ops.indexing import getitem_parsed, place
+from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.shape import _same_vjp, _sizes, base_array, cat, movedim, view_of
+from lucid_gpu.tensor import Tensor
+
+
+def stride(self: Tensor, dim: int | None = None) -> Any:
+    """How many elements lie between neighbours of each dimension, or of one."""
+    found = _strides(self)
+    return found if dim is None else found[normalise_dim(dim, self.ndim)]
+
+
+def _strides(t: Tensor) -> tuple[int, ...]:
+    program = t._expr.program
+    if not program.is_load or program.root.value[1] is None:  # row-major
+        extents = [max(n, 1) for n in program.shape]
+        behind = accumulate(extents[:0:-1], lambda a, b: a * b, initial=1)
+        return tuple(behind)[::-1] if extents else ()
+    array = t.array
+    return tuple([s // array.itemsize for s in array.strides])
+
+
+def storage_offset(self: Tensor) -> int:
+    """How many elements stand in memory before this tensor's first."""
+    return _memory(self)[1]
+
+
+def data_ptr(self: Tensor) -> int:
+    """The address of the first element."""
+    return address(base_array(self)) if self.numel() else 0
+
+
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether two tensors are the same elements of the same memory in the same order."""
+    same = self._memory() is tensor._memory() and self.shape == tensor.shape
+    return same and _strides(self) == _strides(tensor) and data_ptr(self) == data_ptr(tensor)
+
+
+def _memory(t: Tensor) -> tuple[Any, int, int]:
+    """An array at the start of a tensor's memory, the tensor's offset there, elements in all."""
+    array = base_array(t)
+    kind, start, base = type(array), array, array.base
+    while base is not None:
+        start = base if isinstance(base, kind) else start
+        base = getattr(base, "base", None)
+    if start.dtype != array.dtype:  # a buffer of bytes, perhaps of several tensors
+        start = array if t._base is None else base_array(t._base)
+    offset = (address(array) - address(start)) // array.itemsize
+    return start, offset, _span(start.shape, [s // start.itemsize for s in start.strides])
+
+
+def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """How many elements of memory lie from the first to the last."""
+    if 0 in sizes:
+        return 0
+    return 1 + sum([(n - 1) * s for n, s in zip(sizes, strides, strict=True)])
+
+
+# --- views by strides -----------------------------------------------------------------------------
+
+
+def as_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """A view of the memory a tensor lies in, by sizes and strides.
+
+    Parameters
+    ----------
+    size, stride : sequences of int
+        The view's extents, and how many elements lie between neighbours.
+    storage_offset : int, optional
+        Of its first element; the input's own by default.
+
+    Returns
+    -------
+    Tensor
+        Its gradient is added up for elements that occur several times.
+
+    Raises
+    ------
+    RuntimeError
+        For a view that does not lie within the memory.
+    """
+    sizes, strides = _sizes((size,)), _sizes((stride,))
+    if len(sizes) != len(strides):
+        raise RuntimeError("mismatch in length of strides and shape")
+    if any(s < 0 for s in strides):
+        raise RuntimeError(
+            "as_strided: Negative strides are not supported at the moment, got strides: "
+            f"{list(strides)}"
+        )
+    own = _memory(input)[1]
+    relative = 0 if storage_offset is None else storage_offset - own
+    return restrided(input, sizes, strides, relative, _strides(input))
+
+
+def restrided(
+    input: Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], relative: int,
+    own: tuple[int, ...],
+) -> Tensor:  # fmt: skip
+    """`as_strided` from the first element on, of any tensor whose strides should be ``own``."""
+    if any(s != m for s, m, n in zip(_strides(input), own, input.shape, strict=True) if n > 1):
+        input = _laid_out(input, own)
+    start, offset, count = _memory(input)
+    first, item = offset + relative, start.itemsize
+    end = first + _span(sizes, strides)
+    if first < 0 or end > count:
+        raise RuntimeError(
+            f"setStorage: sizes {list(sizes)}, strides {list(strides)}, storage offset {first}, "
+            f"and itemsize {item} requiring a storage size of {end * item} are out of bounds for "
+            f"storage of size {count * item}"
+        )
+    restride = xp_of(input).lib.stride_tricks.as_strided
+    flat = restride(start, (count,), (item,))
+    seen = restride(flat[first:], sizes, tuple([s * item for s in strides]))
+    return view_of(
+        input, "AsStridedBackward0", seen, _as_strided_vjp,
+        (restrided, (sizes, strides, relative, own)),
+        view=(sizes, strides, relative), whole=(tuple(input.shape), own),
+    )  # fmt: skip
+
+
+def _laid_out(input: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """A copy with these strides."""
+    item = input.dtype.itemsize
+    memory = room(input.device).empty(
+        (_span(tuple(input.shape), strides),), input.dtype, input.device
+    )
+    copy = xp_of(input).lib.stride_tricks.as_strided(
+        memory, tuple(input.shape), tuple([s * item for s in strides])
+    )
+    copy[...] = input.array
+    result: Tensor = record("CloneBackward0", copy, (input,), _same_vjp, dtype=input.dtype)
+    return result
+
+
+def _as_strided_vjp(node: Any, g: Tensor) -> Any:
+    sizes, strides, relative = node.view
+    shape, own = node.whole
+    low, xp = min(relative, 0), xp_of(g)
+    end = max(relative + _span(sizes, strides), _span(shape, own)) - low
+    seen = _positions(xp, sizes, strides) + (relative - low)
+    inner = _positions(xp, shape, own) - low
+    memory = place(g, (seen,), (end,))
+    found = getitem_parsed(memory, (inner,))
+    if any(s == 0 and n > 1 for n, s in zip(shape, own, strict=True)):  # shared by several
+        found = found / getitem_parsed(place(g.new_ones(shape), (inner,), (end,)), (inner,))
+    return (found,)
+
+
+def _positions(xp: Any, sizes: Sequence[int], strides: Sequence[int]) -> Any:
+    """Where the elements of such a view stand, from its first."""
+    found = xp.zeros(tuple(sizes), "int64")
+    for d, (n, s) in enumerate(zip(sizes, strides, strict=True)):
+        found += (xp.arange(n) * s).reshape([-1 if i == d else 1 for i in range(len(sizes))])
+    return found
+
+
+def as_strided_(
+    self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """`as_strided` in place: the memory stays as it is."""
+    from lucid_gpu.ops.axes import becoming
+
+    return becoming(as_strided)(self, size, stride, storage_offset)
+
+
+def as_strided_scatter(
+    input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Tensor:  # fmt: skip
+    """A copy of the input with ``src`` where `as_strided` looks."""
+    copy = input.clone()
+    view = as_strided(copy, size, stride, storage_offset)
+    if refers_to_itself(view.array):
+        raise RuntimeError("as_strided_scatter: the view must not name an element twice")
+    if tuple(src.shape) != tuple(view.shape):
+        raise RuntimeError(
+            "expected src to have a size equal to the slice of self. src size = "
+            f"{list(src.shape)}, slice size = {list(view.shape)}"
+        )
+    view.copy_(src)
+    return copy
+
+
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of ``size`` that slide over a dimension by ``step``, as a view; they come last.
+
+    Returns
+    -------
+    Tensor
+        With ``(n - size) // step + 1`` in place of the dimension's extent ``n``, and one more
+        dimension of extent ``size``.
+    """
+    dim = normalise_dim(dimension, self.ndim)
+    extent = self.shape[dim] if self.ndim else 1
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    if size > extent:
+        raise RuntimeError(
+            f"maximum size for tensor at dimension {dim} is {extent} but size is {size}"
+        )
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    if not self.ndim:
+        return self.reshape(1)[:size]
+    array = base_array(self)
+    shape, strides = list(array.shape), list(array.strides)
+    shape[dim] = (extent - size) // step + 1
+    along = strides[dim]
+    strides[dim] *= step
+    seen = xp_of(self).lib.stride_tricks.as_strided(array, (*shape, size), (*strides, along))
+    return view_of(
+        self, "UnfoldBackward0", seen, _unfold_vjp, (unfold, (dim, size, step)),
+        dim=dim, size=size, by=step, shape=tuple(self.shape),
+    )  # fmt: skip
+
+
+def _unfold_vjp(node: Any, g: Tensor) -> Any:
+    xp = xp_of(g)
+    places = xp.arange(g.shape[node.dim])[:, None] * node.by + xp.arange(node.size)
+    windows = movedim(g, -1, node.dim + 1)
+    return (place(windows, (*[slice(None)] * node.dim, places), node.shape),)
+
+
+# --- other sizes in place -------------------------------------------------------------------------
+
+
+def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Take another shape in place: elements stay in order, new ones are zeros.
+
+    Raises
+    ------
+    RuntimeError
+        For tensors that require grad.
+    """
+    if self.requires_grad:
+        raise RuntimeError("cannot resize variables that require grad")
+    wanted = _sizes(sizes)
+    if any(n < 0 for n in wanted):
+        raise RuntimeError(f"resize_: sizes must not be negative, got {list(wanted)}")
+    count = 1
+    for n in wanted:
+        count *= n
+    flat = self.detach().reshape(-1)
+    missing = count - flat.shape[0]
+    kept = flat[:count] if missing <= 0 else cat([flat, flat.new_zeros((missing,))])
+    self.data = kept.reshape(wanted)
+    return self
+
+
+def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+    """`resize_` to another tensor's shape."""
+    return resize_(self, tuple(the_template.shape))
+
+
+METHODS = (stride, storage_offset, data_ptr, is_set_to, as_strided, as_strided_,
+           as_strided_scatter, unfold, resize_, resize_as_)  # fmt: skip
+FUNCTIONS = (as_strided, as_strided_, as_strided_scatter, resize_as_)

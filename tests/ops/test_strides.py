@@ -1,0 +1,117 @@
+"""Strides told, views by strides and windows: values, gradients, memory and errors as in torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import agree, gives, same_error
+
+RNG = np.random.default_rng(27)
+CUBE = RNG.standard_normal((3, 4, 2))
+CASES: dict[str, Any] = {
+    "as_strided": lambda m, t: t.as_strided((3, 2), (4, 3)) * 1,
+    "overlapping": lambda m, t: m.as_strided(t, (4, 3), (1, 2), 5) * 1,
+    "of a view": lambda m, t: (t * 1)[1].as_strided((3,), (2,)) * 1,
+    "of a part at an offset": lambda m, t: (t * 1)[1].as_strided((3,), (2,), storage_offset=9) * 1,
+    "of a transpose": lambda m, t: t.mT.as_strided((2, 3), (1, 8)) * 1,
+    "of an expanded one": lambda m, t: t[:, :1, :1].expand(3, 2, 2).as_strided((2, 2), (8, 0)) * 1,
+    "written": lambda m, t: _written(t * 1),
+    "as_strided_": lambda m, t: (t * 2).as_strided_((2, 2), (1, 5)).mul_(3),
+    "unfold": lambda m, t: t.unfold(0, 2, 1) * 1,
+    "windows apart": lambda m, t: t.unfold(1, 2, 2) * 1,
+    "windows with gaps": lambda m, t: t.mT.unfold(dimension=-1, size=1, step=3) * 1,
+    "windows twice": lambda m, t: t.unfold(0, 2, 1).unfold(1, 3, 1) * 1,
+    "windows of nothing": lambda m, t: t.unfold(0, 0, 1) * 1,
+    "unfolded number": lambda m, t: t[0, 0, 0].unfold(0, 1, 1) * 1,
+}
+
+
+def _written(t: Any) -> Any:
+    view = t.as_strided((3,), (5,), 1)
+    view *= 3
+    t.unfold(0, 1, 2)[..., 0] += 1
+    return t, view
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_torch(name: str, device: str) -> None:
+    agree(CASES[name], CUBE, device=device)
+
+
+def test_scattering_by_strides(device: str) -> None:
+    """PyTorch's gradient of this is the complement of what it should be."""
+
+    def scattered(m: Any, t: Any) -> Any:
+        return m.as_strided_scatter(t, t[0, :3, 0] * 2, (3,), (4,), 1)
+
+    agree(scattered, CUBE, device=device, order=0)
+    t = lucid_gpu.arange(24.0, device=device).reshape(3, 4, 2).requires_grad_()
+    scattered(lucid_gpu, t).sum().backward()
+    assert t.grad.flatten().tolist() == [3, 0, 3, 1, 3, 0, 1, 1, 1, 0, *[1] * 14]
+
+
+def test_what_is_told(device: str) -> None:
+    def scenario(m: Any, where: str) -> Any:
+        t = m.zeros(3, 4, 2, device=where)
+        view = t[1:, 2]
+        near = view.data_ptr() - t.data_ptr()
+        strides = [tuple(x.stride()) for x in (t, t.mT, view, t[:0], m.tensor(1.0), t * 1)]
+        ints = [t.stride(-1), t.stride(dim=0), view.storage_offset(), t.storage_offset(), near]
+        sets = [t.is_set_to(t.view(3, 4, 2)), t.is_set_to(view), t.is_set_to(t.clone())]
+        return strides, ints, sets
+
+    strides = [(8, 2, 1), (8, 1, 2), (8, 1), (8, 2, 1), (), (8, 2, 1)]
+    gives([strides, [1, 8, 12, 0, 48], [True, False, False]], scenario, device)
+
+
+def test_resize(device: str) -> None:
+    def scenario(m: Any, where: str) -> Any:
+        t = m.arange(6.0, device=where)
+        same = t.resize_(2, 2) is t
+        square = t.tolist()
+        return (
+            same,
+            square,
+            t.resize_as_(m.zeros(3)),
+            m.tensor([1, 2], device=where).resize_((2, 1)),
+        )
+
+    gives([True, [[0, 1], [2, 3]], [0, 1, 2], [[1], [2]]], scenario, device)
+
+
+def test_vmap_and_tangents(device: str) -> None:
+    x = lucid_gpu.tensor(CUBE, device=device)
+    windows = lucid_gpu.vmap(lambda t: t.unfold(0, 2, 1))(x)
+    assert windows.tolist() == x.unfold(1, 2, 1).tolist()
+    _, tangent = lucid_gpu.func.jvp(lambda t: t.as_strided((2, 3), (1, 1)) ** 2, (x,), (x,))
+    assert tangent.allclose(2 * x.as_strided((2, 3), (1, 1)) ** 2)
+
+
+MISUSE: dict[str, tuple[Any, str]] = {
+    "beyond the memory": (
+        lambda m: m.ones(2, 3).as_strided((2, 2), (5, 1)),
+        "setStorage: sizes [2, 2], strides [5, 1], storage offset 0, and itemsize 4 requiring a "
+        "storage size of 28 are out of bounds for storage of size 24",
+    ),
+    "lengths": (lambda m: m.ones(2).as_strided((2, 2), (1,)), "mismatch in length of strides"),
+    "negative": (
+        lambda m: m.ones(2).as_strided((2,), (-1,)),
+        "Negative strides are not supported at the moment, got strides: [-1]",
+    ),
+    "window": (lambda m: m.ones(2).unfold(0, 5, 1), "dimension 0 is 2 but size is 5"),
+    "window size": (lambda m: m.ones(2).unfold(0, -1, 1), "size is -1 but must be >= 0"),
+    "window step": (lambda m: m.ones(2).unfold(0, 1, 0), "step is 0 but must be > 0"),
+    "resizing what is recorded": (
+        lambda m: m.ones(2, requires_grad=True).resize_(1),
+        "cannot resize variables that require grad",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_misuse_raises_as_in_torch(name: str) -> None:
+    same_error(*MISUSE[name])
