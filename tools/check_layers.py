@@ -57,6 +57,7 @@ LATE: set[tuple[str, str]] = {
     ("ops/creation.py", "sparse"),
     ("ops/layouts.py", "sparse"),
     ("ops/matmul.py", "sparse"),
+    ("ops/recurrence.py", "autograd"),  # its gradient, when that is differentiated again
     ("autograd/backward.py", "func"),  # batches of cotangents are vmap's
     ("autograd/gradcheck.py", "func"),
 }

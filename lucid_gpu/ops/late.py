@@ -29,6 +29,8 @@ TABLE: dict[str, tuple[str, str, str]] = {
                    "trapezoid trapz cumulative_trapezoid gradient"),
     "convolution": ("", "", "conv1d conv2d conv3d"),
     "transposed_convolution": ("", "", "conv_transpose1d conv_transpose2d conv_transpose3d"),
+    "recurrent": ("", "", "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell "
+                  "rnn_relu_cell"),
     "activations": ("prelu hardshrink", "", ""),
     "linalg.cholesky": ("cholesky", "", ""),
     "linalg.determinant": ("det slogdet logdet", "", ""),

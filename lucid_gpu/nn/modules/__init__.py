@@ -15,6 +15,7 @@ from lucid_gpu.nn.modules import (
     normalization,
     padding,
     pooling,
+    rnn,
     sparse,
 )
 from lucid_gpu.nn.modules.activation import *  # noqa: F403
@@ -32,6 +33,7 @@ from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.modules.normalization import *  # noqa: F403
 from lucid_gpu.nn.modules.padding import *  # noqa: F403
 from lucid_gpu.nn.modules.pooling import *  # noqa: F403
+from lucid_gpu.nn.modules.rnn import *  # noqa: F403
 from lucid_gpu.nn.modules.sparse import *  # noqa: F403
 
 _FILES = (
@@ -49,6 +51,7 @@ _FILES = (
     normalization,
     padding,
     pooling,
+    rnn,
     sparse,
 )
 __all__ = ["Module", *(name for file in _FILES for name in file.__all__)]

@@ -1,0 +1,543 @@
+"""Recurrent layers and cells."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.nn import init
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.parameter import Parameter
+from lucid_gpu.nn.utils.rnn import PackedSequence
+from lucid_gpu.ops import recurrent
+from lucid_gpu.ops.creation import empty, zeros
+from lucid_gpu.ops.recurrence import CELLS
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
+
+
+def _draw(module: Any) -> None:
+    bound = 1.0 / math.sqrt(module.hidden_size) if module.hidden_size else 0.0
+    for weight in module.parameters():
+        init.uniform_(weight, -bound, bound)
+
+
+class RNNBase(Module):
+    """What LSTM, GRU and RNN share.
+
+    Parameters
+    ----------
+    mode : {"LSTM", "GRU", "RNN_TANH", "RNN_RELU"}
+    input_size, hidden_size, num_layers : int
+    bias, batch_first : bool
+    dropout : float
+        Chance of an element of an inner layer's output to be dropped in training.
+    bidirectional : bool
+    proj_size : int
+        Outputs a projected state of an LSTM has; 0 for none.
+    device, dtype : optional
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if mode not in CELLS:
+            raise ValueError(f"Unrecognized RNN mode: {mode}")
+        self.mode = mode
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first = bias, batch_first
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        self._check_settings(dropout)
+        self.dropout = float(dropout)
+        self._all_weights: list[list[str]] = []
+        for layer in range(num_layers):
+            for suffix in ("", "_reverse")[: self._directions]:
+                shapes = self._shapes(layer)
+                names = [f"{name}_l{layer}{suffix}" for name in shapes]
+                self._all_weights.append(names)
+                for name, shape in zip(names, shapes.values(), strict=True):
+                    setattr(self, name, Parameter(empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def _check_settings(self, dropout: Any) -> None:
+        name = type(self).__name__
+        number = isinstance(dropout, (int, float)) and not isinstance(dropout, bool)
+        if not number or not 0 <= dropout <= 1:
+            raise ValueError(
+                "dropout should be a number in range [0, 1] representing the probability of an "
+                f"element being zeroed; {name} got {dropout!r}"
+            )
+        if dropout > 0 and self.num_layers == 1:
+            warnings.warn(
+                "dropout option adds dropout after all but last recurrent layer, so non-zero "
+                f"dropout expects num_layers greater than 1, but got dropout={dropout} and "
+                f"num_layers={self.num_layers}",
+                stacklevel=4,
+            )
+        for setting, kind in (
+            ("bias", bool),
+            ("batch_first", bool),
+            ("input_size", int),
+            ("hidden_size", int),
+        ):
+            value = getattr(self, setting)
+            if not isinstance(value, kind):
+                raise TypeError(
+                    f"{setting} should be of type {kind.__name__}, got: {type(value).__name__}"
+                )
+        for setting in ("input_size", "hidden_size", "num_layers"):
+            if getattr(self, setting) <= 0:
+                raise ValueError(f"{setting} must be greater than zero")
+        if self.proj_size < 0:
+            raise ValueError(
+                "proj_size should be a positive integer or zero to disable projections"
+            )
+        if self.proj_size >= self.hidden_size:
+            raise ValueError("proj_size has to be smaller than hidden_size")
+
+    def _shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
+        """The parameters of one direction of a layer."""
+        rows = CELLS[self.mode].gates * self.hidden_size
+        columns = self._outputs * self._directions if layer else self.input_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (rows, columns),
+            "weight_hh": (rows, self._outputs),
+        }
+        if self.bias:
+            shapes.update(bias_ih=(rows,), bias_hh=(rows,))
+        if self.proj_size:
+            shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+        return shapes
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def _outputs(self) -> int:
+        return self.proj_size or self.hidden_size
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, uniform in ``+-1 / sqrt(hidden_size)``."""
+        _draw(self)
+
+    def flatten_parameters(self) -> None:
+        """Nothing: each weight is used where it lies."""
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        if isinstance(input, PackedSequence):
+            return self._packed(input, hx)
+        name = type(self).__name__
+        if input.ndim not in (2, 3):
+            raise ValueError(f"{name}: Expected input to be 2D or 3D, got {input.ndim}D instead")
+        batch_dim = 0 if self.batch_first else 1
+        single = input.ndim == 2
+        if single:
+            input = input.unsqueeze(batch_dim)
+        if hx is not None:
+            self._check_rank(hx, input.ndim - single)
+            hx = self._each(hx, lambda t: t.unsqueeze(1)) if single else hx
+        out, states = self._run(input, None, input.shape[batch_dim], hx)
+        if single:
+            return out.squeeze(batch_dim), self._each(states, lambda t: t.squeeze(1))
+        return out, states
+
+    def _packed(self, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
+        data, sizes, order, places = input
+        if hx is not None and order is not None:
+            hx = self._each(hx, lambda t: t.index_select(1, order))
+        out, states = self._run(data, sizes, int(sizes[0]), hx)
+        if places is not None:
+            states = self._each(states, lambda t: t.index_select(1, places))
+        return PackedSequence(out, sizes, order, places), states
+
+    def _run(self, input: Tensor, sizes: Tensor | None, batch: int, hx: Any) -> tuple[Tensor, Any]:
+        self.check_input(input, sizes)
+        shapes = [(self.num_layers * self._directions, batch, n) for n in self._widths]
+        if hx is None:
+            made = [zeros(shape, dtype=input.dtype, device=input.device) for shape in shapes]
+            hx = tuple(made) if len(made) > 1 else made[0]
+        else:
+            self._check_states(hx, shapes)
+        function = getattr(recurrent, self.mode.lower())
+        params = [w for weights in self.all_weights for w in weights]
+        settings = (params, self.bias, self.num_layers, self.dropout, self.training)
+        if sizes is None:
+            found = function(input, hx, *settings, self.bidirectional, self.batch_first)
+        else:
+            found = function(input, sizes, hx, *settings, self.bidirectional)
+        out, *states = found
+        return out, tuple(states) if len(states) > 1 else states[0]
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        """Of the states."""
+        return (self._outputs, self.hidden_size)[: CELLS[self.mode].states]
+
+    def _each(self, states: Any, function: Any) -> Any:
+        """A function of each state, which come as they are taken: one, or several."""
+        if isinstance(states, Tensor):
+            return function(states)
+        return tuple(function(t) for t in states)
+
+    def _check_rank(self, hx: Any, rank: int) -> None:
+        several = len(self._widths) > 1
+        ranks = [t.ndim for t in (hx if several else (hx,))]
+        if all(r == rank for r in ranks):
+            return
+        kind = "batched" if rank == 3 else "unbatched"
+        who, got = ("hx", f"{ranks[0]}-D tensor")
+        if several:
+            who, got = ("hx and cx", "(" + ", ".join(f"{r}-D" for r in ranks) + ") tensors")
+        raise RuntimeError(
+            f"For {kind} {rank}-D input, {who} should also be {rank}-D but got {got}; "
+            f"{type(self).__name__} takes shape (num_layers * directions"
+            f"{', batch' if rank == 3 else ''}, features)"
+        )
+
+    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
+        """Refuse input of another type, rank or size than the layer takes."""
+        name, kind = type(self).__name__, self.all_weights[0][0].dtype
+        if input.dtype is not kind:
+            raise ValueError(
+                f"RNN input dtype ({input.dtype}) does not match weight dtype ({kind}). Convert "
+                f"input: input.to({kind}), or convert model: model.to({input.dtype})"
+            )
+        rank = 3 if batch_sizes is None else 2
+        if input.ndim != rank:
+            raise RuntimeError(f"{name}: input must have {rank} dimensions, got {input.ndim}")
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f"{name}: input.size(-1) must be equal to input_size. Expected "
+                f"{self.input_size}, got {input.shape[-1]}"
+            )
+
+    def _check_states(self, hx: Any, shapes: Sequence[tuple[int, ...]]) -> None:
+        several = len(shapes) > 1
+        for k, (t, shape) in enumerate(zip(hx if several else (hx,), shapes, strict=True)):
+            if tuple(t.shape) != shape:
+                raise RuntimeError(
+                    f"{type(self).__name__}: Expected hidden{f'[{k}]' if several else ''} size "
+                    f"{shape}, got {list(t.shape)}"
+                )
+
+    def extra_repr(self) -> str:
+        usual = {
+            "proj_size": 0,
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0,
+            "bidirectional": False,
+        }
+        shown = [f", {k}={getattr(self, k)}" for k, v in usual.items() if getattr(self, k) != v]
+        return f"{self.input_size}, {self.hidden_size}{''.join(shown)}"
+
+
+class LSTM(RNNBase):
+    r"""Long short-term memory (Hochreiter and Schmidhuber, 1997), over sequences.
+
+    ``i, f, o = sigmoid(.)`` and ``g = tanh(.)`` of ``W_ih x_t + b_ih + W_hh h_{t-1} + b_hh``, in
+    the order i, f, g, o; ``c_t = f c_{t-1} + i g``; ``h_t = o tanh(c_t)``, times ``W_hr`` where
+    ``proj_size`` is given.
+
+    Parameters
+    ----------
+    input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size
+        As for `RNNBase`.
+    device, dtype : optional
+
+    Attributes
+    ----------
+    weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0, weight_ih_l0_reverse, ...
+        Of layer 0 and its backward direction; uniform in ``+-1 / sqrt(hidden_size)`` at first.
+
+    Notes
+    -----
+    ``layer(input, (h_0, c_0))`` takes input (steps, batch, input_size), with ``batch_first``
+    (batch, steps, input_size), for a single sequence (steps, input_size), or a `PackedSequence`;
+    states (num_layers * directions, batch, features) are zero where they are not given. It returns
+    the outputs of the last layer and ``(h_n, c_n)``.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "LSTM",
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
+            dtype,
+        )
+
+
+class _OneState(RNNBase):
+    def _refuse_projection(self, given: dict[str, Any]) -> None:
+        if "proj_size" in given:
+            raise ValueError(
+                "proj_size argument is only supported for LSTM, not RNN or GRU; "
+                f"{type(self).__name__} got proj_size={given['proj_size']}"
+            )
+        if given:
+            raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(given)}")
+
+
+class GRU(_OneState):
+    r"""Gated recurrent units (Cho et al., 2014), over sequences.
+
+    ``r, z = sigmoid(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)``; ``n = tanh(W_in x_t + b_in + r (W_hn
+    h_{t-1} + b_hn))``; ``h_t = (1 - z) n + z h_{t-1}``. The order is r, z, n.
+
+    Parameters
+    ----------
+    input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        As for `RNNBase`; called like `LSTM`, with one state.
+    device, dtype : optional
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        **unsupported: Any,
+    ) -> None:
+        self._refuse_projection(unsupported)
+        settings = (num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
+        super().__init__("GRU", input_size, hidden_size, *settings)
+
+
+class RNN(_OneState):
+    r"""``h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)`` (Elman, 1990), over sequences.
+
+    Parameters
+    ----------
+    input_size, hidden_size, num_layers
+        As for `RNNBase`; called like `LSTM`, with one state.
+    nonlinearity : {"tanh", "relu"}
+    bias, batch_first, dropout, bidirectional
+    device, dtype : optional
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        **unsupported: Any,
+    ) -> None:
+        self._refuse_projection(unsupported)
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(
+                f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
+            )
+        settings = (num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
+        super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, *settings)
+        self.nonlinearity = nonlinearity
+
+
+# --- one step ------------------------------------------------------------------------------------
+
+
+class RNNCellBase(Module):
+    """What the cells share: one step of a layer, with the states given and returned.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+    bias : bool
+    num_chunks : int
+        Gates.
+    device, dtype : optional
+    """
+
+    states = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        num_chunks: int,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        rows = num_chunks * hidden_size
+        shapes = {"weight_ih": (rows, input_size), "weight_hh": (rows, hidden_size)}
+        for name, shape in shapes.items():
+            setattr(self, name, Parameter(empty(shape, device=device, dtype=dtype)))
+        for name in ("bias_ih", "bias_hh"):
+            made = Parameter(empty(rows, device=device, dtype=dtype)) if bias else None
+            self.register_parameter(name, made)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, uniform in ``+-1 / sqrt(hidden_size)``."""
+        _draw(self)
+
+    def _step(self, function: Any, input: Tensor, hx: Any) -> Any:
+        name = type(self).__name__
+        if input.ndim not in (1, 2):
+            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.ndim}D instead")
+        several = self.states > 1
+        single = input.ndim == 1
+        if single:
+            input = input.unsqueeze(0)
+        if hx is None:
+            shape = input.shape[0], self.hidden_size
+            given = [zeros(shape, dtype=input.dtype, device=input.device)] * self.states
+        else:
+            given = list(hx) if several else [hx]
+            for k, t in enumerate(given):
+                if t.ndim not in (1, 2):
+                    what = f"hx[{k}]" if several else "hidden"
+                    raise ValueError(
+                        f"{name}: Expected {what} to be 1D or 2D, got {t.ndim}D instead"
+                    )
+            given = [t.unsqueeze(0) for t in given] if single else given
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        recurrent.check_cell(f"{name}: ", input, given, *weights[:2])
+        found = function(input, given if several else given[0], *weights)
+        if not single:
+            return found
+        return tuple(t.squeeze(0) for t in found) if several else found.squeeze(0)
+
+    def extra_repr(self) -> str:
+        bias = "" if self.bias else f", bias={self.bias}"
+        return f"{self.input_size}, {self.hidden_size}{bias}"
+
+
+class LSTMCell(RNNCellBase):
+    """One step of an `LSTM`: ``h, c = cell(input, (h, c))``.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+    bias : bool
+    device, dtype : optional
+
+    Attributes
+    ----------
+    weight_ih, weight_hh : Parameter, shapes (4 * hidden_size, input_size), (.., hidden_size)
+    bias_ih, bias_hh : Parameter, shape (4 * hidden_size,), or None
+    """
+
+    states = 2
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
+
+    def forward(
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        return self._step(recurrent.lstm_cell, input, hx)
+
+
+class GRUCell(RNNCellBase):
+    """One step of a `GRU`: ``h = cell(input, h)``; parameters as for `LSTMCell`, of 3 gates."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        return self._step(recurrent.gru_cell, input, hx)
+
+
+class RNNCell(RNNCellBase):
+    """One step of an `RNN`: ``h = cell(input, h)``.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+    bias : bool
+    nonlinearity : {"tanh", "relu"}
+    device, dtype : optional
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise RuntimeError(f"RNNCell: Unknown nonlinearity: {self.nonlinearity}")
+        function = getattr(recurrent, f"rnn_{self.nonlinearity}_cell")
+        return self._step(function, input, hx)
+
+    def extra_repr(self) -> str:
+        other = "" if self.nonlinearity == "tanh" else f", nonlinearity={self.nonlinearity}"
+        return super().extra_repr() + other

@@ -1,0 +1,297 @@
+"""Sequences of several lengths: padded to one tensor, or packed without padding.
+
+A packed batch lists the first elements of all sequences, then the second ones of those that have
+one, and so on; the longest sequence comes first. So each step of a recurrent layer reads the next
+``batch_sizes[t]`` rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from lucid_gpu.dtypes import float16, float32, float64, int8, int16, int32, int64, uint8
+from lucid_gpu.ops.creation import arange, as_tensor, full
+from lucid_gpu.ops.shape import cat
+from lucid_gpu.tensor import Tensor
+
+__all__ = [
+    "PackedSequence",
+    "invert_permutation",
+    "pack_padded_sequence",
+    "pack_sequence",
+    "pad_packed_sequence",
+    "pad_sequence",
+    "unpack_sequence",
+    "unpad_sequence",
+]
+
+
+class _Packed(NamedTuple):
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None
+    unsorted_indices: Tensor | None
+
+
+class PackedSequence(_Packed):
+    """A packed batch, as `pack_padded_sequence` and `pack_sequence` make it.
+
+    Attributes
+    ----------
+    data : Tensor, shape (rows, *)
+    batch_sizes : Tensor of int64, shape (steps,)
+        How many sequences have a step; always on the CPU.
+    sorted_indices : Tensor of int64, shape (batch,), or None
+        Which sequence stands at each place, where they were put in order.
+    unsorted_indices : Tensor of int64, shape (batch,), or None
+        The place of each sequence.
+    """
+
+    def __new__(
+        cls,
+        data: Any,
+        batch_sizes: Tensor | None = None,
+        sorted_indices: Tensor | None = None,
+        unsorted_indices: Tensor | None = None,
+    ) -> PackedSequence:
+        if batch_sizes is None:
+            if not (isinstance(data, (list, tuple)) and len(data) == 2):
+                raise AssertionError("Expected data to be a list or tuple of length 2")
+            data, batch_sizes = data
+        elif batch_sizes.device.type != "cpu":
+            raise ValueError(
+                "batch_sizes should always be on CPU. Instances of PackedSequence should never be "
+                "created manually. They should be instantiated by functions like pack_sequence and "
+                "pack_padded_sequences in nn.utils.rnn."
+            )
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """With ``data.to(...)``, and the indices on its device; itself where nothing changes."""
+        data = self.data.to(*args, **kwargs)
+        if data is self.data:
+            return self
+        indices = [None if t is None else t.to(data.device) for t in self[2:]]
+        return type(self)(data, self.batch_sizes, *indices)
+
+    def cuda(self, device: Any = "cuda") -> PackedSequence:
+        """On a GPU."""
+        return self.to(device)
+
+    def cpu(self) -> PackedSequence:
+        """On the CPU."""
+        return self.to("cpu")
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the data is on a GPU."""
+        return bool(self.data.is_cuda)
+
+
+_CONVERSIONS = {
+    "double": float64,
+    "float": float32,
+    "half": float16,
+    "long": int64,
+    "int": int32,
+    "short": int16,
+    "char": int8,
+    "byte": uint8,
+}
+for _name, _type in _CONVERSIONS.items():
+    setattr(PackedSequence, _name, lambda self, dtype=_type: self.to(dtype=dtype))
+
+
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
+    """The permutation that undoes another, shape (n,); None for None."""
+    if permutation is None:
+        return None
+    places = arange(permutation.numel(), dtype=permutation.dtype, device=permutation.device)
+    return places.index_copy(0, permutation, places)
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """A padded batch without its padding.
+
+    Parameters
+    ----------
+    input : Tensor, shape (steps, batch, *), or (batch, steps, *) with ``batch_first``
+    lengths : Tensor of integers on the CPU, or list of int
+    batch_first : bool
+    enforce_sorted : bool
+        Whether the lengths must be given in decreasing order; else the sequences are put in order.
+
+    Raises
+    ------
+    RuntimeError
+        For lengths that are not positive, not in order, too many, or longer than the input.
+    """
+    lengths = as_tensor(lengths, dtype=int64)
+    order = None
+    if not enforce_sorted:
+        lengths, order = lengths.sort(descending=True)
+        order = order.to(input.device)
+        input = input.index_select(0 if batch_first else 1, order)
+    if batch_first:
+        input = input.transpose(0, 1)
+    _check_lengths(input, lengths)
+    steps, batch = input.shape[:2]
+    mask = arange(steps).unsqueeze(1) < lengths
+    rows = input.reshape(steps * batch, *input.shape[2:])
+    sizes = mask.sum(1)
+    return PackedSequence(
+        rows.index_select(0, _places(mask, input)), sizes[: int(lengths[0])], order, None
+    )
+
+
+def _check_lengths(input: Tensor, lengths: Tensor) -> None:
+    """Of input (steps, batch, *)."""
+    if lengths.ndim != 1 or lengths.device.type != "cpu":
+        raise RuntimeError(
+            "'lengths' argument should be a 1D CPU int64 tensor, but got "
+            f"{lengths.ndim}D {lengths.device.type} tensor"
+        )
+    if not input.numel():
+        raise RuntimeError("Cannot pack empty tensors.")
+    steps, batch = input.shape[:2]
+    given: list[int] = lengths.tolist()
+    if len(given) != batch:
+        raise RuntimeError(
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(given)} "
+            f"(batch_size={batch})"
+        )
+    if min(given) <= 0:
+        raise RuntimeError(
+            "Length of all samples has to be greater than 0, but found an element in 'lengths' "
+            "that is <= 0"
+        )
+    if sorted(given, reverse=True) != given:
+        raise RuntimeError(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You "
+            "can pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to "
+            "sidestep this requirement if you do not need ONNX exportability."
+        )
+    if given[0] > steps:
+        raise RuntimeError(f"lengths has {given[0]}, but the input has {steps} steps only")
+
+
+def _places(mask: Tensor, like: Tensor) -> Tensor:
+    """The numbers of the elements that are True, row by row, on another tensor's device."""
+    return mask.reshape(-1).nonzero().squeeze(1).to(like.device)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """A packed batch with padding, and its lengths: undoes `pack_padded_sequence`.
+
+    Parameters
+    ----------
+    sequence : PackedSequence
+    batch_first : bool
+    padding_value : float
+    total_length : int, optional
+        Steps of the result; by default those of the longest sequence.
+
+    Returns
+    -------
+    Tensor, shape (steps, batch, *), or (batch, steps, *) with ``batch_first``
+    Tensor of int64, shape (batch,), on the CPU
+    """
+    data, sizes, _, places = sequence
+    steps, batch = len(sizes), int(sizes[0])
+    if total_length is not None and total_length < steps:
+        raise ValueError(
+            "Expected total_length to be at least the length of the longest sequence in input, but "
+            f"got total_length={total_length} and max sequence length being {steps}"
+        )
+    mask = arange(batch) < sizes.unsqueeze(1)
+    lengths = mask.sum(0)
+    padded = _padded(data, mask, total_length or steps, padding_value)
+    if batch_first:
+        padded = padded.transpose(0, 1)
+    if places is None:
+        return padded, lengths
+    return padded.index_select(0 if batch_first else 1, places), lengths[places.cpu()]
+
+
+def _padded(rows: Tensor, mask: Tensor, count: int, padding_value: float) -> Tensor:
+    """Rows at the places where the mask (n, m) is True, shape (count, m, *)."""
+    m, rest = mask.shape[1], rows.shape[1:]
+    empty = full((count * m, *rest), padding_value, dtype=rows.dtype, device=rows.device)
+    return empty.index_copy(0, _places(mask, rows), rows).reshape(count, m, *rest)
+
+
+def pad_sequence(
+    sequences: Iterable[Tensor],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:
+    """Sequences of several lengths as one tensor.
+
+    Parameters
+    ----------
+    sequences : iterable of Tensor, shapes (length, *)
+    batch_first : bool
+    padding_value : float
+    padding_side : {"right", "left"}
+
+    Returns
+    -------
+    Tensor, shape (longest, batch, *), or (batch, longest, *) with ``batch_first``
+    """
+    if not isinstance(sequences, Iterable):
+        raise RuntimeError(
+            "pad_sequence: Expected iterable for input sequences, but got arg of type: "
+            f"{type(sequences)}"
+        )
+    given = list(sequences)
+    if not given:
+        raise RuntimeError("received an empty list of sequences")
+    if padding_side not in ("right", "left"):
+        raise RuntimeError(
+            f"Expected padding_side to be one of left or right, but got {padding_side}."
+        )
+    if not all(s.ndim and s.shape[1:] == given[0].shape[1:] for s in given):
+        raise RuntimeError(
+            "pad_sequence: sequences must have one shape but for their length, got "
+            f"{[list(s.shape) for s in given]}"
+        )
+    lengths = as_tensor([len(s) for s in given])
+    longest = max(len(s) for s in given)
+    steps = arange(longest)
+    if padding_side == "left":
+        steps = steps.flip(0)
+    padded = _padded(cat(given), steps < lengths.unsqueeze(1), len(given), padding_value)
+    return padded if batch_first else padded.transpose(0, 1).contiguous()
+
+
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
+) -> list[Tensor]:
+    """The sequences of a batch padded on the right, shapes (length, *)."""
+    if not batch_first:
+        padded_sequences = padded_sequences.transpose(0, 1)
+    found: list[int] = as_tensor(lengths).tolist()
+    return [s[:length] for s, length in zip(padded_sequences.unbind(), found, strict=True)]
+
+
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Sequences of shapes (length, *) as a packed batch; see `pack_padded_sequence`."""
+    lengths = as_tensor([len(s) for s in sequences])
+    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The sequences of a packed batch, in the order in which they were given."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)

@@ -1,0 +1,65 @@
+"""A function of tensors as one kernel on arrays, for ops that run it many times.
+
+Building a dozen ops costs more than the arithmetic of a recurrent layer's step. So the function is
+called once for each layout, on tensors; what is pending then is the plan that all later calls run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.expression import Cell
+from lucid_gpu.fusion.realise import execute, plan_for
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tensor import Tensor, from_array
+
+__all__ = ["Traced"]
+
+LAYOUTS = 256  # that are remembered
+
+
+class Traced:
+    """An elementwise function of tensors of one shape, called with arrays.
+
+    Parameters
+    ----------
+    function : callable
+        Gets a list of tensors, gives a list of tensors of one shape. Nothing of it is recorded.
+    """
+
+    def __init__(self, function: Callable[[list[Tensor]], Sequence[Tensor]]) -> None:
+        self.function = function
+        self._known: dict[Any, tuple[Any, list[Any]]] = {}
+
+    def __call__(self, arrays: Sequence[Any], d: dtype, where: device) -> Sequence[Any]:
+        """The results for arrays of type ``d`` on a device, computed by one kernel."""
+        key = (where, d, *[(a.shape, a.strides) for a in arrays])
+        found = self._known.get(key)
+        if found is None:
+            views = [a.view() for a in arrays]  # the same array may be given twice
+            results = self._results(views, d, where)
+            if any(r._expr.program.is_load for r in results):  # every op is realised at once
+                return [r.array for r in results]
+            if len(self._known) >= LAYOUTS:
+                self._known.clear()
+            found = self._known[key] = _planned(results, views)
+        plan, sources = found
+        cells = [Cell(arrays[s]) if type(s) is int else s for s in sources]
+        return execute(plan, cells)
+
+    def _results(self, arrays: Sequence[Any], d: dtype, where: device) -> Sequence[Tensor]:
+        before, state.grad = state.grad, False
+        try:
+            return self.function([from_array(a, d, where) for a in arrays])
+        finally:
+            state.grad = before
+
+
+def _planned(results: Sequence[Tensor], arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """A plan, and for each of its leaves the number of the array it reads."""
+    plan, leaves = plan_for([r._expr for r in results])
+    place = {id(a): i for i, a in enumerate(arrays)}
+    return plan, [place.get(id(leaf.array), leaf) for leaf in leaves]
