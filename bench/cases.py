@@ -266,6 +266,14 @@ CASES: tuple[Case, ...] = (
         tolerance=1e-3,
     ),
     Case(
+        "lstm",
+        "LSTM of 128 over 32 steps of 64, batch 32, SGD, a whole step",
+        build=models.lstm(features=64, width=128, length=32, batch=32, classes=16),
+        at_most=1.5,
+        check_steps=3,
+        tolerance=1e-3,
+    ),
+    Case(
         "memory",
         "peak memory of the 2^24 chain beyond its inputs",
         measure="memory",
