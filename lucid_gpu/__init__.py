@@ -67,6 +67,7 @@ globals().update(elementwise.FUNCTIONS)
 _LAZY = {
     "backends": "lucid_gpu.backends",
     "cuda": "lucid_gpu.cuda",
+    "fft": "lucid_gpu.fft",
     "func": "lucid_gpu.func",
     "fusion": "lucid_gpu.fusion",
     "linalg": "lucid_gpu.linalg",

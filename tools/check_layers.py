@@ -34,6 +34,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "tensor": ("fusion", "layouts", "storage"),
     "printing": ("tensor",),
     "ops": ("tensor", "kernels"),
+    "fft": ("ops",),
     "linalg": ("ops",),
     "sparse": ("ops", "printing"),
     "autograd": ("ops",),  # Function records as ops do

@@ -28,6 +28,7 @@ from lucid_gpu.ops import (
     dropout,
     elementwise,
     embedding,
+    fourier,
     index_add,
     indexing,
     layer_norm,
@@ -722,6 +723,11 @@ def _refuse_zero(level: BatchLevel, f: Any, *operands: Any) -> None:
       eigen.eigh, eigen.eigvalsh, eigen.eig, products.matrix_exp)  # fmt: skip
 def _matrices(level: BatchLevel, f: Any, A: Tensor, *args: Any, **options: Any) -> Any:
     return level.wrap_all(f(level.value(A), *args, **options))
+
+
+@rule(fourier.transformed, fourier.half_spectrum, fourier.from_half)
+def _spectrum(level: BatchLevel, f: Any, x: Tensor, *args: Any) -> Any:
+    return level.wrap(f(level.value(x), *args))
 
 
 @rule(inverse.solved)

@@ -1,0 +1,194 @@
+"""Short-time Fourier transforms: spectra of frames that slide over a signal, and the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.ops import fourier
+from lucid_gpu.ops.creation import arange, ones
+from lucid_gpu.ops.padding import pad
+from lucid_gpu.ops.shape import stack
+from lucid_gpu.tensor import Tensor
+
+
+def stft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+) -> Tensor:
+    """Spectra of the frames of a signal, each multiplied by a window.
+
+    Parameters
+    ----------
+    input : Tensor, shape (t,) or (batch, t)
+    n_fft : int
+        Length of a frame.
+    hop_length : int, optional
+        How far apart frames begin; by default a quarter of their length.
+    window : Tensor, shape (win_length,), optional
+        By default ones; where shorter than a frame it lies in the middle.
+    center : bool
+        Whether frames lie around their positions: the signal is padded by half a frame.
+    normalized : bool
+        Whether spectra are divided by the root of ``n_fft``.
+    onesided : bool, optional
+        Whether the first half of each spectrum is returned; by default for real signals.
+    return_complex : bool
+        Must be given for real signals; where False, parts stand in a last dimension.
+
+    Returns
+    -------
+    Tensor, shape (..., frequencies, frames)
+    """
+    whole = input.dtype.is_complex or (window is not None and window.dtype.is_complex)
+    if return_complex is None and not whole:
+        raise RuntimeError(
+            "stft requires the return_complex parameter be given for real inputs, and will further "
+            "require that return_complex=True in a future PyTorch release."
+        )
+    if input.ndim not in (1, 2):
+        raise RuntimeError(
+            f"stft(): expected a 1D or 2D tensor, but got one of shape {list(input.shape)}"
+        )
+    onesided = not whole if onesided is None else onesided
+    if onesided and whole:
+        raise RuntimeError(
+            "Cannot have onesided output if window or input is complex; pass onesided=False"
+        )
+    hop, taper = _settings("stft", input, n_fft, hop_length, win_length, window)
+    x = input.unsqueeze(0) if input.ndim == 1 else input
+    if center:
+        x = pad(x.unsqueeze(0), (n_fft // 2, n_fft // 2), pad_mode).squeeze(0)
+    if x.shape[-1] < n_fft:
+        raise RuntimeError(
+            f"stft(): expected 0 < n_fft <= {x.shape[-1]}, the signal's length, but got "
+            f"n_fft={n_fft}"
+        )
+    count = 1 + (x.shape[-1] - n_fft) // hop
+    frames = x[:, _places(x, count, hop, n_fft)] * taper
+    transform = fourier.rfft if onesided else fourier.fft
+    found = transform(frames, norm="ortho" if normalized else None).transpose(-2, -1)
+    found = found.squeeze(0) if input.ndim == 1 else found
+    return found if return_complex or whole else stack([found.real, found.imag], -1)
+
+
+def _places(x: Tensor, count: int, hop: int, n_fft: int) -> Tensor:
+    """Where the elements of each frame lie, shape (count, n_fft)."""
+    return arange(count, device=x.device).unsqueeze(1) * hop + arange(n_fft, device=x.device)
+
+
+def _settings(
+    name: str,
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None,
+    win_length: int | None,
+    window: Tensor | None,
+) -> tuple[int, Tensor]:
+    """The hop, and a window as long as a frame."""
+    hop = n_fft // 4 if hop_length is None else hop_length
+    length = n_fft if win_length is None else win_length
+    if hop <= 0:
+        raise RuntimeError(f"{name}(): expected hop_length > 0, but got hop_length={hop}")
+    if not 0 < length <= n_fft:
+        raise RuntimeError(
+            f"{name}(): expected 0 < win_length <= n_fft, but got win_length={length} and "
+            f"n_fft={n_fft}"
+        )
+    if window is None:
+        d = fourier.REAL.get(input.dtype, input.dtype)
+        window = ones(length, dtype=d, device=input.device)
+    if tuple(window.shape) != (length,):
+        raise RuntimeError(
+            f"{name}(): expected a 1D window tensor of size equal to win_length={length}, but got "
+            f"window with size {list(window.shape)}"
+        )
+    before = (n_fft - length) // 2
+    return hop, pad(window, (before, n_fft - length - before))
+
+
+def istft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Tensor:
+    """The signal whose `stft` is nearest (Griffin and Lim, 1984, (6)): frames are laid over each
+    other and divided by the sum of the windows' squares.
+
+    Parameters
+    ----------
+    input : Tensor, shape (..., frequencies, frames)
+        Complex.
+    length : int, optional
+        Of the signal; cut off or filled up with zeros.
+
+    Raises
+    ------
+    RuntimeError
+        Where the windows leave a part of the signal at zero.
+    """
+    if not input.dtype.is_complex:
+        raise RuntimeError(
+            "istft requires a complex-valued input tensor matching the output from stft with "
+            "return_complex=True."
+        )
+    if input.ndim not in (2, 3):
+        raise RuntimeError(
+            f"istft(): expected a tensor with 2 or 3 dimensions, but got {input.ndim}"
+        )
+    onesided = not return_complex and input.shape[-2] != n_fft if onesided is None else onesided
+    rows = n_fft // 2 + 1 if onesided else n_fft
+    if input.shape[-2] != rows:
+        raise RuntimeError(
+            "istft(): expected the frequency dimension (3rd to the last) of the input tensor to "
+            f"match n_fft / 2 + 1 when onesided=True, or n_fft, but got {input.shape[-2]}"
+        )
+    hop, taper = _settings("istft", input, n_fft, hop_length, win_length, window)
+    x = (input.unsqueeze(0) if input.ndim == 2 else input).transpose(-2, -1)
+    norm = "ortho" if normalized else None
+    frames = fourier.irfft(x, n_fft, norm=norm) if onesided else fourier.ifft(x, norm=norm)
+    if not onesided and not return_complex:
+        frames = frames.real
+    signal = _overlapped(frames, taper, hop, n_fft)
+    start = n_fft // 2 if center else 0
+    end = signal[0].shape[-1] - start if length is None else start + length
+    total, weight = [part[..., start : min(end, part.shape[-1])] for part in signal]
+    smallest = weight.detach().abs().amin().item() if weight.numel() else 1.0
+    if smallest < 1e-11:
+        raise RuntimeError(
+            f"istft(): window overlap add min: {smallest} < 1e-11: the windows leave a part of the "
+            "signal at zero; take center=True, another window or a smaller hop_length"
+        )
+    found = total / weight
+    if length is not None and found.shape[-1] < length:
+        found = pad(found, (0, length - found.shape[-1]))
+    return found.squeeze(0) if input.ndim == 2 else found
+
+
+def _overlapped(frames: Tensor, taper: Tensor, hop: int, n_fft: int) -> tuple[Tensor, Tensor]:
+    """Sums of frames where they lie, and of the squares of their windows."""
+    count = frames.shape[-2]
+    places = _places(frames, count, hop, n_fft).reshape(-1)
+    extent = n_fft + hop * (count - 1)
+    weighted: Any = (frames * taper).flatten(-2)
+    total = weighted.new_zeros((weighted.shape[0], extent)).index_add(1, places, weighted)
+    squares = (taper * taper).expand(count, n_fft).reshape(-1)
+    return total, squares.new_zeros((extent,)).index_add(0, places, squares)
+
+
+METHODS = (stft, istft)
+FUNCTIONS = METHODS
