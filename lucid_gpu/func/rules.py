@@ -501,31 +501,23 @@ def _weight_gradient(
     return level.wrap(filters.reshape((level.size, g.shape[1], *filters.shape[1:])))
 
 
-@rule(
-    pooling.max_pool1d,
-    pooling.max_pool2d,
-    pooling.avg_pool1d,
-    pooling.avg_pool2d,
-    windows.unfold,
-    windows.fold,
-)
-def _pool(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    batched = _BATCHED_RANKS[f.__name__]
+@rule(pooling._max_pool, pooling._avg_pool)
+def _pool(level: BatchLevel, f: Any, rank: int, x: Tensor, *settings: Any) -> Any:
+    if x.ndim == rank + 2:
+        return _unfolded(level, x, f(rank, _folded(level, x), *settings))
+    if x.ndim == rank + 1:
+        return level.wrap(f(rank, level.value(x), *settings))
+    return NotImplemented
+
+
+@rule(windows.unfold, windows.fold)
+def _columns(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    batched = 4 if f is windows.unfold else 3
     if x.ndim == batched:
         return _unfolded(level, x, f(_folded(level, x), *args, **kwargs))
     if x.ndim == batched - 1:
         return level.wrap(f(level.value(x), *args, **kwargs))
     return NotImplemented
-
-
-_BATCHED_RANKS = {
-    "max_pool1d": 3,
-    "max_pool2d": 4,
-    "avg_pool1d": 3,
-    "avg_pool2d": 4,
-    "unfold": 4,
-    "fold": 3,
-}
 
 
 @rule(embedding.embedding)

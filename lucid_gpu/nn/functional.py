@@ -16,6 +16,14 @@ from lucid_gpu.ops import activations, elementwise, matmul
 from lucid_gpu.ops import cross_entropy as ops
 from lucid_gpu.ops import softmax as softmaxes
 from lucid_gpu.ops.activations import glu, gumbel_softmax, hardshrink, prelu, softshrink
+from lucid_gpu.ops.adaptive_pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+)
 from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.batch_norm import batch_norm
 from lucid_gpu.ops.convolution import conv1d, conv2d, conv3d
@@ -64,20 +72,42 @@ from lucid_gpu.ops.margin_losses import (
     triplet_margin_with_distance_loss,
 )
 from lucid_gpu.ops.padding import pad
-from lucid_gpu.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
+from lucid_gpu.ops.pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from lucid_gpu.ops.transposed_convolution import (
     conv_transpose1d,
     conv_transpose2d,
     conv_transpose3d,
+)
+from lucid_gpu.ops.unpooling import (
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
 )
 from lucid_gpu.ops.windows import fold, unfold
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
@@ -124,9 +154,16 @@ __all__ = [
     "local_response_norm",
     "log_softmax",
     "logsigmoid",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
     "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
     "mish",
     "mse_loss",
     "multi_margin_loss",

@@ -31,6 +31,8 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "transposed_convolution": ("", "", "conv_transpose1d conv_transpose2d conv_transpose3d"),
     "recurrent": ("", "", "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell "
                   "rnn_relu_cell"),
+    "pooling": ("", "", "avg_pool1d max_pool1d max_pool2d max_pool3d"),
+    "adaptive_pooling": ("", "", "adaptive_avg_pool1d adaptive_max_pool1d"),
     "activations": ("prelu hardshrink", "", ""),
     "linalg.cholesky": ("cholesky", "", ""),
     "linalg.determinant": ("det slogdet logdet", "", ""),

@@ -1,81 +1,106 @@
-"""Pooling: a summary of each window of a signal or image."""
+"""Pooling: a summary of each window of a signal, an image or a volume.
+
+Signals are images of one row. Volumes are pooled twice, each slice as an image and then along the
+depth: windows are boxes, so the largest of the largest is the first largest, and sums are sums.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.devices import xp_of
 from lucid_gpu.kernels import pooling
-from lucid_gpu.kernels.windows import Frame, Pair, Window
+from lucid_gpu.kernels.windows import Frame
 from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.sliding import Sizes, Slide
 from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d"]
+__all__ = ["avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d"]
 
-
-def max_pool1d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The largest number of each window of a signal: `max_pool2d` with one axis less.
+_MAX = """The largest number of each window of {what}; the first one where several are equal.
 
     Parameters
     ----------
-    input : Tensor, shape (n, c, w) or (c, w)
-    kernel_size, stride, padding, dilation : int or tuple of one
-    ceil_mode, return_indices : bool
-
-    Returns
-    -------
-    Tensor, shape (n, c, ow) or (c, ow), or two of them
-    """
-    _check_rank(1, "max_pool1d", input)
-    window = _window(1, "max_pool1d", kernel_size, stride, padding, dilation)
-    return _max_pool(1, input, window, ceil_mode, return_indices)
-
-
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The largest pixel of each window; the first one where several are equal.
-
-    Parameters
-    ----------
-    input : Tensor, shape (n, c, h, w) or (c, h, w)
-    kernel_size, stride, padding, dilation : int or pair of int
+    input : Tensor, shape (n, c, {size}) or (c, {size})
+    kernel_size, stride, padding, dilation : int or one an axis
         ``stride`` is ``kernel_size`` by default; padding counts as minus infinity.
     ceil_mode : bool
-        Also take windows that stand over the lower or right edge.
+        Also take windows that stand over the far edges.
     return_indices : bool
-        Also return where in its image (``row * w + column``) each maximum is.
+        Also return where in its plane, counted row by row, each maximum is.
 
     Returns
     -------
-    Tensor, shape (n, c, oh, ow) or (c, oh, ow), or two of them
+    Tensor, shape (n, c, ...) or (c, ...), or two of them
 
     Raises
     ------
     RuntimeError
-        For another rank, or settings that do not fit the images.
+        For another rank, or settings that do not fit the input.
     NotImplementedError
         For bool and complex.
     """
-    _check_rank(2, "max_pool2d", input)
-    window = _window(2, "max_pool2d", kernel_size, stride, padding, dilation)
-    return _max_pool(2, input, window, ceil_mode, return_indices)
+
+_MEAN = """The mean of each window of {what}.
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c, {size}) or (c, {size})
+    kernel_size, stride, padding : int or one an axis
+        ``stride`` is ``kernel_size`` by default; padding is zeros.
+    ceil_mode : bool
+        Also take windows that stand over the far edges.
+    count_include_pad : bool
+        Whether padding counts among the numbers of a window.
+    divisor_override : int, optional
+        What sums are divided by instead; not for signals.
+
+    Returns
+    -------
+    Tensor, shape (n, c, ...) or (c, ...)
+
+    Raises
+    ------
+    RuntimeError
+        For another rank, or settings that do not fit the input.
+    """
+
+
+def _max_of_rank(rank: int) -> Callable[..., Any]:
+    def max_pool(
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        settings = kernel_size, stride, padding, dilation
+        return _max_pool(rank, input, settings, ceil_mode, return_indices)
+
+    return named(max_pool, f"max_pool{rank}d", _MAX, rank)
+
+
+def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
+    def avg_pool(
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        if divisor_override == 0:
+            raise RuntimeError("divisor must be not zero")
+        settings, divisor = (kernel_size, stride, padding, 1), divisor_override or 0
+        return _avg_pool(rank, input, settings, ceil_mode, count_include_pad, divisor)
+
+    return named(avg_pool, f"avg_pool{rank}d", _MEAN, rank)
 
 
 def avg_pool1d(
@@ -86,97 +111,89 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of each window of a signal: `avg_pool2d` with one axis less.
-
-    Parameters
-    ----------
-    input : Tensor, shape (n, c, w) or (c, w)
-    kernel_size, stride, padding : int or tuple of one
-    ceil_mode, count_include_pad : bool
-
-    Returns
-    -------
-    Tensor, shape (n, c, ow) or (c, ow)
-    """
-    _check_rank(1, "avg_pool1d", input)
-    window = _window(1, "avg_pool1d", kernel_size, stride, padding, 1)
-    return _avg_pool(1, input, window, ceil_mode, count_include_pad, 0)
+    """As `avg_pool2d`, of signals (n, c, w) or (c, w); without ``divisor_override``."""
+    settings = kernel_size, stride, padding, 1
+    return _avg_pool(1, input, settings, ceil_mode, count_include_pad, 0)
 
 
-def avg_pool2d(
+max_pool1d, max_pool2d, max_pool3d = (_max_of_rank(rank) for rank in (1, 2, 3))
+avg_pool2d, avg_pool3d = (_mean_of_rank(rank) for rank in (2, 3))
+
+FUNCTIONS = (avg_pool1d, max_pool1d, max_pool2d, max_pool3d)
+
+
+def _max_pool(
+    rank: int, input: Tensor, settings: tuple[Any, ...], ceil_mode: bool, indices: bool
+) -> Any:
+    images, slide = _checked(rank, f"max_pool{rank}d", input, settings, ceil_mode)
+    if rank == 3:
+        pooled, places = _largest_of_volumes(images, slide, ceil_mode, indices)
+    else:
+        pooled, places = _largest(images, Frame(images.shape, slide.window(), ceil_mode), indices)
+    pooled = _as_before(rank, input, pooled)
+    if not indices:
+        return pooled
+    return pooled, _as_before(rank, input, from_array(places, None, input.device))
+
+
+def _avg_pool(
+    rank: int,
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    settings: tuple[Any, ...],
+    ceil_mode: bool,
+    padding: bool,
+    divisor: int,
 ) -> Tensor:
-    """The mean of each window.
-
-    Parameters
-    ----------
-    input : Tensor, shape (n, c, h, w) or (c, h, w)
-    kernel_size, stride, padding : int or pair of int
-        ``stride`` is ``kernel_size`` by default; padding is zeros.
-    ceil_mode : bool
-        Also take windows that stand over the lower or right edge.
-    count_include_pad : bool
-        Whether padding counts among the pixels of a window.
-    divisor_override : int, optional
-        What sums are divided by instead.
-
-    Returns
-    -------
-    Tensor, shape (n, c, oh, ow) or (c, oh, ow)
-
-    Raises
-    ------
-    RuntimeError
-        For another rank, or settings that do not fit the images.
-    """
-    _check_rank(2, "avg_pool2d", input)
-    if divisor_override == 0:
-        raise RuntimeError("divisor must be not zero")
-    window = _window(2, "avg_pool2d", kernel_size, stride, padding, 1)
-    return _avg_pool(2, input, window, ceil_mode, count_include_pad, divisor_override or 0)
-
-
-# --- signals and single images as batches of images -----------------------------------------------
-
-
-def _as_images(rank: int, input: Tensor) -> Tensor:
-    batch = input if input.ndim == rank + 2 else input.unsqueeze(0)
-    return batch if rank == 2 else batch.unsqueeze(2)
+    images, slide = _checked(rank, f"avg_pool{rank}d", input, settings, ceil_mode)
+    if rank == 3:
+        result = _mean_of_volumes(images, slide, ceil_mode, padding, divisor)
+    else:
+        result = _mean(images, Frame(images.shape, slide.window(), ceil_mode), padding, divisor)
+    return _as_before(rank, input, result)
 
 
 def _as_before(rank: int, input: Tensor, result: Tensor) -> Tensor:
+    """Without the axes that stood in for none; no view of anything."""
     if rank == 1:
         result = result.squeeze(2)
-    return result if input.ndim == rank + 2 else result.squeeze(0)
+    if input.ndim != rank + 2:
+        result = result.squeeze(0)
+    return result.contiguous() if result._is_view() else result
 
 
 # --- maximum: the place of each window's maximum is kept, one byte each ---------------------------
 
 
-def _max_pool(rank: int, input: Tensor, window: Window, ceil_mode: bool, indices: bool) -> Any:
-    images = _as_images(rank, input)
-    frame = _frame(rank, f"max_pool{rank}d", images, window, ceil_mode)
+def _largest(images: Tensor, frame: Frame, indices: bool) -> tuple[Tensor, Any]:
+    """The largest of each window, and where they are in their images."""
     largest, places = pooling.max_pool(images.array, frame)
     pooled = record(
         "MaxPool2DWithIndicesBackward0",
         largest,
         (images,),
         _max_pool_vjp,
-        (from_array(places, None, input.device),),
-        input.dtype,
+        (from_array(places, None, images.device),),
+        images.dtype,
         frame=frame,
     )
-    pooled = _as_before(rank, input, pooled)
-    if not indices:
-        return pooled
-    flat = from_array(_flat_indices(xp_of(input), frame, places), None, input.device)
-    return pooled, _as_before(rank, input, flat)
+    return pooled, _flat_indices(xp_of(images), frame, places) if indices else None
+
+
+def _largest_of_volumes(
+    x: Tensor, slide: Slide, ceil_mode: bool, indices: bool
+) -> tuple[Tensor, Any]:
+    n, c, depth, h, w = x.shape
+    slices = Frame((n, c * depth, h, w), slide.window(), ceil_mode)
+    pooled, inside = _largest(x.reshape(slices.shape), slices, indices)
+    stacked = Frame((n, c, depth, slices.positions), slide.first(), ceil_mode)
+    pooled, places = _largest(pooled.reshape(stacked.shape), stacked, indices)
+    shape = n, c, stacked.steps[0], *slices.steps
+    if indices:
+        inside = inside.reshape(stacked.shape)
+        layer = places // slices.positions
+        places = layer * (h * w) + xp_of(x).take_along_axis(inside, layer, 2)
+        places = places.reshape(shape)
+    return pooled.reshape(shape), places
 
 
 def _max_pool_vjp(node: Any, g: Tensor) -> Any:
@@ -216,12 +233,17 @@ def _flat_indices(xp: Any, frame: Frame, places: Any) -> Any:
 # --- mean -----------------------------------------------------------------------------------------
 
 
-def _avg_pool(
-    rank: int, input: Tensor, window: Window, ceil_mode: bool, padding: bool, divisor: int
+def _mean_of_volumes(
+    x: Tensor, slide: Slide, ceil_mode: bool, padding: bool, divisor: int
 ) -> Tensor:
-    images = _as_images(rank, input)
-    frame = _frame(rank, f"avg_pool{rank}d", images, window, ceil_mode)
-    return _as_before(rank, input, _mean(images, frame, padding, divisor))
+    n, c, depth, h, w = x.shape
+    alone = 1 if divisor else 0
+    slices = Frame((n, c * depth, h, w), slide.window(), ceil_mode)
+    means = _mean(x.reshape(slices.shape), slices, padding, alone)
+    stacked = Frame((n, c, depth, slices.positions), slide.first(), ceil_mode)
+    means = _mean(means.reshape(stacked.shape), stacked, padding, alone)
+    means = means.reshape(n, c, stacked.steps[0], *slices.steps)
+    return means / divisor if divisor else means
 
 
 def _mean(x: Tensor, frame: Frame, padding: bool, divisor: int) -> Tensor:
@@ -248,7 +270,10 @@ def _spread(g: Tensor, frame: Frame, padding: bool, divisor: int) -> Tensor:
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def _check_rank(rank: int, name: str, input: Tensor) -> None:
+def _checked(
+    rank: int, name: str, input: Tensor, settings: tuple[Any, ...], ceil_mode: bool
+) -> tuple[Tensor, Slide]:
+    """A batch of images, or of volumes, and how windows slide over it."""
     require_tensor(name, "input", 1, input)
     if input.ndim not in (rank + 1, rank + 2) or 0 in input.shape[-rank - 1 :]:
         raise RuntimeError(
@@ -257,55 +282,72 @@ def _check_rank(rank: int, name: str, input: Tensor) -> None:
         )
     if input.dtype.category not in (1, 2):
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype}')
+    slide = slide_of(rank, name, *settings)
+    _check_steps(rank, name, input, slide, ceil_mode)
+    batch = input if input.ndim == rank + 2 else input.unsqueeze(0)
+    return batch.unsqueeze(2) if rank == 1 else batch, slide
 
 
-def _window(rank: int, name: str, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Window:
+def slide_of(
+    rank: int, name: str, kernel: Any, stride: Any, padding: Any = 0, dilation: Any = 1
+) -> Slide:
+    """How windows slide, from settings as a user gives them."""
     sizes = _setting(rank, name, "kernel_size", kernel)
     empty = stride is None or stride == [] or stride == ()
-    strides = sizes if empty else _setting(rank, name, "stride", stride)
-    around = _setting(rank, name, "padding", padding, 0)
-    window = Window(sizes, strides, around, _setting(rank, name, "dilation", dilation))
+    slide = Slide(
+        sizes,
+        sizes if empty else _setting(rank, name, "stride", stride),
+        _setting(rank, name, "padding", padding),
+        _setting(rank, name, "dilation", dilation),
+        (0,) * rank,
+    )
     for what, least, values in (
-        ("kernel_size", 1, window.kernel),
-        ("stride", 1, window.stride),
-        ("dilation", 1, window.dilation),
-        ("padding", 0, window.padding),
+        ("kernel_size", 1, slide.kernel),
+        ("stride", 1, slide.stride),
+        ("dilation", 1, slide.dilation),
+        ("padding", 0, slide.padding),
     ):
         if min(values) < least:
             need = "greater than zero" if least else "non-negative"
-            raise RuntimeError(f"{name}: {what} should be {need}, but got {list(values[-rank:])}")
-    if any(2 * p > r for p, r in zip(window.padding, window.reach(), strict=True)):
+            raise RuntimeError(f"{name}: {what} should be {need}, but got {list(values)}")
+    if any(2 * p > r for p, r in zip(slide.padding, slide.reach(), strict=True)):
         raise RuntimeError(
             f"pad should be at most half of effective kernel size, but got "
-            f"pad={_told(rank, around)}, kernel_size={_told(rank, sizes)} and "
-            f"dilation={_told(rank, window.dilation)}"
+            f"pad={_told(slide.padding)}, kernel_size={_told(sizes)} and "
+            f"dilation={_told(slide.dilation)}"
         )
-    return window
+    return slide
 
 
-def _setting(rank: int, name: str, what: str, value: Any, fill: int = 1) -> Pair:
-    """An int, or one for each axis, as a pair; signals have a first axis of length 1."""
+_COUNTS = {1: "one int", 2: "two ints", 3: "three ints"}
+
+
+def _setting(rank: int, name: str, what: str, value: Any) -> Sizes:
+    """An int, or one for each axis."""
     values = tuple(value) if isinstance(value, Sequence) else (value,) * rank
     if len(values) == 1:
         values = values * rank
     if len(values) != rank or not all(isinstance(v, int) for v in values):
-        one = "a single int" if rank == 2 else "an int"
-        many = "a tuple of two ints" if rank == 2 else "a tuple of one int"
-        raise RuntimeError(f"{name}: {what} must either be {one}, or {many}, but got {value!r}")
-    return (values[0], values[1]) if rank == 2 else (fill, values[0])
+        raise RuntimeError(
+            f"{name}: {what} must either be a single int, or a tuple of {_COUNTS[rank]}, but got "
+            f"{value!r}"
+        )
+    return values
 
 
-def _told(rank: int, values: Pair) -> Any:
-    return values if rank == 2 else values[1]
+def _told(values: Sizes) -> Any:
+    return values if len(values) > 1 else values[0]
 
 
-def _frame(rank: int, name: str, images: Tensor, window: Window, ceil_mode: bool) -> Frame:
-    frame = Frame(images.shape, window, ceil_mode)
-    if min(frame.steps) < 1:
-        c, *size = (images.shape[1], *images.shape[-rank:])
-        given, found = ("x".join(map(str, (c, *s))) for s in (size, frame.steps[-rank:]))
+def _check_steps(rank: int, name: str, input: Tensor, slide: Slide, ceil_mode: bool) -> None:
+    size = tuple(input.shape[-rank:])
+    steps = slide.window().steps((1, *size)[-2:], ceil_mode)[-rank:]
+    if rank == 3:
+        steps = slide.first().steps((size[0], 1), ceil_mode)[:1] + steps
+    if min(steps) < 1:
+        c = input.shape[-rank - 1]
+        given, found = ("x".join(map(str, (c, *s))) for s in (size, steps))
         raise RuntimeError(
             f"{name}: Given input size: ({given}). Calculated output size: ({found}). Output size "
             "is too small"
         )
-    return frame

@@ -1,21 +1,59 @@
-"""Pooling layers."""
+"""Pooling layers: one class a kind, which subclasses give a number of axes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["AvgPool1d", "AvgPool2d", "MaxPool1d", "MaxPool2d"]
+__all__ = [
+    f"{kind}Pool{rank}d"
+    for kind in ("AdaptiveAvg", "AdaptiveMax", "Avg", "LP", "Max")
+    for rank in (1, 2, 3)
+] + ["MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d"]
 
 
-class _MaxPool(Module):
-    """Settings of the largest number of each window; subclasses say over how many axes."""
+class _Pool(Module):
+    """Settings, and the function of the same name over ``_rank`` axes."""
 
-    _pooled: Callable[..., Any]
+    _rank: int
+    _function: str
+    _shown: tuple[str, ...]
+    _about: str  # the documentation that the ranks share
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if hasattr(cls, "_rank") and cls.__doc__:
+            cls.__doc__ += cls._about
+
+    def _pooled(self, *args: Any) -> Any:
+        pool: Callable[..., Any] = getattr(F, f"{self._function}{self._rank}d")
+        return pool(*args)
+
+    def _tuple(self, value: Any) -> tuple[int, ...]:
+        return tuple(value) if isinstance(value, Sequence) else (value,) * self._rank
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self._shown)
+
+
+class _MaxPool(_Pool):
+    _function = "max_pool"
+    _shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    _about = """
+
+    Parameters
+    ----------
+    kernel_size, stride, padding, dilation : int or one an axis
+        ``stride`` is ``kernel_size`` by default.
+    return_indices : bool
+        Also return where in its plane each maximum is.
+    ceil_mode : bool
+        Also take windows that stand over the far edges.
+    """
 
     def __init__(
         self,
@@ -33,105 +71,42 @@ class _MaxPool(Module):
 
     def forward(self, input: Tensor) -> Any:
         return self._pooled(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.ceil_mode,
-            self.return_indices,
-        )
-
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+            *(input, self.kernel_size, self.stride, self.padding, self.dilation),
+            *(self.ceil_mode, self.return_indices),
         )
 
 
 class MaxPool1d(_MaxPool):
-    """The largest number of each window of a signal.
+    """The largest number of each window of a signal."""
 
-    Parameters
-    ----------
-    kernel_size, stride, padding, dilation : int or tuple of one
-        ``stride`` is ``kernel_size`` by default.
-    return_indices : bool
-        Also return where in its signal each maximum is.
-    ceil_mode : bool
-        Also take windows that stand over the right edge.
-    """
-
-    _pooled = staticmethod(F.max_pool1d)
+    _rank = 1
 
 
 class MaxPool2d(_MaxPool):
-    """The largest pixel of each window.
+    """The largest pixel of each window of an image."""
+
+    _rank = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The largest number of each box of a volume."""
+
+    _rank = 3
+
+
+class _AvgPool(_Pool):
+    _function = "avg_pool"
+    _shown = ("kernel_size", "stride", "padding")
+    _about = """
 
     Parameters
     ----------
-    kernel_size, stride, padding, dilation : int or pair of int
-        ``stride`` is ``kernel_size`` by default.
-    return_indices : bool
-        Also return where in its image each maximum is.
-    ceil_mode : bool
-        Also take windows that stand over the lower or right edge.
-    """
-
-    _pooled = staticmethod(F.max_pool2d)
-
-
-class AvgPool1d(Module):
-    """The mean of each window of a signal.
-
-    Parameters
-    ----------
-    kernel_size, stride, padding : int or tuple of one
+    kernel_size, stride, padding : int or one an axis
         ``stride`` is ``kernel_size`` by default.
     ceil_mode : bool
-        Also take windows that stand over the right edge.
+        Also take windows that stand over the far edges.
     count_include_pad : bool
         Whether padding counts among the numbers of a window.
-    """
-
-    def __init__(
-        self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-    ) -> None:
-        super().__init__()
-        one = [v[0] if isinstance(v, (tuple, list)) else v for v in (kernel_size, stride, padding)]
-        self.kernel_size, self.stride, self.padding = (one[0],), (one[1] or one[0],), (one[2],)
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.avg_pool1d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-        )
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-
-class AvgPool2d(Module):
-    """The mean of each window.
-
-    Parameters
-    ----------
-    kernel_size, stride, padding : int or pair of int
-        ``stride`` is ``kernel_size`` by default.
-    ceil_mode : bool
-        Also take windows that stand over the lower or right edge.
-    count_include_pad : bool
-        Whether padding counts among the pixels of a window.
     divisor_override : int, optional
         What sums are divided by instead.
     """
@@ -151,15 +126,208 @@ class AvgPool2d(Module):
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.avg_pool2d(
-            input,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.ceil_mode,
-            self.count_include_pad,
-            self.divisor_override,
+        result: Tensor = self._pooled(
+            *(input, self.kernel_size, self.stride, self.padding, self.ceil_mode),
+            *(self.count_include_pad, self.divisor_override),
         )
+        return result
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+class AvgPool1d(_AvgPool):
+    """The mean of each window of a signal; without ``divisor_override``."""
+
+    _rank = 1
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        self.kernel_size, self.stride = self._tuple(self.kernel_size), self._tuple(self.stride)
+        self.padding = self._tuple(self.padding)
+
+    def _pooled(self, *args: Any) -> Any:
+        return F.avg_pool1d(*args[:-1])
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window of an image."""
+
+    _rank = 2
+
+
+class AvgPool3d(_AvgPool):
+    """The mean of each box of a volume."""
+
+    _rank = 3
+
+
+class _AdaptiveAvgPool(_Pool):
+    _function = "adaptive_avg_pool"
+    _shown = ("output_size",)
+    _about = """
+
+    Parameters
+    ----------
+    output_size : int, or one an axis
+        None keeps the input's.
+    """
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        result: Tensor = self._pooled(input, self.output_size)
+        return result
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """The means of as many windows of a signal as asked for."""
+
+    _rank = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """The means of as many windows of an image as asked for."""
+
+    _rank = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """The means of as many boxes of a volume as asked for."""
+
+    _rank = 3
+
+
+class _AdaptiveMaxPool(_Pool):
+    _function = "adaptive_max_pool"
+    _shown = ("output_size",)
+    _about = """
+
+    Parameters
+    ----------
+    output_size : int, or one an axis
+        None keeps the input's.
+    return_indices : bool
+        Also return where in its plane each maximum is.
+    """
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__()
+        self.output_size, self.return_indices = output_size, return_indices
+
+    def forward(self, input: Tensor) -> Any:
+        return self._pooled(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """The largest numbers of as many windows of a signal as asked for."""
+
+    _rank = 1
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """The largest pixels of as many windows of an image as asked for."""
+
+    _rank = 2
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """The largest numbers of as many boxes of a volume as asked for."""
+
+    _rank = 3
+
+
+class _MaxUnpool(_Pool):
+    _function = "max_unpool"
+    _shown = ("kernel_size", "stride", "padding")
+    _about = """
+
+    Parameters
+    ----------
+    kernel_size, stride, padding : int or one an axis
+        Those of the pooling.
+    """
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        self.kernel_size, self.padding = self._tuple(kernel_size), self._tuple(padding)
+        self.stride = self._tuple(kernel_size if stride is None else stride)
+
+    def forward(
+        self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
+    ) -> Tensor:
+        result: Tensor = self._pooled(
+            input, indices, self.kernel_size, self.stride, self.padding, output_size
+        )
+        return result
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Numbers put where the maxima of a signal were, zeros elsewhere."""
+
+    _rank = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Numbers put where the maxima of an image were, zeros elsewhere."""
+
+    _rank = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Numbers put where the maxima of a volume were, zeros elsewhere."""
+
+    _rank = 3
+
+
+class _LPPool(_Pool):
+    _function = "lp_pool"
+    _shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
+    _about = """
+
+    Parameters
+    ----------
+    norm_type : float
+        ``p`` of ``(sum of x^p)^(1/p)``.
+    kernel_size, stride : int or one an axis
+        ``stride`` is ``kernel_size`` by default.
+    ceil_mode : bool
+        Also take windows that stand over the far edges.
+    """
+
+    def __init__(
+        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm_type, self.kernel_size = norm_type, kernel_size
+        self.stride, self.ceil_mode = stride, ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        result: Tensor = self._pooled(
+            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+        )
+        return result
+
+
+class LPPool1d(_LPPool):
+    """The p-norm of each window of a signal."""
+
+    _rank = 1
+
+
+class LPPool2d(_LPPool):
+    """The p-norm of each window of an image."""
+
+    _rank = 2
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each box of a volume."""
+
+    _rank = 3

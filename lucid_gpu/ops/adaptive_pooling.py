@@ -1,0 +1,172 @@
+"""Pooling to a given size: compositions, whose windows differ in size by at most one.
+
+Window ``i`` of ``m`` along an axis of length ``n`` reaches from ``floor(i * n / m)`` up to
+``ceil((i + 1) * n / m)``. Where ``m`` divides ``n`` this is ordinary pooling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.convolution import named
+from lucid_gpu.ops.creation import tensor
+from lucid_gpu.ops.pooling import _avg_pool, _max_pool
+from lucid_gpu.ops.sliding import Sizes
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+]
+
+_MEAN = """The means of as many windows of {what} as asked for.
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c, {size}) or (c, {size})
+    output_size : int, or one an axis
+        None keeps the input's.
+
+    Returns
+    -------
+    Tensor, shape (n, c, *output_size) or (c, *output_size)
+
+    Raises
+    ------
+    RuntimeError
+        For another rank, empty axes, or sizes that are none.
+    NotImplementedError
+        For integers, bool and complex.
+    """
+
+_MAX = """The largest numbers of as many windows of {what} as asked for.
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c, {size}) or (c, {size})
+    output_size : int, or one an axis
+        None keeps the input's.
+    return_indices : bool
+        Also return where in its plane, counted row by row, each maximum is.
+
+    Returns
+    -------
+    Tensor, shape (n, c, *output_size) or (c, *output_size), or two of them
+
+    Raises
+    ------
+    RuntimeError
+        For another rank, empty axes, or sizes that are none.
+    NotImplementedError
+        For integers, bool and complex.
+    """
+
+
+def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
+    name = f"adaptive_avg_pool{rank}d"
+
+    def adaptive_avg_pool(input: Tensor, output_size: Any) -> Tensor:
+        size = _size(rank, name, input, output_size)
+        kernel = _kernel(input, size)
+        if kernel is not None:
+            return _avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0)
+        wide = input.to(input.dtype.compute)
+        for axis, wanted in enumerate(size, input.ndim - rank):
+            wide = (wide.movedim(axis, -1) @ _averages(wide, axis, wanted)).movedim(-1, axis)
+        return wide.to(input.dtype).contiguous()
+
+    return named(adaptive_avg_pool, name, _MEAN, rank)
+
+
+def _max_of_rank(rank: int) -> Callable[..., Any]:
+    name = f"adaptive_max_pool{rank}d"
+
+    def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+        size = _size(rank, name, input, output_size)
+        kernel = _kernel(input, size)
+        if kernel is not None:
+            return _max_pool(rank, input, (kernel, None, 0, 1), False, return_indices)
+        flat, places = input.flatten(-rank), _places(input, size)
+        with no_grad():
+            best = flat[..., places].argmax(-1, keepdim=True)
+            spread = places.expand(*best.shape[:-1], places.shape[-1])
+            indices = spread.gather(-1, best).squeeze(-1)
+        lead = flat.shape[:-1]
+        pooled = flat.gather(-1, indices).reshape(*lead, *size)
+        return (pooled, indices.reshape(*lead, *size)) if return_indices else pooled
+
+    return named(adaptive_max_pool, name, _MAX, rank)
+
+
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_mean_of_rank, (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_max_of_rank, (1, 2, 3))
+
+FUNCTIONS = (adaptive_avg_pool1d, adaptive_max_pool1d)
+
+
+def _windows(n: int, m: int) -> list[range]:
+    return [range(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
+
+
+def _averages(x: Tensor, axis: int, m: int) -> Tensor:
+    """The matrix ``(n, m)`` that takes the means of windows."""
+    n = x.shape[axis]
+    columns = [[1 / len(w) if i in w else 0.0 for i in range(n)] for w in _windows(n, m)]
+    return tensor(columns, dtype=x.dtype, device=x.device).reshape(m, n).transpose(0, 1)
+
+
+def _places(x: Tensor, size: Sizes) -> Tensor:
+    """Where the numbers of each window stand in their plane; the last of short ones repeated."""
+    rank = len(size)
+    shape = x.shape[-rank:]
+    places = tensor(0, device=x.device)
+    for axis, (n, m) in enumerate(zip(shape, size, strict=True)):
+        windows = _windows(n, m)
+        longest = max(map(len, windows), default=1)
+        rows = [[w[min(j, len(w) - 1)] for j in range(longest)] for w in windows]
+        along = tensor(rows, device=x.device).long() * math.prod(shape[axis + 1 :])
+        wide = [1] * (2 * rank)
+        wide[axis], wide[rank + axis] = m, longest
+        places = places + along.reshape(wide)
+    return places.reshape(math.prod(size), -1)
+
+
+def _kernel(input: Tensor, size: Sizes) -> Sizes | None:
+    """The window, where all are alike and side by side."""
+    shape = input.shape[input.ndim - len(size) :]
+    if 0 in size or any(n % m for n, m in zip(shape, size, strict=True)):
+        return None
+    return tuple([n // m for n, m in zip(shape, size, strict=True)])
+
+
+def _size(rank: int, name: str, input: Tensor, output_size: Any) -> Sizes:
+    require_tensor(name, "input", 1, input)
+    shape = list(input.shape)
+    if input.ndim not in (rank + 1, rank + 2):
+        raise RuntimeError(f"{name}(): Expected {rank + 1}D or {rank + 2}D tensor, but got {shape}")
+    if 0 in shape[-rank:]:
+        raise RuntimeError(
+            f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input "
+            f"has sizes {shape}"
+        )
+    many = isinstance(output_size, Sequence)
+    given = tuple(output_size) if many else (output_size,) * rank
+    if len(given) != rank:
+        raise RuntimeError(f"{name}: output_size must be {rank}, got {output_size!r}")
+    size = tuple([n if m is None else m for n, m in zip(shape[-rank:], given, strict=True)])
+    if any(not isinstance(m, int) or m < 0 for m in size):
+        raise RuntimeError(
+            f"{name}: elements of output_size must be greater than or equal to 0 but received "
+            f"{output_size!r}"
+        )
+    if input.dtype.category != 2:
+        raise NotImplementedError(f'"{name}" not implemented for {input.dtype}')
+    return size

@@ -1,0 +1,130 @@
+"""Pooling layers and functions over one to three axes against PyTorch."""
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.func import vmap
+from tests.nn.layers import agrees
+from tests.oracle import agree, same_error
+
+normal = np.random.default_rng(0).standard_normal
+SIGNALS, IMAGES, VOLUMES = normal((2, 3, 7)), normal((2, 3, 7, 6)), normal((2, 3, 5, 6, 4))
+
+LAYERS = {
+    "max 3-D": (lambda m: m.nn.MaxPool3d(2), VOLUMES),
+    "max 3-D with all": (lambda m: m.nn.MaxPool3d((3, 2, 3), (2, 1, 3), 1, (1, 2, 1)), VOLUMES),
+    "max 3-D, ceil, no batch": (lambda m: m.nn.MaxPool3d(3, 2, 1, ceil_mode=True), VOLUMES[0]),
+    "mean 3-D": (lambda m: m.nn.AvgPool3d(2), VOLUMES),
+    "mean 3-D with all": (lambda m: m.nn.AvgPool3d((2, 3, 2), (1, 2, 2), 1, True, False), VOLUMES),
+    "mean 3-D, divided": (lambda m: m.nn.AvgPool3d(3, 2, 1, divisor_override=5), VOLUMES[0]),
+    "adaptive mean 1-D": (lambda m: m.nn.AdaptiveAvgPool1d(3), SIGNALS),
+    "adaptive mean 2-D": (lambda m: m.nn.AdaptiveAvgPool2d((3, 4)), IMAGES),
+    "adaptive mean 2-D, one number": (lambda m: m.nn.AdaptiveAvgPool2d(1), IMAGES[0]),
+    "adaptive mean 2-D, divides": (lambda m: m.nn.AdaptiveAvgPool2d((None, 3)), IMAGES),
+    "adaptive mean 3-D": (lambda m: m.nn.AdaptiveAvgPool3d((2, 4, 3)), VOLUMES),
+    "adaptive mean, larger": (lambda m: m.nn.AdaptiveAvgPool1d(10), SIGNALS[0]),
+    "adaptive max 1-D": (lambda m: m.nn.AdaptiveMaxPool1d(3), SIGNALS),
+    "adaptive max 2-D": (lambda m: m.nn.AdaptiveMaxPool2d((3, None)), IMAGES),
+    "adaptive max 2-D, divides": (lambda m: m.nn.AdaptiveMaxPool2d((1, 3)), IMAGES),
+    "adaptive max 3-D": (lambda m: m.nn.AdaptiveMaxPool3d((2, 4, 3)), VOLUMES[0]),
+    "norm 1-D": (lambda m: m.nn.LPPool1d(2, 3, 2), SIGNALS),
+    "norm 2-D": (lambda m: m.nn.LPPool2d(3, (2, 3), ceil_mode=True), abs(IMAGES)),
+    "norm 3-D": (lambda m: m.nn.LPPool3d(2, 2), VOLUMES),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_agrees_with_torch(name, device):
+    make, x = LAYERS[name]
+    agrees(make, x, device=device, order=2 if "2-D" in name or "with all" in name else 1)
+
+
+POOLS = {
+    "max 1-D": lambda f, x: f.max_pool1d(x, 3, 2, 1, return_indices=True),
+    "max 3-D": lambda f, x: f.max_pool3d(x, 3, 2, 1, return_indices=True),
+    "max 3-D, dilated": lambda f, x: f.max_pool3d(x, 2, 1, 0, (2, 3, 1), True, True),
+    "adaptive 1-D": lambda f, x: f.adaptive_max_pool1d(x, 3, True),
+    "adaptive 2-D": lambda f, x: f.adaptive_max_pool2d(x, (3, 4), True),
+    "adaptive 3-D": lambda f, x: f.adaptive_max_pool3d(x, (2, 4, 3), True),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_indices_agree_with_torch_where_numbers_are_equal(name, device):
+    rank = int(name[name.index("-") - 1])
+    x = np.round(normal((2, 2, 5, 6, 5)[: rank + 2]))
+    agree(lambda m, x: POOLS[name](m.nn.functional, x), x, device=device, order=1)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_maxima_go_back(rank, device):
+    def back(m, x):
+        pool, unpool = getattr(m.nn, f"MaxPool{rank}d"), getattr(m.nn, f"MaxUnpool{rank}d")
+        y, places = pool(2, return_indices=True)(x)
+        layer = unpool(2)
+        return layer(y * y, places), layer(y, places, output_size=[n + 1 for n in x.shape[2:]])
+
+    agree(back, normal((2, 2, 4, 6, 4)[: rank + 2]), device=device, order=2 if rank == 2 else 1)
+
+
+def test_results_take_any_view(device):
+    x = lucid_gpu.rand(9, 2, 6, 6, device=device)
+    y = lucid_gpu.nn.functional.conv2d(x, lucid_gpu.rand(2, 2, 3, 3, device=device))
+    F = lucid_gpu.nn.functional
+    for z in (F.max_pool2d(y, 2), F.avg_pool2d(y, 2), F.adaptive_avg_pool2d(y, 3)):
+        assert z.view(-1).shape == (z.numel(),)
+
+
+def test_batches_of_volumes_under_vmap():
+    x = lucid_gpu.tensor(VOLUMES)
+    F = lucid_gpu.nn.functional
+    for pool in (lambda v: F.max_pool3d(v, 2), lambda v: F.adaptive_avg_pool3d(v, (2, 4, 3))):
+        np.testing.assert_allclose(vmap(pool)(x).numpy(), pool(x).numpy())
+
+
+def test_narrow_types_agree_with_torch(device):
+    def pooled(m, x):
+        return m.nn.functional.adaptive_avg_pool2d(x.half(), (3, 4)).float()
+
+    agree(pooled, IMAGES, order=1, rtol=0.01, atol=0.01, device=device)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: m.nn.MaxPool3d(5)(m.zeros(1, 2, 3, 3, 3)), "(2x3x3x3). Calculated output size:"),
+        (lambda m: m.nn.MaxPool3d(2)(m.zeros(2, 3, 3)), "4D or 5D (batch mode) tensor"),
+        (lambda m: m.nn.MaxPool3d((1, 2))(m.zeros(1, 4, 4, 4)), "or a tuple of three ints"),
+        (lambda m: m.nn.MaxPool3d(2, padding=2)(m.zeros(1, 4, 4, 4)), "at most half of effective"),
+        (lambda m: m.nn.AvgPool3d(2, divisor_override=0)(m.zeros(1, 4, 4, 4)), "not zero"),
+        (lambda m: m.nn.AdaptiveAvgPool2d(2)(m.zeros(4, 4)), "adaptive_avg_pool2d(): Expected 3D"),
+        (lambda m: m.nn.AdaptiveAvgPool2d((2, 3, 4))(m.zeros(1, 1, 4, 4)), "output_size must be 2"),
+        (lambda m: m.nn.AdaptiveAvgPool2d(-1)(m.zeros(1, 4, 4)), "greater than or equal to 0"),
+        (lambda m: m.nn.AdaptiveMaxPool2d(2)(m.zeros(1, 0, 4)), "to have non-zero size"),
+        (lambda m: m.nn.AdaptiveMaxPool1d(2)(m.zeros(1, 4).long()), "not implemented for"),
+        (
+            lambda m: m.nn.MaxUnpool1d(2)(m.zeros(1, 2), m.tensor([[0, 9]])),
+            "Found an invalid max index: 9 (output volumes are of size 4",
+        ),
+        (
+            lambda m: m.nn.MaxUnpool1d(2)(m.zeros(1, 2), m.tensor([[0, 2, 3]])),
+            "Expected shape of indices to be same as that of the input tensor",
+        ),
+        (lambda m: m.nn.MaxUnpool1d(2)(m.zeros(1, 2), m.zeros(1, 2)), "should be type int64 but"),
+        (
+            lambda m: m.nn.MaxUnpool1d(2)(m.zeros(1, 2), m.tensor([[0, 2]]), (9,)),
+            'invalid output_size "(9,)" (dim 0 must be between 2 and 6)',
+        ),
+        (
+            lambda m: m.nn.MaxUnpool1d(2)(m.zeros(1, 2), m.tensor([[0, 2]]), (9, 8, 7, 6)),
+            "output_size should be a sequence containing 1 or 3 elements",
+        ),
+        (
+            lambda m: m.nn.MaxUnpool2d(2)(m.zeros(4, 4), m.zeros(4, 4).long()),
+            "should be a 3d or 4d Tensor, but got a tensor with 2 dimensions.",
+        ),
+    ],
+)
+def test_errors_are_torchs(call, words):
+    same_error(call, words)
