@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import threads
+from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocked, blocks, native_loops
 from lucid_gpu.fusion.expression import Cell, Expr, merge
@@ -151,7 +152,6 @@ def _execute(
     block = run.block
 
     def work() -> None:
-        memory = blocked.arena()
         scratch: list[Any] = []
         count = -1
         for number in counter:
@@ -160,7 +160,7 @@ def _execute(
             row, low, high = work_list[number]
             if high - low != count:
                 count = high - low
-                scratch = memory.views(code.scratch, (count,))
+                scratch = memory_of_thread.views(code.scratch, (count,))
             block(*[column[row][low:high] for column in flat], *rest, *scratch)
 
     if few:

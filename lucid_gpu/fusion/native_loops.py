@@ -35,7 +35,7 @@ from lucid_gpu.devices.pool import aligned
 WIDTH = 2048  # elements of a row where the iteration space is flat
 NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks
 CHUNK_ELEMENTS = 128 * 1024  # taken at once from the shared counter
-ALONE = 64 * 1024  # elements up to which the calling thread does all
+ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
 
 _HEAD = object.__basicsize__
 _POINTER = np.dtype(np.intp)
@@ -229,13 +229,14 @@ class Kernel:
         """The same with the arrays' addresses."""
         width = self.rows.width
         tasks: list[tuple[list[int], int, int]] = []  # pointers, first row, elements
-        total = 0
-        step = self.chunk * width
+        total = sum([count for _, count in jobs])
+        alone = total * len(self.statements) <= ALONE or threads.team.count == 1
+        chunk = self.chunk if alone else min(self.chunk, -(-total // width // threads.team.count))
+        step = max(chunk, 1) * width
         for pointers, count in jobs:
-            total += count
             starts = range(0, count, step)
             tasks += [(pointers, at // width, min(step, count - at)) for at in starts]
-        if total <= ALONE or threads.team.count == 1:
+        if alone:
             self._work(iter(tasks))
             return
         counter = itertools.count()

@@ -13,11 +13,12 @@ import math
 import threading
 import weakref
 from collections.abc import Sequence
+from operator import is_
 from threading import get_ident
 from typing import Any
 
 from lucid_gpu.fusion import realise as realising
-from lucid_gpu.fusion.expression import Cell, Expr, made_here
+from lucid_gpu.fusion.expression import Cell, Expr, made_here, of_array
 from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
 from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, Program, load_program
 from lucid_gpu.fusion.realise import waiting
@@ -261,9 +262,12 @@ def realise_beside(values: Sequence[Expr]) -> list[Any] | None:
     """
     with _lock:
         group, made_of_them = _partners(values)
-        mine = {id(p) for p in group}
+        same = [] if group else _reducing(values)
+        mine = {id(p) for p in (*group, *same)}
         waiting[:] = [r for r in waiting if id(r()) not in mine]
         flush()
+        if same:
+            return _run_before(same, values)
         return _run(group, values, made_of_them) if group else None
 
 
@@ -301,11 +305,41 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
     return found
 
 
+def _reducing(values: Sequence[Expr]) -> list[Pending]:
+    """The pending reductions of just these values, which NumPy then need not compute twice."""
+    return [p for p in _wanted() if any(_equal(p.value, value) for value in values)]
+
+
+def _equal(a: Expr, b: Expr) -> bool:
+    return (
+        a.program is b.program
+        and len(a.leaves) == len(b.leaves)
+        and all(map(is_, a.leaves, b.leaves))
+    )
+
+
+def _run_before(group: Sequence[Pending], values: Sequence[Expr]) -> list[Any]:
+    """Compute values, then the reductions of what was stored."""
+    arrays = realising.execute(*realising.plan_for(values))
+    for pending in group:
+        value = pending.value
+        array = next(a for a, v in zip(arrays, values, strict=True) if _equal(value, v))
+        stored = of_array(array, value.program.dtype, value.program.device)
+        recipe = pending.recipe
+        pending.value = stored
+        pending.recipe = recipe_of(
+            stored.program, recipe.row, recipe.axes, recipe.shape, recipe.divisor
+        )
+    for part in _groups(group):
+        _run(part, (), True)
+    return arrays
+
+
 def would_run(values: Sequence[Expr]) -> tuple[list[tuple[Plan, Any]], tuple[Plan, Any] | None]:
     """What `realise_beside` would run first, and the kernel that ``values`` would be part of."""
     with _lock:
         group, made_of_them = _partners(values) if values else ([], False)
-        mine = {id(p) for p in group}
+        mine = {id(p) for p in group or _reducing(values)}
         others = _groups([p for p in _wanted() if id(p) not in mine])
         own = plan_of(group, values, made_of_them) if group else None
         return [plan_of(g) for g in others], own

@@ -18,6 +18,7 @@ import numpy as np
 from lucid_gpu.device import device
 from lucid_gpu.devices import room, threads
 from lucid_gpu.devices.blas import on_few_threads
+from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
 from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.launcher import launcher_of
@@ -28,7 +29,7 @@ WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
 TYPES = (float16, bfloat16, float32)
 ACCESS = 16  # bytes, where all rows begin at a multiple of them
 LOG2_E = math.log2(math.e)
-BLOCK = 1 << 17  # scores of a block of the NumPy twin
+BLOCK = 1 << 18  # scores of a block of the NumPy twin
 
 _TEMPLATE = "T, D, M, N, W, MMA"
 FORM = "24q 6i 2f"  # of the structure `at`: strides of eight arrays, sizes, scales
@@ -262,13 +263,16 @@ def _forward_on_host(
     def work(place: Place) -> None:
         heads = place[:2]
         wide_k, wide_v = _wide(k[heads]), _wide(v[heads])
+        ones = np.ones(k.shape[3], np.float32)
         for rows, end in _blocks(place, q, k, causal):
             at = (*heads, slice(None), rows)
-            s = _scores(_wide(q[at]) * np.float32(scale), wide_k[..., :end, :], rows, causal)
+            my_q = _wide(q[at]) * np.float32(scale)
+            (s,) = memory_of_thread.views([float32], (*my_q.shape[:-1], end))
+            _scores(my_q, wide_k[..., :end, :], rows, causal, s)
             top = s.max(axis=-1, keepdims=True)
             s -= top
             np.exp(s, out=s)
-            total = s.sum(axis=-1, keepdims=True)
+            total = np.matmul(s, ones[:end])[..., None]  # faster than numpy.add.reduce
             weighted = np.matmul(s, wide_v[..., :end, :])
             np.divide(weighted, total, out=out[at], casting="unsafe")
             lse[at] = ((top + np.log(total)) * np.float32(LOG2_E))[..., 0]
@@ -285,20 +289,22 @@ def _backward_on_host(
 
     def work(place: Place) -> None:
         heads = place[:2]
-        wide_k, wide_v = _wide(k[heads]), _wide(v[heads])
-        dk_sum, dv_sum = np.zeros(wide_k.shape, np.float32), np.zeros(wide_v.shape, np.float32)
+        wide_k, wide_v = _with_column(k[heads], 1), _with_column(v[heads], 1)
+        dk_sum, dv_sum = (np.zeros(x[heads].shape, np.float32) for x in (k, v))
         for rows, end in _blocks(place, q, k, causal):
             at = (*heads, slice(None), rows)
-            my_q, my_g = _wide(q[at]) * np.float32(scale), _wide(g[at])
-            p = _scores(my_q, wide_k[..., :end, :], rows, causal)
-            p -= lse[at][..., None] * np.float32(1 / LOG2_E)
+            my_g = _wide(g[at])
+            my_q = _wide(q[at]) * np.float32(scale)
+            p, ds = memory_of_thread.views([float32, float32], (*my_q.shape[:-1], end))
+            less = lse[at] * np.float32(-1 / LOG2_E)
+            _scores(_with_column(my_q, less), wide_k[..., :end, :], rows, causal, p)
             np.exp(p, out=p)
             dv_sum[..., :end, :] += _over_group(p, my_g)
-            ds = np.matmul(my_g, wide_v[..., :end, :].swapaxes(-1, -2))
-            ds -= (my_g * _wide(out[at])).sum(axis=-1, keepdims=True)
+            less = -np.vecdot(my_g, _wide(out[at]))
+            np.matmul(_with_column(my_g, less), wide_v[..., :end, :].swapaxes(-1, -2), ds)
             ds *= p
             dk_sum[..., :end, :] += _over_group(ds, my_q)
-            weighted = np.matmul(ds, wide_k[..., :end, :])
+            weighted = np.matmul(ds, wide_k[..., :end, :-1])
             np.multiply(weighted, np.float32(scale), out=dq[at], casting="unsafe")
         if place[2] == slice(0, q.shape[3]):
             dk[heads], dv[heads] = dk_sum, dv_sum
@@ -334,8 +340,9 @@ def _places(q: Any, k: Any) -> Iterator[Place]:
     """Heads whose scores are about a block together; a single large head falls into parts."""
     batch, groups, shared, queries = q.shape[:4]
     of_group = shared * queries * k.shape[3]
-    heads = min(max(BLOCK // of_group, 1), groups)
-    batches = max(BLOCK // (of_group * groups), 1)
+    block = min(BLOCK, batch * groups * of_group // threads.team.count)
+    heads = min(max(block // of_group, 1), groups)
+    batches = max(block // (of_group * groups), 1)
     parts = 2 * threads.team.count if batch * groups == 1 and of_group > 8 * BLOCK else 1
     rows = -(-queries // parts)
     for b in range(0, batch, batches):
@@ -354,13 +361,19 @@ def _blocks(place: Place, q: Any, k: Any, causal: bool) -> Iterator[tuple[slice,
         yield slice(first, last), min(last, keys) if causal else keys
 
 
-def _scores(q: Any, k: Any, rows: slice, causal: bool) -> Any:
+def _scores(q: Any, k: Any, rows: slice, causal: bool, out: Any) -> None:
     """``q k^T`` of a block; of what a causal row does not see, -inf."""
-    s = np.matmul(q, k.swapaxes(-1, -2))
+    np.matmul(q, k.swapaxes(-1, -2), out)
     if causal:
         hidden = np.arange(rows.start, rows.stop)[:, None] < np.arange(rows.start, k.shape[-2])
-        np.copyto(s[..., rows.start :], -np.inf, where=hidden)
-    return s
+        np.copyto(out[..., rows.start :], -np.inf, where=hidden)
+
+
+def _with_column(x: Any, column: Any) -> Any:
+    """Rows of float32 with one more element: their product with rows that end in 1 adds it."""
+    wide = np.empty((*x.shape[:-1], x.shape[-1] + 1), np.float32)
+    wide[..., :-1], wide[..., -1] = x, column
+    return wide
 
 
 def _wide(x: Any) -> Any:

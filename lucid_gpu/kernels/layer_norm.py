@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from lucid_gpu.devices import room_of_array
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
 from lucid_gpu.kernels.rows import (
@@ -27,7 +25,7 @@ from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.function import device_of
 from lucid_gpu.launch.launcher import launcher_of
 
-__all__ = ["Statistics", "Wanted", "gradients", "gradients_on_host", "normalised", "on_host"]
+__all__ = ["Statistics", "Wanted", "gradients", "normalised"]
 
 _FILE = "layer_norm.cu"
 _GIVEN = "const T* x, const T* weight, const T* bias, T* y, R* means, R* rstds, "
@@ -201,51 +199,6 @@ def _busy(array: Any, group: Group, rows: int) -> int:
     """Blocks enough for every multiprocessor, and no more than there are rows for."""
     processors = launcher_of(device_of(array)).processors
     return min(group.blocks(rows), processors * max(1024 // group.threads, 1))
-
-
-# --- NumPy ----------------------------------------------------------------------------------------
-
-
-def on_host(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
-    """As `normalised`, by NumPy."""
-    wide = from_numpy_dtype(x.dtype).compute.numpy
-    n = x.astype(wide, copy=False)
-    columns, mean = wide.type(x.shape[1]), None
-    if not rms:
-        mean = np.add.reduce(n, 1, keepdims=True) / columns
-        n = n - mean
-    rstd = np.add.reduce(n * n, 1, keepdims=True) / columns
-    rstd += wide.type(eps)
-    rstd = 1 / np.sqrt(rstd)
-    y = n * rstd
-    if weight is not None:
-        y *= weight
-    if bias is not None:
-        y += bias
-    return y.astype(x.dtype, copy=False), Statistics(mean, rstd)
-
-
-def gradients_on_host(
-    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted
-) -> tuple[Any, Any, Any]:
-    """As `gradients`, by NumPy."""
-    wide = known.rstd.dtype
-    mean, rstd = known
-    n = x.astype(wide, copy=False)
-    n = (n if mean is None else n - mean) * rstd
-    g = g.astype(wide, copy=False)
-    dx = dweight = dbias = None
-    if wanted.bias:
-        dbias = np.add.reduce(g, 0).astype(x.dtype, copy=False)
-    if wanted.weight:
-        dweight = np.add.reduce(g * n, 0).astype(x.dtype, copy=False)
-    if wanted.x:
-        h = g if weight is None else g * weight.astype(wide, copy=False)
-        dx = h - n * (np.add.reduce(h * n, 1, keepdims=True) / wide.type(x.shape[1]))
-        if mean is not None:
-            dx -= np.add.reduce(h, 1, keepdims=True) / wide.type(x.shape[1])
-        dx = (dx * rstd).astype(x.dtype, copy=False)
-    return dx, dweight, dbias
 
 
 # --- what programs launch -------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Layer normalisation and root mean square normalisation: rows and their statistics.
 
-One op, whose gradients of input, weight and bias come from one pass over the rows. Where NumPy runs
-on large arrays it is arithmetic that fuses with its surroundings instead.
+One op, whose gradients of input, weight and bias come from one pass over the rows.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import ml_dtypes
 
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import layer_norm as kernels
+from lucid_gpu.kernels import layer_norm_on_host as on_host
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
@@ -25,7 +25,6 @@ from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["layer_norm", "rms_norm"]
 
-SMALL = 1 << 14  # elements up to which a few calls of NumPy beat building kernels
 _NAMES = {False: "NativeLayerNormBackward0", True: "FusedRmsNormBackward0"}
 
 
@@ -127,10 +126,7 @@ def _normalised(
 ) -> Tensor:
     given = [t for t in (input, weight, bias) if t is not None]
     if input.is_floating_point() and all(t.dtype == input.dtype for t in given) and prod(shape):
-        if runs_cuda_c(input.device):
-            return _by_rows(input, shape, weight, bias, eps, rms, True)
-        if input.numel() <= SMALL:
-            return _by_rows(input, shape, weight, bias, eps, rms, False)
+        return _by_rows(input, shape, weight, bias, eps, rms)
     if not input.is_floating_point() or input.dtype.compute is input.dtype:
         return _composed(input, shape, weight, bias, eps, rms)
     wide = [None if t is None else t.to(input.dtype.compute) for t in (input, weight, bias)]
@@ -145,14 +141,12 @@ def _by_rows(
     bias: Tensor | None,
     eps: float,
     rms: bool,
-    kernel: bool,
 ) -> Tensor:
-    """All of it as one op: by CUDA C, or by a few calls of NumPy."""
-    forward = kernels.normalised if kernel else kernels.on_host
-    backward = kernels.gradients if kernel else kernels.gradients_on_host
+    """All of it as one op."""
+    family = kernels if runs_cuda_c(input.device) else on_host
     columns = prod(shape)
     w, b = _flat(weight), _flat(bias)
-    y, known = run_quietly(forward, input.array.reshape(-1, columns), w, b, eps, rms)
+    y, known = run_quietly(family.normalised, input.array.reshape(-1, columns), w, b, eps, rms)
     statistics = [None if a is None else from_array(a, None, input.device) for a in known]
     inputs = [t for t in (input, weight, bias) if t is not None]
 
@@ -167,7 +161,7 @@ def _by_rows(
         else:
             known = Statistics(None if mean is None else mean.array, rstd.array)
             rows, cotangents = x.array.reshape(-1, columns), g.array.reshape(-1, columns)
-            arrays = run_quietly(backward, rows, cotangents, _flat(w), known, wanted)
+            arrays = run_quietly(family.gradients, rows, cotangents, _flat(w), known, wanted)
             sizes = x.shape, shape, shape
             found = [
                 None if a is None else from_array(a.reshape(size), x.dtype, x.device)

@@ -531,3 +531,33 @@ def test_what_results_meet_may_lie_far_apart(executor: Any) -> None:
     far[...] = 1, 2, 3
     found = lucid_gpu.ones(3, 4).sum(1) + lucid_gpu.from_numpy(far)
     assert found.tolist() == [5, 6, 7]
+
+
+class TestAValueThatIsReducedAndWantedItself:
+    """A bias's gradient beside the gradient it sums: NumPy computes the value once."""
+
+    def test_the_sum_reads_what_was_stored(self) -> None:
+        x = lucid_gpu.randn(33, 31)
+        y = x.tanh() * 2
+        total = y.sum(0)
+        with profiler.record() as log:
+            y.numpy()
+            total.numpy()
+        assert [k.name for k in log.kernels] == ["lucid_tanh_mul", "lucid_sum"]
+        assert log.kernels[1].bytes_read == 4 * x.numel()
+        np.testing.assert_allclose(total.numpy(), y.numpy().sum(0), rtol=1e-5)
+
+    def test_writing_the_value_later_leaves_the_sum(self) -> None:
+        x = lucid_gpu.randn(5, 7)
+        y = x.exp()
+        total = y.sum(1)
+        wanted = y.numpy().sum(1)
+        y.mul_(0)
+        np.testing.assert_allclose(total.numpy(), wanted, rtol=1e-5)
+
+    def test_gradients(self) -> None:
+        x, bias = (lucid_gpu.randn(*s).requires_grad_() for s in ((6, 4), (4,)))
+        (x + bias).tanh().backward(lucid_gpu.ones(6, 4))
+        slope = 1 - np.tanh(x.detach().numpy() + bias.detach().numpy()) ** 2
+        np.testing.assert_allclose(x.grad.numpy(), slope, rtol=1e-5)
+        np.testing.assert_allclose(bias.grad.numpy(), slope.sum(0), rtol=1e-5)

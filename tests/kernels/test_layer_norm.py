@@ -12,6 +12,7 @@ import lucid_gpu
 from lucid_gpu import profiler
 from lucid_gpu.autograd import gradcheck, gradgradcheck
 from lucid_gpu.kernels import layer_norm
+from lucid_gpu.kernels import layer_norm_on_host as on_host
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
 from lucid_gpu.nn import functional as F
 
@@ -48,8 +49,8 @@ def expected(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
 
 
 def by_numpy(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
-    y, known = layer_norm.on_host(x, w, b, EPS, rms)
-    return [y, *layer_norm.gradients_on_host(x, g, w, known, ALL)]
+    y, known = on_host.normalised(x, w, b, EPS, rms)
+    return [y, *on_host.gradients(x, g, w, known, ALL)]
 
 
 def by_cuda_c(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
@@ -136,7 +137,7 @@ def test_a_large_mean_does_not_cancel(columns: int, family: Any) -> None:
 def test_only_what_is_wanted() -> None:
     x, g, w, b = problem((5, 64), np.float32)
     _, known = layer_norm.normalised(x, w, b, EPS, False)
-    for family in (layer_norm.gradients, layer_norm.gradients_on_host):
+    for family in (layer_norm.gradients, on_host.gradients):
         all_of_them = family(x, g, w, known, ALL)
         for number in range(8):
             wanted = Wanted(bool(number & 1), bool(number & 2), bool(number & 4))
