@@ -53,6 +53,7 @@ class NumpyRoom:
                 return wide.astype(d.numpy)
             out[...] = wide
             return out
+        a, b = _for_blas(a), _for_blas(b)
         if a.ndim == b.ndim == 2:
             if out is None:
                 out = pool.empty((a.shape[0], b.shape[1]), d.numpy)
@@ -71,3 +72,15 @@ class NumpyRoom:
     def host_record(self, count: int) -> tuple[Any, int]:
         memory = np.zeros(count, np.int64)
         return memory, memory.ctypes.data
+
+
+def _for_blas(matrices: Any) -> Any:
+    """Matrices whose rows or columns are dense: others NumPy multiplies without BLAS."""
+    flags = matrices.flags
+    if flags.c_contiguous or flags.f_contiguous and matrices.ndim == 2:
+        return matrices
+    (n, m), (rows, columns) = matrices.shape[-2:], matrices.strides[-2:]
+    item = matrices.itemsize
+    if n == 1 or m == 1 or (columns == item and rows >= m * item):
+        return matrices
+    return matrices if rows == item and columns >= n * item else np.ascontiguousarray(matrices)
