@@ -17,6 +17,9 @@ __all__ = ["FUNCTIONS", "TABLE", "load"]
 # fmt: off
 # file of this folder: (methods that are functions too, methods only, functions only)
 TABLE: dict[str, tuple[str, str, str]] = {
+    "einsum": ("inner", "", "einsum tensordot"),
+    "products": ("addmv addmv_ addr addbmm baddbmm vdot ger kron", "addmm_ addr_ baddbmm_ addbmm_",
+                 ""),
     "axes": ("swapaxes swapdims moveaxis ravel adjoint is_same_size", "sum_to_size unsqueeze_ "
              "squeeze_ t_ transpose_ swapaxes_ swapdims_", ""),
     "selections": ("select select_scatter slice_scatter narrow_copy index_fill masked_scatter "

@@ -207,11 +207,20 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Inner product of two vectors."""
     if input.ndim != 1 or tensor.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
+    if input.shape != tensor.shape:
+        n, m = input.shape[0], tensor.shape[0]
+        raise RuntimeError(
+            f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same "
+            f"number of elements, but got {n} and {m} elements respectively"
+        )
     return matmul(input, tensor)
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """All products of two vectors' elements."""
+    for name, vector in (("self", input), ("vec2", vec2)):
+        if vector.ndim != 1:
+            raise RuntimeError(f"outer: Expected 1-D argument {name}, but got {vector.ndim}-D")
     return input.unsqueeze(1) * vec2
 
 
@@ -220,6 +229,8 @@ def addmm(
 ) -> Tensor:
     """``beta * input + alpha * (mat1 @ mat2)``."""
     product = mm(mat1, mat2)
+    if beta == 0:  # what is there may be NaN
+        return product if alpha == 1 else product * alpha
     return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
 
 

@@ -1,0 +1,339 @@
+"""Sums of products by subscripts: pairs of operands, from left to right, as matrix products.
+
+A pair's subscripts are of four kinds: kept and in both (a batch), in the first or the second only
+(rows, columns), and in both but not kept (summed). Permuted to these groups a pair is one batched
+matrix product; without summed subscripts, or without rows and columns, it is elementwise and fuses.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import string
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from lucid_gpu.ops.diagonals import diagonal
+from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.shape import permute, reshape, squeeze
+from lucid_gpu.tensor import Tensor
+
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of implicit outputs
+Label = str | int  # a dimension of an ellipsis is a number: -1 is its last
+Labelled = tuple[Tensor, tuple[Label, ...]]
+
+
+class Form(NamedTuple):
+    """An equation for operands of known ranks: the labels of each, and of the result."""
+
+    terms: tuple[tuple[Label, ...], ...]
+    output: tuple[Label, ...]
+
+
+def einsum(*args: Any) -> Tensor:
+    """Sum of products of operands' elements, by Einstein's convention.
+
+    Parameters
+    ----------
+    equation : str
+        Such as ``"bij,bjk->bik"``: a letter for each dimension of each operand, ``...`` for any
+        number of them, which broadcast. A letter twice in a term takes a diagonal. Without ``->``
+        the result has the letters that occur once, in alphabetical order.
+    operands : Tensor
+        One for each term, or one sequence of them. Instead of an equation each operand may be
+        followed by a list of numbers below 52 (and ``...``), the result's list being last.
+
+    Returns
+    -------
+    Tensor
+
+    Raises
+    ------
+    RuntimeError
+        For an equation that does not fit the operands.
+    """
+    equation, operands = _arguments(args)
+    form = _form(equation, tuple([x.ndim for x in operands]))
+    taken = [_taken(x, term, i) for i, (x, term) in enumerate(zip(operands, form.terms))]
+    _check_extents(taken)
+    found = taken[0]
+    for i, other in enumerate(taken[1:], 2):
+        needed = set(form.output).union(*[labels for _, labels in taken[i:]])
+        found = _pair(found, other, needed)
+    x, labels = _without(found, [label for label in found[1] if label not in form.output])
+    return permute(x, [labels.index(label) for label in form.output])
+
+
+# --- equations ------------------------------------------------------------------------------------
+
+
+def _arguments(args: tuple[Any, ...]) -> tuple[str, Sequence[Tensor]]:
+    if len(args) < 2:
+        raise ValueError(
+            "einsum(): must specify the equation string and at least one operand, or at least one "
+            "operand and its subscripts list"
+        )
+    equation, operands = args[0], args[1:]
+    if isinstance(equation, Tensor):
+        lists = [_written_out(numbers) for numbers in args[1::2]]
+        operands = args[: 2 * (len(args) // 2) : 2]
+        equation = ",".join(lists) + (f"->{_written_out(args[-1])}" if len(args) % 2 else "")
+    elif not isinstance(equation, str):
+        raise TypeError(
+            f"einsum(): argument 'equation' (position 1) must be str, not {type(equation).__name__}"
+        )
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    for i, x in enumerate(operands):
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}"
+            )
+    return equation, operands
+
+
+def _written_out(numbers: Sequence[Any]) -> str:
+    for number in numbers:
+        if number is not Ellipsis and not 0 <= number < len(_LETTERS):
+            raise ValueError(
+                "einsum(): subscript in subscript list is not within the valid range [0, 52)"
+            )
+    return "".join(["..." if n is Ellipsis else _LETTERS[n] for n in numbers])
+
+
+@functools.lru_cache(256)
+def _form(equation: str, ranks: tuple[int, ...]) -> Form:
+    left, arrow, right = equation.partition("->")
+    terms, at = [], 0
+    for i, text in enumerate(left.split(",")):
+        terms.append(_tokens(text, at, f"operand {i}"))
+        at += len(text) + 1
+    if len(terms) != len(ranks):
+        more = "fewer" if len(ranks) < len(terms) else "more"
+        raise RuntimeError(
+            f"einsum(): {more} operands were provided than specified in the equation"
+        )
+    labels = [_labels(term, n, i) for i, (term, n) in enumerate(zip(terms, ranks))]
+    used = [label for term in labels for label in term]
+    dots = range(min([label for label in used if isinstance(label, int)], default=0), 0)
+    if not arrow:
+        once = [letter for letter in _LETTERS if used.count(letter) == 1]
+        return Form(tuple(labels), (*dots, *once))
+    wanted = _tokens(right, len(left) + 2, "output")
+    for i, token in enumerate(wanted):
+        if token in wanted[:i]:
+            raise RuntimeError(
+                f"einsum(): output subscript {token} appears more than once in the output"
+            )
+        if token != "..." and token not in used:
+            raise RuntimeError(
+                f"einsum(): output subscript {token} does not appear in the equation for any input "
+                "operand"
+            )
+    output = [dots if token == "..." else (token,) for token in wanted]
+    return Form(tuple(labels), tuple([label for part in output for label in part]))
+
+
+def _tokens(text: str, start: int, where: str) -> list[str]:
+    """The letters and the ellipsis of a term that starts at a place of the equation."""
+    found: list[str] = []
+    place = 0
+    while place < len(text):
+        char = text[place]
+        if char == ".":
+            if "..." in found:
+                raise RuntimeError(
+                    f"einsum(): found '.' for {where} for which an ellipsis was already found"
+                )
+            if text[place : place + 3] != "...":
+                raise RuntimeError(
+                    f"einsum(): found '.' for {where} that is not part of any ellipsis"
+                )
+            found.append("...")
+            place += 2
+        elif char in _LETTERS:
+            found.append(char)
+        elif char != " ":
+            raise RuntimeError(
+                f"einsum(): invalid subscript given at index {start + place} in the equation "
+                "string, subscripts must be in [a-zA-Z]"
+            )
+        place += 1
+    return found
+
+
+def _labels(term: list[str], rank: int, i: int) -> tuple[Label, ...]:
+    letters = len([t for t in term if t != "..."])
+    if "..." not in term and letters != rank:
+        raise RuntimeError(
+            f"einsum(): the number of subscripts in the equation ({letters}) does not match the "
+            f"number of dimensions ({rank}) for operand {i} and no ellipsis was given"
+        )
+    if letters > rank:
+        raise RuntimeError(
+            f"einsum(): the number of subscripts in the equation ({letters}) is more than the "
+            f"number of dimensions ({rank}) for operand {i}"
+        )
+    parts = [range(letters - rank, 0) if t == "..." else (t,) for t in term]
+    return tuple([label for part in parts for label in part])
+
+
+# --- operands -------------------------------------------------------------------------------------
+
+
+def _taken(x: Tensor, labels: tuple[Label, ...], i: int) -> Labelled:
+    """An operand with every label once: the diagonal of those that are repeated."""
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            a = labels.index(label)
+            b = labels.index(label, a + 1)
+            if x.shape[a] != x.shape[b]:
+                raise RuntimeError(
+                    f"einsum(): subscript {label} is repeated for operand {i} but the sizes don't "
+                    f"match, {x.shape[b]} != {x.shape[a]}"
+                )
+            x = diagonal(x, 0, a, b)
+            labels = (*[other for d, other in enumerate(labels) if d not in (a, b)], label)
+    return x, labels
+
+
+def _check_extents(taken: list[Labelled]) -> None:
+    seen: dict[Label, int] = {}
+    for i, (x, labels) in enumerate(taken):
+        for label, n in zip(labels, x.shape, strict=True):
+            before = seen.get(label, 1)
+            if n not in (1, before) and before != 1:
+                name = label if isinstance(label, str) else "of '...'"
+                raise RuntimeError(
+                    f"einsum(): subscript {name} has size {n} for operand {i} which does not "
+                    f"broadcast with previously seen size {before}"
+                )
+            seen[label] = before if n == 1 else n
+
+
+def _without(operand: Labelled, gone: Iterable[Label]) -> Labelled:
+    """Summed over some labels."""
+    x, labels = operand
+    gone = tuple(gone)
+    if not gone:
+        return operand
+    kept = tuple([label for label in labels if label not in gone])
+    return x.sum([labels.index(label) for label in gone]), kept
+
+
+def _pair(first: Labelled, second: Labelled, needed: set[Label]) -> Labelled:
+    """The product of two operands, summed over what nobody needs."""
+    first = _without(first, [k for k in first[1] if k not in second[1] and k not in needed])
+    second = _without(second, [k for k in second[1] if k not in first[1] and k not in needed])
+    first, second = _not_broadcast(first, second, needed), _not_broadcast(second, first, needed)
+    (x, a), (y, b) = first, second
+    batch = [k for k in a if k in b and k in needed]
+    summed = [k for k in a if k in b and k not in needed]
+    rows, columns = [k for k in a if k not in b], [k for k in b if k not in a]
+    if summed and (rows or columns):
+        left = _grouped(x, a, batch, rows, summed)
+        right = _grouped(y, b, batch, summed, columns)
+        product: Tensor = left @ right
+        extents = [x.shape[a.index(k)] for k in rows] + [y.shape[b.index(k)] for k in columns]
+        if len(rows) != 1 or len(columns) != 1:
+            product = reshape(product, (*product.shape[: len(batch)], *extents))
+        return product, (*batch, *rows, *columns)
+    x = permute(x, [a.index(k) for k in (*batch, *rows, *summed)])
+    y = permute(y, [b.index(k) for k in (*batch, *columns, *summed)])
+    if columns and rows:
+        x = reshape(x, (*x.shape, *[1] * len(columns)))
+    if rows:
+        place = len(batch)
+        y = reshape(y, (*y.shape[:place], *[1] * len(rows), *y.shape[place:]))
+    return _without((x * y, (*batch, *rows, *columns, *summed)), summed)
+
+
+def _not_broadcast(operand: Labelled, other: Labelled, needed: set[Label]) -> Labelled:
+    """Without summed labels of extent 1 in one of the two: the other one's are summed alone."""
+    x, labels = operand
+    y, others = other
+    for label in labels:
+        if label not in others or label in needed:
+            continue
+        n, m = x.shape[labels.index(label)], y.shape[others.index(label)]
+        if n != m:
+            d = labels.index(label)
+            x = squeeze(x, d) if n == 1 else x.sum(d)
+            labels = (*labels[:d], *labels[d + 1 :])
+    return x, labels
+
+
+def _grouped(x: Tensor, labels: Sequence[Label], batch: Any, *groups: list[Label]) -> Tensor:
+    """Permuted to batch, rows, columns; the last two groups one dimension each."""
+    order = [labels.index(k) for group in (batch, *groups) for k in group]
+    x = permute(x, order)
+    if all(len(group) == 1 for group in groups):
+        return x
+    extents = [math.prod([x.shape[order.index(labels.index(k))] for k in g]) for g in groups]
+    return reshape(x, (*x.shape[: len(batch)], *extents))
+
+
+# --- the same by numbers of dimensions ------------------------------------------------------------
+
+
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """Products summed over pairs of dimensions, one of each tensor.
+
+    Parameters
+    ----------
+    dims : int, or two sequences of int, or Tensor of shape (2, n)
+        How many: the last of ``a`` with the first of ``b``. Or which, in pairs.
+
+    Returns
+    -------
+    Tensor
+        Of the other dimensions of ``a``, then those of ``b``.
+    """
+    first, second = _paired(a, b, dims)
+    left: list[Label] = list(range(a.ndim))
+    right: list[Label] = list(range(a.ndim, a.ndim + b.ndim))
+    for i, j in zip(first, second, strict=True):
+        if a.shape[i] != b.shape[j] and 1 not in (a.shape[i], b.shape[j]):
+            raise RuntimeError(
+                "contracted dimensions need to match, but first has size "
+                f"{a.shape[i]} in dim {i} and second has size {b.shape[j]} in dim {j}"
+            )
+        right[j] = i
+    needed = set(left).symmetric_difference(right)
+    return _pair((a, tuple(left)), (b, tuple(right)), needed)[0]
+
+
+def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
+    if isinstance(dims, Tensor):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(a.ndim, b.ndim):
+            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+        return list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    given = [[d] if isinstance(d, int) else list(d) for d in dims]
+    if len(given[0]) != len(given[1]):
+        raise RuntimeError("both dimension lists should have same length")
+    pairs = [[normalise_dim(d, t.ndim) for d in one] for one, t in zip(given, (a, b))]
+    for one in pairs:
+        for d in one:
+            if one.count(d) > 1:
+                raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
+    return pairs[0], pairs[1]
+
+
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """Products summed over the last dimensions; with a number, all products."""
+    if not input.ndim or not other.ndim:
+        return input * other
+    if input.shape[-1] != other.shape[-1]:
+        raise RuntimeError(
+            "inner() the last dimension must match on both input tensors but got shapes "
+            f"{list(input.shape)} and {list(other.shape)}"
+        )
+    return tensordot(input, other, ([-1], [-1]))
+
+
+METHODS = (inner,)
+FUNCTIONS = (einsum, tensordot, inner)

@@ -1,0 +1,115 @@
+"""Products of vectors and matrices that are added to something; Kronecker's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.matmul import _conj, addmm, dot, matmul, outer
+from lucid_gpu.ops.shape import reshape
+from lucid_gpu.tensor import Tensor
+
+
+def added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+    """``beta * input + alpha * product``, in the product's shape; not read where beta is 0."""
+    wide = tuple(product.shape)
+    input = input.expand(wide)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    return (input if beta == 1 else input * beta) + product
+
+
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """``beta * input + alpha * (mat @ vec)``."""
+    if mat.ndim != 2 or vec.ndim != 1:
+        raise RuntimeError(
+            f"vector + matrix @ vector expected, got {input.ndim}, {mat.ndim}, {vec.ndim}"
+        )
+    rows, columns = mat.shape
+    if vec.shape[0] != columns or (input.ndim and input.shape[0] not in (1, rows)):
+        raise RuntimeError(
+            f"size mismatch, got input ({input.numel()}), mat ({rows}x{columns}), vec "
+            f"({vec.shape[0]})"
+        )
+    return added(input, matmul(mat, vec), beta, alpha)
+
+
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """``beta * input + alpha * outer(vec1, vec2)``."""
+    for name, vector in (("vec1", vec1), ("vec2", vec2)):
+        if vector.ndim != 1:
+            raise RuntimeError(f"addr: Expected 1-D argument {name}, but got {vector.ndim}-D")
+    return added(input, outer(vec1, vec2), beta, alpha)
+
+
+def _batches(batch1: Tensor, batch2: Tensor) -> None:
+    for name, batch in (("batch1", batch1), ("batch2", batch2)):
+        if batch.ndim != 3:
+            raise RuntimeError(f"{name} must be a 3D tensor, got shape {list(batch.shape)}")
+    (b, _, k), found = batch1.shape, list(batch2.shape)
+    if found[0] != b:
+        raise RuntimeError(
+            f"batch1 and batch2 must have same number of batches, got {b} and {found[0]}"
+        )
+    if found[1] != k:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{b}, {k}] but got: "
+            f"{found[:2]}."
+        )
+
+
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
+    """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix."""
+    _batches(batch1, batch2)
+    return added(input, matmul(batch1, batch2), beta, alpha)
+
+
+def addbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
+    """``beta * input + alpha * sum(batch1 @ batch2)``: one product, with the batch in the sum."""
+    _batches(batch1, batch2)
+    b, n, k = batch1.shape
+    wide = reshape(batch1.transpose(0, 1), (n, b * k))
+    return added(input, matmul(wide, reshape(batch2, (b * k, batch2.shape[2]))), beta, alpha)
+
+
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """Inner product of two vectors, the first conjugated."""
+    return dot(_conj(input), other)
+
+
+def ger(input: Tensor, vec2: Tensor) -> Tensor:
+    """Alias of `outer`."""
+    return outer(input, vec2)
+
+
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """Kronecker's product: each element of the first tensor times the whole second one."""
+    rank = max(input.ndim, other.ndim)
+    a = [1] * (rank - input.ndim) + list(input.shape)
+    b = [1] * (rank - other.ndim) + list(other.shape)
+    first = reshape(input, [n for pair in zip(a, [1] * rank, strict=True) for n in pair])
+    second = reshape(other, [n for pair in zip([1] * rank, b, strict=True) for n in pair])
+    return reshape(first * second, [n * m for n, m in zip(a, b, strict=True)])
+
+
+def _in_place(function: Any) -> Any:
+    method = written(function)
+    method.__name__ = f"{function.__name__}_"
+    return method
+
+
+def addmv_(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """`addmv` in place."""
+    result: Tensor = _in_place(addmv)(input, mat, vec, beta=beta, alpha=alpha)
+    return result
+
+
+_BOTH = tuple([public(f) for f in (addmv, addr, baddbmm, addbmm, vdot, ger, kron)])
+METHODS = (*_BOTH, addmv_, *[_in_place(f) for f in (addmm, addr, baddbmm, addbmm)])
+FUNCTIONS = (*_BOTH, addmv_)
