@@ -80,6 +80,37 @@ LUCID_FN void multi_tensor_norm_finish(const A* shares, int count, A order, R* n
     if (threadIdx.x == 0) *norm = lucid_cast<R>(lucid_norm_root<KIND>(value, order));
 }
 
+// Multiplies every element by a factor, and notes in `found` where one was infinite or NaN: whoever
+// writes there writes the same.
+template <typename T, typename A, int ROWS, int WIDTH, int TILE>
+LUCID_FN void multi_tensor_unscale(lucid_rows<1, ROWS> rows, const float* factor, float* found)
+{
+    const A by = lucid_cast<A>(*factor);
+    const int row = rows.row_of(blockIdx.x);
+    const long long start = (long long)(blockIdx.x - rows.first[row]) * TILE;
+    const int count = (int)min((long long)TILE, rows.size[row] - start);
+    const int whole = count / WIDTH * WIDTH;
+    T* x = (T*)rows.at[0][row] + start;
+    bool broken = false;
+    #pragma unroll 4
+    for (int i = threadIdx.x * WIDTH; i < whole; i += blockDim.x * WIDTH) {
+        lucid_pack<T, WIDTH> pack = lucid_load_written<WIDTH>(x + i);
+        #pragma unroll
+        for (int k = 0; k < WIDTH; ++k) {
+            const A value = lucid_cast<A>(pack[k]);
+            broken |= !isfinite(value);
+            pack[k] = lucid_cast<T>(value * by);
+        }
+        lucid_store<WIDTH>(x + i, pack);
+    }
+    for (int i = whole + threadIdx.x; i < count; i += blockDim.x) {
+        const A value = lucid_cast<A>(x[i]);
+        broken |= !isfinite(value);
+        x[i] = lucid_cast<T>(value * by);
+    }
+    if (broken) *found = 1.0f;
+}
+
 // Multiplies every element by limit / (norm + 1e-6) where that is less than 1, a block TILE elements
 // of a tensor; else nothing is read or written but the norm.
 template <typename T, typename R, typename A, int ROWS, int WIDTH, int TILE>

@@ -65,6 +65,7 @@ for _module in (reductions, _cumsum, indexing, _index_add, _matmul, _softmax):
 globals().update(elementwise.FUNCTIONS)
 
 _LAZY = {
+    "amp": "lucid_gpu.amp",
     "backends": "lucid_gpu.backends",
     "cuda": "lucid_gpu.cuda",
     "fft": "lucid_gpu.fft",
@@ -79,6 +80,19 @@ _LAZY = {
     "utils": "lucid_gpu.utils",
 }
 _FROM = {
+    "autocast": "lucid_gpu.amp",
+    **dict.fromkeys(
+        (
+            "clear_autocast_cache",
+            "get_autocast_dtype",
+            "is_autocast_cache_enabled",
+            "is_autocast_enabled",
+            "set_autocast_cache_enabled",
+            "set_autocast_dtype",
+            "set_autocast_enabled",
+        ),
+        "lucid_gpu.amp.state",
+    ),
     "explain": "lucid_gpu.fusion.explain",
     "is_anomaly_check_nan_enabled": "lucid_gpu.autograd.anomaly",
     "is_anomaly_enabled": "lucid_gpu.autograd.anomaly",

@@ -43,8 +43,9 @@ BELOW: dict[str, tuple[str, ...]] = {
     "nn": ("autograd",),
     "func": ("nn",),
     "optim": ("nn",),
+    "amp": ("nn",),
     "utils": ("autograd", "cuda"),
-    "cuda": ("ops",),
+    "cuda": ("ops", "amp"),
     "backends": ("devices",),
     "__init__": ("*",),
 }

@@ -11,13 +11,13 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from lucid_gpu.func.batching import BatchLevel, NeedsArray
 from lucid_gpu.func.trees import flatten, unflatten
+from lucid_gpu.ops.exchange import place_of
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tensor import Tensor
@@ -40,29 +40,23 @@ class Entry:
         How many arguments the function takes by position.
     """
 
+    height = 0  # under autocast's
+
     def __init__(self, function: Any, rule: Rule | None) -> None:
         self.function = function
-        self.code = function.__code__
-        self.exchanged = _TEMPLATE.replace(
-            co_consts=tuple([self if c == _PLACE else c for c in _TEMPLATE.co_consts]),
-            co_name=self.code.co_name,
-            co_filename=self.code.co_filename,
-            co_firstlineno=self.code.co_firstlineno,
-        )
-        self.body = types.FunctionType(
-            self.code, function.__globals__, function.__name__, function.__defaults__
-        )
-        self.body.__kwdefaults__ = function.__kwdefaults__
+        self.place = place_of(function)
+        self.body = self.place.body
         self.rule = rule
-        many = self.code.co_flags & inspect.CO_VARARGS
-        self.most = sys.maxsize if many else self.code.co_argcount
-        self.fewest = self.code.co_argcount - len(function.__defaults__ or ())
+        code = self.place.code
+        many = code.co_flags & inspect.CO_VARARGS
+        self.most = sys.maxsize if many else code.co_argcount
+        self.fewest = code.co_argcount - len(function.__defaults__ or ())
 
     def install(self) -> None:
-        self.function.__code__ = self.exchanged
+        self.place.add(self)
 
     def remove(self) -> None:
-        self.function.__code__ = self.code
+        self.place.remove(self)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         level = innermost(_tensors(args, kwargs))
@@ -92,12 +86,6 @@ class Entry:
             self.body(*args, **kwargs)
             raise
         return found.args, found.kwargs
-
-
-_PLACE = 0.123456789
-_namespace: dict[str, Any] = {}
-exec(f"def entry(*args, **kwargs):\n    return {_PLACE}.run(args, kwargs)", _namespace)
-_TEMPLATE: types.CodeType = _namespace["entry"].__code__
 
 
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:

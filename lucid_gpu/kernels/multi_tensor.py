@@ -21,7 +21,7 @@ from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.launcher import launcher_of
 from lucid_gpu.launch.rows import Row, filled, table_of
 
-__all__ = ["INSTANCES", "clip_to_norm", "total_norm"]
+__all__ = ["INSTANCES", "clip_to_norm", "total_norm", "unscale"]
 
 THREADS = 256
 FINISHING = 1024  # threads of the one block that merges all shares
@@ -43,6 +43,11 @@ _finish = Kernel(
 _clip = Kernel(
     "multi_tensor.cu", "multi_tensor_clip", f"{TABLE.type} rows, const R* norm, A limit",
     template="T, R, A, ROWS, WIDTH, TILE", threads=THREADS, forms=_FORMS,
+)  # fmt: skip
+_unscale = Kernel(
+    "multi_tensor.cu", "multi_tensor_unscale",
+    f"{TABLE.type} rows, const float* factor, float* found",
+    template="T, A, ROWS, WIDTH, TILE", threads=THREADS, forms=_FORMS,
 )  # fmt: skip
 
 
@@ -100,6 +105,25 @@ def clip_to_norm(arrays: Sequence[Any], norm: Any, limit: float, where: device) 
         _clip(
             blocks, (argument, norm, limit), reads=size + norm.nbytes, writes=size,
             T=d, R=of_norm, A=_wide([d.numpy, norm.dtype]), ROWS=TABLE.rows, WIDTH=width, TILE=TILE,
+        )  # fmt: skip
+
+
+def unscale(arrays: Sequence[Any], factor: Any, found: Any, where: device) -> None:
+    """Multiply arrays, in place; ``found`` becomes 1 where an element was infinite or NaN.
+
+    Parameters
+    ----------
+    arrays : sequence of row-major arrays of real floating point types
+    factor, found : float32 arrays without dimensions, on the same device
+    where : device
+    """
+    if not runs_cuda_c(where):
+        _unscale_by_numpy(arrays, factor, found)
+        return
+    for d, width, argument, blocks, size in _launches(arrays, where):
+        _unscale(
+            blocks, (argument, factor, found), reads=size + 4, writes=size,
+            T=d, A=_wide([d.numpy]), ROWS=TABLE.rows, WIDTH=width, TILE=TILE,
         )  # fmt: skip
 
 
@@ -166,6 +190,19 @@ def _clip_by_numpy(arrays: Sequence[Any], norm: Any, limit: float) -> None:
             np.multiply(array, wide.type(factor), out=array, dtype=wide, casting="unsafe")
 
 
+def _unscale_by_numpy(arrays: Sequence[Any], factor: Any, found: Any) -> None:
+    by = float(factor)
+    for array in arrays:
+        wide = dt.from_numpy_dtype(array.dtype).compute.numpy
+        with np.errstate(all="ignore"):
+            for piece in _pieces(
+                array
+            ):  # a sum is finite unless an element is not, or it overflows
+                if not np.isfinite(piece.sum()) and not np.isfinite(piece).all():
+                    found[...] = 1.0
+            np.multiply(array, wide.type(by), out=array, dtype=wide, casting="unsafe")
+
+
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
     found: list[tuple[Kernel, dict[str, Any]]] = []
     for d, wide_access in product((dt.float32, dt.float64, dt.float16, dt.bfloat16), (True, False)):
@@ -173,7 +210,7 @@ def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
         one: dict[str, Any] = {"T": d, "A": d.compute, "ROWS": TABLE.rows}
         one |= {"WIDTH": width, "TILE": TILE}
         found += [(_norm, one | {"KIND": kind}) for kind in (1, 2, 3, 4, 5)]
-        found.append((_clip, one | {"R": d}))
+        found += [(_clip, one | {"R": d}), (_unscale, one)]
     for d, kind in product((dt.float32, dt.float64, dt.float16), (1, 2, 3, 4, 5)):
         found.append((_finish, {"R": d, "A": d.compute, "KIND": kind}))
     return found

@@ -1,0 +1,322 @@
+"""Losses scaled up so that gradients of float16 do not vanish."""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Any
+
+from lucid_gpu.device import device as Device
+from lucid_gpu.devices.cupy_room import problem
+from lucid_gpu.dtypes import float16, float32, int32
+from lucid_gpu.kernels.multi_tensor import unscale
+from lucid_gpu.ops.creation import full
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.foreach import row_major
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["GradScaler", "OptState"]
+
+
+class OptState(Enum):
+    """What was done with an optimizer since the last `update`."""
+
+    READY = 0
+    UNSCALED = 1
+    STEPPED = 2
+
+
+class _Optimizer:
+    """What is known of one optimizer since the last `update`."""
+
+    def __init__(self) -> None:
+        self.stage = OptState.READY
+        self.found_inf: list[Tensor] = []
+
+
+class GradScaler:
+    """Multiplies losses by a scale, divides gradients by it, and skips steps that overflowed.
+
+    The scale grows by ``growth_factor`` after ``growth_interval`` steps without infinities and NaN,
+    and falls by ``backoff_factor`` at once with one. Gradients are divided and looked at by one
+    kernel a type, whatever their number (Micikevicius et al., Mixed precision training, 2018).
+
+    Parameters
+    ----------
+    device : {"cuda", "cpu"}
+    init_scale, growth_factor, backoff_factor : float
+    growth_interval : int
+    enabled : bool
+        Otherwise nothing is scaled, and `step` is the optimizer's.
+
+    Examples
+    --------
+    >>> import lucid_gpu
+    >>> weight = lucid_gpu.ones(2, requires_grad=True)
+    >>> optimizer = lucid_gpu.optim.SGD([weight], lr=0.5)
+    >>> scaler = lucid_gpu.amp.GradScaler("cpu")
+    >>> scaler.scale(weight.sum()).backward()
+    >>> scaler.step(optimizer)
+    >>> scaler.update()
+    >>> weight.tolist()
+    [0.5, 0.5]
+    """
+
+    def __init__(
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        self._device = device
+        self._enabled = enabled
+        if enabled and device == "cuda" and problem() is not None:
+            warnings.warn(
+                "lucid_gpu.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.",
+                stacklevel=2,
+            )
+            self._enabled = False
+        if self._enabled and growth_factor <= 1.0:
+            raise AssertionError("The growth factor must be > 1.0.")
+        if self._enabled and backoff_factor >= 1.0:
+            raise AssertionError("The backoff factor must be < 1.0.")
+        self._init_scale = init_scale
+        self._init_growth_tracker = 0
+        self._growth_factor = growth_factor
+        self._backoff_factor = backoff_factor
+        self._growth_interval = growth_interval
+        self._scale: Tensor | None = None  # made where the first loss is
+        self._growth_tracker: Tensor | None = None
+        self._optimizers: defaultdict[int, _Optimizer] = defaultdict(_Optimizer)
+
+    # -- a step -----------------------------------------------------------------------------
+
+    def scale(self, outputs: Any) -> Any:
+        """Losses times the scale.
+
+        Parameters
+        ----------
+        outputs : Tensor or iterable of Tensor
+        """
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, Tensor):
+            if self._scale is None:
+                self._scale = full((), self._init_scale, dtype=float32, device=outputs.device)
+                tracker = self._init_growth_tracker
+                self._growth_tracker = full((), tracker, dtype=int32, device=outputs.device)
+            return outputs * self._scale.to(outputs.device)
+        if isinstance(outputs, Iterable):
+            scaled = [self.scale(one) for one in outputs]
+            return type(outputs)(scaled) if isinstance(outputs, (list, tuple)) else iter(scaled)
+        raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divide an optimizer's gradients by the scale now, for instance to clip them.
+
+        Raises
+        ------
+        RuntimeError
+            If that was done already, or the step.
+        ValueError
+            For gradients of float16.
+        """
+        if not self._enabled:
+            return
+        scale, _ = self._ready("unscale_")
+        one = self._optimizers[id(optimizer)]
+        if one.stage is OptState.UNSCALED:
+            raise RuntimeError(
+                "unscale_() has already been called on this optimizer since the last update()."
+            )
+        if one.stage is OptState.STEPPED:
+            raise RuntimeError("unscale_() is being called after step().")
+        with no_grad():
+            inverse = scale.double().reciprocal().float()
+            one.found_inf = [*_unscaled(_gradients(optimizer), inverse)]
+        one.stage = OptState.UNSCALED
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Let the optimizer step, unless a gradient is infinite or NaN.
+
+        Returns
+        -------
+        What ``optimizer.step(*args, **kwargs)`` returned, or None.
+        """
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if "closure" in kwargs:
+            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+        self._ready("step")
+        one = self._optimizers[id(optimizer)]
+        if one.stage is OptState.STEPPED:
+            raise RuntimeError("step() has already been called since the last update().")
+        if one.stage is OptState.READY:
+            self.unscale_(optimizer)
+        if not one.found_inf:
+            raise AssertionError("No inf checks were recorded for this optimizer.")
+        result = None
+        if not sum([found.item() for found in one.found_inf]):
+            result = optimizer.step(*args, **kwargs)
+        one.stage = OptState.STEPPED
+        return result
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """Set the scale of the next step.
+
+        Parameters
+        ----------
+        new_scale : float or Tensor of one element, optional
+            Instead of the scale that growth and backoff give.
+        """
+        if not self._enabled:
+            return
+        scale, tracker = self._ready("update")
+        with no_grad():
+            if new_scale is None:
+                self._grow_or_fall(scale, tracker)
+            elif isinstance(new_scale, Tensor):
+                if new_scale.numel() != 1 or new_scale.requires_grad:
+                    raise AssertionError(
+                        "new_scale should be a float or a 1-element tensor with "
+                        "requires_grad=False."
+                    )
+                scale.copy_(new_scale.reshape(()))
+            else:
+                scale.fill_(new_scale)
+        self._optimizers.clear()
+
+    def _grow_or_fall(self, scale: Tensor, tracker: Tensor) -> None:
+        some = [t.to(scale.device) for one in self._optimizers.values() for t in one.found_inf]
+        if not some:
+            raise AssertionError("No inf checks were recorded prior to update.")
+        found = sum(some[1:], some[0]) > 0
+        grown = scale * self._growth_factor
+        full_interval = tracker + 1 == self._growth_interval
+        larger = where(full_interval.logical_and(grown.isfinite()), grown, scale)
+        scale.copy_(where(found, scale * self._backoff_factor, larger))
+        tracker.copy_((tracker + 1).masked_fill(found.logical_or(full_interval), 0))
+
+    def _ready(self, name: str) -> tuple[Tensor, Tensor]:
+        if self._scale is None or self._growth_tracker is None:
+            raise AssertionError(
+                f"Attempted {name} but _scale is None.  This may indicate your script did not use "
+                "scaler.scale(loss or outputs) earlier in the iteration."
+            )
+        return self._scale, self._growth_tracker
+
+    # -- settings ---------------------------------------------------------------------------
+
+    def is_enabled(self) -> bool:
+        """Whether anything is scaled."""
+        return self._enabled
+
+    def get_scale(self) -> float:
+        """The scale; 1 when disabled. On a GPU this waits for it."""
+        if not self._enabled:
+            return 1.0
+        return self._init_scale if self._scale is None else float(self._scale.item())
+
+    def get_growth_factor(self) -> float:
+        """By what the scale grows."""
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Say by what the scale grows."""
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """By what the scale falls."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Say by what the scale falls."""
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        """After how many steps the scale grows."""
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Say after how many steps the scale grows."""
+        self._growth_interval = new_interval
+
+    def _get_growth_tracker(self) -> int:
+        if not self._enabled:
+            return 0
+        tracker = self._growth_tracker
+        return self._init_growth_tracker if tracker is None else int(tracker.item())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale and how it changes; empty when disabled."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self.get_scale(),
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._get_growth_tracker(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a `state_dict`; does nothing when disabled.
+
+        Raises
+        ------
+        RuntimeError
+            If it is empty.
+        """
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise RuntimeError(
+                "The source state dict is empty, possibly because it was saved from a disabled "
+                "instance of GradScaler."
+            )
+        self._init_scale = state_dict["scale"]
+        self._growth_factor = state_dict["growth_factor"]
+        self._backoff_factor = state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]
+        self._init_growth_tracker = state_dict["_growth_tracker"]
+        self._scale = self._growth_tracker = None  # made again from these
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._enabled and self._optimizers:
+            raise AssertionError(
+                "A GradScaler instance may only be pickled at the beginning of an iteration, or at "
+                "the end after scaler.update()."
+            )
+        now = {"_init_scale": self.get_scale(), "_init_growth_tracker": self._get_growth_tracker()}
+        return {**self.__dict__, **now, "_scale": None, "_growth_tracker": None}
+
+
+def _gradients(optimizer: Any) -> Iterator[Tensor]:
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None:
+                if p.grad.dtype is float16:
+                    raise ValueError("Attempting to unscale FP16 gradients.")
+                yield p.grad.values() if p.grad.is_sparse else p.grad
+
+
+def _unscaled(gradients: Iterator[Tensor], inverse: Tensor) -> Iterator[Tensor]:
+    """Multiply gradients in place; for each device, whether one of them was not finite."""
+    groups: dict[Device, list[Tensor]] = {}
+    for g in gradients:
+        groups.setdefault(g.device, []).append(g)
+    for where_, some in groups.items():
+        found = full((), 0.0, dtype=float32, device=where_)
+        targets = [g._writable("unscale_") for g in some]
+        arrays = [row_major(a) for a in targets]
+        unscale(arrays, inverse.to(where_).array, found.array, where_)
+        for target, array in zip(targets, arrays, strict=True):
+            if target is not array:  # of another layout: scaled in a copy
+                target[...] = array
+        yield found

@@ -1,0 +1,59 @@
+"""The older names of mixed precision on GPUs: `lucid_gpu.amp` with ``"cuda"`` said already."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+from lucid_gpu import amp
+from lucid_gpu.dtypes import dtype, float16
+
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+
+def _deprecated(name: str, instead: str) -> None:
+    warnings.warn(
+        f"`lucid_gpu.cuda.amp.{name}` is deprecated. Please use `lucid_gpu.amp.{instead}` instead.",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
+class autocast(amp.autocast):
+    """``amp.autocast("cuda", ...)``."""
+
+    def __init__(
+        self, enabled: bool = True, dtype: dtype = float16, cache_enabled: bool = True
+    ) -> None:
+        _deprecated("autocast(args...)", "autocast('cuda', args...)")
+        super().__init__("cuda", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
+
+
+class GradScaler(amp.GradScaler):
+    """``amp.GradScaler("cuda", ...)``."""
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        _deprecated("GradScaler(args...)", "GradScaler('cuda', args...)")
+        super().__init__(
+            "cuda", init_scale, growth_factor, backoff_factor, growth_interval, enabled
+        )
+
+
+def custom_fwd(fwd: Any = None, *, cast_inputs: dtype | None = None) -> Any:
+    """``amp.custom_fwd(..., device_type="cuda")``."""
+    _deprecated("custom_fwd(args...)", "custom_fwd(args..., device_type='cuda')")
+    return functools.partial(amp.custom_fwd, device_type="cuda")(fwd, cast_inputs=cast_inputs)
+
+
+def custom_bwd(bwd: Any = None) -> Any:
+    """``amp.custom_bwd(..., device_type="cuda")``."""
+    _deprecated("custom_bwd(args...)", "custom_bwd(args..., device_type='cuda')")
+    return amp.custom_bwd(bwd, device_type="cuda")
