@@ -55,8 +55,8 @@ LISTS: dict[str, dict[str, str]] = {
         "float32": f"""{_LOSSES} acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal
             rsqrt sinh tan pow __pow__ __rpow__ softplus layer_norm rms_norm group_norm norm
             normalize frobenius_norm nuclear_norm cosine_similarity dist pdist renorm logsumexp
-            interpolate upsample prod softmax softmin log_softmax cumprod cumsum linalg.norm linalg.vector_norm
-            linalg.matrix_norm sum gumbel_softmax""",
+            interpolate upsample prod softmax softmin log_softmax cumprod cumsum linalg.norm
+            linalg.vector_norm linalg.matrix_norm sum gumbel_softmax""",
         "promote": """cat concat concatenate stack addcdiv addcmul atan2 bilinear cross linalg.cross
             dot vdot grid_sample index_put tensordot scatter_add""",
         "refuse": "binary_cross_entropy",
