@@ -6,6 +6,7 @@ buffers from `SMALLEST` bytes up are kept in size classes and handed out again.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -134,4 +135,25 @@ def _default_limit() -> int:
         return 1 << 30
 
 
+def keep_freed_memory(most: int) -> bool:
+    """Let the C library keep what is freed, up to ``most`` bytes at the end of its heap.
+
+    glibc gives memory back to the system as soon as a little of it lies free, and the next step of
+    a training loop touches fresh pages again. These are the largest thresholds it would set itself
+    (mallopt(3)), but for the end of the heap. What the environment sets stays.
+    """
+    if not most or any(name in os.environ for name in _MALLOC):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, 32 << 20) and mallopt(_M_TRIM_THRESHOLD, most))
+
+
+_MALLOC = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_END_OF_HEAP = 256 << 20
+
 pool = Pool(_default_limit())
+keep_freed_memory(min(pool.limit, _END_OF_HEAP))
