@@ -128,6 +128,8 @@ _FROM = {
     **dict.fromkeys(("AcceleratorError", "OutOfMemoryError"), "lucid_gpu.devices.cuda_errors"),
     **dict.fromkeys(
         (
+            *("channel_shuffle", "cosine_similarity", "pairwise_distance", "pixel_shuffle"),
+            "pixel_unshuffle",
             *("alpha_dropout", "celu", "celu_", "dropout", "feature_alpha_dropout", "relu"),
             *("relu_", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_"),
         ),

@@ -31,6 +31,7 @@ from lucid_gpu.ops import (
     fourier,
     index_add,
     indexing,
+    interpolate,
     layer_norm,
     losses,
     matmul,
@@ -463,7 +464,7 @@ def _elementwise(level: BatchLevel, f: Any, x: Tensor, target: Tensor) -> Tensor
     return level.wrap(f(level.full(x), level.full(target)))
 
 
-@rule(padding.framed, padding.bordered, padding.folded_in)
+@rule(padding.framed, padding.bordered, padding.folded_in, interpolate.along)
 def _last_dimensions(level: BatchLevel, f: Any, x: Tensor, *how: Any) -> Tensor:
     return level.wrap(f(level.value(x), *how))
 

@@ -39,12 +39,14 @@ from lucid_gpu.ops.feature_dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
+from lucid_gpu.ops.grid_sample import affine_grid, grid_sample
 from lucid_gpu.ops.group_norm import (
     group_norm,
     instance_norm,
     local_response_norm,
     normalize,
 )
+from lucid_gpu.ops.interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
 from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
 from lucid_gpu.ops.losses import (
     binary_cross_entropy,
@@ -80,6 +82,7 @@ from lucid_gpu.ops.pooling import (
     max_pool2d,
     max_pool3d,
 )
+from lucid_gpu.ops.shuffles import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from lucid_gpu.ops.transposed_convolution import (
     conv_transpose1d,
     conv_transpose2d,
@@ -104,6 +107,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
@@ -113,6 +117,7 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "celu",
     "celu_",
+    "channel_shuffle",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -135,6 +140,7 @@ __all__ = [
     "gaussian_nll_loss",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "gumbel_softmax",
     "hardshrink",
@@ -145,6 +151,7 @@ __all__ = [
     "hinge_embedding_loss",
     "huber_loss",
     "instance_norm",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -174,6 +181,8 @@ __all__ = [
     "one_hot",
     "pad",
     "pairwise_distance",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "poisson_nll_loss",
     "prelu",
     "relu",
@@ -201,6 +210,9 @@ __all__ = [
     "triplet_margin_loss",
     "triplet_margin_with_distance_loss",
     "unfold",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
 ]
 
 # -- activations -------------------------------------------------------------------------------

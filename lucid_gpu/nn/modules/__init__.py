@@ -3,6 +3,7 @@
 from lucid_gpu.nn.modules import (
     activation,
     batchnorm,
+    channelshuffle,
     container,
     conv,
     distance,
@@ -14,12 +15,15 @@ from lucid_gpu.nn.modules import (
     loss,
     normalization,
     padding,
+    pixelshuffle,
     pooling,
     rnn,
     sparse,
+    upsampling,
 )
 from lucid_gpu.nn.modules.activation import *  # noqa: F403
 from lucid_gpu.nn.modules.batchnorm import *  # noqa: F403
+from lucid_gpu.nn.modules.channelshuffle import *  # noqa: F403
 from lucid_gpu.nn.modules.container import *  # noqa: F403
 from lucid_gpu.nn.modules.conv import *  # noqa: F403
 from lucid_gpu.nn.modules.distance import *  # noqa: F403
@@ -32,13 +36,16 @@ from lucid_gpu.nn.modules.loss import *  # noqa: F403
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.modules.normalization import *  # noqa: F403
 from lucid_gpu.nn.modules.padding import *  # noqa: F403
+from lucid_gpu.nn.modules.pixelshuffle import *  # noqa: F403
 from lucid_gpu.nn.modules.pooling import *  # noqa: F403
 from lucid_gpu.nn.modules.rnn import *  # noqa: F403
 from lucid_gpu.nn.modules.sparse import *  # noqa: F403
+from lucid_gpu.nn.modules.upsampling import *  # noqa: F403
 
 _FILES = (
     activation,
     batchnorm,
+    channelshuffle,
     container,
     conv,
     distance,
@@ -50,8 +57,10 @@ _FILES = (
     loss,
     normalization,
     padding,
+    pixelshuffle,
     pooling,
     rnn,
     sparse,
+    upsampling,
 )
 __all__ = ["Module", *(name for file in _FILES for name in file.__all__)]

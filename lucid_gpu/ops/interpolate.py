@@ -1,0 +1,207 @@
+"""Images of another size: one linear map for each axis, whose adjoint is a map of the same kind."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import xp_of
+from lucid_gpu.devices.threads import run_quietly
+from lucid_gpu.kernels.resampling import Axis, Band, area, band, resampled
+from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.record import record
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]
+
+_AXES = {"linear": 1, "bilinear": 2, "trilinear": 3}
+_MODES = {
+    "nearest": "nearest", "nearest-exact": "nearest-exact", "linear": "linear",
+    "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic", "lanczos": "lanczos",
+    "area": "area",
+}  # fmt: skip
+
+
+def interpolate(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """Signals, images or volumes resampled to another size.
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, c, d1), (n, c, d1, d2) or (n, c, d1, d2, d3)
+    size : int or sequence of int, optional
+        Of the output's d1, d2, d3.
+    scale_factor : float or sequence of float, optional
+        What sizes are multiplied by; either this or ``size`` is given.
+    mode : str
+        ``"nearest"``, ``"nearest-exact"``, ``"area"`` of any; ``"linear"`` of signals,
+        ``"bilinear"`` and ``"bicubic"`` of images, ``"trilinear"`` of volumes;
+        ``"lanczos"`` of images with ``antialias``.
+    align_corners : bool, optional
+        Of linear and cubic modes: whether the centres of the corner pixels stay where they are.
+    recompute_scale_factor : bool, optional
+        Take the scale of the sizes, which are whole numbers, and not ``scale_factor``.
+    antialias : bool
+        Of bilinear and bicubic: average over as many pixels as one new pixel covers.
+
+    Returns
+    -------
+    Tensor, of input's dtype; 16-bit floats are computed in float32
+
+    Raises
+    ------
+    ValueError, NotImplementedError, RuntimeError
+        For settings that do not fit the input or one another.
+    """
+    require_tensor("interpolate", "input", 1, input)
+    axes = input.ndim - 2
+    if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
+        raise ValueError(
+            "align_corners option can only be set with the interpolating modes: linear | "
+            "bilinear | bicubic | trilinear"
+        )
+    sizes, factors = _sizes(input, size, scale_factor, recompute_scale_factor)
+    if mode == "lanczos" and not antialias:
+        raise ValueError("Lanczos mode requires antialias=True")
+    if antialias and not (mode in ("bilinear", "bicubic", "lanczos") and axes == 2):
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires "
+            "a 4-D tensor as input"
+        )
+    flat = mode in ("bicubic", "lanczos")
+    if mode not in _MODES or axes not in (1, 2, 3) or (flat and axes != 2):
+        raise NotImplementedError(
+            "Input Error: Only 3D, 4D and 5D input Tensors supported (got "
+            f"{input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | "
+            f"lanczos | area | nearest-exact (got {mode})"
+        )
+    if axes != _AXES.get(mode, axes):
+        raise NotImplementedError(
+            f"Got {input.ndim}D input, but {mode} mode needs {_AXES[mode] + 2}D input"
+        )
+    return _resized(input, sizes, factors, mode, bool(align_corners), antialias)
+
+
+def _sizes(
+    input: Tensor, size: Any, scale_factor: Any, recompute: bool | None
+) -> tuple[list[int], list[float | None]]:
+    """The size of each axis, and the scale it is to be resampled with (None: that of the sizes)."""
+    own = [int(n) for n in input.shape[2:]]
+    if size is not None and scale_factor is not None:
+        raise ValueError("only one of size or scale_factor should be defined")
+    if size is not None:
+        if recompute:
+            raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
+        sizes = list(size) if isinstance(size, Sequence) else [size] * len(own)
+        if len(sizes) != len(own):
+            raise ValueError(
+                "Input and output must have the same number of spatial dimensions, but got input "
+                f"with spatial dimensions of {own} and output size of {size}. Please provide input "
+                "tensor in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) "
+                "format."
+            )
+        if not all(hasattr(n, "__index__") for n in sizes):
+            raise TypeError(f"interpolate(): size must be int or tuple of ints, got {size}")
+        return [int(n) for n in sizes], [None] * len(own)
+    if scale_factor is None:
+        raise ValueError("either size or scale_factor should be defined")
+    given = list(scale_factor) if isinstance(scale_factor, Sequence) else [scale_factor] * len(own)
+    if len(given) != len(own):
+        raise ValueError(
+            "Input and scale_factor must have the same number of spatial dimensions, but got input "
+            f"with spatial dimensions of {own} and scale_factor of shape {scale_factor}. Please "
+            "provide input tensor in (N, C, d1, d2, ...,dK) format and scale_factor in "
+            "(s1, s2, ...,sK) format."
+        )
+    factors = [float(f) for f in given]
+    sizes = [math.floor(n * f) for n, f in zip(own, factors, strict=True)]
+    return sizes, [None] * len(own) if recompute else list(factors)
+
+
+def _resized(
+    input: Tensor,
+    sizes: Sequence[int],
+    factors: Sequence[float | None],
+    mode: str,
+    aligned: bool,
+    antialias: bool,
+) -> Tensor:
+    own = tuple(input.shape[2:])
+    if not all(own) or not all(n > 0 for n in sizes):
+        raise RuntimeError(
+            "Input and output sizes should be greater than 0, but got input "
+            f"({', '.join(map(str, own))}) and output ({', '.join(map(str, sizes))})"
+        )
+    if not input.shape[1] and input.ndim > 3:
+        raise RuntimeError(
+            f"Non-empty {input.ndim}D data tensor expected but got a tensor with sizes "
+            f"{list(input.shape)}"
+        )
+    if not input.is_floating_point() and not (input.dtype is dt.uint8 and "nearest" in mode):
+        raise NotImplementedError(f'"interpolate" ({mode}) not implemented for {input.dtype.name}')
+    result = input if "nearest" in mode else input.to(input.dtype.compute)
+    wide = input.dtype is dt.float64
+    axes = [
+        Axis(_MODES[mode], n, out, factor, aligned, antialias, wide)
+        for n, out, factor in zip(own, sizes, factors, strict=True)
+    ]
+    for place, axis in enumerate(axes):
+        matrix = area(axis.size, axis.out) if mode == "area" else band(axis)
+        if not matrix.is_identity():
+            result = along(result, place - len(axes), matrix)
+    return (result.clone() if result is input else result).to(input.dtype)
+
+
+def along(input: Tensor, axis: int, matrix: Band) -> Tensor:
+    """Resampled along one axis, counted from the end, and going backward by the transpose."""
+    array = run_quietly(resampled, input.array, axis, matrix, xp_of(input))
+    result: Tensor = record(
+        "UpsampleBackward0", array, (input,), _along_vjp,
+        dtype=input.dtype, axis=axis, matrix=matrix,
+    )  # fmt: skip
+    return result
+
+
+def _along_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+    return (along(g.to(g.dtype.compute), node.axis, node.matrix.transposed).to(g.dtype),)
+
+
+def upsample(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """`interpolate` under its older name."""
+    _warn_of_name("upsample")
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """`interpolate` with ``mode="nearest"``."""
+    _warn_of_name("upsample_nearest")
+    return interpolate(input, size, scale_factor)
+
+
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """`interpolate` with ``mode="bilinear"`` and corners aligned."""
+    _warn_of_name("upsample_bilinear")
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
+def _warn_of_name(name: str) -> None:
+    warnings.warn(
+        f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.",
+        stacklevel=3,
+    )
