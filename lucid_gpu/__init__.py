@@ -7,6 +7,7 @@ imported when a cuda device is first asked for.
 from __future__ import annotations
 
 import importlib
+import math as _math
 from typing import Any
 
 from lucid_gpu import autograd as autograd
@@ -55,6 +56,7 @@ from lucid_gpu.version import __version__
 half, float, double = float16, float32, float64
 short, int, long = int16, int32, int64
 cfloat, cdouble = complex64, complex128
+e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 
 for _module in (creation, shape, complex_numbers):
     for _function in _module.FUNCTIONS:
@@ -67,6 +69,7 @@ globals().update(elementwise.FUNCTIONS)
 _LAZY = {
     "amp": "lucid_gpu.amp",
     "backends": "lucid_gpu.backends",
+    "compiler": "lucid_gpu.compiler",
     "cuda": "lucid_gpu.cuda",
     "fft": "lucid_gpu.fft",
     "func": "lucid_gpu.func",
@@ -92,6 +95,36 @@ _FROM = {
             "set_autocast_enabled",
         ),
         "lucid_gpu.amp.state",
+    ),
+    "compile": "lucid_gpu.compiler",
+    "get_default_device": "lucid_gpu.device",
+    "set_default_device": "lucid_gpu.device",
+    **dict.fromkeys(("can_cast", "finfo", "iinfo"), "lucid_gpu.limits"),
+    **dict.fromkeys(
+        (
+            "are_deterministic_algorithms_enabled",
+            "get_deterministic_debug_mode",
+            "is_deterministic_algorithms_warn_only_enabled",
+            "set_deterministic_debug_mode",
+            "use_deterministic_algorithms",
+        ),
+        "lucid_gpu.determinism",
+    ),
+    **dict.fromkeys(
+        (
+            "BFloat16Tensor",
+            "BoolTensor",
+            "ByteTensor",
+            "CharTensor",
+            "DoubleTensor",
+            "FloatTensor",
+            "HalfTensor",
+            "IntTensor",
+            "LongTensor",
+            "ShortTensor",
+            "set_default_tensor_type",
+        ),
+        "lucid_gpu.ops.tensor_types",
     ),
     "explain": "lucid_gpu.fusion.explain",
     "is_anomaly_check_nan_enabled": "lucid_gpu.autograd.anomaly",

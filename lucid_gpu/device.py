@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["device"]
+__all__ = ["device", "get_default_device", "set_default_device"]
 
 _interned: dict[tuple[str, int | None], device] = {}
 
@@ -60,14 +60,33 @@ class device:
     def __reduce__(self) -> tuple[Any, ...]:
         return device, (self.type, self.index)
 
+    def __enter__(self) -> device:
+        """Make it the default device until the end of the block."""
+        _defaults.append(resolve(self))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        _defaults.pop()
+
 
 CPU = device("cpu")
+_defaults = [CPU]
+
+
+def set_default_device(device: Any) -> None:
+    """Set where tensors are made that are not told a device; None is the CPU."""
+    _defaults[-1] = CPU if device is None else resolve(device)
+
+
+def get_default_device() -> device:
+    """Where tensors are made that are not told a device: the CPU at first."""
+    return _defaults[-1]
 
 
 def resolve(value: Any) -> device:
-    """The device of a ``device=`` argument: None is the CPU, ``cuda`` is the current GPU."""
+    """The device of a ``device=`` argument: None is the default, ``cuda`` is the current GPU."""
     if value is None:
-        return CPU
+        return _defaults[-1]
     wanted = device(value)
     if wanted.type == "cuda":
         from lucid_gpu.devices import room

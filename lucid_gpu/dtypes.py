@@ -48,6 +48,16 @@ class dtype:
     def is_signed(self) -> _Bool:
         return self.category >= 2 or self.name.startswith("int")
 
+    def to_complex(self) -> dtype:
+        """The complex type whose parts have this type."""
+        if self.category == 3:
+            return self
+        return complex128 if self is float64 else complex64
+
+    def to_real(self) -> dtype:
+        """The type of a complex type's parts; any other itself."""
+        return {complex64: float32, complex128: float64}.get(self, self)
+
     def __repr__(self) -> str:
         return f"lucid_gpu.{self.name}"
 

@@ -60,6 +60,12 @@ class Tensor:
     _go_backward: Callable[..., None]  # set by autograd/backward.py
     _wrapper: Any = None  # what levels (forward-mode AD, vmap) know of this; see `tape.levels`
 
+    def __new__(cls, *args: Any, **named: Any) -> Tensor:
+        """PyTorch's first constructor: ``Tensor(2, 3)`` is memory, ``Tensor([2, 3])`` numbers."""
+        from lucid_gpu.ops.tensor_types import construct
+
+        return construct(cls, args, named)
+
     __array_ufunc__ = None  # NumPy's operators leave ours to us
     __array_priority__ = 1000
 

@@ -3,3 +3,5 @@
 from __future__ import annotations
 
 from lucid_gpu.backends import cuda as cuda
+from lucid_gpu.backends import cudnn as cudnn
+from lucid_gpu.backends import mps as mps

@@ -64,3 +64,12 @@ from lucid_gpu.cuda.streams import (
     stream,
 )
 from lucid_gpu.devices.cuda_errors import AcceleratorError, OutOfMemoryError
+
+
+def __getattr__(name: str) -> object:
+    """``cuda.FloatTensor`` and its kin."""
+    from lucid_gpu.ops.tensor_types import TYPES
+
+    if ("cuda", name) not in TYPES:
+        raise AttributeError(f"module 'lucid_gpu.cuda' has no attribute {name!r}")
+    return TYPES["cuda", name]

@@ -53,6 +53,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
                  "broadcast_tensors"),
     "order": ("msort kthvalue mode aminmax unique unique_consecutive", "",
               "isin searchsorted bucketize"),
+    "tensor_types": ("", "type new byte char", ""),
     "spectrograms": ("stft istft", "", ""),
     "tapers": ("", "", "hann_window hamming_window blackman_window bartlett_window kaiser_window"),
     "statistics": ("quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc "

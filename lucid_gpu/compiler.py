@@ -1,0 +1,47 @@
+"""`compile` for programs that call it: ops fuse without it, so it changes nothing.
+
+What ``torch.compile`` finds by tracing a function is found here while the program runs: see
+docs/architecture.md. There are no graph breaks, and nothing is compiled twice for another shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["compile", "disable", "is_compiling"]
+
+
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = "inductor",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """The model or function itself; without one, a decorator.
+
+    Parameters
+    ----------
+    model : callable, optional
+    fullgraph, dynamic, backend, mode, options, disable
+        Taken as PyTorch takes them; there is nothing for them to choose.
+    """
+    if model is None:
+        return lambda model: model
+    if not callable(model):
+        raise RuntimeError(f"compile() takes a module or a function, got {type(model).__name__}")
+    return model
+
+
+def disable(fn: Callable[..., Any] | None = None, recursive: bool = True, **options: Any) -> Any:
+    """The function itself; without one, a decorator."""
+    return (lambda fn: fn) if fn is None else fn
+
+
+def is_compiling() -> bool:
+    """Whether a function is being traced: never."""
+    return False

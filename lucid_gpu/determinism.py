@@ -1,0 +1,50 @@
+"""Whether ops must give the same bits for the same input: they always do.
+
+Sums have a fixed order on every device and no kernel adds by atomics, so the settings are kept for
+programs that ask for them, and change nothing.
+"""
+
+from __future__ import annotations
+
+import builtins
+
+_MODES = ("default", "warn", "error")
+_mode = 0
+
+
+def use_deterministic_algorithms(mode: builtins.bool, *, warn_only: builtins.bool = False) -> None:
+    """Ask for ops that give the same bits for the same input, which they do anyway."""
+    if not isinstance(mode, builtins.bool):
+        raise TypeError(
+            "_set_deterministic_algorithms(): argument 'mode' (position 1) must be bool, not "
+            f"{type(mode).__name__}"
+        )
+    set_deterministic_debug_mode((1 if warn_only else 2) if mode else 0)
+
+
+def are_deterministic_algorithms_enabled() -> builtins.bool:
+    """What `use_deterministic_algorithms` was last told."""
+    return _mode > 0
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> builtins.bool:
+    """Whether ``warn_only`` was asked for."""
+    return _mode == 1
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """`use_deterministic_algorithms` by a number or a word: 0 default, 1 warn, 2 error."""
+    global _mode
+    if debug_mode in _MODES:
+        debug_mode = _MODES.index(str(debug_mode))
+    if debug_mode not in (0, 1, 2):
+        raise RuntimeError(
+            f"invalid value of debug_mode, expected 0, 1, 2 or {', '.join(_MODES)}, but got "
+            f"{debug_mode}"
+        )
+    _mode = int(debug_mode)
+
+
+def get_deterministic_debug_mode() -> int:
+    """0, 1 or 2: see `set_deterministic_debug_mode`."""
+    return _mode

@@ -1,0 +1,178 @@
+"""Types of tensors by element type and device, as PyTorch's first programs name them.
+
+``FloatTensor(2, 3)`` is memory for six float32 numbers, ``FloatTensor([2, 3])`` two numbers;
+``isinstance(x, FloatTensor)`` asks for type and device. Every tensor is a `Tensor`.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device as Device
+from lucid_gpu.dtypes import as_dtype, dtype
+from lucid_gpu.ops.creation import empty, tensor
+from lucid_gpu.ops.elementwise import to
+from lucid_gpu.tensor import Size, Tensor
+
+NAMES: dict[dtype, str] = {
+    dt.float32: "FloatTensor", dt.float64: "DoubleTensor", dt.float16: "HalfTensor",
+    dt.bfloat16: "BFloat16Tensor", dt.int64: "LongTensor", dt.int32: "IntTensor",
+    dt.int16: "ShortTensor", dt.int8: "CharTensor", dt.uint8: "ByteTensor", dt.bool: "BoolTensor",
+    dt.complex64: "ComplexFloatTensor", dt.complex128: "ComplexDoubleTensor",
+}  # fmt: skip
+
+
+class TensorType(builtins.type):
+    """The class of `FloatTensor` and its kin: calling one makes a `Tensor`."""
+
+    dtype: dtype
+    where: str
+
+    def __call__(cls, *args: Any, device: Any = None, **named: Any) -> Tensor:
+        if device is not None and Device(device).type != cls.where:
+            raise RuntimeError(
+                f"legacy constructor expects device type: {cls.where} but device type: "
+                f"{Device(device).type} was passed"
+            )
+        given = args or tuple(named.values())
+        return made(given, cls.dtype, cls.where if device is None else device)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return (
+            isinstance(value, Tensor)
+            and value.dtype is cls.dtype
+            and value.device.type == cls.where
+        )
+
+
+def made(args: tuple[Any, ...], d: dtype, where: Any) -> Tensor:
+    """A tensor of numbers (one sequence, array or tensor) or of sizes (anything else)."""
+    if len(args) != 1 or isinstance(args[0], Size) or _is_size(args[0]):
+        return empty(*args, dtype=d, device=where) if args else empty(0, dtype=d, device=where)
+    (data,) = args
+    if isinstance(data, Tensor):
+        if data.dtype is not d:
+            raise TypeError(
+                f"expected a tensor of type {d.name} (got {data.dtype.name}); convert it with "
+                f".to(lucid_gpu.{d.name})"
+            )
+        return data.detach()
+    if isinstance(data, str):
+        raise TypeError("new(): invalid data type 'str'")
+    if not hasattr(data, "__len__"):
+        kind = builtins.type(data).__name__
+        raise TypeError(f"new(): data must be a sequence (got {kind})")
+    return tensor(data, dtype=d, device=where)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def construct(cls: builtins.type[Tensor], args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+    """``Tensor(...)``: as `FloatTensor`, of the default type; a tensor is taken in any type."""
+    unknown = set(named) - {"device", "data", "size"}
+    if unknown:
+        raise TypeError(
+            f"new() received an invalid combination of arguments - got {sorted(unknown)}; "
+            "lucid_gpu.tensor takes dtype= and requires_grad="
+        )
+    where = named.pop("device", None)
+    if "size" in named:
+        args = (Size(named["size"]),)
+    given = args or tuple(named.values())
+    alone = given[0] if len(given) == 1 else None
+    d = alone.dtype if isinstance(alone, Tensor) else dt.get_default_dtype()
+    found = made(given, d, where)
+    if cls is Tensor:
+        return found
+    other = object.__new__(cls)
+    other._expr, other._storage = found._expr, found._storage
+    other._memory().add(other)
+    return other
+
+
+def _named(d: dtype, where: str) -> TensorType:
+    module = "lucid_gpu" if where == "cpu" else f"lucid_gpu.{where}"
+    return TensorType(NAMES[d], (), {"__module__": module, "dtype": d, "where": where})
+
+
+TYPES: dict[tuple[str, str], TensorType] = {
+    (where, name): _named(d, where)
+    for where in ("cpu", "cuda")
+    for d, name in NAMES.items()
+    if not d.is_complex
+}
+
+
+def __getattr__(name: str) -> TensorType:
+    found = TYPES.get(("cpu", name))
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
+
+
+def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The name of the tensor's type, or the tensor in another one.
+
+    Parameters
+    ----------
+    dtype : dtype, type or str, optional
+        ``lucid_gpu.int64``, ``lucid_gpu.LongTensor`` or ``"lucid_gpu.LongTensor"``.
+
+    Returns
+    -------
+    str or Tensor
+        Such as ``"lucid_gpu.FloatTensor"`` or ``"lucid_gpu.cuda.FloatTensor"``.
+    """
+    if dtype is None:
+        where = "" if self.device.type == "cpu" else f"{self.device.type}."
+        return f"lucid_gpu.{where}{NAMES[self.dtype]}"
+    wanted = of_name(dtype) if isinstance(dtype, str) else dtype
+    if isinstance(wanted, TensorType):
+        here = self.device if self.device.type == wanted.where else wanted.where
+        return to(self, dtype=wanted.dtype, device=here)
+    if not isinstance(wanted, (dt.dtype, builtins.type)):
+        raise TypeError("dtype must be a type, str, or dtype object")
+    return to(self, dtype=as_dtype(wanted))
+
+
+def of_name(name: str) -> TensorType:
+    """The type of a name such as ``"lucid_gpu.cuda.FloatTensor"``; ``torch`` will do as well."""
+    package, *rest = name.split(".")
+    where = "cuda" if rest[:-1] == ["cuda"] else "cpu"
+    found = TYPES.get((where, rest[-1])) if rest else None
+    if found is None or package not in ("lucid_gpu", "torch") or len(rest) > 2:
+        raise ValueError(f"invalid type: '{name}'")
+    return found
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Set the default floating point type, and the default device, by a type of tensors."""
+    from lucid_gpu.device import set_default_device
+
+    wanted = of_name(t) if isinstance(t, str) else t
+    if not isinstance(wanted, TensorType) or not wanted.dtype.is_floating_point:
+        raise TypeError("only floating-point types are supported as the default type")
+    dt.set_default_dtype(wanted.dtype)
+    set_default_device(wanted.where)
+
+
+def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
+    """As the tensor's own type called: memory of sizes, or a tensor of numbers."""
+    return made(args, self.dtype, self.device if device is None else device)
+
+
+def byte(self: Tensor) -> Tensor:
+    """In uint8."""
+    return to(self, dt.uint8)
+
+
+def char(self: Tensor) -> Tensor:
+    """In int8."""
+    return to(self, dt.int8)
+
+
+METHODS = (type, new, byte, char)
