@@ -73,6 +73,7 @@ from lucid_gpu.ops.margin_losses import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
+from lucid_gpu.ops.multi_head_attention import multi_head_attention_forward
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import (
     avg_pool1d,
@@ -173,6 +174,7 @@ __all__ = [
     "max_unpool3d",
     "mish",
     "mse_loss",
+    "multi_head_attention_forward",
     "multi_margin_loss",
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",

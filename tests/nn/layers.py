@@ -1,30 +1,30 @@
-"""A layer beside PyTorch's with the same state."""
-
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
+"""Layers of both modules with equal weights."""
 
 import lucid_gpu
-from tests.oracle import agree, torch_module
+from tests.oracle import torch_module
 
 
-def agrees(make: Callable[[Any], Any], *arrays: Any, device: str, order: int = 2) -> None:
-    """Check values, gradients by inputs and parameters, repr and state of ``make(module)``."""
-    torch = torch_module()
-    theirs, ours = make(torch).double(), make(lucid_gpu).double().to(device)
-    assert repr(ours) == repr(theirs)
-    state = {k: v.numpy() for k, v in theirs.state_dict().items()}
-    assert {k: tuple(v.shape) for k, v in ours.state_dict().items()} == {
-        k: v.shape for k, v in state.items()
-    }
-    ours.load_state_dict({k: lucid_gpu.tensor(v) for k, v in state.items()})
-    agree(lambda m, *t: (theirs if m is torch else ours)(*t), *arrays, device=device, order=order)
-    if not list(ours.parameters()):
-        return
-    ours(*[lucid_gpu.tensor(a).to(device) for a in arrays]).square().sum().backward()
-    theirs(*map(torch.tensor, arrays)).square().sum().backward()
-    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
-        np.testing.assert_allclose(p.grad.cpu().numpy(), q.grad.numpy(), rtol=1e-6, atol=1e-6)
+def flat(result):
+    """The tensors of nested tuples."""
+    if isinstance(result, (tuple, list)):
+        return [t for part in result if part is not None for t in flat(part)]
+    return [result]
+
+
+def pair(make, device):
+    """The layer of both modules with equal weights."""
+    theirs, ours = make(torch_module()).double(), make(lucid_gpu).double().to(device)
+    ours.load_state_dict({k: lucid_gpu.tensor(v.numpy()) for k, v in theirs.state_dict().items()})
+    return theirs, ours
+
+
+def run_of(theirs, ours, run):
+    """``run(layer, module, *tensors)`` for either module, and the gradients of the parameters."""
+
+    def both(m, *tensors):
+        layer = ours if m is lucid_gpu else theirs
+        found = flat(run(layer, m, *tensors))
+        total = sum((t * t).sum() for t in found)
+        return found + list(m.autograd.grad(total, layer.parameters(), retain_graph=True))
+
+    return both

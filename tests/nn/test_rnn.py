@@ -7,6 +7,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import nn
+from tests.nn.layers import flat, pair, run_of
 from tests.oracle import agree, same_error, torch_module
 
 normal = np.random.default_rng(0).standard_normal
@@ -30,32 +31,6 @@ CELLS = {
     "RNNCell of relu": (lambda m: m.nn.RNNCell(5, 3, nonlinearity="relu"), BATCH[0]),
 }
 ALL = {**LAYERS, **CELLS}
-
-
-def flat(result):
-    """The tensors of nested tuples."""
-    if isinstance(result, (tuple, list)):
-        return [t for part in result if part is not None for t in flat(part)]
-    return [result]
-
-
-def pair(make, device):
-    """The layer of both modules with equal weights."""
-    theirs, ours = make(torch_module()).double(), make(lucid_gpu).double().to(device)
-    ours.load_state_dict({k: lucid_gpu.tensor(v.numpy()) for k, v in theirs.state_dict().items()})
-    return theirs, ours
-
-
-def run_of(theirs, ours, run):
-    """``run(layer, module, *tensors)`` and the gradients of the layer's parameters."""
-
-    def both(m, *tensors):
-        layer = ours if m is lucid_gpu else theirs
-        found = flat(run(layer, m, *tensors))
-        total = sum((t * t).sum() for t in found)
-        return found + list(m.autograd.grad(total, layer.parameters(), retain_graph=True))
-
-    return both
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -2,6 +2,7 @@
 
 from lucid_gpu.nn.modules import (
     activation,
+    attention,
     batchnorm,
     channelshuffle,
     container,
@@ -20,8 +21,10 @@ from lucid_gpu.nn.modules import (
     rnn,
     sparse,
     upsampling,
+    transformer,
 )
 from lucid_gpu.nn.modules.activation import *  # noqa: F403
+from lucid_gpu.nn.modules.attention import *  # noqa: F403
 from lucid_gpu.nn.modules.batchnorm import *  # noqa: F403
 from lucid_gpu.nn.modules.channelshuffle import *  # noqa: F403
 from lucid_gpu.nn.modules.container import *  # noqa: F403
@@ -41,9 +44,11 @@ from lucid_gpu.nn.modules.pooling import *  # noqa: F403
 from lucid_gpu.nn.modules.rnn import *  # noqa: F403
 from lucid_gpu.nn.modules.sparse import *  # noqa: F403
 from lucid_gpu.nn.modules.upsampling import *  # noqa: F403
+from lucid_gpu.nn.modules.transformer import *  # noqa: F403
 
 _FILES = (
     activation,
+    attention,
     batchnorm,
     channelshuffle,
     container,
@@ -62,5 +67,6 @@ _FILES = (
     rnn,
     sparse,
     upsampling,
+    transformer,
 )
 __all__ = ["Module", *(name for file in _FILES for name in file.__all__)]

@@ -1,0 +1,388 @@
+"""Transformers: layers of attention and linear maps, in stacks (Vaswani et al., 2017)."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.nn import functional as F
+from lucid_gpu.nn import init
+from lucid_gpu.nn.modules.attention import MultiheadAttention
+from lucid_gpu.nn.modules.container import ModuleList
+from lucid_gpu.nn.modules.dropout import Dropout
+from lucid_gpu.nn.modules.linear import Linear
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.modules.normalization import LayerNorm
+from lucid_gpu.ops.creation import full
+from lucid_gpu.ops.multi_head_attention import additive_mask
+from lucid_gpu.tensor import Tensor
+
+__all__ = [
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]
+
+Activation = str | Callable[[Tensor], Tensor]
+_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+
+
+def _activation(given: Activation) -> Callable[[Tensor], Tensor]:
+    if not isinstance(given, str):
+        return given
+    if given not in _ACTIVATIONS:
+        raise RuntimeError(f"activation should be relu/gelu, not {given}")
+    return _ACTIVATIONS[given]
+
+
+def _causal_mask(size: int, device: Any = None, dtype: Any = None) -> Tensor:
+    """-inf above the diagonal, 0 elsewhere."""
+    return full((size, size), -math.inf, device=device, dtype=dtype).triu(1)
+
+
+def _is_causal(mask: Tensor | None, hint: bool | None, size: int) -> bool:
+    """The hint, or without one whether the mask is the causal one."""
+    if hint is not None or mask is None:
+        return bool(hint)
+    if tuple(mask.shape) != (size, size):
+        return False
+    return bool((mask == _causal_mask(size, mask.device, mask.dtype)).all())
+
+
+def _length(x: Tensor, batch_first: bool) -> int:
+    return x.shape[1 if batch_first and x.ndim == 3 else 0]
+
+
+class _Layer(Module):
+    """What both layers share: attention to itself, a linear block, a norm around each."""
+
+    def __init__(
+        self,
+        attentions: tuple[str, ...],
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int,
+        dropout: float,
+        activation: Activation,
+        layer_norm_eps: float,
+        batch_first: bool,
+        norm_first: bool,
+        bias: bool,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        super().__init__()
+        made: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
+        for name in attentions:
+            attention = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **made)
+            setattr(self, name, attention)
+        self.linear1 = Linear(d_model, dim_feedforward, **made)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, **made)
+        self.norm_first = norm_first
+        blocks = range(1, len(attentions) + 2)
+        for i in blocks:
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, **made))
+        for i in blocks:
+            setattr(self, f"dropout{i}", Dropout(dropout))
+        self.activation = _activation(activation)
+
+    def _around(self, number: int, block: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """``norm(x + block(x))``, or with the norm first ``x + block(norm(x))``."""
+        norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
+        if self.norm_first:
+            return x + dropout(block(norm(x)))
+        result: Tensor = norm(x + dropout(block(x)))
+        return result
+
+    def _linear_block(self, x: Tensor) -> Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_Layer):
+    """Attention to itself, then ``linear2(activation(linear1(x)))``, each with a norm around it.
+
+    Parameters
+    ----------
+    d_model, nhead, dim_feedforward : int
+        Features, heads, features between the linear maps.
+    dropout : float
+    activation : {"relu", "gelu"} or callable
+    layer_norm_eps : float
+    batch_first : bool
+        (batch, length, features) instead of (length, batch, features).
+    norm_first : bool
+        Whether norms stand before the blocks instead of after them.
+    bias : bool
+    device, dtype : optional
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        settings = (dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
+        super().__init__(("self_attn",), d_model, nhead, *settings, bias, device, dtype)
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        masks = (src_key_padding_mask, False, src_mask, True, is_causal)
+        x = self._around(1, lambda x: self.self_attn(x, x, x, *masks)[0], src)
+        return self._around(2, self._linear_block, x)
+
+
+class TransformerDecoderLayer(_Layer):
+    """Attention to itself, to the encoder's output, then a linear block, with norms around them.
+
+    Parameters
+    ----------
+    d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first,
+    bias, device, dtype
+        As for `TransformerEncoderLayer`.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        settings = (dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
+        attentions = ("self_attn", "multihead_attn")
+        super().__init__(attentions, d_model, nhead, *settings, bias, device, dtype)
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        own = (tgt_key_padding_mask, False, tgt_mask, True, tgt_is_causal)
+        other = (memory_key_padding_mask, False, memory_mask, True, memory_is_causal)
+        x = self._around(1, lambda x: self.self_attn(x, x, x, *own)[0], tgt)
+        x = self._around(2, lambda x: self.multihead_attn(x, memory, memory, *other)[0], x)
+        return self._around(3, self._linear_block, x)
+
+
+def _copies(layer: Module, count: int) -> ModuleList:
+    return ModuleList([copy.deepcopy(layer) for _ in range(count)])
+
+
+class TransformerEncoder(Module):
+    """Copies of an encoder layer one after another.
+
+    Parameters
+    ----------
+    encoder_layer : Module
+    num_layers : int
+    norm : Module, optional
+        Of the result.
+    enable_nested_tensor, mask_check : bool
+        PyTorch's; nothing depends on them here.
+    """
+
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        super().__init__()
+        self.layers, self.num_layers, self.norm = (
+            _copies(encoder_layer, num_layers),
+            num_layers,
+            norm,
+        )
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        mask = additive_mask(mask, "mask", src.dtype)
+        padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype)
+        length = _length(src, self.layers[0].self_attn.batch_first)
+        causal = _is_causal(mask, is_causal, length)
+        for layer in self.layers:
+            src = layer(src, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(Module):
+    """Copies of a decoder layer one after another.
+
+    Parameters
+    ----------
+    decoder_layer : Module
+    num_layers : int
+    norm : Module, optional
+        Of the result.
+    """
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        self.layers, self.num_layers, self.norm = (
+            _copies(decoder_layer, num_layers),
+            num_layers,
+            norm,
+        )
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        length = _length(tgt, self.layers[0].self_attn.batch_first)
+        causal = _is_causal(tgt_mask, tgt_is_causal, length)
+        for layer in self.layers:
+            tgt = layer(
+                tgt,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=causal,
+                memory_is_causal=memory_is_causal,
+            )
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder, and a decoder that attends to what it made of ``src``.
+
+    Parameters
+    ----------
+    d_model, nhead : int
+    num_encoder_layers, num_decoder_layers, dim_feedforward : int
+    dropout : float
+    activation : {"relu", "gelu"} or callable
+    custom_encoder, custom_decoder : Module, optional
+        Instead of the usual ones.
+    layer_norm_eps : float
+    batch_first, norm_first, bias : bool
+    device, dtype : optional
+        All as for `TransformerEncoderLayer`.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        made: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
+        sizes = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
+        layer = (*sizes, batch_first, norm_first)
+
+        def norm() -> LayerNorm:
+            return LayerNorm(d_model, layer_norm_eps, **made)
+
+        self.encoder = custom_encoder or TransformerEncoder(
+            TransformerEncoderLayer(*layer, **made), num_encoder_layers, norm()
+        )
+        self.decoder = custom_decoder or TransformerDecoder(
+            TransformerDecoderLayer(*layer, **made), num_decoder_layers, norm()
+        )
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def _reset_parameters(self) -> None:
+        for p in self.parameters():
+            if p.ndim > 1:
+                init.xavier_uniform_(p)
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        batch = 0 if self.batch_first else 1
+        got = f"; got src of shape {list(src.shape)} and tgt {list(tgt.shape)}"
+        if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
+            raise RuntimeError(f"the batch number of src and tgt must be equal{got}")
+        if not src.shape[-1] == tgt.shape[-1] == self.d_model:
+            raise RuntimeError(
+                f"the feature number of src and tgt must be equal to d_model ({self.d_model}){got}"
+            )
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        return self.decoder(
+            tgt,
+            memory,
+            tgt_mask,
+            memory_mask,
+            tgt_key_padding_mask,
+            memory_key_padding_mask,
+            tgt_is_causal,
+            memory_is_causal,
+        )
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
+        """The mask that hides the future: -inf above the diagonal, 0 elsewhere, (sz, sz)."""
+        return _causal_mask(sz, device, dtype)

@@ -1,0 +1,287 @@
+"""Attention in several heads between projections: `nn.functional.multi_head_attention_forward`.
+
+Linear maps, `scaled_dot_product_attention` and views; where the weights are asked for, products and
+a softmax instead.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.ops.attention import scaled_dot_product_attention
+from lucid_gpu.ops.creation import zeros
+from lucid_gpu.ops.dropout import dropout
+from lucid_gpu.ops.matmul import linear, matmul
+from lucid_gpu.ops.padding import pad
+from lucid_gpu.ops.shape import cat
+from lucid_gpu.ops.softmax import softmax
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["additive_mask", "multi_head_attention_forward"]
+
+
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """``softmax(q_h k_h.T / sqrt(d) + mask) v_h`` for every head h, joined and projected.
+
+    Parameters
+    ----------
+    query : Tensor, shape (l, n, e) or (l, e)
+    key, value : Tensor, shapes (s, n, ek), (s, n, ev) or without n
+    embed_dim_to_check, num_heads : int
+        e, and how many heads share it.
+    in_proj_weight : Tensor, shape (3 * e, e), optional
+        Of query, key and value; with ``use_separate_proj_weight`` ``q_proj_weight`` and its kin.
+    in_proj_bias : Tensor, shape (3 * e,), optional
+    bias_k, bias_v : Tensor, shape (1, 1, e), optional
+        One more key and its value.
+    add_zero_attn : bool
+        Whether there is one more key of zeros.
+    dropout_p : float
+        Chance of a weight to be dropped, while ``training``.
+    out_proj_weight, out_proj_bias : Tensor, shapes (e, e), (e,)
+    key_padding_mask : Tensor, shape (n, s) or (s,), optional
+        Of bool, True for keys that are left out; or numbers that are added.
+    need_weights : bool
+        Whether the weights are returned, else None.
+    attn_mask : Tensor, shape (l, s) or (n * num_heads, l, s), optional
+        Of bool, True for pairs that are left out; or numbers that are added.
+    static_k, static_v : Tensor, shape (n * num_heads, s, e / num_heads), optional
+        Instead of the projected ones.
+    average_attn_weights : bool
+        Whether the weights returned are the mean over heads.
+    is_causal : bool
+        A hint that ``attn_mask`` is the causal one.
+
+    Returns
+    -------
+    Tensor, shape (l, n, e) or (l, e)
+    Tensor, shape (n, l, s) or (n, num_heads, l, s), without n as the query; or None
+    """
+    batched = _check_ranks(query, key, value, key_padding_mask, attn_mask, num_heads)
+    if not batched:
+        query, key, value = (t.unsqueeze(1) for t in (query, key, value))
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    length, batch, width = query.shape
+    key_padding_mask = additive_mask(key_padding_mask, "key_padding_mask", query.dtype)
+    if is_causal and attn_mask is None:
+        raise RuntimeError(
+            "Need attn_mask if specifying the is_causal hint. You may use the Transformer module "
+            "method `generate_square_subsequent_mask` to create this mask."
+        )
+    if is_causal and key_padding_mask is None and not need_weights:
+        attn_mask = None
+    else:
+        attn_mask = additive_mask(attn_mask, "attn_mask", query.dtype)
+        is_causal = False
+    _expect(
+        width == embed_dim_to_check,
+        f"was expecting embedding dimension of {embed_dim_to_check}, but got {width}",
+    )
+    head = width // num_heads
+    _expect(head * num_heads == width, f"embed_dim {width} not divisible by num_heads {num_heads}")
+    attn_mask = _check_mask(attn_mask, (batch * num_heads, length, key.shape[0]))
+    weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    q, k, v = _projected(
+        (query, key, value), in_proj_weight, in_proj_bias, weights, use_separate_proj_weight
+    )
+    more = 0
+    if bias_k is not None and bias_v is not None:
+        _expect(static_k is None, "bias cannot be added to static key.")
+        _expect(static_v is None, "bias cannot be added to static value.")
+        k, v = (cat([t, b.expand(1, batch, width)]) for t, b in ((k, bias_k), (v, bias_v)))
+        more += 1
+    _expect(bias_k is None or bias_v is not None, "bias_k is set but bias_v is None")
+    _expect(bias_v is None or bias_k is not None, "bias_v is set but bias_k is None")
+    heads = batch * num_heads
+
+    def in_heads(t: Tensor) -> Tensor:
+        return t.reshape(t.shape[0], heads, head).transpose(0, 1)
+
+    q = in_heads(q)
+    k = _static("static_k", static_k, heads, head) if static_k is not None else in_heads(k)
+    v = _static("static_v", static_v, heads, head) if static_v is not None else in_heads(v)
+    if add_zero_attn:
+        nothing = zeros(heads, 1, head, dtype=k.dtype, device=k.device)
+        k, v = cat([k, nothing], 1), cat([v, nothing], 1)
+        more += 1
+    if more:
+        attn_mask, key_padding_mask = (
+            None if t is None else pad(t, (0, more)) for t in (attn_mask, key_padding_mask)
+        )
+    keys = k.shape[1]
+    if key_padding_mask is not None:
+        _expect(
+            tuple(key_padding_mask.shape) == (batch, keys),
+            f"expecting key_padding_mask shape of {(batch, keys)}, but got "
+            f"{tuple(key_padding_mask.shape)}",
+        )
+        spread = key_padding_mask.reshape(batch, 1, 1, keys)
+        spread = spread.expand(batch, num_heads, 1, keys).reshape(heads, 1, keys)
+        attn_mask = spread if attn_mask is None else attn_mask + spread
+    p = dropout_p if training else 0.0
+    shown = None
+    if need_weights:
+        scores = matmul(q * math.sqrt(1.0 / head), k.mT)
+        scores = softmax(scores if attn_mask is None else scores + attn_mask, -1)
+        scores = dropout(scores, p) if p else scores
+        out = matmul(scores, v)
+        shown = scores.reshape(batch, num_heads, length, keys)
+        shown = shown.mean(1) if average_attn_weights else shown
+    else:
+        q, k, v = (t.reshape(batch, num_heads, t.shape[1], head) for t in (q, k, v))
+        if attn_mask is not None and attn_mask.shape[0] != 1:
+            attn_mask = attn_mask.reshape(batch, num_heads, -1, keys)
+        out = scaled_dot_product_attention(q, k, v, attn_mask, p, is_causal)
+        out = out.reshape(heads, length, head)
+    out = out.transpose(0, 1).reshape(length, batch, width)
+    out = linear(out, out_proj_weight, out_proj_bias)
+    if batched:
+        return out, shown
+    return out.squeeze(1), None if shown is None else shown.squeeze(0)
+
+
+def _expect(holds: bool, words: str) -> None:
+    """PyTorch asserts here, and scripts may catch what it raises."""
+    if not holds:
+        raise AssertionError(words)
+
+
+def _check_ranks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    num_heads: int,
+) -> bool:
+    """Whether there is a batch."""
+    rank = query.ndim
+    _expect(
+        rank in (2, 3),
+        f"query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor",
+    )
+    which = "For " + ("batched (3-D)" if rank == 3 else "unbatched (2-D)") + " `query`, expected "
+    _expect(
+        key.ndim == rank and value.ndim == rank,
+        f"{which}`key` and `value` to be {rank}-D but found {key.ndim}-D and {value.ndim}-D "
+        "tensors respectively",
+    )
+    if key_padding_mask is not None:
+        _expect(
+            key_padding_mask.ndim == rank - 1,
+            f"{which}`key_padding_mask` to be `None` or {rank - 1}-D but found "
+            f"{key_padding_mask.ndim}-D tensor instead",
+        )
+    if attn_mask is not None:
+        _expect(
+            attn_mask.ndim in (2, 3),
+            f"{which}`attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.ndim}-D tensor "
+            "instead",
+        )
+        shape = (num_heads, query.shape[0], key.shape[0])
+        if rank == 2 and attn_mask.ndim == 3:
+            _expect(
+                tuple(attn_mask.shape) == shape,
+                f"Expected `attn_mask` shape to be {shape} but got {tuple(attn_mask.shape)}",
+            )
+    return rank == 3
+
+
+def additive_mask(mask: Tensor | None, name: str, kind: dtype) -> Tensor | None:
+    """A mask of bool as numbers to add, of type ``kind``: -inf where it is True."""
+    if mask is None or mask.is_floating_point():
+        return mask
+    _expect(mask.dtype.name == "bool", f"only bool and floating types of {name} are supported")
+    return zeros(mask.shape, dtype=kind, device=mask.device).masked_fill(mask, -math.inf)
+
+
+def _check_mask(mask: Tensor | None, shape: tuple[int, int, int]) -> Tensor | None:
+    """The mask with a dimension of heads."""
+    if mask is None:
+        return None
+    wanted = shape[-mask.ndim :]
+    if tuple(mask.shape) != wanted:
+        raise RuntimeError(
+            f"The shape of the {mask.ndim}D attn_mask is {mask.shape}, but should be {wanted}."
+        )
+    return mask.unsqueeze(0) if mask.ndim == 2 else mask
+
+
+def _static(name: str, given: Tensor, heads: int, head: int) -> Tensor:
+    for dim, size in ((0, heads), (2, head)):
+        _expect(
+            given.shape[dim] == size,
+            f"expecting {name}.size({dim}) of {size}, but got {given.shape[dim]}",
+        )
+    return given
+
+
+def _projected(
+    given: tuple[Tensor, Tensor, Tensor],
+    packed: Tensor | None,
+    bias: Tensor | None,
+    separate: tuple[Tensor | None, Tensor | None, Tensor | None],
+    use_separate: bool,
+) -> list[Tensor]:
+    """Query, key and value by linear maps; what is the same tensor, by one."""
+    query, key, value = given
+    if use_separate:
+        _expect(
+            key.shape[:2] == value.shape[:2],
+            f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}",
+        )
+        biases = [None] * 3 if bias is None else list(bias.chunk(3))
+        found = []
+        for name, t, w, b in zip(("query", "key", "value"), given, separate, biases, strict=True):
+            if w is None:
+                raise AssertionError(
+                    f"use_separate_proj_weight is True but {name[0]}_proj_weight is None"
+                )
+            shape = (query.shape[-1], t.shape[-1])
+            _expect(
+                tuple(w.shape) == shape,
+                f"expecting {name} weights shape of {shape}, but got {w.shape}",
+            )
+            found.append(linear(t, w, b))
+        return found
+    _expect(
+        key.shape == value.shape,
+        f"key shape {key.shape} does not match value shape {value.shape}",
+    )
+    if packed is None:
+        raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
+    if query is key is value:
+        return list(linear(query, packed, bias).chunk(3, -1))
+    width = query.shape[-1]
+    sizes = [width, 2 * width] if key is value else [width] * 3
+    biases = [None] * len(sizes) if bias is None else list(bias.split(sizes))
+    maps = zip((query, key, value), packed.split(sizes), biases)
+    found = [linear(t, w, b) for t, w, b in maps]
+    return [found[0], *found[1].chunk(2, -1)] if key is value else found
