@@ -81,6 +81,7 @@ _LAZY = {
     "sparse": "lucid_gpu.sparse",
     "testing": "lucid_gpu.testing",
     "utils": "lucid_gpu.utils",
+    "viz": "lucid_gpu.viz",
 }
 _FROM = {
     "autocast": "lucid_gpu.amp",
@@ -133,6 +134,7 @@ _FROM = {
     "save": "lucid_gpu.serialization",
     "sparse_coo_tensor": "lucid_gpu.sparse.creation",
     "load": "lucid_gpu.serialization",
+    "summary": "lucid_gpu.viz.summary",
     "set_printoptions": "lucid_gpu.printing",
     "get_float32_matmul_precision": "lucid_gpu.devices.precision",
     "set_float32_matmul_precision": "lucid_gpu.devices.precision",

@@ -49,6 +49,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "amp": ("nn",),
     "utils": ("autograd", "cuda"),
     "cuda": ("ops", "amp"),
+    "viz": ("nn", "profiler"),
     "backends": ("devices",),
     "__init__": ("*",),
 }
