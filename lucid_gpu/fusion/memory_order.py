@@ -33,25 +33,27 @@ def common_order(plan: Plan) -> Order | None:
     None where that is row-major, and where two of them disagree.
     """
     whole = [load for load in plan.loads if load.shape == plan.shape]
-    turned = [load for load in whole if load.strides is not None]
-    orders = {dense_order(load) for load in turned}
-    if len(orders) != 1 or 2 * len(turned) < len(whole):
+    orders = [order_of(load) for load in whole]
+    turned = {order for order in orders if order is not None}
+    if len(turned) != 1 or 2 * orders.count(None) > len(whole):
         return None
-    return orders.pop()
+    return turned.pop()
 
 
-def dense_order(load: Load) -> Order | None:
-    """How the dimensions of an array without gaps lie in memory; None for row-major or gaps."""
+def order_of(load: Load) -> Order | None:
+    """How the dimensions of an array lie in memory; None for row-major, and where they overlap."""
     if load.strides is None:
         return None
     shape, strides = load.shape, load.strides
     order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
-    expected = load.dtype.itemsize
+    inner = 1  # bytes that the dimensions inside this one span
     for i in reversed(order):
-        if shape[i] != 1 and strides[i] != expected:
-            return None
-        expected *= shape[i]
-    return tuple(order)
+        if shape[i] != 1:
+            if strides[i] < inner:
+                return None
+            inner = strides[i] * shape[i]
+    long = [i for i in order if shape[i] != 1]
+    return None if long == sorted(long) else tuple(order)
 
 
 class Ordered(Executable):

@@ -162,7 +162,9 @@ def _col2im(columns: Any, frame: Frame, order: Order) -> Any:
     axes = _WINDOWS[order]
     sizes = (*frame.shape[:2], *frame.window.kernel, *frame.steps)
     parts = columns.reshape([sizes[axis] for axis in axes]).transpose(inverse(axes))
-    image = frame.filled(wide, 0, _IMAGES[order])
-    for (i, j), pixels in frame.window.slices(frame.steps):
-        image[pixels] += parts[:, :, i, j]
-    return image[frame.inside].astype(columns.dtype, copy=False)
+    laid = [frame.shape[axis] for axis in _IMAGES[order]]
+    image = pool.empty(laid, wide).transpose(inverse(_IMAGES[order]))
+    image[...] = 0
+    for (i, j), pixels, places in frame.inner_slices():
+        image[pixels] += parts[:, :, i, j][places]
+    return image.astype(columns.dtype, copy=False)

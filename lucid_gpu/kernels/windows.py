@@ -168,6 +168,27 @@ class Frame:
         image[self.inside] = array
         return image
 
+    def inner_slices(self) -> list[tuple[Pair, Any, Any]]:
+        """For each position inside the window, the pixels that fall on it, and for which windows.
+
+        Pixels of the border are left out: these are indices of images without it.
+        """
+        window = self.window
+        axes = zip(
+            *(window.kernel, window.stride, window.padding, window.dilation),
+            *(self.shape[2:], self.steps),
+            strict=True,
+        )
+        rows, columns = (
+            [_clipped(i * d - p, s, size, steps) for i in range(k)]
+            for k, s, p, d, size, steps in axes
+        )
+        return [
+            ((i, j), (..., r[0], c[0]), (..., r[1], c[1]))
+            for i, r in enumerate(rows)
+            for j, c in enumerate(columns)
+        ]
+
     def windows(self, image: Any) -> Any:
         """A view ``(n, c, kh, kw, oh, ow)`` of an array ``(n, c, H, W)``."""
         n, c, down, across = image.strides
@@ -177,6 +198,14 @@ class Frame:
             (*self.shape[:2], *self.window.kernel, *self.steps),
             (n, c, down * dh, across * dw, down * sh, across * sw),
         )
+
+
+def _clipped(start: int, step: int, size: int, count: int) -> tuple[slice, slice]:
+    """Of ``count`` pixels from ``start``, those inside an axis of ``size``, and their numbers."""
+    first = max(-(start // step), 0)
+    last = max(min((size - 1 - start) // step + 1, count), first)
+    low = start + first * step
+    return slice(low, max(low + (last - first - 1) * step + 1, low), step), slice(first, last)
 
 
 def memory_order(array: Any) -> tuple[int, ...]:
