@@ -20,8 +20,8 @@ from lucid_gpu.nn.modules import (
     pooling,
     rnn,
     sparse,
-    upsampling,
     transformer,
+    upsampling,
 )
 from lucid_gpu.nn.modules.activation import *  # noqa: F403
 from lucid_gpu.nn.modules.attention import *  # noqa: F403
@@ -43,8 +43,8 @@ from lucid_gpu.nn.modules.pixelshuffle import *  # noqa: F403
 from lucid_gpu.nn.modules.pooling import *  # noqa: F403
 from lucid_gpu.nn.modules.rnn import *  # noqa: F403
 from lucid_gpu.nn.modules.sparse import *  # noqa: F403
-from lucid_gpu.nn.modules.upsampling import *  # noqa: F403
 from lucid_gpu.nn.modules.transformer import *  # noqa: F403
+from lucid_gpu.nn.modules.upsampling import *  # noqa: F403
 
 _FILES = (
     activation,
