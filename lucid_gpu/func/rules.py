@@ -523,11 +523,11 @@ def _columns(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) ->
 
 @rule(embedding.embedding)
 def _embedding(
-    level: BatchLevel, f: Any, x: Tensor, weight: Tensor, padding_idx: int | None = None
+    level: BatchLevel, f: Any, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any
 ) -> Any:
     if level.holds(weight):
         return NotImplemented
-    return level.wrap(f(level.value(x), weight, padding_idx))
+    return level.wrap(f(level.value(x), weight, *args, **kwargs))
 
 
 # --- indexing -------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from lucid_gpu.ops.distances import bilinear, pdist
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.elementwise import gelu, logsigmoid, softplus, softsign, tanhshrink
 from lucid_gpu.ops.embedding import embedding
+from lucid_gpu.ops.embedding_bag import embedding_bag
 from lucid_gpu.ops.feature_dropout import (
     alpha_dropout,
     dropout1d,
@@ -138,6 +139,7 @@ __all__ = [
     "elu",
     "elu_",
     "embedding",
+    "embedding_bag",
     "feature_alpha_dropout",
     "fold",
     "gaussian_nll_loss",

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.devices import room
+from lucid_gpu.devices import room, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import index_add
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["embedding"]
 
 
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     """``weight[input]``, where the row ``padding_idx`` gets no gradient.
 
     Parameters
@@ -23,6 +32,14 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     weight : Tensor, shape (rows, features)
     padding_idx : int, optional
         Negative numbers count from the end.
+    max_norm : float, optional
+        Rows that are looked up and are longer are first shortened to this length, in place.
+    norm_type : float
+        Of ``max_norm``.
+    scale_grad_by_freq : bool
+        Divide a row's gradient by how often it is looked up.
+    sparse : bool
+        Refused: gradients are dense.
 
     Returns
     -------
@@ -33,32 +50,68 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     IndexError
         Where a number in ``input`` is not a row; on a GPU it is raised where the host next waits.
     """
-    require_tensor("embedding", "weight", 1, weight)
-    require_tensor("embedding", "indices", 2, input)
-    require_one_device("embedding", weight, input)
+    index = look_up("embedding", input, weight)
+    refuse_sparse("embedding", sparse)
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D, got shape {list(weight.shape)}")
-    if input.dtype.name not in ("int32", "int64"):
-        raise RuntimeError(
-            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
-            f"Long, Int; but got {input.dtype} instead (while checking arguments for embedding)"
-        )
-    rows, index = weight.shape[0], input.array
+    rows = weight.shape[0]
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:
             raise AssertionError("Padding_idx must be within num_embeddings")
         padding_idx %= rows
     bounds.check(index, rows, 0, weight.device, 0, bounds.no_row)
-    return _take_rows(weight, index, padding_idx)
+    if max_norm is not None:
+        shorten_rows(input, weight, max_norm, norm_type)
+    scale = None
+    if scale_grad_by_freq:
+        xp = xp_of(weight)
+        counts = xp.bincount(index.reshape(-1), minlength=rows)[index]
+        scale = from_array(
+            (1.0 / counts).astype(weight.dtype.numpy)[..., None], None, weight.device
+        )
+    return _take_rows(weight, index, padding_idx, scale)
 
 
-def _take_rows(weight: Tensor, index: Any, skip: int | None) -> Tensor:
+def look_up(op: str, input: Tensor, weight: Tensor) -> Any:
+    """The array of row numbers, if it is one."""
+    require_tensor(op, "weight", 1, weight)
+    require_tensor(op, "indices", 2, input)
+    require_one_device(op, weight, input)
+    if input.dtype.name not in ("int32", "int64"):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+            f"Long, Int; but got {input.dtype} instead (while checking arguments for {op})"
+        )
+    return input.array
+
+
+def refuse_sparse(op: str, sparse: bool) -> None:
+    """Gradients that list only the rows looked up do not exist here."""
+    if sparse:
+        raise NotImplementedError(
+            f"{op}: sparse=True is not supported, gradients of the table are dense; leave it out: "
+            "the gradient has the same values"
+        )
+
+
+def shorten_rows(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
+    """Scale the rows of ``weight`` that are looked up to at most ``max_norm``, in place."""
+    with no_grad():
+        index = input.reshape(-1)
+        rows = weight.detach().index_select(0, index)
+        norms = rows.norm(norm_type, 1, keepdim=True)
+        shorter = rows * (max_norm / (norms + 1e-7))
+        weight.index_copy_(0, index, shorter.where(norms > max_norm, rows))
+
+
+def _take_rows(weight: Tensor, index: Any, skip: int | None, scale: Tensor | None = None) -> Tensor:
+    """Rows by number; ``scale`` is what their gradients are multiplied by."""
     rows = weight.shape[0]
     return record(
         "EmbeddingBackward0",
         weight.array.take(index, axis=0),
         (weight,),
-        lambda node, g: (_sum_rows(g, index, rows, skip),),
+        lambda node, g: (_sum_rows(g if scale is None else g * scale, index, rows, skip),),
     )
 
 

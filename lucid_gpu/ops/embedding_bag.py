@@ -1,0 +1,161 @@
+"""Rows of a table, looked up by number and summed, averaged or maximised in bags."""
+
+from __future__ import annotations
+
+import math
+
+from lucid_gpu.devices import xp_of
+from lucid_gpu.ops.creation import arange, full
+from lucid_gpu.ops.embedding import embedding, look_up, refuse_sparse
+from lucid_gpu.tensor import Tensor, from_array
+
+__all__ = ["embedding_bag"]
+
+
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """The sum, mean or maximum of the rows of each bag; zeros for an empty one.
+
+    Parameters
+    ----------
+    input : Tensor of int32 or int64, shape (bags, length) or (n,)
+    weight : Tensor, shape (rows, features)
+    offsets : Tensor of integers, shape (bags,)
+        Where each bag of a 1-D input begins, in order; the first is 0.
+    max_norm, norm_type, scale_grad_by_freq, sparse
+        As for `lucid_gpu.nn.functional.embedding`.
+    mode : {"mean", "sum", "max"}
+    per_sample_weights : Tensor of input's shape, optional
+        Factors of the rows, for sums.
+    include_last_offset : bool
+        Whether the last offset is where the last bag ends.
+    padding_idx : int, optional
+        A row that counts nowhere and gets no gradient.
+
+    Returns
+    -------
+    Tensor, shape (bags, features)
+    """
+    if per_sample_weights is not None and input.shape != per_sample_weights.shape:
+        raise ValueError(
+            f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then "
+            f"it must have the same shape as the input ({input.shape})"
+        )
+    if weight.ndim != 2:
+        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
+    _check_mode(mode, scale_grad_by_freq, sparse, per_sample_weights)
+    look_up("embedding_bag", input, weight)
+    numbers, offsets = _bags(input, offsets)
+    refuse_sparse("embedding_bag", sparse)
+    rows = embedding(numbers, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    ends = offsets[1:] if include_last_offset else offsets
+    bags = len(ends)
+    bag = _bag_of(numbers, offsets)
+    counted = None if padding_idx is None else numbers != padding_idx % weight.shape[0]
+    if mode == "max":
+        return _largest(rows, bag, offsets, counted, bags)
+    if counted is not None:
+        rows = rows.where(counted.unsqueeze(1), 0.0)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.reshape(-1, 1)
+    total = _summed(rows, bag, bags)
+    if mode == "sum":
+        return total
+    ones = full((len(numbers),), 1.0, dtype=rows.dtype, device=rows.device)
+    counts = _summed(ones if counted is None else counted.to(rows.dtype), bag, bags)
+    return total / counts.clamp(min=1.0).unsqueeze(1)
+
+
+def _check_mode(mode: str, scaled: bool, sparse: bool, weights: Tensor | None) -> None:
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError("mode has to be one of sum, mean or max")
+    if mode == "max" and scaled:
+        raise ValueError("max mode does not support scaling the gradient by the frequency")
+    if mode == "max" and sparse:
+        raise ValueError("max mode does not support sparse weights")
+    if weights is not None and mode != "sum":
+        raise NotImplementedError(
+            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported "
+            f"for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub."
+        )
+
+
+def _bags(input: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The row numbers one after another, and where each bag begins."""
+    if input.ndim == 2:
+        if offsets is not None:
+            raise ValueError(
+                "if input is 2D, then offsets has to be None, as input is treated is a mini-batch "
+                f"of fixed length sequences. However, found offsets of type {type(offsets)}"
+            )
+        bags, length = input.shape
+        return input.reshape(-1), arange(bags, device=input.device) * length
+    if input.ndim != 1:
+        raise ValueError(
+            f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}"
+        )
+    if offsets is None:
+        raise ValueError("offsets has to be a 1D Tensor but got None")
+    if offsets.ndim != 1:
+        raise ValueError("offsets has to be a 1D Tensor")
+    if offsets.device.type == "cpu" and len(offsets):
+        _check_offsets(offsets.tolist(), len(input))
+    return input, offsets
+
+
+def _check_offsets(offsets: list[int], length: int) -> None:
+    if offsets[0] != 0:
+        raise RuntimeError(
+            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
+            f"position 0. However, got {offsets[0]}"
+        )
+    if offsets[-1] > length:
+        raise RuntimeError(
+            f"offsets[-1] can not be greater than input's length {length} but got offsets[-1] of "
+            f"{offsets[-1]}"
+        )
+    if offsets != sorted(offsets):
+        raise RuntimeError(f"embedding_bag: offsets must not decrease, got {offsets}")
+
+
+def _bag_of(numbers: Tensor, offsets: Tensor) -> Tensor:
+    """The bag of each position."""
+    xp = xp_of(numbers)
+    places = xp.searchsorted(offsets.array, xp.arange(len(numbers)), side="right") - 1
+    return from_array(places, None, numbers.device)
+
+
+def _summed(values: Tensor, bag: Tensor, bags: int) -> Tensor:
+    """Sums of each bag; what follows the last one is left out."""
+    empty = full((bags + 1, *values.shape[1:]), 0.0, dtype=values.dtype, device=values.device)
+    return empty.index_add(0, bag, values)[:bags]
+
+
+def _largest(
+    rows: Tensor, bag: Tensor, offsets: Tensor, counted: Tensor | None, bags: int
+) -> Tensor:
+    """The maximum of each bag: bags side by side, the shorter ones filled up with -inf."""
+    place = arange(len(bag), device=bag.device) - offsets.index_select(0, bag)
+    longest = int(place.max()) + 1 if len(bag) else 1
+    filled = full(
+        (max(bags, len(offsets)) * longest, rows.shape[1]),
+        -math.inf,
+        dtype=rows.dtype,
+        device=rows.device,
+    )
+    if counted is not None:
+        rows = rows.where(counted.unsqueeze(1), -math.inf)
+    filled = filled.index_copy(0, bag * longest + place, rows)
+    largest = filled.reshape(-1, longest, rows.shape[1])[:bags].max(1).values
+    return largest.where(largest > -math.inf, 0.0)

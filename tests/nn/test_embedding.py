@@ -1,0 +1,142 @@
+"""Embedding and EmbeddingBag: every argument, PyTorch's values, gradients, repr and sentences."""
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.nn.layers import pair, run_of
+from tests.oracle import agree, same_error, torch_module
+
+normal = np.random.default_rng(0).standard_normal
+NUMBERS = np.array([1, 4, 1, 2, 0, 1])
+OFFSETS = np.array([0, 2, 2, 5])
+BAGS = NUMBERS.reshape(2, 3)
+
+LAYERS = {  # how it is made, what it is called with
+    "frequencies": (lambda m: m.nn.Embedding(5, 3, scale_grad_by_freq=True), (BAGS,)),
+    "padding": (lambda m: m.nn.Embedding(5, 3, -4, scale_grad_by_freq=True), (BAGS,)),
+    "mean of rows": (lambda m: m.nn.EmbeddingBag(5, 3), (BAGS,)),
+    "mean": (lambda m: m.nn.EmbeddingBag(5, 3, padding_idx=1), (NUMBERS, OFFSETS)),
+    "sum": (lambda m: m.nn.EmbeddingBag(5, 3, mode="sum"), (NUMBERS, OFFSETS)),
+    "sum, last offset": (
+        lambda m: m.nn.EmbeddingBag(5, 3, mode="sum", include_last_offset=True),
+        (NUMBERS, np.array([0, 2, 2, 6])),
+    ),
+    "weighted": (
+        lambda m: m.nn.EmbeddingBag(5, 3, mode="sum", padding_idx=4),
+        (NUMBERS, OFFSETS, normal(6)),
+    ),
+    "weighted rows": (lambda m: m.nn.EmbeddingBag(5, 3, mode="sum"), (BAGS, None, normal((2, 3)))),
+    "max": (lambda m: m.nn.EmbeddingBag(5, 3, mode="max"), (NUMBERS, OFFSETS)),
+    "max, padding": (lambda m: m.nn.EmbeddingBag(5, 3, mode="max", padding_idx=1), (BAGS,)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_agrees_with_torch(name, device):
+    make, given = LAYERS[name]
+    theirs, ours = pair(make, device)
+    agree(run_of(theirs, ours, lambda layer, m, *given: layer(*given)), *given, device=device)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_repr_is_torchs(name):
+    make, _ = LAYERS[name]
+    assert repr(make(lucid_gpu)) == repr(make(torch_module()))
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0])
+@pytest.mark.parametrize("bag", [False, True])
+def test_long_rows_are_shortened_in_place(norm_type, bag, device):
+    weight = normal((5, 3))
+    tables = []
+    for m, where in ((lucid_gpu, device), (torch_module(), "cpu")):
+        kind = m.nn.EmbeddingBag if bag else m.nn.Embedding
+        table = m.tensor(weight).to(where)
+        layer = kind.from_pretrained(table, freeze=False, max_norm=0.5, norm_type=norm_type)
+        out = layer(m.tensor(BAGS).to(where))
+        assert repr(layer).endswith("mean')" if bag else "norm=0.5)") or norm_type != 2
+        tables.append([t.detach().cpu().numpy() for t in (layer.weight, out)])
+    for mine, other in zip(*tables, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-6)
+
+
+def test_pretrained_bags():
+    table = lucid_gpu.ones(3, 2)
+    made = lucid_gpu.nn.EmbeddingBag.from_pretrained(table, mode="sum")
+    assert made(lucid_gpu.tensor([[0, 1, 2]])).tolist() == [[3, 3]]
+    assert not made.weight.requires_grad
+    assert lucid_gpu.nn.Embedding(3, 2, _weight=table, _freeze=True).weight.requires_grad is False
+
+
+def test_frequencies_of_bags(device):
+    """PyTorch 2.13 divides by counts of other rows on the CPU."""
+    weight = lucid_gpu.zeros(5, 1, device=device, requires_grad=True)
+    numbers, offsets = (lucid_gpu.tensor(a).to(device) for a in (NUMBERS, OFFSETS))
+    bags = lucid_gpu.nn.functional.embedding_bag(
+        numbers, weight, offsets, mode="sum", scale_grad_by_freq=True
+    )
+    (slope,) = lucid_gpu.autograd.grad(bags.sum(), weight)
+    np.testing.assert_allclose(slope.cpu().numpy()[:, 0], [1, 1, 1, 0, 1], rtol=1e-6)
+
+
+def test_no_bag_and_no_number(device):
+    def run(m, weight):
+        empty = m.zeros(0, dtype=m.int64).to(weight.device)
+        bags = m.zeros(2, dtype=m.int64).to(weight.device)
+        return [m.nn.functional.embedding_bag(empty, weight, bags, mode=k) for k in ("sum", "max")]
+
+    agree(run, normal((5, 3)), device=device, order=1)
+
+
+ROWS, Z = [0, 4, 2], [0]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m, b: b()(m.tensor(ROWS)), "offsets has to be a 1D Tensor but got None"),
+        (
+            lambda m, b: b()(m.tensor(ROWS), m.tensor([1, 2])),
+            "offsets[0] has to be 0, i.e., the fir",
+        ),
+        (lambda m, b: b()(m.tensor(ROWS), m.tensor([0, 7])), "offsets[-1] can not be greater than"),
+        (lambda m, b: b()(m.tensor(ROWS), m.tensor([0, 2, 1])), "offsets must not decrease"),
+        (lambda m, b: b()(m.tensor(ROWS).float(), m.tensor(Z)), "Expected tensor for argument #1"),
+        (
+            lambda m, b: b(mode="x")(m.tensor(ROWS), m.tensor(Z)),
+            "mode has to be one of sum, mean or",
+        ),
+        (
+            lambda m, b: b()(m.tensor([ROWS]), m.tensor(Z)),
+            "if input is 2D, then offsets has to be No",
+        ),
+        (
+            lambda m, b: b()(m.tensor([[ROWS]])),
+            "input has to be 1D or 2D Tensor, but got Tensor of",
+        ),
+        (
+            lambda m, b: b()(m.tensor(ROWS), m.tensor(Z), m.zeros(3)),
+            "only supported for mode='sum'",
+        ),
+        (lambda m, b: b()(m.tensor(ROWS), m.tensor(Z), m.zeros(2)), "must have the same shape as"),
+        (
+            lambda m, b: b(mode="max", scale_grad_by_freq=True)(m.tensor(ROWS), m.tensor(Z)),
+            "max mode does not support scaling the gradient",
+        ),
+        (lambda m, b: m.nn.Embedding(5, 3, _weight=m.zeros(4, 3)), "Shape of weight does not mat"),
+        (lambda m, b: m.nn.Embedding.from_pretrained(m.zeros(3)), "expected to be 2-dimensional"),
+    ],
+)
+def test_errors_are_torchs(call, words):
+    same_error(lambda m: call(m, lambda **k: m.nn.EmbeddingBag(5, 3, **k)), words)
+
+
+def test_sparse_gradients_are_refused():
+    for make in (lucid_gpu.nn.Embedding, lucid_gpu.nn.EmbeddingBag):
+        with pytest.raises(NotImplementedError, match=make.__name__ + ": sparse=True is not supp"):
+            make(3, 2, sparse=True)
+    with pytest.raises(NotImplementedError, match="embedding: sparse=True is not supported"):
+        lucid_gpu.nn.functional.embedding(
+            lucid_gpu.tensor(ROWS), lucid_gpu.zeros(5, 2), sparse=True
+        )
