@@ -1,7 +1,9 @@
 """Layers of both modules with equal weights."""
 
+import numpy as np
+
 import lucid_gpu
-from tests.oracle import torch_module
+from tests.oracle import agree, torch_module
 
 
 def flat(result):
@@ -28,3 +30,20 @@ def run_of(theirs, ours, run):
         return found + list(m.autograd.grad(total, layer.parameters(), retain_graph=True))
 
     return both
+
+
+def agrees(make, *arrays, device, order=2):
+    """Check values, gradients by inputs and parameters, repr and state of ``make(module)``."""
+    theirs, ours = pair(make, device)
+    assert repr(ours) == repr(theirs)
+    assert {k: tuple(v.shape) for k, v in ours.state_dict().items()} == {
+        k: tuple(v.shape) for k, v in theirs.state_dict().items()
+    }
+    torch = torch_module()
+    agree(lambda m, *t: (theirs if m is torch else ours)(*t), *arrays, device=device, order=order)
+    if not list(ours.parameters()):
+        return
+    ours(*[lucid_gpu.tensor(a).to(device) for a in arrays]).square().sum().backward()
+    theirs(*map(torch.tensor, arrays)).square().sum().backward()
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(p.grad.cpu().numpy(), q.grad.numpy(), rtol=1e-6, atol=1e-6)
