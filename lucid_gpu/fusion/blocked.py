@@ -74,7 +74,7 @@ class Executable:
         self.block = code.make_block(*numbers)
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
-        self.sums = any(ufunc is np.add for ufunc in self.ufuncs)
+        self.sums = self.total > ONE_BLAS_THREAD and np.add in self.ufuncs
         self.native = self._native(numbers)
         whole = code.layout is None
         self.indices = [
@@ -316,6 +316,7 @@ def _by_blas(value: Any, axes: Sequence[int]) -> Any:
 
 
 LONG = 2048  # elements of a row
+ONE_BLAS_THREAD = 9216  # elements up to which OpenBLAS gives a sum to no other thread
 
 
 def _scratch(types: Sequence[dtype], shape: Shape) -> list[Any]:

@@ -13,7 +13,9 @@ from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tensor import Tensor, from_array
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
@@ -168,6 +170,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _linear_vjp(node: Any, g: Tensor) -> Any:
     x, w = node.saved_tensors
+    if not (is_grad_enabled() or open_levels):
+        return _linear_gradients(node, g, x, w)
     g_x = g_w = None
     if node.needs_input_grad[0]:
         one_row = g.ndim == 1
@@ -177,6 +181,19 @@ def _linear_vjp(node: Any, g: Tensor) -> Any:
         flat = g if g.ndim == 2 else _rows(g)
         g_w = _product(flat.mT, _conj(x if x.ndim == 2 else _rows(x)))
     return g_x, g_w
+
+
+def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) -> list[Any]:
+    """The same of arrays, where nobody asks for the gradients' gradients."""
+    cotangents, where, d = _rows(g.array), g.device, g.dtype
+    found: list[Any] = [None, None]
+    if w is not None and node.needs_input_grad[0]:
+        array = _multiply(where, cotangents, _conj(w).array, d)
+        found[0] = from_array(array.reshape(*g.shape[:-1], array.shape[1]), d, where)
+    if x is not None and node.needs_input_grad[1]:
+        array = _multiply(where, cotangents.T, _rows(_conj(x).array), d)
+        found[1] = from_array(array, d, where)
+    return found
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
