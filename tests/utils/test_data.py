@@ -210,6 +210,7 @@ SAMPLES = {
     "booleans": [True, False],
     "strings": ["a", "b"],
     "arrays": [np.ones(2, np.float32), np.zeros(2, np.float32)],
+    "mixed": [np.ones(2, np.float32), np.zeros(2, np.int64)],
     "scalars": [np.float32(1), np.float32(2)],
     "pairs": [(1, 2.0), (3, 4.0)],
     "lists": [[1, "a"], [3, "b"]],
@@ -237,6 +238,8 @@ def test_collating_is_torchs(kind):
 
 
 def test_collating_tensors():
+    swapped = default_collate([np.ones(2, ">f4"), np.zeros(2, ">f4")])  # (+)
+    assert swapped.dtype is lucid_gpu.float32 and swapped.tolist() == [[1, 1], [0, 0]]
     assert default_collate([lucid_gpu.ones(2), lucid_gpu.zeros(2)]).tolist() == [[1, 1], [0, 0]]
 
 

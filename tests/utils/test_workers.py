@@ -315,6 +315,17 @@ def test_an_interrupt_ends_all_quietly():
     assert gone(worker)
 
 
+def test_workers_leave_when_the_parent_is_killed():
+    with run(PROGRAM) as process:
+        worker = int(process.stdout.readline())
+        process.kill()
+        process.communicate(timeout=30)
+    deadline = time.monotonic() + 20
+    while not gone(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert gone(worker)
+
+
 @pytest.mark.parametrize(
     "call",
     [

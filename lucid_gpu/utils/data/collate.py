@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lucid_gpu.dtypes import float64
+from lucid_gpu.device import CPU
+from lucid_gpu.devices import room
+from lucid_gpu.dtypes import float64, from_numpy_dtype, promote_types
 from lucid_gpu.ops.creation import as_tensor, tensor
 from lucid_gpu.ops.shape import stack
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["default_collate", "default_convert"]
 
@@ -37,7 +40,11 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, (np.ndarray, np.generic)):
         if np.asarray(first).dtype.kind in "SUO":
             raise TypeError(_message(np.asarray(first).dtype))
-        return _stacked([tensor(np.asarray(sample)) for sample in batch])
+        arrays = [np.asarray(sample) for sample in batch]
+        _same_shapes(arrays)
+        d = functools.reduce(promote_types, map(from_numpy_dtype, {a.dtype for a in arrays}))
+        joined = room(CPU).empty((len(arrays), *arrays[0].shape), d, CPU)  # the pool's memory
+        return from_array(np.stack(arrays, out=joined, casting="unsafe"), d)
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, float):
@@ -53,13 +60,17 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def _stacked(samples: Sequence[Tensor]) -> Tensor:
+    _same_shapes(samples)
+    return stack(list(samples))
+
+
+def _same_shapes(samples: Sequence[Any]) -> None:
     shapes = {tuple(sample.shape) for sample in samples}
     if len(shapes) > 1:
         raise RuntimeError(
             "stack expects each tensor to be equal size, but the samples of a batch have shapes "
             + ", ".join(str(list(shape)) for shape in sorted(shapes))
         )
-    return stack(list(samples))
 
 
 def _transposed(first: Sequence[Any], batch: Sequence[Any]) -> Any:

@@ -77,7 +77,7 @@ class Workers:
         self.close = weakref.finalize(self, _end, self.workers, os.getpid())
         try:
             for i in range(count):
-                start = Start(reading, i, count, base_seed, worker_init_fn, os.getpid())
+                start = Start(reading, i, count, base_seed, worker_init_fn)
                 self.workers.append(_Worker(_context(context), start))
         except BaseException:
             self.close()

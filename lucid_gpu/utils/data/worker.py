@@ -8,6 +8,7 @@ import queue
 import random
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -96,7 +97,6 @@ class Start(NamedTuple):
     num_workers: int
     base_seed: int
     worker_init_fn: Callable[[int], None] | None
-    parent: int
 
 
 def work(connection: Connection, start: Start) -> None:
@@ -113,7 +113,7 @@ def work(connection: Connection, start: Start) -> None:
         broken = Failure.caught(error, where)
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(
-        target=_listen, args=(connection, tasks, start.parent), name="lucid-gpu-tasks", daemon=True
+        target=_listen, args=(connection, tasks, os.getppid()), name="lucid-gpu-tasks", daemon=True
     ).start()
     current: int | None = None
     read: Any = None
@@ -148,7 +148,10 @@ def _prepare(start: Start) -> None:
 
 
 def _listen(connection: Connection, tasks: queue.SimpleQueue[Any], parent: int) -> None:
-    """Always ready to take a task, so that the parent never waits to hand one out."""
+    """Always ready to take a task, so that the parent never waits to hand one out.
+
+    If the parent dies, so does this process, whatever it is doing.
+    """
     try:
         while True:
             while not connection.poll(_PATIENCE):
@@ -157,6 +160,9 @@ def _listen(connection: Connection, tasks: queue.SimpleQueue[Any], parent: int) 
             tasks.put(connection.recv())
     except (EOFError, OSError):
         tasks.put(None)
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
 
 
 def _answer(connection: Connection, head: tuple[int, int, str], value: Any, where: str) -> None:
