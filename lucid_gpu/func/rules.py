@@ -41,6 +41,7 @@ from lucid_gpu.ops import (
     pooling,
     random,
     reductions,
+    scatter_reduce,
     shape,
     softmax,
     statistics,
@@ -651,12 +652,15 @@ def _gathered(
 
 
 @rule(indexing.scatter, index_add.scatter_add)
-def _scatter(level: BatchLevel, f: Any, x: Tensor, dim: int, index: Tensor, src: Any) -> Any:
+def _scatter(
+    level: BatchLevel, f: Any, x: Tensor, dim: int, index: Tensor, src: Any = None, **options: Any
+) -> Any:
+    src = options.pop("value", None) if src is None else src
     if not x.ndim or (isinstance(src, Tensor) and src.ndim != x.ndim):
         return NotImplemented
     source = level.full(src) if isinstance(src, Tensor) else src
     place = normalise_dim(dim, x.ndim) + 1
-    return level.wrap(f(level.full(x), place, level.full(index), source))
+    return level.wrap(f(level.full(x), place, level.full(index), source, **options))
 
 
 @rule(index_add.index_add)
@@ -733,6 +737,7 @@ def _solved(level: BatchLevel, f: Any, A: Tensor, B: Tensor) -> Any:
 # --- installing -----------------------------------------------------------------------------------
 
 _LOOPED = (
+    scatter_reduce._joined,
     strides.as_strided,
     strides.restrided,
     windows._unfolded,

@@ -493,16 +493,59 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int) -> Tensor:
     return gather(input, dim, indices)
 
 
-def scatter(input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
-    """A copy of the input with ``src`` at ``index`` along a dimension."""
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
+    reduce: str | None = None,
+) -> Tensor:  # fmt: skip
+    """A copy of the input with ``src`` at ``index`` along a dimension.
+
+    Parameters
+    ----------
+    index : Tensor of int32 or int64, of the input's rank
+        No larger than ``src``, nor than the input apart from ``dim``.
+    src : Tensor or number
+        A number may also be called ``value``.
+    reduce : {"add", "multiply"}, optional
+        Join ``src`` to what is there, instead of putting it in its place.
+    """
+    require_tensor("scatter", "index", 2, index)
+    src = value if src is None else src
     dim = normalise_dim(dim, input.ndim)
     where = index.array
-    _check_array(input, where, dim, wait=True)
+    _check_scattered(input, dim, index, src)
     value = _as_value(input, src)
     shape = tuple(index.shape)
-    if value.ndim:
+    if reduce is not None:
+        if reduce not in ("add", "multiply"):
+            raise RuntimeError("reduce argument must be either add or multiply.")
+        from lucid_gpu.ops.scatter_reduce import scatter_reduce
+
+        spread = value if value.ndim else expand_lazily(value, shape)
+        return scatter_reduce(input, dim, index, spread, "sum" if reduce == "add" else "prod")
+    _check_array(input, where, dim, wait=True)
+    if value.ndim and value.shape != index.shape:
         value = value[tuple([slice(0, n) for n in shape])]
     return with_values(input, along(where, dim, xp_of(input)), expand_lazily(value, shape))
+
+
+def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
+    if index.dtype.name not in ("int32", "int64"):
+        raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
+    own, sizes = list(input.shape) or [1], list(index.shape) or [1]
+    given = src.shape if isinstance(src, Tensor) and src.ndim else sizes
+    if not index.numel():
+        return
+    if len(sizes) != len(own) or len(given) != len(own):
+        raise RuntimeError(
+            "Index tensor must have the same number of dimensions as self tensor and src: got "
+            f"{len(sizes)}, {len(own)} and {len(given)}"
+        )
+    larger = any(n > m for d, (n, m) in enumerate(zip(sizes, own, strict=True)) if d != dim)
+    if larger or any(n > m for n, m in zip(sizes, given, strict=True)):
+        raise RuntimeError(
+            f"Expected index {sizes} to be no larger than self {own} apart from dimension {dim} "
+            f"and to be no larger size than src {list(given)}"
+        )
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:

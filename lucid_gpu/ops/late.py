@@ -17,6 +17,7 @@ __all__ = ["FUNCTIONS", "TABLE", "load"]
 # fmt: off
 # file of this folder: (methods that are functions too, methods only, functions only)
 TABLE: dict[str, tuple[str, str, str]] = {
+    "scatter_reduce": ("scatter_reduce index_reduce", "scatter_reduce_ index_reduce_", ""),
     "distances": ("dist", "", "cdist pdist bilinear vander cosine_similarity pairwise_distance"),
     "einsum": ("inner", "", "einsum tensordot"),
     "products": ("addmv addmv_ addr addbmm baddbmm vdot ger kron", "addmm_ addr_ baddbmm_ addbmm_",

@@ -1,0 +1,202 @@
+"""Sums, means, products and extrema of elements by position, with the same bits every time.
+
+Sums and means are additions by position. For products and extrema the elements are put in the order
+of their positions, and neighbours of one position are joined over distances that double (a
+segmented scan: Hillis and Steele, Data Parallel Algorithms, 1986): a few passes over arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lucid_gpu.dtypes as dt
+from lucid_gpu.devices import room, xp_of
+from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.index_add import _by_elements, _checked, scatter_add
+from lucid_gpu.ops.indexing import gather, scatter
+from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
+from lucid_gpu.tensor import Tensor
+
+_JOINING = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
+_REDUCTIONS = ("sum", "mean", *_JOINING)
+
+
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """A copy of the input where elements of ``src`` are joined to those ``index`` names.
+
+    Parameters
+    ----------
+    input : Tensor
+    dim : int
+        The dimension that ``index`` runs along: see `scatter_add`.
+    index : Tensor of int32 or int64, of the input's rank, no larger than ``src``
+    src : Tensor, of the input's dtype and rank
+    reduce : {"sum", "mean", "prod", "amax", "amin"}
+        How elements of one position are joined. A gradient of extrema is shared by equals.
+    include_self : bool
+        Whether the input's own element is one of those that are joined.
+
+    Returns
+    -------
+    Tensor, of input's shape
+
+    Raises
+    ------
+    IndexError
+        For a position that is negative or beyond the dimension.
+    """
+    require_tensor("scatter_reduce", "index", 2, index)
+    require_tensor("scatter_reduce", "src", 3, src)
+    if reduce not in _REDUCTIONS:
+        raise RuntimeError(
+            f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
+        )
+    if not input.ndim:
+        index, src = (t if t.ndim else t.reshape(1) for t in (index, src))
+        found = scatter_reduce(input.reshape(1), dim, index, src, reduce, include_self=include_self)
+        return found.reshape(())
+    dim = normalise_dim(dim, input.ndim)
+    added = _by_elements(input, dim, index, src)
+    if not index.numel():
+        return input.clone()
+    src = src if src.shape == index.shape else src[tuple([slice(n) for n in index.shape])]
+    if reduce in _JOINING:
+        return _joined(input, dim, index, src, added.keys, reduce, include_self)
+    total = scatter_add(input if include_self else scatter(input, dim, index, 0), dim, index, src)
+    if reduce == "sum":
+        return total
+    count = _count(input, dim, index, include_self)
+    return total / count if input.dtype.category >= 2 else total // count
+
+
+def _count(input: Tensor, dim: int, index: Tensor, include_self: bool) -> Tensor:
+    """How many elements are joined at each position; 1 where there is none."""
+    own = input.new_full(input.shape, int(include_self))
+    found = scatter_add(own, dim, index, input.new_ones(index.shape))
+    return found if include_self else found.clamp(min=1)
+
+
+def _joined(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, keys: Any, reduce: str, include_self: bool
+) -> Tensor:
+    xp, where_ = xp_of(input), room(input.device)
+    out = where_.empty(tuple(input.shape), input.dtype, input.device)
+    out[...] = input.array
+    join = getattr(xp, _JOINING[reduce])
+    values = src.array.reshape(-1)
+    wide = input.dtype.compute.numpy  # 16-bit floats are joined in float32 and rounded once
+    places, values = _segments(xp, where_, join, keys, values.astype(wide))
+    flat = out.reshape(-1)
+    if include_self:
+        values = join(flat[places].astype(wide), values)
+    flat[places] = values.astype(flat.dtype)
+    result: Tensor = record(
+        "ScatterReduceBackward0", out, (input, src), _joined_vjp, (input, src), input.dtype,
+        keeps_output=True, dim=dim, index=index, reduce=reduce, include_self=include_self,
+    )  # fmt: skip
+    return result
+
+
+def _segments(xp: Any, where_: Any, join: Any, keys: Any, values: Any) -> tuple[Any, Any]:
+    """Each key once, and its values joined."""
+    order = where_.argsort(keys, 0)
+    keys, values = keys[order], values[order]
+    reach = 1
+    while reach < keys.size:
+        same = keys[reach:] == keys[:-reach]
+        if not same.any():
+            break
+        both = xp.where(same, join(values[:-reach], values[reach:]), values[reach:])
+        values = xp.concatenate((values[:reach], both))
+        reach *= 2
+    last = xp.ones(keys.shape, bool)
+    last[:-1] = keys[1:] != keys[:-1]
+    return keys[last], values[last]
+
+
+def _joined_vjp(node: Any, g: Tensor) -> Any:
+    x, src, result = node.saved_tensors
+    dim, index = node.dim, node.index
+    own, others = (_of_product if node.reduce == "prod" else _of_extremum)(node, g, x, src, result)
+    if not node.include_self:
+        own = scatter(own, dim, index, 0)
+    return own, others
+
+
+def _of_extremum(node: Any, g: Tensor, x: Tensor, src: Tensor, result: Tensor) -> Any:
+    dim, index = node.dim, node.index
+    own = (x == result).to(g.dtype)
+    if not node.include_self:
+        own = scatter(own, dim, index, 0)
+        own = where(_touched(x, dim, index), own, 1.0)
+    theirs = (src == gather(result, dim, index)).to(g.dtype)
+    share = g / scatter_add(own, dim, index, theirs)
+    return own * share, theirs * gather(share, dim, index)
+
+
+def _touched(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    return scatter(x.new_zeros(x.shape, dtype=dt.bool), dim, index, True)
+
+
+def _of_product(node: Any, g: Tensor, x: Tensor, src: Tensor, result: Tensor) -> Any:
+    """The product of the others: the result divided, but where the divisor is the only zero."""
+    dim, index = node.dim, node.index
+    apart = scatter_reduce(
+        where(x == 0, 1.0, x).to(x.dtype), dim, index, src, "prod", include_self=node.include_self
+    )
+    own = g * apart / where(x == 0, 1.0, x)
+    zero = src == 0
+    zeros = scatter_add(g.new_zeros(x.shape), dim, index, zero.to(g.dtype))
+    if node.include_self:
+        zeros = zeros + (x == 0).to(g.dtype)
+    safe = where(zero, 1.0, src)
+    without = scatter_reduce(
+        where(x == 0, 1.0, x) if node.include_self else x, dim, index, safe, "prod",
+        include_self=node.include_self,
+    )  # fmt: skip
+    only = zero.logical_and(gather(zeros, dim, index) == 1)
+    others = where(only, gather(g * without, dim, index), gather(g * result, dim, index) / safe)
+    return own, others
+
+
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
+    include_self: bool = True,
+) -> Tensor:  # fmt: skip
+    """A copy of the input where slices of ``source`` are joined to those ``index`` names.
+
+    Parameters
+    ----------
+    index : Tensor of int32 or int64, a vector
+    source : Tensor
+        Of the input's shape, but with as many slices along ``dim`` as there are positions.
+    reduce : {"prod", "mean", "amax", "amin"}
+    """
+    if reduce not in _REDUCTIONS[1:]:
+        raise RuntimeError(
+            "index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got "
+            f"{reduce}."
+        )
+    dim = _checked("index_reduce_", input, dim, index, source, False)
+    ones = [-1 if d == dim else 1 for d in range(source.ndim)]
+    wide = expand_lazily(index.reshape(ones), tuple(source.shape)) if ones else index.reshape(())
+    return scatter_reduce(input, dim, wide, source, reduce, include_self=include_self)
+
+
+def _in_place(function: Any) -> Any:
+    """The in-place form; backward reads what was there before."""
+    name = f"{function.__name__}_"
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self._write(function(self.alias(), *args, **kwargs), name)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+FUNCTIONS = (scatter_reduce, index_reduce)
+METHODS = (*FUNCTIONS, _in_place(scatter_reduce), _in_place(index_reduce))
