@@ -79,6 +79,7 @@ _LAZY = {
     "optim": "lucid_gpu.optim",
     "profiler": "lucid_gpu.profiler",
     "sparse": "lucid_gpu.sparse",
+    "special": "lucid_gpu.special",
     "testing": "lucid_gpu.testing",
     "utils": "lucid_gpu.utils",
     "viz": "lucid_gpu.viz",

@@ -57,7 +57,9 @@ class Op:
     cuda: str
     vjp: tuple[Any, ...]
     reads_late: bool = False
-    domain: str = "all"  # what random test inputs must look like: all, positive, unit, above_one
+    domain: str = (
+        "all"  # what random test inputs must look like: all, positive, unit, above_one, share
+    )
     header: str | None = None  # of kernels/, where ``cuda`` needs one
 
     @property
@@ -82,6 +84,8 @@ def _row(*args: Any, **kwargs: Any) -> None:
 
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
+_SQRT_2PI = math.sqrt(2.0 * math.pi)
+HIDDEN = ("erfcx", "ndtri", "trigamma", "zeta")  # no names of PyTorch's top level
 
 
 def _pow_base(g: Any, y: Any, a: Any, b: Any) -> Any:
@@ -172,6 +176,21 @@ _row("erf", "float", "special.erf({0}, {out})", "erf({0})",
      (lambda g, y, x: g * ((-(x * x)).exp() * _TWO_OVER_SQRT_PI),), reads_late=True)
 _row("erfc", "float", "special.erfc({0}, {out})", "erfc({0})",
      (lambda g, y, x: g * ((-(x * x)).exp() * -_TWO_OVER_SQRT_PI),), reads_late=True)
+_row("erfcx", "float", "special.erfcx({0}, {out})", "lucid_erfcx({0})",
+     (lambda g, y, x: g * (x * y * 2 - _TWO_OVER_SQRT_PI),), reads_late=True, header="special.cuh")
+_row("erfinv", "float", "special.erfinv({0}, {out})", "lucid_erfinv({0})",
+     (lambda g, y, x: g * ((y * y).exp() / _TWO_OVER_SQRT_PI),), reads_late=True, domain="unit",
+     header="special.cuh")
+_row("ndtri", "float", "special.ndtri({0}, {out})", "lucid_ndtri({0})",
+     (lambda g, y, x: g * ((y * y * 0.5).exp() * _SQRT_2PI),), reads_late=True, domain="share",
+     header="special.cuh")
+_row("lgamma", "float", "special.lgamma({0}, {out})", "lgamma({0})",
+     (lambda g, y, x: g * x.digamma(),), reads_late=True, domain="positive")
+_row("digamma", "float", "special.digamma({0}, {out})", "lucid_digamma({0})",
+     (lambda g, y, x: g * x.trigamma(),), reads_late=True, domain="positive", header="special.cuh")
+_row("trigamma", "float", "special.trigamma({0}, {out})", "lucid_trigamma({0})",
+     (lambda g, y, x: g * (x.apply("zeta", 3.0, x) * -2.0),), reads_late=True, domain="positive",
+     header="special.cuh")
 _row("floor", "same", "np.floor({0}, {out})", "lucid_floor({0})", (ZERO,))
 _row("ceil", "same", "np.ceil({0}, {out})", "lucid_ceil({0})", (ZERO,))
 _row("round", "same", "np.rint({0}, {out})", "lucid_rint({0})", (ZERO,))
@@ -215,6 +234,12 @@ _row("hypot", "same", "np.hypot({0}, {1}, {out})", "hypot({0}, {1})",
      (lambda g, y, a, b: g * (a / y), lambda g, y, a, b: g * (b / y)), domain="positive")
 _row("logaddexp", "same", "np.logaddexp({0}, {1}, {out})", "lucid_logaddexp({0}, {1})",
      (lambda g, y, a, b: g * (a - b).sigmoid(), lambda g, y, a, b: g * (b - a).sigmoid()))
+_row("xlogy", "float", "special.xlogy({0}, {1}, {out})", "lucid_xlogy({0}, {1})",
+     (lambda g, y, a, b: ((a == 0) & (b <= 0)).pick(0.0, g * b.log()),
+      lambda g, y, a, b: g * (a / b)), reads_late=True, domain="positive", header="special.cuh")
+_row("zeta", "float", "special.zeta({0}, {1}, {out})", "lucid_zeta({0}, {1})",
+     (NONE, lambda g, y, s, q: -g * (s * (s + 1).zeta(q))), reads_late=True, domain="above_one",
+     header="special.cuh")
 _row("copysign", "float", "np.copysign({0}, {1}, {out})", "copysign({0}, {1})",
      (lambda g, y, a, b: (a == 0).pick(0.0, g * (y / a)), ZERO), domain="positive")
 _row("eq", "compare", "np.equal({0}, {1}, {out})", "{0} == {1}", (NONE, NONE))

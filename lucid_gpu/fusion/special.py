@@ -125,22 +125,22 @@ def _erf_near_zero(x: Any) -> Any:
     return x * (top + _P1[3]) / (bottom + _Q1[3])
 
 
-def _erfc_middle(x: Any) -> Any:
-    """erfc for 0.46875 <= x <= 4."""
+def _erfcx_middle(x: Any) -> Any:
+    """exp(x * x) erfc(x) for 0.46875 <= x <= 4."""
     top, bottom = _P2[8] * x, x
     for p, q in zip(_P2[:7], _Q2[:7], strict=True):
         top, bottom = (top + p) * x, (bottom + q) * x
-    return (top + _P2[7]) / (bottom + _Q2[7]) * _exp_of_minus_square(x)
+    return (top + _P2[7]) / (bottom + _Q2[7])
 
 
-def _erfc_far(x: Any) -> Any:
-    """erfc for x > 4."""
+def _erfcx_far(x: Any) -> Any:
+    """exp(x * x) erfc(x) for x > 4."""
     z = 1 / (x * x)
     top, bottom = _P3[5] * z, z
     for p, q in zip(_P3[:4], _Q3[:4], strict=True):
         top, bottom = (top + p) * z, (bottom + q) * z
     tail = z * (top + _P3[4]) / (bottom + _Q3[4])
-    return (_ONE_OVER_SQRT_PI - tail) / x * _exp_of_minus_square(x)
+    return (_ONE_OVER_SQRT_PI - tail) / x
 
 
 def _exp_of_minus_square(x: Any) -> Any:
@@ -149,10 +149,16 @@ def _exp_of_minus_square(x: Any) -> Any:
     return np.exp(-high * high) * np.exp(-(x - high) * (x + high))
 
 
-def _erfc_of_magnitude(magnitude: Any) -> Any:
+def erfcx_of_magnitude(magnitude: Any) -> Any:
+    """``exp(x * x) * erfc(x)`` for x >= 0.46875 (and something finite below)."""
     middle = np.clip(magnitude, 0.46875, 4.0)
-    far = np.clip(magnitude, 4.0, 30.0)
-    return np.where(magnitude <= 4.0, _erfc_middle(middle), _erfc_far(far))
+    far = np.maximum(magnitude, 4.0)
+    return np.where(magnitude <= 4.0, _erfcx_middle(middle), _erfcx_far(far))
+
+
+def _erfc_of_magnitude(magnitude: Any) -> Any:
+    middle = np.clip(magnitude, 0.46875, 30.0)
+    return erfcx_of_magnitude(middle) * _exp_of_minus_square(middle)
 
 
 def erf(x: Any, out: Any) -> None:
@@ -170,3 +176,10 @@ def erfc(x: Any, out: Any) -> None:
     tail = _erfc_of_magnitude(magnitude)
     far = np.where(x < 0, 2 - tail, tail)
     np.copyto(out, np.where(magnitude <= 0.46875, near, far))
+
+
+def __getattr__(name: str) -> Any:
+    """The rarer ones, whose file is imported when one is first computed."""
+    from lucid_gpu.fusion import special_functions
+
+    return getattr(special_functions, name)

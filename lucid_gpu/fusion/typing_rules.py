@@ -110,6 +110,14 @@ _NO_COMPLEX = frozenset(
         "erf",
         "erfc",
         "sign",
+        "erfcx",
+        "erfinv",
+        "ndtri",
+        "lgamma",
+        "digamma",
+        "trigamma",
+        "xlogy",
+        "zeta",
     ]
 )
 

@@ -12,12 +12,12 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
-from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.ops.in_place import before_write, written
 from lucid_gpu.tensor import Tensor, _set, apply, binary, unary
 
 Number = int | float | complex | bool
-_INTERNAL = ("cast", "identity", "where", "add", "sub")
+_INTERNAL = ("cast", "identity", "where", "add", "sub", *HIDDEN)
 
 
 # --- the table ------------------------------------------------------------------------------------

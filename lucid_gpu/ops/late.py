@@ -60,6 +60,9 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "tapers": ("", "", "hann_window hamming_window blackman_window bartlett_window kaiser_window"),
     "statistics": ("quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc "
                    "histogram isclose allclose equal", "", "std_mean var_mean"),
+    "special_functions": ("polygamma mvlgamma logit sinc logaddexp2 fmax fmin float_power "
+                          "heaviside positive signbit isposinf isneginf isreal ldexp frexp "
+                          "nextafter gcd lcm", "logit_ sinc_ polygamma_ float_power_", ""),
 }
 # fmt: on
 

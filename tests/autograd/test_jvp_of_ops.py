@@ -22,7 +22,7 @@ from lucid_gpu.tensor import apply
 from tests.oracle import torch_module
 
 Arrays = list[np.ndarray[Any, Any]]
-DIFFERENTIABLE = sorted(n for n, op in TABLE.items() if op.differentiable)
+DIFFERENTIABLE = sorted(n for n, op in TABLE.items() if op.differentiable and n != "zeta")
 HOLOMORPHIC = ("neg", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal",
                "square", "sin", "cos", "tan", "tanh", "sinh", "cosh", "sigmoid", "add", "sub",
                "mul", "div", "pow", "abs", "sgn", "conj_physical")  # fmt: skip

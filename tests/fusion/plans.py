@@ -63,6 +63,7 @@ def random(shape: Any, d: dtype, domain: str = "all", seed: int = 0) -> Any:
         low = -20 if d.is_signed and domain == "all" else 1
         return rng.integers(low, 20, shape).astype(d.numpy)
     bounds = {"all": (-3, 3), "positive": (0.1, 3), "unit": (-0.9, 0.9), "above_one": (1.1, 3)}
+    bounds["share"] = (0.05, 0.95)
     values = rng.uniform(*bounds[domain], shape)
     if d.category == 3:
         values = values + 1j * rng.uniform(*bounds[domain], shape)

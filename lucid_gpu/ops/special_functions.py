@@ -1,0 +1,197 @@
+"""Special functions that are compositions of the table's, and functions of a float's parts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import xp_of
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.creation import arange
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.in_place import written
+from lucid_gpu.tensor import Tensor, apply, from_array
+
+
+def polygamma(n: Any, input: Any = None) -> Tensor:
+    """The ``n``-th derivative of `digamma`: ``(-1)**(n + 1) n! zeta(n + 1, x)``.
+
+    Parameters
+    ----------
+    n : int, not negative
+    input : Tensor
+    """
+    if isinstance(n, Tensor):  # x.polygamma(n)
+        n, input = input, n
+    if n < 0:
+        raise RuntimeError("polygamma(n, x) does not support negative n.")
+    if n < 2:
+        return apply(TABLE["trigamma" if n else "digamma"], input)
+    return apply(TABLE["zeta"], float(n + 1), input) * float((-1) ** (n + 1) * math.factorial(n))
+
+
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension ``p``."""
+    if p < 1:
+        raise RuntimeError("p has to be greater than or equal to 1")
+    x = input if input.dtype.category > 1 else input.to(dt.get_default_dtype())
+    halves = arange(p, device=input.device).to(x.dtype) / 2
+    total: Tensor = (x.unsqueeze(-1) - halves).lgamma().sum(-1)
+    return total + p * (p - 1) / 4 * math.log(math.pi)
+
+
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """``log(x / (1 - x))``, of x moved into ``[eps, 1 - eps]``; NaN outside [0, 1]."""
+    if eps is not None:
+        x = input if input.dtype.category > 1 else input.to(dt.get_default_dtype())
+        input = x.clamp(eps, 1 - eps)
+    return (input / (1 - input)).log()
+
+
+def sinc(input: Tensor) -> Tensor:
+    """``sin(pi x) / (pi x)``, 1 at 0."""
+    angle = input * math.pi
+    zero = input == 0
+    curve = where(zero, 1.0, angle).sin() / where(zero, 1.0, angle)
+    flat = 1 - angle * angle / 6  # the same to second order: derivatives at 0 are right
+    return where(zero, flat, curve)
+
+
+def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+    """``log2(2**a + 2**b)`` without overflow."""
+    ln2 = math.log(2.0)
+    return (input * ln2).logaddexp(other * ln2) / ln2
+
+
+def fmax(input: Tensor, other: Tensor) -> Tensor:
+    """The larger one; a number where the other is NaN."""
+    return where((input >= other).logical_or(other.isnan()), input, other)
+
+
+def fmin(input: Tensor, other: Tensor) -> Tensor:
+    """The smaller one; a number where the other is NaN."""
+    return where((input <= other).logical_or(other.isnan()), input, other)
+
+
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """The power in double precision."""
+    both = [x for x in (input, exponent) if isinstance(x, Tensor)]
+    number = any(isinstance(x, complex) or getattr(x, "dtype", dt.bool).is_complex
+                 for x in (input, exponent) if isinstance(x, (Tensor, complex)))  # fmt: skip
+    wide = dt.complex128 if number else dt.float64
+    given = [x.to(wide) if isinstance(x, Tensor) else x for x in (input, exponent)]
+    if not both:
+        raise TypeError("float_power(): one of input and exponent must be a Tensor")
+    return apply(TABLE["pow"], *given)
+
+
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    """0 below zero, 1 above, ``values`` at it."""
+    if input.dtype is not values.dtype:
+        raise RuntimeError(
+            "heaviside is not yet implemented for tensors with different dtypes, got "
+            f"{input.dtype.name} and {values.dtype.name}"
+        )
+    if input.dtype.is_complex:
+        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
+    step = (input.detach() > 0).to(input.dtype)
+    return where(input.detach() == 0, values.detach(), step)
+
+
+def positive(input: Tensor) -> Tensor:
+    """The input."""
+    if input.dtype is dt.bool:
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+# --- what floats are made of ----------------------------------------------------------------------
+
+
+def signbit(input: Tensor) -> Tensor:
+    """Whether the sign is negative; of -0.0 and some NaNs it is."""
+    if input.dtype.is_complex:
+        raise NotImplementedError("signbit is not implemented for complex tensors.")
+    if input.dtype.category < 2:
+        return input < 0
+    array = input.detach().array.astype(input.dtype.compute.numpy, copy=False)
+    return from_array(xp_of(input).signbit(array), dt.bool, input.device)
+
+
+def isposinf(input: Tensor) -> Tensor:
+    """Whether it is infinity."""
+    return _is(input, math.inf, "isposinf")
+
+
+def isneginf(input: Tensor) -> Tensor:
+    """Whether it is negative infinity."""
+    return _is(input, -math.inf, "isneginf")
+
+
+def _is(input: Tensor, number: float, name: str) -> Tensor:
+    if input.dtype.is_complex:
+        raise RuntimeError(f"{name} does not support complex inputs.")
+    if input.dtype.category < 2:
+        return (input != input).to(dt.bool)
+    return input == number
+
+
+def isreal(input: Tensor) -> Tensor:
+    """Whether the imaginary part is 0."""
+    return input.imag == 0 if input.dtype.is_complex else input.detach().isnan().logical_or(True)
+
+
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
+    """``input * 2**other``."""
+    return input * apply(TABLE["pow"], 2.0, other)
+
+
+class Parts(NamedTuple):
+    """What `frexp` gives."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+def frexp(input: Tensor) -> Parts:
+    """Mantissas in [0.5, 1) and exponents (int32): ``mantissa * 2**exponent``."""
+    if input.dtype.category != 2:
+        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+    array = input.detach().array.astype(input.dtype.compute.numpy, copy=False)
+    exponents = from_array(xp_of(input).frexp(array)[1].astype("int32"), dt.int32, input.device)
+    scale = apply(TABLE["pow"], 2.0, exponents.to(input.dtype))
+    return Parts(where(input.detach().isfinite(), input / scale, input), exponents)
+
+
+def nextafter(input: Tensor, other: Tensor) -> Tensor:
+    """The neighbour of each number of the type in the direction of ``other``."""
+    return _of_arrays("nextafter", input, other)
+
+
+def gcd(input: Tensor, other: Tensor) -> Tensor:
+    """The greatest common divisors."""
+    return _of_arrays("gcd", input, other)
+
+
+def lcm(input: Tensor, other: Tensor) -> Tensor:
+    """The least common multiples."""
+    return _of_arrays("lcm", input, other)
+
+
+def _of_arrays(name: str, input: Tensor, other: Tensor) -> Tensor:
+    d = dt.result_type([(t.dtype, t.ndim) for t in (input, other)], [])
+    if d.is_complex or (d.category == 2) is not (name == "nextafter") or d is dt.bool:
+        raise NotImplementedError(f'"{name}" not implemented for {d.name}')
+    arrays = [t.detach().to(d).array for t in (input, other)]
+    found = getattr(xp_of(input), name)(*arrays)
+    return from_array(xp_of(input).asarray(found), d, input.device)
+
+
+_OPS: tuple[Any, ...] = (
+    polygamma, mvlgamma, logit, sinc, logaddexp2, fmax, fmin, float_power, heaviside, positive,
+    signbit, isposinf, isneginf, isreal, ldexp, frexp, nextafter, gcd, lcm,
+)  # fmt: skip
+FUNCTIONS = tuple([public(op) for op in _OPS])
+METHODS = (*FUNCTIONS, written(logit), written(sinc), written(polygamma), written(float_power))

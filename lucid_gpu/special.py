@@ -1,0 +1,85 @@
+"""Special functions, under the names of ``torch.special``.
+
+Those of the gamma and normal distributions are rows of the op table: they fuse, and have
+derivatives of every order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops.elementwise import into, where
+from lucid_gpu.ops.reductions import logsumexp as logsumexp
+from lucid_gpu.ops.softmax import log_softmax as log_softmax
+from lucid_gpu.ops.softmax import softmax as softmax
+from lucid_gpu.ops.special_functions import logit as logit
+from lucid_gpu.ops.special_functions import mvlgamma as multigammaln
+from lucid_gpu.ops.special_functions import polygamma as polygamma
+from lucid_gpu.ops.special_functions import sinc as sinc
+from lucid_gpu.tensor import Tensor, apply
+
+
+def _of_row(row: str, name: str) -> Callable[..., Tensor]:
+    op = TABLE[row]
+
+    def function(*operands: Any, out: Tensor | None = None) -> Tensor:
+        if len(operands) != op.arity:
+            raise TypeError(f"{name}() takes {op.arity} operands, got {len(operands)}")
+        return into(apply(op, *operands), out, name)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Elementwise ``{name}``; see the op table for its gradient."
+    return function
+
+
+erf, erfc, erfcx, erfinv = [_of_row(n, n) for n in ("erf", "erfc", "erfcx", "erfinv")]
+exp2, expm1, log1p = [_of_row(n, n) for n in ("exp2", "expm1", "log1p")]
+ndtri, xlogy, zeta, digamma = [_of_row(n, n) for n in ("ndtri", "xlogy", "zeta", "digamma")]
+gammaln, psi, expit = [
+    _of_row(row, name)
+    for row, name in (("lgamma", "gammaln"), ("digamma", "psi"), ("sigmoid", "expit"))
+]
+_HALF_ROOT = math.sqrt(0.5)
+
+
+def ndtr(input: Tensor) -> Tensor:
+    """The standard normal distribution function, accurate in both tails."""
+    return (input * -_HALF_ROOT).erfc() * 0.5
+
+
+def log_ndtr(input: Tensor) -> Tensor:
+    """The logarithm of `ndtr`, also where that vanishes; so are its derivatives."""
+    if input.dtype.category < 2:
+        input = input.to(dt.get_default_dtype())
+    far = input < -1
+    low, high = where(far, input, -1.0), where(far, 0.0, input)
+    tail = (erfcx(low * -_HALF_ROOT) * 0.5).log() - low * low * 0.5
+    return where(far, tail, ((high * _HALF_ROOT).erfc() * -0.5).log1p())
+
+
+def entr(input: Tensor) -> Tensor:
+    """``-x log(x)``: 0 at 0, minus infinity below."""
+    if input.dtype.category < 2:
+        input = input.to(dt.get_default_dtype())
+    x = where(input > 0, input, 1.0)
+    outside = where(input < 0, -math.inf, input)  # 0 and NaN stay
+    return where(input > 0, -x * x.log(), outside)
+
+
+def xlog1py(input: Any, other: Any) -> Tensor:
+    """``x * log(1 + y)``, and 0 where x is."""
+    x = input if isinstance(input, Tensor) else other.new_full((), input)
+    y = other if isinstance(other, Tensor) else x.new_full((), other)
+    return where((x == 0).logical_and(y.isnan().logical_not()), 0.0 * x, x * y.log1p())
+
+
+round = _of_row("round", "round")
+__all__ = [
+    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln",
+    "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri",
+    "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip

@@ -1,0 +1,125 @@
+"""`lucid_gpu.special` and its kin against torch: values, both derivatives, tails."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.autograd import gradcheck, gradgradcheck
+from tests.oracle import agree, same_error
+
+RNG = np.random.default_rng(23)
+POSITIVE = RNG.uniform(0.1, 20, (3, 4))
+REAL = RNG.uniform(-4.3, 4.3, (3, 4))
+SHARE = np.array([1e-12, 0.2, 0.5, 0.7, 0.999])
+FAR = np.array([-300.0, -30.0, -5.0, -1.0, -0.5, 0.0, 2.0, 9.0])
+WHOLE = RNG.integers(-9, 9, (3, 4))
+SPECIAL = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan])
+OTHER = np.array([1.0, np.nan, -1.0, 3.0, np.inf, 0.0, 2.0])
+
+CASES: dict[str, tuple[Any, ...]] = {
+    "gamma": (lambda m, t: (t.lgamma(), m.special.gammaln(t) + m.special.psi(t)), POSITIVE),
+    "digamma below zero": (lambda m, t: t.digamma() + m.lgamma(t), REAL),
+    "polygamma": (lambda m, t: (t.polygamma(1), m.polygamma(3, t)), POSITIVE),
+    "mvlgamma": (lambda m, t: (m.mvlgamma(t + 2, 3), m.special.multigammaln(t + 1, 2)), POSITIVE),
+    "normal": (lambda m, t: (m.special.ndtr(t), m.special.log_ndtr(t)), FAR),
+    "quantiles": (lambda m, t: (m.special.ndtri(t), m.erfinv(t * 0.9), t.logit()), SHARE),
+    "logit of a margin": (lambda m, t: m.special.logit(t, eps=0.1), SHARE),
+    "erfcx": (lambda m, t: m.special.erfcx(t), FAR[2:]),
+    "xlogy": (lambda m, t, u: (m.xlogy(t, u), m.special.xlog1py(t, u)), REAL, POSITIVE),
+    "xlogy of numbers": (lambda m, t: (m.xlogy(t, 2.0), m.special.xlogy(0.5, t)), POSITIVE),
+    "entr": (lambda m, t: m.special.entr(t.abs() + 0.1), REAL),
+    "sinc": (lambda m, t: t.sinc(), FAR[FAR != 0]),
+    "logaddexp2": (lambda m, t, u: m.logaddexp2(t, u), REAL, POSITIVE),
+    "fmax": (lambda m, t, u: (m.fmax(t, u), m.fmin(t, u)), SPECIAL, OTHER),
+    "float_power": (lambda m, t: (t.float_power(2), m.float_power(2.0, t)), SHARE.astype("f")),
+    "heaviside": (lambda m, t, u: m.heaviside(t.detach(), u.detach()), REAL[0] * 0, REAL[0]),
+    "signs": (lambda m, t: (t.signbit(), t.isposinf(), m.isneginf(t), t.isreal()), SPECIAL),
+    "signs of integers": (lambda m, t: (t.signbit(), t.isposinf(), m.positive(t)), WHOLE),
+    "ldexp": (lambda m, t, n: m.ldexp(t, n), REAL, abs(WHOLE)),
+    "frexp": (lambda m, t: tuple(t.frexp()), SPECIAL[2:]),
+    "frexp of numbers": (lambda m, t: tuple(m.frexp(t)), REAL),
+    "nextafter": (lambda m, t, u: m.nextafter(t.detach(), u.detach()), REAL, POSITIVE),
+    "divisors": (lambda m, t, u: (m.gcd(t, u), t.lcm(u)), WHOLE, WHOLE.T.reshape(3, 4)),
+    "integers": (lambda m, t: (m.lgamma(t), m.special.expit(t), t.sinc()), np.arange(1, 5)),
+    "in place": (lambda m, t: ((t * 1).digamma_(), (t * 1).lgamma_(), (t * 1).logit_()), SHARE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_in_torch(name: str, device: str) -> None:
+    function, *arrays = CASES[name]
+    order = 1 if name in ("entr", "ldexp", "float_power", "frexp", "in place") else 2
+    agree(function, *arrays, device=device, order=order, rtol=1e-6, atol=1e-9)
+
+
+def test_derivatives_that_torch_has_not(device: str) -> None:
+    """The second of sinc at 0, and the gradient of ldexp with negative exponents."""
+    x = lucid_gpu.tensor([0.0, 3.0], device=device, dtype=lucid_gpu.float64, requires_grad=True)
+    assert gradgradcheck(lambda t: t.sinc(), (x,))
+    assert gradcheck(lambda t: t.ldexp(lucid_gpu.tensor([-2, 3], device=device)), (x,))
+
+
+TAILS: dict[str, tuple[Any, Any]] = {
+    "gammaln": (lambda s: s.gammaln, np.concatenate([np.linspace(-9.7, 60, 301), [1e-12, 1e9]])),
+    "digamma": (lambda s: s.digamma, np.concatenate([np.linspace(-9.7, 60, 301), [1e-12, 1e9]])),
+    "erfcx": (lambda s: s.erfcx, np.linspace(-20, 60, 301)),
+    "erfinv": (lambda s: s.erfinv, 1 - 10.0 ** -np.linspace(0.1, 15, 60)),
+    "ndtri": (lambda s: s.ndtri, 10.0 ** -np.linspace(0, 300, 60)),
+    "log_ndtr": (lambda s: s.log_ndtr, np.linspace(-100, 40, 201)),
+    "zeta": (lambda s: lambda x: s.zeta(x * 0 + 3.5, x), np.linspace(0.01, 40, 201)),
+}
+
+
+@pytest.mark.parametrize("executor", ["numpy", "host-cuda"])
+@pytest.mark.parametrize("name", TAILS)
+def test_double_precision(name: str, executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both implementations, over wide ranges, against SciPy."""
+    scipy = pytest.importorskip("scipy.special")
+    if executor == "host-cuda":
+        if not shutil.which("g++"):
+            pytest.skip("compiles with g++, which is missing")
+        monkeypatch.setenv("LUCID_EXECUTOR", executor)
+    get, x = TAILS[name]
+    got = get(lucid_gpu.special)(lucid_gpu.from_numpy(x)).numpy()
+    np.testing.assert_allclose(got, get(scipy)(x), rtol=1e-12, atol=1e-13)
+
+
+def test_gradients(device: str) -> None:
+    x = lucid_gpu.tensor([0.3, 1.4, 2.2], device=device, dtype=lucid_gpu.float64)
+    x.requires_grad_()
+    for function in (
+        lambda t: lucid_gpu.special.zeta(3.0, t),
+        lambda t: lucid_gpu.special.log_ndtr(t - 1.5),
+        lambda t: t.digamma(),
+    ):
+        assert gradcheck(function, (x,))
+        assert gradgradcheck(function, (x,))
+
+
+def test_the_density_of_a_distribution_is_one_kernel(device: str) -> None:
+    a = lucid_gpu.tensor(POSITIVE, device=device)
+    with lucid_gpu.profiler.record() as log:
+        (a.log() * (a - 1) - a - a.lgamma() + a.digamma()).numpy(force=True)
+    assert len(log.kernels) == 1
+
+
+REFUSED: dict[str, Any] = {
+    "polygamma of a negative order": lambda m: m.polygamma(-1, m.ones(2)),
+    "mvlgamma of no dimension": lambda m: m.mvlgamma(m.ones(2), 0),
+    "heaviside of types": lambda m: m.heaviside(m.ones(2), m.ones(2).double()),
+    "positive of bools": lambda m: m.positive(m.tensor([True])),
+    "lgamma of complex numbers": lambda m: m.lgamma(m.tensor([1j])),
+    "gcd of floats": lambda m: m.gcd(m.ones(2), m.ones(2)),
+    "frexp of integers": lambda m: m.tensor([1]).frexp(),
+    "signbit of complex numbers": lambda m: m.tensor([1j]).signbit(),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name: str) -> None:
+    same_error(REFUSED[name])
