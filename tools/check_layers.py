@@ -39,6 +39,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "ops": ("tensor", "kernels"),
     "fft": ("ops",),
     "linalg": ("ops",),
+    "special": ("ops",),
     "sparse": ("ops", "printing"),
     "autograd": ("ops",),  # Function records as ops do
     "testing": ("autograd",),
@@ -76,6 +77,7 @@ _NUMPY_EXECUTOR = (
     "fusion/memory_order.py",
     "fusion/native_loops.py",
     "fusion/special.py",
+    "fusion/special_functions.py",
 )
 ARRAYS: dict[str, tuple[str, ...]] = {
     "numpy": (
