@@ -25,7 +25,8 @@ from lucid_gpu.tensor import Tensor
 _PRODUCTS = """
     conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d mm bmm matmul linear
     addmm addbmm baddbmm einsum inner chain_matmul linalg.multi_dot linalg.vecdot prelu
-    scaled_dot_product_attention"""
+    scaled_dot_product_attention lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell
+    rnn_relu_cell"""
 _LOSSES = """
     cosine_embedding_loss cross_entropy nll_loss hinge_embedding_loss kl_div l1_loss smooth_l1_loss
     huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss poisson_nll_loss

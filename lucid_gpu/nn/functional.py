@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.dtypes import int64
+from lucid_gpu.nn.multi_head_attention import multi_head_attention_forward
 from lucid_gpu.ops import activations, elementwise, matmul
 from lucid_gpu.ops import cross_entropy as ops
 from lucid_gpu.ops import softmax as softmaxes
@@ -75,7 +76,6 @@ from lucid_gpu.ops.margin_losses import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from lucid_gpu.ops.multi_head_attention import multi_head_attention_forward
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import (
     avg_pool1d,

@@ -112,6 +112,18 @@ def test_float32_and_empty_batches(device):
     agree(run, x[:, :0], device=device, order=1)
 
 
+def test_autocast(device):
+    """A layer runs in the 16-bit type as a whole, whatever type its input has."""
+    lower, x = lucid_gpu.bfloat16, lucid_gpu.randn(4, 2, 5, device=device)
+    kind = lucid_gpu.device(device).type
+    layers = [nn.LSTM(5, 4).to(device), nn.MultiheadAttention(5, 1).to(device)]
+    with lucid_gpu.autocast(kind, dtype=lower):
+        outs = [layers[0](x)[0], layers[0](x.to(lower))[0], layers[1](x, x, x)[0]]
+    assert [o.dtype for o in outs] == [lower] * 3
+    sum(o.sum() for o in outs).backward()
+    assert all(p.grad.dtype is lucid_gpu.float32 for p in layers[0].parameters())
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

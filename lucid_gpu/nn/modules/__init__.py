@@ -2,6 +2,7 @@
 
 from lucid_gpu.nn.modules import (
     activation,
+    adaptive,
     attention,
     batchnorm,
     channelshuffle,
@@ -24,6 +25,7 @@ from lucid_gpu.nn.modules import (
     upsampling,
 )
 from lucid_gpu.nn.modules.activation import *  # noqa: F403
+from lucid_gpu.nn.modules.adaptive import *  # noqa: F403
 from lucid_gpu.nn.modules.attention import *  # noqa: F403
 from lucid_gpu.nn.modules.batchnorm import *  # noqa: F403
 from lucid_gpu.nn.modules.channelshuffle import *  # noqa: F403
@@ -48,6 +50,7 @@ from lucid_gpu.nn.modules.upsampling import *  # noqa: F403
 
 _FILES = (
     activation,
+    adaptive,
     attention,
     batchnorm,
     channelshuffle,

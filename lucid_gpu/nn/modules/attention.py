@@ -7,9 +7,9 @@ from typing import Any
 from lucid_gpu.nn import init
 from lucid_gpu.nn.modules.linear import NonDynamicallyQuantizableLinear
 from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.multi_head_attention import multi_head_attention_forward
 from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import empty
-from lucid_gpu.ops.multi_head_attention import multi_head_attention_forward
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["MultiheadAttention"]

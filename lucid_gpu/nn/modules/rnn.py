@@ -25,6 +25,13 @@ def _draw(module: Any) -> None:
         init.uniform_(weight, -bound, bound)
 
 
+def _autocast(input: Tensor) -> bool:
+    """Whether types are made the same anyway."""
+    from lucid_gpu.amp.state import is_autocast_enabled
+
+    return is_autocast_enabled(input.device.type)
+
+
 class RNNBase(Module):
     """What LSTM, GRU and RNN share.
 
@@ -218,7 +225,7 @@ class RNNBase(Module):
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """Refuse input of another type, rank or size than the layer takes."""
         name, kind = type(self).__name__, self.all_weights[0][0].dtype
-        if input.dtype is not kind:
+        if input.dtype is not kind and not _autocast(input):
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({kind}). Convert "
                 f"input: input.to({kind}), or convert model: model.to({input.dtype})"

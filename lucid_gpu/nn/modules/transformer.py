@@ -15,8 +15,8 @@ from lucid_gpu.nn.modules.dropout import Dropout
 from lucid_gpu.nn.modules.linear import Linear
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.modules.normalization import LayerNorm
+from lucid_gpu.nn.multi_head_attention import additive_mask
 from lucid_gpu.ops.creation import full
-from lucid_gpu.ops.multi_head_attention import additive_mask
 from lucid_gpu.tensor import Tensor
 
 __all__ = [

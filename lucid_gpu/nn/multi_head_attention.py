@@ -9,13 +9,10 @@ from __future__ import annotations
 import math
 
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.ops.attention import scaled_dot_product_attention
+from lucid_gpu.nn import functional as F
 from lucid_gpu.ops.creation import zeros
-from lucid_gpu.ops.dropout import dropout
-from lucid_gpu.ops.matmul import linear, matmul
-from lucid_gpu.ops.padding import pad
+from lucid_gpu.ops.matmul import matmul
 from lucid_gpu.ops.shape import cat
-from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["additive_mask", "multi_head_attention_forward"]
@@ -133,7 +130,7 @@ def multi_head_attention_forward(
         more += 1
     if more:
         attn_mask, key_padding_mask = (
-            None if t is None else pad(t, (0, more)) for t in (attn_mask, key_padding_mask)
+            None if t is None else F.pad(t, (0, more)) for t in (attn_mask, key_padding_mask)
         )
     keys = k.shape[1]
     if key_padding_mask is not None:
@@ -149,8 +146,8 @@ def multi_head_attention_forward(
     shown = None
     if need_weights:
         scores = matmul(q * math.sqrt(1.0 / head), k.mT)
-        scores = softmax(scores if attn_mask is None else scores + attn_mask, -1)
-        scores = dropout(scores, p) if p else scores
+        scores = F.softmax(scores if attn_mask is None else scores + attn_mask, -1)
+        scores = F.dropout(scores, p) if p else scores
         out = matmul(scores, v)
         shown = scores.reshape(batch, num_heads, length, keys)
         shown = shown.mean(1) if average_attn_weights else shown
@@ -158,10 +155,10 @@ def multi_head_attention_forward(
         q, k, v = (t.reshape(batch, num_heads, t.shape[1], head) for t in (q, k, v))
         if attn_mask is not None and attn_mask.shape[0] != 1:
             attn_mask = attn_mask.reshape(batch, num_heads, -1, keys)
-        out = scaled_dot_product_attention(q, k, v, attn_mask, p, is_causal)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask, p, is_causal)
         out = out.reshape(heads, length, head)
     out = out.transpose(0, 1).reshape(length, batch, width)
-    out = linear(out, out_proj_weight, out_proj_bias)
+    out = F.linear(out, out_proj_weight, out_proj_bias)
     if batched:
         return out, shown
     return out.squeeze(1), None if shown is None else shown.squeeze(0)
@@ -269,7 +266,7 @@ def _projected(
                 tuple(w.shape) == shape,
                 f"expecting {name} weights shape of {shape}, but got {w.shape}",
             )
-            found.append(linear(t, w, b))
+            found.append(F.linear(t, w, b))
         return found
     _expect(
         key.shape == value.shape,
@@ -278,10 +275,10 @@ def _projected(
     if packed is None:
         raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
     if query is key is value:
-        return list(linear(query, packed, bias).chunk(3, -1))
+        return list(F.linear(query, packed, bias).chunk(3, -1))
     width = query.shape[-1]
     sizes = [width, 2 * width] if key is value else [width] * 3
     biases = [None] * len(sizes) if bias is None else list(bias.split(sizes))
     maps = zip((query, key, value), packed.split(sizes), biases)
-    found = [linear(t, w, b) for t, w, b in maps]
+    found = [F.linear(t, w, b) for t, w, b in maps]
     return [found[0], *found[1].chunk(2, -1)] if key is value else found
