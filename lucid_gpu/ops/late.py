@@ -71,7 +71,7 @@ FUNCTIONS: dict[str, str] = {
 }
 
 
-class _Late:
+class Late:
     """A method that makes way for the real one when it is first looked up."""
 
     def __init__(self, file: str, name: str) -> None:
@@ -92,4 +92,4 @@ def load(file: str, name: str) -> Callable[..., Any]:
 
 for _file, (_both, _only, _) in TABLE.items():
     for _name in (*_both.split(), *_only.split()):
-        setattr(Tensor, _name, _Late(_file, _name))
+        setattr(Tensor, _name, Late(_file, _name))

@@ -16,6 +16,7 @@ from lucid_gpu.fusion.expression import Cell, Expr, without_grad
 from lucid_gpu.fusion.program import SPARSE, load_program
 from lucid_gpu.layouts import sparse_coo
 from lucid_gpu.ops.in_place import LEAF_IN_PLACE
+from lucid_gpu.ops.late import Late
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.storage import Storage
 from lucid_gpu.tape.modes import state
@@ -295,11 +296,22 @@ def refuse_the_rest() -> None:
     """Give each method of Tensor that has no sparse form one that says so."""
     for name, method in vars(Tensor).items():
         private = name[0] == "_" and not name.endswith("__")
-        if name in vars(SparseTensor) or private or not isinstance(method, FunctionType):
+        if name in vars(SparseTensor) or private or not isinstance(method, (FunctionType, Late)):
             continue
-        own = method.__module__ == Tensor.__module__ and method.__code__.co_name == name
+        own = (
+            isinstance(method, FunctionType)
+            and method.__module__ == Tensor.__module__
+            and method.__code__.co_name == name
+        )
         if name not in _OF_SHAPES and (not own or name in _OF_ARRAYS):
             setattr(SparseTensor, name, _refusing(name))
+
+
+def _defined_there(name: str, method: Any) -> bool:
+    """Whether the body of the class defines a method: most are attached to it."""
+    if not isinstance(method, FunctionType):
+        return False
+    return method.__module__ == Tensor.__module__ and method.__code__.co_name == name
 
 
 def _refusing(name: str) -> Any:
