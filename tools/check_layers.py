@@ -94,6 +94,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "ops/grids.py",
         "ops/indexing.py",
         "ops/record.py",
+        "ops/sources.py",
         "utils/data/",
     ),
     "cupy": ("devices/",),

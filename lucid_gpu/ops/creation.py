@@ -14,16 +14,50 @@ from lucid_gpu.device import device, resolve
 from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
+from lucid_gpu.layouts import strided
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, _tensor
 
 
-def _finish(array: Any, d: dtype, where: device, requires_grad: bool) -> Tensor:
+def _finish(
+    array: Any, d: dtype, where: device, requires_grad: bool, options: Any = None
+) -> Tensor:
     result = _tensor(expression.of_array(array, d, where))
+    if options:
+        result = _with_options(result, **options)
     return result.requires_grad_() if requires_grad else result
 
 
+def _with_options(
+    made: Tensor,
+    *,
+    layout: Any = strided,
+    pin_memory: bool | None = False,
+    memory_format: Any = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """What constructors take for PyTorch's sake besides: see `zeros`."""
+    if layout not in (strided, None):
+        raise NotImplementedError(f"tensors are made dense, got layout={layout}; see .to_sparse()")
+    if memory_format is not None and memory_format.order is not None:
+        from lucid_gpu.ops.memory_formats import in_format
+
+        made = in_format(made, memory_format)
+    if pin_memory:
+        made = made.pin_memory()
+    if out is None:
+        return made
+    from lucid_gpu.ops.elementwise import into
+
+    return into(made.to(out.dtype), out, "out")
+
+
 def tensor(
-    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """A tensor with a copy of ``data``: numbers, nested sequences, arrays or tensors.
 
@@ -50,7 +84,7 @@ def tensor(
     source = _to_array(data)
     d = as_dtype(dtype) if dtype is not None else _natural_type(data, source)
     array = room(where).asarray(source, d, where)
-    return _finish(array, d, where, requires_grad)
+    return _finish(array, d, where, requires_grad, {"pin_memory": True} if pin_memory else None)
 
 
 def room_like(data: Any) -> bool:
@@ -156,8 +190,9 @@ def full(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    **options: Any,
 ) -> Tensor:
-    """A tensor of one number.
+    """A tensor of one number; ``options`` as of `zeros`.
 
     Raises
     ------
@@ -169,38 +204,58 @@ def full(
     d = dt.scalar_type(fill_value) if dtype is None else as_dtype(dtype)
     array = room(where).empty(shape, d, where)
     array.fill(fill_value)
-    return _finish(array, d, where, requires_grad)
+    return _finish(array, d, where, requires_grad, options)
 
 
 def _filled(value: float) -> Any:
     def make(
-        *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
+        *size: Any,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        **options: Any,
     ) -> Tensor:
         d = get_default_dtype() if dtype is None else dtype
-        return full(_shape(size), value, dtype=d, device=device, requires_grad=requires_grad)
+        shape = _shape(size or (options.pop("size", ()),))
+        return full(shape, value, dtype=d, device=device, requires_grad=requires_grad, **options)
 
     return make
 
 
 zeros = _filled(0)
-zeros.__name__, zeros.__doc__ = "zeros", "A tensor of zeros; ``size`` is ints or a sequence."
+zeros.__name__ = "zeros"
+zeros.__doc__ = """A tensor of zeros; ``size`` is ints or a sequence.
+
+``options`` are ``out=``, a tensor to write; ``pin_memory=True`` for page-locked memory;
+``memory_format=``; and ``layout=``, which must be strided.
+"""
 ones = _filled(1)
 ones.__name__, ones.__doc__ = "ones", "A tensor of ones; ``size`` is ints or a sequence."
 
 
-def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor whose elements are whatever the memory held."""
+def empty(
+    *size: Any,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **options: Any,
+) -> Tensor:
+    """A tensor whose elements are whatever the memory held; ``options`` as of `zeros`."""
     where = resolve(device)
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
-    return _finish(room(where).empty(_shape(size), d, where), d, where, requires_grad)
+    shape = _shape(size or (options.pop("size", ()),))
+    return _finish(room(where).empty(shape, d, where), d, where, requires_grad, options)
 
 
-def _like(input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+def _like(
+    input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool, options: Any
+) -> Tensor:
     if input.is_sparse:
         return _like_sparse(input, value, dtype, device, requires_grad)
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
-    return full(tuple(input.shape), value, dtype=d, device=where, requires_grad=requires_grad)
+    shape = tuple(input.shape)
+    return full(shape, value, dtype=d, device=where, requires_grad=requires_grad, **options)
 
 
 def _like_sparse(input: Any, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
@@ -213,17 +268,27 @@ def _like_sparse(input: Any, value: Any, dtype: Any, device: Any, requires_grad:
 
 
 def zeros_like(
-    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **options: Any,
 ) -> Tensor:
     """Zeros of another tensor's shape, type and device."""
-    return _like(input, 0, dtype, device, requires_grad)
+    return _like(input, 0, dtype, device, requires_grad, options)
 
 
 def ones_like(
-    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **options: Any,
 ) -> Tensor:
     """Ones of another tensor's shape, type and device."""
-    return _like(input, 1, dtype, device, requires_grad)
+    return _like(input, 1, dtype, device, requires_grad, options)
 
 
 def full_like(
@@ -233,13 +298,19 @@ def full_like(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    **options: Any,
 ) -> Tensor:
     """One number in another tensor's shape, type and device."""
-    return _like(input, fill_value, dtype, device, requires_grad)
+    return _like(input, fill_value, dtype, device, requires_grad, options)
 
 
 def empty_like(
-    input: Tensor, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **options: Any,
 ) -> Tensor:
     """Uninitialised memory of another tensor's shape, type and device."""
     if input.is_sparse:
@@ -249,11 +320,14 @@ def empty_like(
         dtype=input.dtype if dtype is None else dtype,
         device=input.device if device is None else device,
         requires_grad=requires_grad,
+        **options,
     )
 
 
-def _from_host(array: Any, d: dtype, where: device, requires_grad: bool) -> Tensor:
-    return _finish(room(where).asarray(array, d, where), d, where, requires_grad)
+def _from_host(
+    array: Any, d: dtype, where: device, requires_grad: bool, options: Any = None
+) -> Tensor:
+    return _finish(room(where).asarray(array, d, where), d, where, requires_grad, options)
 
 
 def arange(
@@ -264,6 +338,7 @@ def arange(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    **options: Any,
 ) -> Tensor:
     """Numbers from ``start`` (0 if alone) up to but without ``end``, by ``step``."""
     if end is None:
@@ -283,7 +358,7 @@ def arange(
         array = np.arange(count, dtype=np.int64) * int(step) + int(start)
     else:
         array = np.arange(count, dtype=np.float64) * step + start
-    return _from_host(array, d, resolve(device), requires_grad)
+    return _from_host(array, d, resolve(device), requires_grad, options)
 
 
 def linspace(
@@ -294,12 +369,13 @@ def linspace(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    **options: Any,
 ) -> Tensor:
     """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
-    return _from_host(np.linspace(start, end, steps), d, resolve(device), requires_grad)
+    return _from_host(np.linspace(start, end, steps), d, resolve(device), requires_grad, options)
 
 
 def eye(
@@ -309,10 +385,11 @@ def eye(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    **options: Any,
 ) -> Tensor:
     """Ones on the diagonal of an ``n`` by ``m`` matrix."""
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
-    return _from_host(np.eye(n, m), d, resolve(device), requires_grad)
+    return _from_host(np.eye(n, m), d, resolve(device), requires_grad, options)
 
 
 def scalar_tensor(value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:

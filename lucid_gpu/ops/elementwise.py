@@ -412,7 +412,7 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """
     copy = kwargs.pop("copy", False)
     non_blocking = kwargs.pop("non_blocking", False)
-    kwargs.pop("memory_format", None)
+    wanted_format = kwargs.pop("memory_format", None)
     wanted_dtype, wanted_device = kwargs.pop("dtype", None), kwargs.pop("device", None)
     other = kwargs.pop("other", None)
     if kwargs:
@@ -437,6 +437,10 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         from lucid_gpu.ops.transfer import to_device
 
         result = to_device(result, wanted_device, non_blocking)
+    if wanted_format is not None and wanted_format.order is not None:
+        from lucid_gpu.ops.memory_formats import in_format
+
+        result = in_format(result, wanted_format)
     return result.clone() if copy and result is input else result
 
 
@@ -542,6 +546,7 @@ _getters: dict[str, Callable[[Tensor], Any]] = {
     "nbytes": lambda self: self.numel() * self.dtype.itemsize,
     "itemsize": lambda self: self.dtype.itemsize,
     "is_cuda": lambda self: self.device.type == "cuda",
+    "is_cpu": lambda self: self.device.type == "cpu",
 }
 for _name, _getter in _getters.items():
     setattr(Tensor, _name, property(_getter))

@@ -345,13 +345,21 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     return reshape(input, tuple(other.shape))
 
 
-def contiguous(input: Tensor) -> Tensor:
-    """The tensor itself where it is row-major, else a row-major copy."""
+def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
+    """The tensor itself where it is row-major (or in the given order), else a copy that is."""
+    if memory_format is not None:
+        from lucid_gpu.ops.memory_formats import in_format
+
+        return in_format(input, memory_format)
     return input if is_contiguous(input) else clone(input)
 
 
-def is_contiguous(input: Tensor) -> bool:
-    """Whether the elements stand in memory in row-major order."""
+def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
+    """Whether the elements stand in memory in row-major order, or in the given one."""
+    if memory_format is not None and memory_format.order is not None:
+        from lucid_gpu.ops.memory_formats import lies_in
+
+        return lies_in(input, memory_format)
     expr = input._expr
     return not expr.program.is_load or expr.program.root.value[1] is None or _in_row_major(input)
 
@@ -372,8 +380,12 @@ def _in_row_major(input: Tensor) -> bool:
     return True
 
 
-def clone(input: Tensor) -> Tensor:
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy with its own memory, through which gradients flow."""
+    if memory_format is not None:
+        from lucid_gpu.ops.memory_formats import copied
+
+        return copied(input, memory_format)
     if input.is_sparse:
         return input.clone()
     if not input._expr.program.is_load:  # its bytes do not exist yet: a copy costs nothing

@@ -1,0 +1,104 @@
+"""Complex numbers as pairs of real ones and back, and conjugates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import xp_of
+from lucid_gpu.ops.complex_numbers import complex, imag, real
+from lucid_gpu.ops.shape import base_array, stack, view_of
+from lucid_gpu.tensor import Tensor
+
+
+def view_as_real(input: Tensor) -> Tensor:
+    """A view with a last dimension of two: real and imaginary parts."""
+    if not input.dtype.is_complex:
+        raise RuntimeError(
+            f"view_as_real is only supported for complex tensors, got {input.dtype.name}"
+        )
+    array = base_array(input).real
+    size = input.dtype.itemsize // 2
+    array = xp_of(input).lib.stride_tricks.as_strided(
+        array, (*array.shape, 2), (*array.strides, size)
+    )
+    step = (view_as_real, ())
+    d = input.dtype.to_real()
+    return view_of(input, "ViewAsRealBackward0", array, _parts_vjp, step, dtype=d)
+
+
+def _parts_vjp(node: Any, g: Tensor) -> Any:
+    return (complex(*g.unbind(-1)),)
+
+
+def view_as_complex(input: Tensor) -> Tensor:
+    """A view of pairs, which stand in the last dimension, as complex numbers."""
+    if input.dtype not in (dt.float32, dt.float64):
+        raise RuntimeError(
+            "view_as_complex is only supported for half, float and double tensors, but got a "
+            f"tensor of scalar type: {input.dtype.name}"
+        )
+    if not input.ndim or input.shape[-1] != 2:
+        raise RuntimeError(
+            f"Tensor must have a last dimension of size 2, got shape {list(input.shape)}"
+        )
+    array, size = base_array(input), input.dtype.itemsize
+    if array.size and array.strides[-1] != size:
+        raise RuntimeError("Tensor must have a last dimension with stride 1; call .contiguous()")
+    if array.size and any(s % (2 * size) for s in array.strides[:-1]):
+        raise RuntimeError(
+            "Tensor must have a stride divisible by 2 for all but last dimension; call "
+            ".contiguous()"
+        )
+    whole = input.dtype.to_complex()
+    seen = array.view(whole.numpy)[..., 0]
+    step = (view_as_complex, ())
+    return view_of(input, "ViewAsComplexBackward0", seen, _whole_vjp, step, dtype=whole)
+
+
+def _whole_vjp(node: Any, g: Tensor) -> Any:
+    return (stack([real(g), imag(g)], -1),)
+
+
+def polar(abs: Tensor, angle: Tensor) -> Tensor:
+    """Complex numbers by absolute value and angle."""
+    if abs.dtype not in (dt.float32, dt.float64) or angle.dtype not in (dt.float32, dt.float64):
+        raise RuntimeError(
+            f"Expected both inputs to be Half, Float or Double tensors but got {abs.dtype.name} "
+            f"and {angle.dtype.name}"
+        )
+    if abs.dtype is not angle.dtype:
+        raise RuntimeError(
+            f"Expected object of scalar type {abs.dtype.name} but got scalar type "
+            f"{angle.dtype.name} for second argument"
+        )
+    return complex(abs * angle.cos(), abs * angle.sin())
+
+
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugates; a real tensor itself. They are computed, not marked."""
+    return input.conj_physical() if input.dtype.is_complex else input
+
+
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor itself: conjugates are never left for later."""
+    return input
+
+
+def resolve_neg(input: Tensor) -> Tensor:
+    """The tensor itself: negatives are never left for later."""
+    return input
+
+
+def is_conj(input: Tensor) -> bool:
+    """Whether the tensor is conjugated when it is read: never."""
+    return False
+
+
+def is_neg(input: Tensor) -> bool:
+    """Whether the tensor is negated when it is read: never."""
+    return False
+
+
+METHODS = (resolve_conj, resolve_neg, is_conj, is_neg)
+FUNCTIONS = (*METHODS, view_as_real, view_as_complex, polar, conj)

@@ -1,0 +1,35 @@
+"""What programs ask of a tensor."""
+
+from __future__ import annotations
+
+from lucid_gpu.tensor import Tensor
+
+
+def is_complex(input: Tensor) -> bool:
+    """Whether a tensor's type is complex."""
+    return input.dtype.is_complex
+
+
+def is_signed(input: Tensor) -> bool:
+    """Whether a tensor's type has negative numbers."""
+    return input.dtype.is_signed
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether a tensor's only element is not zero."""
+    return bool(input)
+
+
+def get_device(input: Tensor) -> int:
+    """The number of a tensor's GPU, or -1."""
+    number: int = input.get_device()
+    return number
+
+
+def is_shared(self: Tensor) -> bool:
+    """Whether other processes may see the memory: that of GPUs only."""
+    return self.device.type != "cpu"
+
+
+METHODS = (is_signed, is_nonzero, is_shared)
+FUNCTIONS = (is_complex, is_signed, is_nonzero, get_device)

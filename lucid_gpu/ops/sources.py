@@ -1,0 +1,222 @@
+"""Tensors of other people's memory, and constructors that few programs call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.device import resolve
+from lucid_gpu.devices import room, room_of_array
+from lucid_gpu.dtypes import as_dtype, get_default_dtype
+from lucid_gpu.ops.creation import _from_host, empty, from_array_shared, tensor
+from lucid_gpu.ops.elementwise import to
+from lucid_gpu.ops.strides import as_strided
+from lucid_gpu.tensor import Tensor
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of anything: shared where it can be, copied where ``copy`` says so.
+
+    Parameters
+    ----------
+    obj : Tensor, array, what has ``__dlpack__``, sequence or number
+    copy : bool, optional
+        True copies, False refuses to; None does what is needed.
+
+    Raises
+    ------
+    ValueError
+        Where ``copy`` is False and the result cannot share the memory.
+    """
+    if not isinstance(obj, Tensor) and hasattr(obj, "__dlpack__") and room_of_array(obj) is None:
+        obj = from_dlpack(obj)
+    given = obj if isinstance(obj, Tensor) else None
+    if given is None and room_of_array(obj) is not None and not isinstance(obj, np.generic):
+        given = from_array_shared(obj)
+    if given is None:
+        if copy is False:
+            raise ValueError(f"can't alias arbitrary sequence: {type(obj).__name__} is copied")
+        return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
+    found = to(given, dtype=dtype, device=device)
+    if copy is False and found is not given:
+        raise ValueError(
+            f"can't alias tensor with dtype '{given.dtype.name}' on {given.device} into dtype "
+            f"'{found.dtype.name}' on {found.device}."
+        )
+    if copy and found is given:
+        found = found.detach().clone()
+    return found.requires_grad_() if requires_grad else found
+
+
+def frombuffer(
+    buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """A one-dimensional tensor that shares the memory of a Python buffer.
+
+    Parameters
+    ----------
+    buffer : bytes, bytearray, memoryview, mmap, ...
+    count : int
+        How many elements; -1 takes all.
+    offset : int
+        Bytes to skip.
+
+    Raises
+    ------
+    ValueError
+        Where the buffer has no such elements.
+    """
+    d, size = as_dtype(dtype), memoryview(buffer).nbytes
+    if not size or not count:
+        raise ValueError(f"both buffer length ({size}) and count ({count}) must not be 0")
+    if not 0 <= offset < size:
+        raise ValueError(
+            f"offset ({offset} bytes) must be non-negative and no greater than buffer length "
+            f"({size} bytes) minus 1"
+        )
+    if count < 0 and (size - offset) % d.itemsize:
+        raise ValueError(
+            f"buffer length ({size} bytes) after offset ({offset} bytes) must be a multiple of "
+            f"element size ({d.itemsize})"
+        )
+    if count > 0 and count * d.itemsize > size - offset:
+        raise ValueError(
+            f"requested buffer length ({count} * {d.itemsize} bytes) after offset ({offset} bytes) "
+            f"must not be greater than actual buffer length ({size} bytes)"
+        )
+    array = np.frombuffer(buffer, d.numpy, count, offset)
+    found = from_array_shared(array if array.flags.writeable else array.copy())
+    return found.requires_grad_() if requires_grad else found
+
+
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """A tensor that shares the memory of another library's, by the DLPack protocol."""
+    if isinstance(ext_tensor, Tensor):
+        return ext_tensor.detach()
+    kind, _ = ext_tensor.__dlpack_device__()
+    where = resolve("cuda" if int(kind) == 2 else "cpu")
+    return from_array_shared(room(where).xp.from_dlpack(ext_tensor))
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A DLPack capsule of the tensor's memory, for a library that takes no tensors."""
+    return tensor.__dlpack__()
+
+
+def __dlpack__(self: Tensor, **options: Any) -> Any:
+    """A DLPack capsule that shares the tensor's memory.
+
+    Raises
+    ------
+    BufferError
+        For tensors that require grad.
+    """
+    if self.requires_grad:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    return self._hand_out().__dlpack__(**options)
+
+
+def __dlpack_device__(self: Tensor) -> tuple[int, int]:
+    """DLPack's numbers of the device: (1, 0) is the CPU, (2, n) a GPU."""
+    return (1, 0) if self.device.type == "cpu" else (2, self.device.index or 0)
+
+
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **options: Any,
+) -> Tensor:
+    """``base`` to powers evenly spaced from ``start`` to ``end``, both included."""
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    array = np.power(float(base), np.linspace(start, end, steps))
+    if d.category < 2:
+        array = np.rint(array) if np.allclose(array, np.rint(array)) else np.trunc(array)
+    return _from_host(array, d, resolve(device), requires_grad, options)
+
+
+def range(
+    start: float = 0,
+    end: Any = None,
+    step: float = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Numbers from ``start`` to ``end``, included: `arange`, which leaves it out, is preferred."""
+    if end is None:
+        start, end = 0, start
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    array = start + np.arange(int((end - start) / step) + 1, dtype=np.float64) * step
+    return _from_host(array, d, resolve(device), requires_grad, options)
+
+
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Memory that is walked by strides, counted in elements; what it holds is not said."""
+    reach = 1
+    for n, s in zip(size, stride, strict=True):
+        reach = 0 if not n or not reach else reach + (n - 1) * s
+    memory = empty(reach, dtype=dtype, device=device, **options)
+    found = as_strided(memory, tuple(size), tuple(stride)).detach()
+    return found.requires_grad_() if requires_grad else found
+
+
+def new_empty_strided(
+    self: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any
+) -> Tensor:
+    """`empty_strided` of the tensor's type and device."""
+    return empty_strided(size, stride, **{"dtype": self.dtype, "device": self.device, **options})
+
+
+def apply_(self: Tensor, callable: Any) -> Tensor:
+    """Each element replaced by what a Python function makes of it: slow, and on the CPU only."""
+    return map_(self, self, lambda own, _: callable(own), "apply_")
+
+
+def map_(self: Tensor, tensor: Tensor, callable: Any, name: str = "map_") -> Tensor:
+    """Each element replaced by what a function makes of it and of another tensor's."""
+    if self.device.type != "cpu" or tensor.device.type != "cpu":
+        raise TypeError(f"{name} is only implemented on CPU tensors")
+    if self.requires_grad or tensor.requires_grad:
+        raise RuntimeError(
+            f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() "
+            "instead."
+        )
+    other = tensor.expand(self.shape).reshape(-1).tolist()
+    made = [callable(a, b) for a, b in zip(self.reshape(-1).tolist(), other, strict=True)]
+    values = np.array(made).reshape(tuple(self.shape)).astype(self.dtype.numpy)
+    return self._write(from_array_shared(values), name)
+
+
+METHODS = (new_empty_strided, apply_, map_, __dlpack__, __dlpack_device__)
+FUNCTIONS = (asarray, frombuffer, from_dlpack, to_dlpack, logspace, range, empty_strided)

@@ -1,0 +1,192 @@
+"""Constructors from others' memory, options of constructors, complex views, odd questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.autograd import gradcheck
+from tests.oracle import agree, gives, modules, same_error, torch_module
+
+rng = np.random.default_rng(8)
+PAIRS = rng.standard_normal((3, 2))
+
+
+def told(x: Any) -> Any:
+    return str(x.dtype).split(".")[-1], list(x.shape), x.tolist()
+
+
+MADE: dict[str, Any] = {
+    "asarray of a list": lambda m, d: m.asarray([1, 2.5], device=d),
+    "asarray of a number": lambda m, d: m.asarray(3, device=d),
+    "asarray of an array": lambda m, d: m.asarray(np.arange(3.0), dtype=m.float32, device=d),
+    "asarray, copied": lambda m, d: m.asarray(np.arange(3), copy=True, device=d),
+    "frombuffer": lambda m, d: m.frombuffer(bytearray(range(8)), dtype=m.int16).to(d),
+    "frombuffer, a part": lambda m, d: m.frombuffer(
+        bytearray(range(8)), dtype=m.uint8, count=3, offset=2
+    ).to(d),
+    "from_dlpack": lambda m, d: m.from_dlpack(np.arange(3)).to(d),
+    "logspace": lambda m, d: m.logspace(0, 2, 5, dtype=m.float64, device=d),
+    "logspace by 2": lambda m, d: m.logspace(0, 3, 4, base=2, device=d),
+    "logspace of integers": lambda m, d: m.logspace(0, 3, 4, dtype=m.int64, device=d),
+    "range": lambda m, d: m.range(1, 3, device=d),
+    "range by halves": lambda m, d: m.range(0, 1, 0.5, device=d),
+    "range backwards": lambda m, d: m.range(3, 1, -1, dtype=m.int64, device=d),
+    "zeros with options": lambda m, d: m.zeros(
+        (2, 3), layout=m.strided, pin_memory=False, device=d
+    ),
+    "zeros by size": lambda m, d: m.zeros(size=(2, 3), device=d),
+    "ones into": lambda m, d: m.ones(2, out=m.zeros(2, device=d)),
+    "full with options": lambda m, d: m.full((2,), 3.0, layout=m.strided, device=d),
+    "ones_like": lambda m, d: m.ones_like(m.zeros(2, 3, device=d), memory_format=m.preserve_format),
+    "arange with options": lambda m, d: m.arange(3, layout=m.strided, device=d),
+    "eye with options": lambda m, d: m.eye(2, pin_memory=False, device=d),
+    "H": lambda m, d: m.tensor([[1, 2j]], device=d).H,
+    "is_complex": lambda m, d: m.tensor(m.is_complex(m.tensor([1j], device=d))),
+    "is_signed": lambda m, d: m.tensor(m.is_signed(m.ones(2, device=d).byte())),
+    "is_nonzero": lambda m, d: m.tensor(m.is_nonzero(m.ones(1, device=d))),
+    "polar": lambda m, d: m.polar(m.ones(2, device=d), m.zeros(2, device=d)),
+    "conj": lambda m, d: m.conj(m.tensor([1 + 2j], device=d)).resolve_conj(),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_made(name: str, device: str) -> None:
+    found = [told(MADE[name](module, where)) for module, where in modules(device)]
+    assert all(f == found[0] for f in found), found
+
+
+def test_memory_is_shared() -> None:
+    array, bytes_ = np.zeros(3), bytearray(8)
+    for module in (lucid_gpu, torch_module()):
+        shared, buffer = module.asarray(array), module.frombuffer(bytes_, dtype=module.int32)
+        exchanged = module.from_dlpack(array)
+        array[0], bytes_[4] = array[0] + 1, bytes_[4] + 1
+        assert shared[0] == array[0] and exchanged[0] == array[0]
+        assert buffer[1] == bytes_[4]
+        x = module.ones(2)
+        np.from_dlpack(x)[0] = 5
+        assert x.tolist() == [5, 1]
+        assert module.asarray(x) is x
+    with pytest.raises(BufferError, match="Can't export tensors that require gradient"):
+        np.from_dlpack(lucid_gpu.ones(2, requires_grad=True))
+
+
+def test_libraries_of_gpus_exchange_memory(device: str) -> None:
+    x = lucid_gpu.arange(3, device=device)
+    kind, _ = x.__dlpack_device__()
+    assert kind == (1 if device == "cpu" else 2)
+
+
+def test_strided_memory(device: str) -> None:
+    for module, where in modules(device):
+        x = module.empty_strided((2, 3), (1, 2), dtype=module.float64, device=where)
+        assert x.stride() == (1, 2) and tuple(x.shape) == (2, 3)
+        y = x.new_empty_strided((2, 0), (3, 1))
+        assert y.dtype == module.float64 and y.numel() == 0
+
+
+def test_views_of_parts(device: str) -> None:
+    agree(lambda m, x: m.view_as_real(m.view_as_complex(x) * 1j), PAIRS, device=device)
+    agree(
+        lambda m, x: m.view_as_real(m.view_as_complex(x * 2).conj().resolve_conj()),
+        PAIRS,
+        device=device,
+    )
+    agree(
+        lambda m, r, a: m.view_as_real(m.polar(r, a)), abs(PAIRS[:, 0]), PAIRS[:, 1], device=device
+    )
+    z = lucid_gpu.tensor([1 + 2j, 3], device=device)
+    lucid_gpu.view_as_real(z)[0, 1] = 5
+    assert z.tolist() == [1 + 5j, 3]
+    x = lucid_gpu.tensor(PAIRS, device=device)
+    lucid_gpu.view_as_complex(x)[0] = 7 - 1j
+    assert x[0].tolist() == [7, -1]
+    leaf = lucid_gpu.tensor(PAIRS, requires_grad=True)
+    assert gradcheck(lambda x: lucid_gpu.view_as_complex(x).abs(), (leaf,))
+
+
+def test_orders_of_memory(device: str) -> None:
+    for module, where in modules(device):
+        x = module.arange(24.0, device=where).reshape(1, 2, 3, 4)
+        y = x.contiguous(memory_format=module.channels_last)
+        assert y.stride() == (24, 1, 8, 2) and y.tolist() == x.tolist()
+        assert y.is_contiguous(memory_format=module.channels_last) and not y.is_contiguous()
+        assert not x.is_contiguous(memory_format=module.channels_last)
+        assert y.contiguous(memory_format=module.channels_last) is y
+        assert x.to(memory_format=module.channels_last).stride() == y.stride()
+        assert x.clone(memory_format=module.channels_last).stride() == y.stride()
+        assert x.clone(memory_format=module.preserve_format).stride() == x.stride()
+        assert y.contiguous().stride() == x.stride()
+        x.requires_grad_()
+        (x.contiguous(memory_format=module.channels_last) ** 2).sum().backward()
+        assert x.grad.tolist() == (2 * x).tolist()
+
+
+IN_PLACE = ("abs_", "acos_", "arccos_", "ceil_", "cos_", "exp_", "fix_", "floor_", "negative_",
+            "sigmoid_", "square_", "tanh_", "trunc_", "zero_")  # fmt: skip
+
+
+def test_in_place_functions(device: str) -> None:
+    for name in IN_PLACE:
+        results = []
+        for module, where in modules(device):
+            x = module.tensor([0.25, -0.5], dtype=module.float64, device=where)
+            assert getattr(module, name)(x) is x
+            results.append(x.tolist())
+        assert all(np.allclose(r, results[0]) for r in results), name
+    for module, where in modules(device):
+        x = module.tensor([0.25, -3.0], device=where)
+        assert module.clamp_(x, min=-1).tolist() == [0.25, -1]
+        assert module.fill_(x, 2).tolist() == [2, 2]
+        assert x.subtract_(1).multiply_(6).divide_(2).tolist() == [3, 3]
+        assert x.greater_(2).tolist() == [1, 1]
+
+
+def test_python_functions_of_elements() -> None:
+    for module, _ in modules():
+        x = module.tensor([[1.0, 2], [3, 4]])
+        assert x.apply_(lambda v: v + 1) is x
+        assert x.map_(module.ones(2), lambda a, b: a * 2 - b).tolist() == [[3, 5], [7, 9]]
+        with pytest.raises(RuntimeError, match="requires grad"):
+            module.ones(2, requires_grad=True).apply_(abs)
+
+
+def test_questions(device: str) -> None:
+    x = lucid_gpu.ones(2, device=device)
+    assert x.is_cpu is (device == "cpu") and x.is_shared() is (device != "cpu")
+    assert x.get_device() == (-1 if device == "cpu" else 0) == lucid_gpu.get_device(x)
+    assert x.positive() is x and x.resolve_neg() is x and not x.is_conj() and not x.is_neg()
+    gives(True, lambda m, d: m.ones(1, device=d).is_signed(), device)
+
+
+REFUSED: tuple[tuple[Any, str], ...] = (
+    (lambda m: m.asarray(m.ones(2), dtype=m.int32, copy=False), "can't alias tensor with dtype"),
+    (lambda m: m.asarray([1], copy=False), "can't alias"),
+    (lambda m: m.frombuffer(bytearray(7), dtype=m.int32), "must be a multiple of element size (4)"),
+    (lambda m: m.frombuffer(bytearray(8), dtype=m.int32, count=3), "requested buffer length (3 *"),
+    (lambda m: m.frombuffer(bytearray(0), dtype=m.int32), "both buffer length (0) and count (-1)"),
+    (lambda m: m.frombuffer(bytearray(8), dtype=m.int32, offset=8), "offset (8 bytes) must be"),
+    (lambda m: m.logspace(0, 1, -1), "number of steps must be non-negative"),
+    (lambda m: m.range(1, 2, 0), "step must be nonzero"),
+    (lambda m: m.range(2, 1), "upper bound and lower bound inconsistent with step sign"),
+    (lambda m: m.view_as_real(m.ones(2)), "view_as_real is only supported for complex tensors"),
+    (lambda m: m.view_as_complex(m.ones(3)), "must have a last dimension of size 2"),
+    (lambda m: m.view_as_complex(m.ones(3, 2).int()), "view_as_complex is only supported for half"),
+    (
+        lambda m: m.view_as_complex(m.ones(2, 3).T),
+        "Tensor must have a last dimension with stride 1",
+    ),
+    (lambda m: m.polar(m.ones(2), m.ones(2).double()), "Expected object of scalar type"),
+    (lambda m: m.ones(2).clone(memory_format=m.channels_last), "required rank 4 tensor to use"),
+    (lambda m: m.ones(2).bool().positive(), "on a bool tensor is not supported"),
+    (lambda m: m.is_nonzero(m.ones(2)), "Boolean value of Tensor with more than one value"),
+)
+
+
+@pytest.mark.parametrize("case", range(len(REFUSED)))
+def test_refusals(case: int) -> None:
+    same_error(*REFUSED[case])
