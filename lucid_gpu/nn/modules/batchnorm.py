@@ -17,6 +17,8 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 class _NormBase(Module):
     """Weight, bias, running figures and settings of a normalisation of channels."""
 
+    _version = 2  # the first had no num_batches_tracked
+
     def __init__(
         self,
         num_features: int,
@@ -57,6 +59,14 @@ class _NormBase(Module):
             init.ones_(self.weight)
         if self.bias is not None:
             init.zeros_(self.bias)
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], *rest: Any
+    ) -> None:
+        key, count = f"{prefix}num_batches_tracked", self.num_batches_tracked
+        if local_metadata.get("version", 1) < 2 and count is not None and key not in state_dict:
+            state_dict[key] = count
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
     def extra_repr(self) -> str:
         return (

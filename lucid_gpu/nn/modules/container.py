@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import operator
 from collections import OrderedDict
@@ -9,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, overload
 
 from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.modules.parameter_list import ParameterDict, ParameterList
 
-__all__ = ["ModuleDict", "ModuleList", "Sequential"]
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
 class _Numbered(Module):
@@ -64,6 +66,11 @@ class _Numbered(Module):
 
     def extend(self, modules: Iterable[Module]) -> Any:
         """Add modules at the end; returns self."""
+        if not isinstance(modules, Iterable):
+            raise TypeError(
+                f"{type(self).__name__}.extend should be called with an iterable, but got "
+                + type(modules).__name__
+            )
         for module in list(modules):
             self.append(module)
         return self
@@ -107,7 +114,34 @@ class Sequential(_Numbered):
         return type(self)(OrderedDict(items))
 
     def __add__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(
+                f"add operator supports only objects of Sequential class, but {type(other)} is "
+                "given."
+            )
         return Sequential(*self, *other)
+
+    def __iadd__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(
+                f"add operator supports only objects of Sequential class, but {type(other)} is "
+                "given."
+            )
+        self.extend(other)
+        return self
+
+    def __mul__(self, other: int) -> Sequential:
+        if not isinstance(other, int):
+            raise TypeError(f"unsupported operand type(s) for *: {type(self)} and {type(other)}")
+        if other <= 0:
+            raise ValueError(f"Non-positive multiplication factor {other} for {type(self)}")
+        return Sequential(*[copy.deepcopy(module) for _ in range(other) for module in self])
+
+    __rmul__ = __mul__
+
+    def __imul__(self, other: int) -> Sequential:
+        self.extend(list(self * other)[len(self) :])
+        return self
 
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
@@ -125,7 +159,7 @@ class ModuleList(_Numbered):
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
-        self.extend(modules or ())
+        self.extend(() if modules is None else modules)
 
     def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
         self.extend(modules)
@@ -207,5 +241,10 @@ class ModuleDict(Module):
                 + type(modules).__name__
             )
         pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
-        for key, module in pairs:
-            self[key] = module
+        for place, pair in enumerate(list(pairs)):
+            if len(pair) != 2:
+                raise ValueError(
+                    f"ModuleDict update sequence element #{place} has length {len(pair)}; 2 is "
+                    "required"
+                )
+            self[pair[0]] = pair[1]

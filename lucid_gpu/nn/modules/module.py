@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from lucid_gpu.dtypes import dtype as DType
+from lucid_gpu.nn.modules.hooks import *  # noqa: F403  PyTorch has them here
+from lucid_gpu.nn.modules.hooks import EVERYWHERE, Hook, Table, called, register, registered
+from lucid_gpu.nn.modules.state import IncompatibleKeys, load, load_own
 from lucid_gpu.nn.parameter import Buffer, Parameter
+from lucid_gpu.ops.creation import empty_like
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tape.node import RemovableHandle, add_hook
+from lucid_gpu.tape.node import RemovableHandle
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Module"]
@@ -18,25 +24,17 @@ __all__ = ["Module"]
 _M = TypeVar("_M", bound="Module")
 
 
-class IncompatibleKeys(NamedTuple):
-    """What `Module.load_state_dict` did not find, and what it did not expect."""
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
-
-    def __repr__(self) -> str:
-        if not self.missing_keys and not self.unexpected_keys:
-            return "<All keys matched successfully>"
-        return (
-            f"IncompatibleKeys(missing_keys={self.missing_keys}, "
-            f"unexpected_keys={self.unexpected_keys})"
-        )
-
-
-class _Hook(NamedTuple):
-    function: Callable[..., Any]
-    with_kwargs: bool
-    always: bool = False
+_TOLD = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
 
 
 class Module:
@@ -56,9 +54,16 @@ class Module:
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Module | None]
-    _non_persistent: set[str]
-    _forward_hooks: OrderedDict[int, _Hook]
-    _forward_pre_hooks: OrderedDict[int, _Hook]
+    _non_persistent_buffers_set: set[str]
+    _forward_hooks: Table
+    _forward_pre_hooks: Table
+    _backward_hooks: Table
+    _backward_pre_hooks: Table
+    _state_dict_hooks: Table
+    _state_dict_pre_hooks: Table
+    _load_state_dict_pre_hooks: Table
+    _load_state_dict_post_hooks: Table
+    _version = 1  # of what `state_dict` gives, kept with it
 
     def __init__(self) -> None:
         put = object.__setattr__  # past our own __setattr__, which looks in these
@@ -66,9 +71,9 @@ class Module:
         put(self, "_parameters", {})
         put(self, "_buffers", {})
         put(self, "_modules", {})
-        put(self, "_non_persistent", set())
-        put(self, "_forward_hooks", OrderedDict())
-        put(self, "_forward_pre_hooks", OrderedDict())
+        put(self, "_non_persistent_buffers_set", set())
+        for table in _HOOKS:
+            put(self, table, OrderedDict())
 
     # -- calling ----------------------------------------------------------------------------
 
@@ -78,26 +83,18 @@ class Module:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._forward_pre_hooks and not self._forward_hooks:
-            return self.forward(*args, **kwargs)
-        return self._call_with_hooks(args, kwargs)
-
-    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        late = dict(self._forward_hooks)
         try:
-            for pre in tuple(self._forward_pre_hooks.values()):
-                args, kwargs = _run_pre_hook(self, pre, args, kwargs)
-            result = self.forward(*args, **kwargs)
-            for key, hook in tuple(late.items()):
-                del late[key]
-                extra = (kwargs,) if hook.with_kwargs else ()
-                changed = hook.function(self, args, *extra, result)
-                result = result if changed is None else changed
-            return result
-        except Exception:
-            for hook in late.values():
-                if hook.always:
-                    hook.function(self, args, *((kwargs,) if hook.with_kwargs else ()), None)
+            if (
+                self._forward_pre_hooks
+                or self._forward_hooks
+                or self._backward_hooks
+                or self._backward_pre_hooks
+                or EVERYWHERE
+            ):
+                return called(self, args, kwargs)
+            return self.forward(*args, **kwargs)
+        except _TOLD as error:
+            _say_where(error, self)
             raise
 
     def register_forward_pre_hook(
@@ -107,7 +104,7 @@ class Module:
 
         With ``with_kwargs`` it is ``hook(module, args, kwargs)`` and returns both or None.
         """
-        return _register(self._forward_pre_hooks, _Hook(hook, with_kwargs), prepend)
+        return register(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend)
 
     def register_forward_hook(
         self,
@@ -122,7 +119,60 @@ class Module:
         With ``with_kwargs`` it is ``hook(module, args, kwargs, output)``; with ``always_call`` it
         also runs, with output None, when forward raises.
         """
-        return _register(self._forward_hooks, _Hook(hook, with_kwargs, always_call), prepend)
+        return register(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, grad_output)`` when a gradient arrives; its answer replaces that."""
+        return register(self._backward_pre_hooks, hook, prepend)
+
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, grad_input, grad_output)`` when a gradient has passed the module.
+
+        What it returns replaces ``grad_input``, a tuple with one gradient for each positional
+        argument (None for what is no tensor).
+        """
+        return register(self._backward_hooks, hook, prepend)
+
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """`register_full_backward_hook` under its older name."""
+        return self.register_full_backward_hook(hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(module, prefix, keep_vars)`` before `state_dict` is made."""
+        return register(self._state_dict_pre_hooks, hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(module, state_dict, prefix, local_metadata)`` after `state_dict` is made.
+
+        It may change the dictionary in place.
+        """
+        return register(self._state_dict_hooks, (hook, True))
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """As `register_state_dict_post_hook`; what the hook returns replaces the dictionary."""
+        return register(self._state_dict_hooks, (hook, False))
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call a hook before this module's part of a state dict is loaded.
+
+        It is ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
+        unexpected_keys, error_msgs)`` and may change the dictionary.
+        """
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], with_module: bool = False
+    ) -> RemovableHandle:
+        kept = functools.partial(hook, self) if with_module else hook
+        return register(self._load_state_dict_pre_hooks, kept)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(module, incompatible_keys)`` after loading; it may change the lists."""
+        return register(self._load_state_dict_post_hooks, hook)
 
     # -- registering ------------------------------------------------------------------------
 
@@ -140,6 +190,8 @@ class Module:
                 "created explicitly. To express parameters as a function of another Tensor, "
                 "compute the value in the forward() method."
             )
+        if EVERYWHERE and param is not None:
+            param = registered(self, "parameter", name, param)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -150,15 +202,16 @@ class Module:
                 f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
                 "(torch Tensor or None required)"
             )
-        self._buffers[name] = tensor
-        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
+        self._buffers[name] = registered(self, "buffer", name, tensor) if EVERYWHERE else tensor
+        fleeting = self._non_persistent_buffers_set
+        (fleeting.discard if persistent else fleeting.add)(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a child under ``name``."""
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._check_name(name, "module")
-        self._modules[name] = module
+        self._modules[name] = registered(self, "module", name, module) if EVERYWHERE else module
 
     register_module = add_module
 
@@ -208,7 +261,9 @@ class Module:
                 )
             modules[name] = None
         elif name in buffers:
-            self.register_buffer(name, value, persistent=name not in self._non_persistent)
+            self.register_buffer(
+                name, value, persistent=name not in self._non_persistent_buffers_set
+            )
         elif isinstance(value, Buffer):
             self.__dict__.pop(name, None)
             self.register_buffer(name, value, value.persistent)
@@ -225,7 +280,7 @@ class Module:
         for table in self._tables():
             if name in table:
                 del table[name]
-                self._non_persistent.discard(name)
+                self._non_persistent_buffers_set.discard(name)
                 return
         object.__delattr__(self, name)
 
@@ -320,9 +375,36 @@ class Module:
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
         found = owner._parameters.get(name)
+        if found is None and hasattr(owner, name):
+            raise AttributeError(f"`{name}` is not an nn.Parameter")
         if found is None:
-            raise AttributeError(f"{type(owner).__name__} has no parameter `{name}`")
+            raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
         return found
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with a dotted name."""
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        found = owner._buffers.get(name)
+        if found is None:
+            if hasattr(owner, name):
+                raise AttributeError(f"`{name}` is not a buffer")
+            raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
+        return found
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module at a dotted name; with ``strict`` only where there is one already."""
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        if strict and not hasattr(owner, name):
+            raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
+        if hasattr(owner, name) and not isinstance(getattr(owner, name), Module):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(owner, name, module)
 
     # -- changing all at once ---------------------------------------------------------------
 
@@ -358,9 +440,9 @@ class Module:
                 continue
             parameter.grad = None if set_to_none else parameter.grad.detach().zero_()
 
-    def _apply(self: _M, fn: Callable[[Tensor], Tensor]) -> _M:
+    def _apply(self: _M, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _M:
         with no_grad():
-            for module in self.modules():
+            for module in self.modules() if recurse else [self]:
                 for parameter in module._parameters.values():
                     if parameter is not None:
                         _convert(parameter, fn)
@@ -415,11 +497,22 @@ class Module:
         """Cast floating point parameters and buffers to bfloat16."""
         return self._to_float("bfloat16")
 
+    def type(self: _M, dst_type: Any) -> _M:
+        """Cast every parameter and buffer."""
+        return self._apply(lambda t: t.to(dst_type))
+
+    def to_empty(self: _M, *, device: Any, recurse: bool = True) -> _M:
+        """Move to a device without the values."""
+        return self._apply(lambda t: empty_like(t, device=device), recurse)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Taken for the sake of scripts: what is elementwise is fused without."""
+
     # -- state ------------------------------------------------------------------------------
 
     def state_dict(
         self,
-        *,
+        *args: Any,
         destination: dict[str, Any] | None = None,
         prefix: str = "",
         keep_vars: bool = False,
@@ -428,17 +521,60 @@ class Module:
 
         The tensors share memory with the module's; they are detached unless ``keep_vars``.
         """
-        state: dict[str, Any] = OrderedDict() if destination is None else destination
-        for key, value in self._own_state():
-            state[prefix + key] = value if keep_vars else value.detach()
+        if args:
+            warnings.warn(
+                "Positional args are being deprecated, use kwargs instead. Refer to https://pytorch"
+                ".org/docs/main/generated/torch.nn.Module.html#torch.nn.Module.state_dict for "
+                "details.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            given = [destination, prefix, keep_vars]
+            given[: len(args)] = args
+            destination, prefix, keep_vars = given  # type: ignore[assignment]
+        state: Any = OrderedDict() if destination is None else destination
+        if destination is None:
+            state._metadata = OrderedDict()
+        local = {"version": self._version}
+        if hasattr(state, "_metadata"):
+            state._metadata[prefix[:-1]] = local
+        for hook in self._state_dict_pre_hooks.values():
+            hook(self, prefix, keep_vars)
+        self._save_to_state_dict(state, prefix, keep_vars)
         for name, child in self._modules.items():
             if child is not None:
                 child.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-        return state
+        for hook, in_place in self._state_dict_hooks.values():
+            changed = hook(self, state, prefix, local)
+            if in_place and changed is not None:
+                raise RuntimeError("state_dict post-hook must return None")
+            state = state if changed is None else changed
+        found: dict[str, Any] = state
+        return found
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Put this module's own entries, not its children's, into ``destination``."""
+        for key, value in self._own_state():
+            destination[prefix + key] = value if keep_vars else value.detach()
+        if type(self).get_extra_state is not Module.get_extra_state:
+            destination[f"{prefix}_extra_state"] = self.get_extra_state()
 
     def _own_state(self) -> list[tuple[str, Any]]:
-        kept = [(k, b) for k, b in self._buffers.items() if k not in self._non_persistent]
+        fleeting = self._non_persistent_buffers_set
+        kept = [(k, b) for k, b in self._buffers.items() if k not in fleeting]
         return [(k, v) for k, v in [*self._parameters.items(), *kept] if v is not None]
+
+    def get_extra_state(self) -> Any:
+        """What else `state_dict` is to hold; for subclasses, with `set_extra_state`."""
+        raise RuntimeError(
+            "Reached a code path in Module.get_extra_state() that should never be called."
+        )
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take what `get_extra_state` gave; for subclasses."""
+        raise RuntimeError(
+            "Reached a code path in Module.set_extra_state() that should never be called."
+        )
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -463,31 +599,30 @@ class Module:
         RuntimeError
             Naming every missing, unexpected or misshapen entry. Nothing has been loaded then.
         """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(
-                f"Expected state_dict to be dict-like, got {type(state_dict).__name__}."
-            )
-        slots = {
-            (f"{path}.{key}" if path else key): (module, key)
-            for path, module in self.named_modules(remove_duplicate=False)
-            for key, _ in module._own_state()
-        }
-        missing = [name for name in slots if name not in state_dict]
-        unexpected = [name for name in state_dict if name not in slots]
-        problems = _key_problems(missing, unexpected) if strict else []
-        for name, (module, key) in slots.items():
-            if name in state_dict:
-                problems += _value_problems(name, getattr(module, key), state_dict[name])
-        if problems:
-            raise RuntimeError(
-                f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
-                + "\n\t".join(problems)
-            )
-        with no_grad():
-            for name, (module, key) in slots.items():
-                if name in state_dict:
-                    _load(module, key, state_dict[name], assign)
-        return IncompatibleKeys(missing, unexpected)
+        found: IncompatibleKeys = load(self, state_dict, strict, assign)
+        return found
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load this module's own entries, not its children's; for subclasses to extend."""
+        load_own(
+            self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+            error_msgs,
+        )  # fmt: skip
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for table in _HOOKS:
+            self.__dict__.setdefault(table, OrderedDict())
+        self.__dict__.setdefault("_non_persistent_buffers_set", set())
 
     # -- showing ----------------------------------------------------------------------------
 
@@ -511,30 +646,16 @@ def _indent(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
-def _register(hooks: OrderedDict[int, Any], hook: _Hook, prepend: bool) -> RemovableHandle:
-    handle = add_hook(hooks, hook)  # type: ignore[arg-type]
-    if prepend:
-        hooks.move_to_end(handle.key, last=False)
-    return handle
-
-
-def _run_pre_hook(
-    module: Module, hook: _Hook, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if not hook.with_kwargs:
-        changed = hook.function(module, args)
-        if changed is None:
-            return args, kwargs
-        return (changed if isinstance(changed, tuple) else (changed,)), kwargs
-    changed = hook.function(module, args, kwargs)
-    if changed is None:
-        return args, kwargs
-    if not (isinstance(changed, tuple) and len(changed) == 2):
-        raise RuntimeError(
-            "forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got "
-            f"{changed}."
-        )
-    return changed[0], changed[1]
+def _say_where(error: Exception, module: Module) -> None:
+    """Add to an error which layer of this package it comes from: the innermost one says so."""
+    if getattr(error, "_told", False) or type(error) not in _TOLD:
+        return
+    error._told = True  # type: ignore[attr-defined]
+    kind = type(module)
+    if kind.__module__.startswith("lucid_gpu.nn.") and len(error.args) == 1:
+        text, whole = error.args[0], not module._modules
+        if isinstance(text, str) and kind.__name__ not in text:
+            error.args = (f"{text} [in {repr(module) if whole else kind.__name__}]",)
 
 
 def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
@@ -563,42 +684,3 @@ def _convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:
         parameter.data = converted
         if grad is not None:
             parameter.grad = fn(grad.detach())
-
-
-def _quoted(names: list[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
-
-
-def _key_problems(missing: list[str], unexpected: list[str]) -> list[str]:
-    problems = []
-    if missing:
-        problems.append(f"Missing key(s) in state_dict: {_quoted(missing)}. ")
-    if unexpected:
-        problems.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
-    return problems
-
-
-def _value_problems(name: str, own: Tensor, value: Any) -> list[str]:
-    if not isinstance(value, Tensor):
-        return [
-            f'While copying the parameter named "{name}", expected torch.Tensor or Tensor-like '
-            f"object from checkpoint but received {type(value)}"
-        ]
-    if tuple(value.shape) != tuple(own.shape):
-        return [
-            f"size mismatch for {name}: copying a param with shape {value.shape} from checkpoint, "
-            f"the shape in current model is {own.shape}."
-        ]
-    return []
-
-
-def _load(module: Module, key: str, value: Tensor, assign: bool) -> None:
-    own = getattr(module, key)
-    if not assign:
-        own.copy_(value)
-    elif isinstance(own, Parameter):
-        module._parameters[key] = (
-            value if isinstance(value, Parameter) else Parameter(value, own.requires_grad)
-        )
-    else:
-        module._buffers[key] = value

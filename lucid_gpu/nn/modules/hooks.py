@@ -1,0 +1,291 @@
+"""Hooks of modules: what is called around forward and backward, for one module or for all.
+
+A full backward hook stands on two nodes that pass everything on: one the inputs go through and one
+the outputs go through. What arrives at the second is ``grad_output``, what leaves the first is
+``grad_input``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from lucid_gpu.autograd import Function
+from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.node import RemovableHandle, add_hook
+from lucid_gpu.tensor import Tensor
+
+__all__ = [
+    "register_module_backward_hook",
+    "register_module_buffer_registration_hook",
+    "register_module_forward_hook",
+    "register_module_forward_pre_hook",
+    "register_module_full_backward_hook",
+    "register_module_full_backward_pre_hook",
+    "register_module_module_registration_hook",
+    "register_module_parameter_registration_hook",
+]
+
+Table = OrderedDict[int, Any]
+
+
+class Hook(NamedTuple):
+    """A function and how it is called."""
+
+    function: Callable[..., Any]
+    with_kwargs: bool = False
+    always: bool = False
+
+
+# Of all modules, by kind; one table, so that a call has one thing to look at.
+EVERYWHERE: Table = OrderedDict()
+
+
+def register(hooks: Table, hook: Any, prepend: bool = False) -> RemovableHandle:
+    """Add a hook to a table; ``prepend`` puts it before the others."""
+    handle = add_hook(hooks, hook)
+    if prepend:
+        hooks.move_to_end(handle.key, last=False)
+    return handle
+
+
+def everywhere(kind: str) -> list[tuple[int, Any]]:
+    """The hooks of a kind that hold for all modules."""
+    return [(key, hook) for key, (of, hook) in EVERYWHERE.items() if of == kind]
+
+
+def _hooks(module: Any, kind: str) -> list[tuple[int, Any]]:
+    return [*(everywhere(kind) if EVERYWHERE else ()), *getattr(module, f"_{kind}_hooks").items()]
+
+
+def called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``module.forward(*args, **kwargs)`` with all hooks around it."""
+    late, result = dict(_hooks(module, "forward")), None
+    try:
+        for _, hook in _hooks(module, "forward_pre"):
+            args, kwargs = _before(module, hook, args, kwargs)
+        after = [f for _, f in _hooks(module, "backward")]
+        before = [f for _, f in _hooks(module, "backward_pre")]
+        watch = _Watch(module, after, before) if after or before else None
+        if watch is not None:
+            args = watch.inputs(args)
+        result = module.forward(*args, **kwargs)
+        for key, hook in tuple(late.items()):
+            del late[key]
+            extra = (kwargs,) if hook.with_kwargs else ()
+            changed = hook.function(module, args, *extra, result)
+            result = result if changed is None else changed
+        return result if watch is None else watch.outputs(result)
+    except Exception:
+        for hook in late.values():
+            if hook.always:
+                extra = (kwargs,) if hook.with_kwargs else ()
+                try:
+                    hook.function(module, args, *extra, result)
+                except Exception as error:
+                    warnings.warn(
+                        "module forward hook with ``always_call=True`` raised an exception that "
+                        f"was silenced as another error was raised in forward: {error}",
+                        stacklevel=3,
+                    )
+        raise
+
+
+def _before(
+    module: Any, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if not hook.with_kwargs:
+        changed = hook.function(module, args)
+        if changed is None:
+            return args, kwargs
+        return (changed if isinstance(changed, tuple) else (changed,)), kwargs
+    changed = hook.function(module, args, kwargs)
+    if changed is None:
+        return args, kwargs
+    if not (isinstance(changed, tuple) and len(changed) == 2):
+        raise RuntimeError(
+            "forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got "
+            f"{changed}."
+        )
+    return changed[0], changed[1]
+
+
+# --- backward -------------------------------------------------------------------------------------
+
+
+class BackwardHookFunction(Function):
+    """Passes tensors on, so that one node sees all of their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
+        return tuple([t.alias() for t in tensors])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        return gradients
+
+
+class _Watch:
+    """The two nodes of one call, and the hooks that are told what passes them."""
+
+    def __init__(self, module: Any, after: Sequence[Any], before: Sequence[Any]) -> None:
+        self.module, self.after, self.before = module, after, before
+        self.into: list[int] | None = None  # which of the inputs have a gradient
+        self.gradients: Any = None  # of the outputs, while the module is passed
+
+    def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.count = len(args)
+        args, self.into, node = _through(args)
+        if node is not None:
+            node.register_hook(self._leaving)
+        return args
+
+    def outputs(self, result: Any) -> Any:
+        if not isinstance(result, (Tensor, tuple)):
+            warnings.warn(
+                "For backward hooks to be called, module output should be a Tensor or a tuple of "
+                f"Tensors but received {type(result)}",
+                stacklevel=4,
+            )
+            return result
+        given = result if isinstance(result, tuple) else (result,)
+        passed, self.out_of, node = _through(given)
+        self.width = len(given)
+        if node is not None:
+            node.register_hook(self._arriving)
+        return passed if isinstance(result, tuple) else passed[0]
+
+    def _arriving(self, _: Any, grad_output: Sequence[Any]) -> Any:
+        gradients = _spread(self.out_of, grad_output, self.width)
+        for hook in self.before:
+            changed = hook(self.module, gradients)
+            if changed is None:
+                continue
+            changed = changed if isinstance(changed, tuple) else (changed,)
+            _same_number("pre hook returned an invalid number of grad_output", changed, self.width)
+            gradients = changed
+        self.gradients = gradients
+        if self.into is None:
+            self._without_inputs()
+        assert self.out_of is not None
+        return tuple([gradients[i] for i in self.out_of])
+
+    def _without_inputs(self) -> None:
+        nothing = (None,) * self.count
+        if self.after:
+            warnings.warn(
+                "Full backward hook is firing when gradients are computed with respect to module "
+                "outputs since no inputs require gradients.",
+                stacklevel=2,
+            )
+        for hook in self.after:
+            found = hook(self.module, nothing, self.gradients)
+            if found is not None and not (
+                isinstance(found, tuple) and all(g is None for g in found)
+            ):
+                raise RuntimeError(
+                    "Backward hook for Modules where no input requires gradient should always "
+                    "return None or None for all gradients."
+                )
+        self.gradients = None
+
+    def _leaving(self, grad_input: Sequence[Any], _: Any) -> Any:
+        if self.gradients is None:
+            return None  # the gradient came past the outputs
+        found = _spread(self.into, grad_input, self.count)
+        for hook in self.after:
+            changed = hook(self.module, found, self.gradients)
+            if changed is None:
+                continue
+            changed = changed if isinstance(changed, tuple) else (changed,)
+            _same_number("hook returned an invalid number of grad_input", changed, self.count)
+            found = changed
+        self.gradients = None
+        assert self.into is not None
+        return tuple([found[i] for i in self.into])
+
+
+def _through(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None, Any]:
+    """The values with their tensors passed through a node, where they are, and the node."""
+    places = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
+    tensors = [values[i] for i in places]
+    if not is_grad_enabled() or not any(t.requires_grad for t in tensors):
+        return values, None, None
+    passed = BackwardHookFunction.apply(*tensors)
+    found = list(values)
+    for i, t in zip(places, passed, strict=True):
+        found[i] = t
+    node = next(t.grad_fn for t in passed if t.grad_fn is not None)
+    kind = type(values)
+    made = kind(*found) if hasattr(values, "_fields") else tuple(found)
+    return made, places, node
+
+
+def _spread(places: list[int] | None, gradients: Sequence[Any], count: int) -> tuple[Any, ...]:
+    found: list[Any] = [None] * count
+    for i, g in zip(places or (), gradients, strict=False):
+        found[i] = g
+    return tuple(found)
+
+
+def _same_number(what: str, changed: tuple[Any, ...], count: int) -> None:
+    if len(changed) != count:
+        raise RuntimeError(f"Backward {what}, got {len(changed)}, but expected {count}")
+
+
+# --- of all modules -------------------------------------------------------------------------------
+
+
+def _everywhere(kind: str, hook: Any) -> RemovableHandle:
+    return register(EVERYWHERE, (kind, hook))
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, args)`` before the forward of every module."""
+    return _everywhere("forward_pre", Hook(hook))
+
+
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Call ``hook(module, args, output)`` after the forward of every module."""
+    return _everywhere("forward", Hook(hook, with_kwargs, always_call))
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, grad_output)`` when a gradient arrives at any module."""
+    return _everywhere("backward_pre", hook)
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, grad_input, grad_output)`` when a gradient has passed any module."""
+    return _everywhere("backward", hook)
+
+
+register_module_backward_hook = register_module_full_backward_hook
+
+
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, name, buffer)`` when a buffer is registered; what it returns is kept."""
+    return _everywhere("buffer", hook)
+
+
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, name, child)`` when a child is registered; what it returns is kept."""
+    return _everywhere("module", hook)
+
+
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, name, parameter)`` at a registration; what it returns is kept."""
+    return _everywhere("parameter", hook)
+
+
+def registered(module: Any, kind: str, name: str, value: Any) -> Any:
+    """What the hooks of all modules make of a value that is being registered."""
+    for _, hook in everywhere(kind):
+        changed = hook(module, name, value)
+        value = value if changed is None else changed
+    return value

@@ -1,0 +1,194 @@
+"""Loading a state dict: all of it is checked before any of it is written."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from lucid_gpu.nn.parameter import Parameter
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `Module.load_state_dict` did not find, and what it did not expect."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return (
+            f"IncompatibleKeys(missing_keys={self.missing_keys}, "
+            f"unexpected_keys={self.unexpected_keys})"
+        )
+
+
+class Problems(list[str]):
+    """The errors of a load, and what is to be written if there are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[Callable[[], None]] = []
+
+
+def load(module: Any, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> Any:
+    """See `Module.load_state_dict`."""
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+    versions = getattr(state_dict, "_metadata", None)
+    state: Any = OrderedDict(state_dict)
+    if versions is not None:
+        state._metadata = versions
+    missing: list[str] = []
+    unexpected: list[str] = []
+    problems = Problems()
+    visited: list[tuple[Any, str]] = []
+
+    def visit(one: Any, own: Mapping[str, Any], prefix: str) -> None:
+        local = {} if versions is None else dict(versions.get(prefix[:-1], {}))
+        if assign:
+            local["assign_to_params_buffers"] = True
+        one._load_from_state_dict(own, prefix, local, True, missing, unexpected, problems)
+        visited.append((one, prefix))
+        for name, child in one._modules.items():
+            if child is not None:
+                below = f"{prefix}{name}."
+                visit(child, {k: v for k, v in own.items() if k.startswith(below)}, below)
+
+    visit(module, state, "")
+    if strict:
+        problems[:0] = key_problems(missing, unexpected)
+    if problems:
+        raise RuntimeError(
+            f"Error(s) in loading state_dict for {type(module).__name__}:\n\t"
+            + "\n\t".join(problems)
+        )
+    with no_grad():
+        for write in problems.writes:
+            write()
+    return _finished(visited, IncompatibleKeys(missing, unexpected), strict, module)
+
+
+def _finished(
+    visited: list[tuple[Any, str]], found: IncompatibleKeys, strict: bool, root: Any
+) -> IncompatibleKeys:
+    """Hooks run children first; what they leave of the keys counts."""
+    before = [*found.missing_keys], [*found.unexpected_keys]
+    for one, _ in reversed(visited):
+        for hook in one._load_state_dict_post_hooks.values():
+            if hook(one, found) is not None:
+                raise RuntimeError(
+                    "Hooks registered with ``register_load_state_dict_post_hook`` are not expected "
+                    "to return new values, if incompatible_keys need to be modified, it should be "
+                    "done inplace."
+                )
+    if strict and (found.missing_keys, found.unexpected_keys) != before:
+        problems = key_problems(found.missing_keys, found.unexpected_keys)
+        if problems:
+            raise RuntimeError(
+                f"Error(s) in loading state_dict for {type(root).__name__}:\n\t"
+                + "\n\t".join(problems)
+            )
+    return found
+
+
+def load_own(
+    module: Any,
+    state_dict: Mapping[str, Any],
+    prefix: str,
+    local_metadata: dict[str, Any],
+    strict: bool,
+    missing_keys: list[str],
+    unexpected_keys: list[str],
+    error_msgs: list[str],
+) -> None:
+    """See `Module._load_from_state_dict`."""
+    for hook in tuple(module._load_state_dict_pre_hooks.values()):
+        hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+    assign = bool(local_metadata.get("assign_to_params_buffers"))
+    writes: list[Callable[[], None]] = []
+    own = dict(module._own_state())
+    for name, value in own.items():
+        key = prefix + name
+        if key not in state_dict:
+            missing_keys.append(key)
+            continue
+        given = state_dict[key]
+        if isinstance(given, Tensor) and not value.ndim and given.ndim == 1 and given.numel():
+            given = given[0]  # PyTorch 0.3 kept numbers as vectors of one
+        wrong = value_problems(key, value, given)
+        error_msgs += wrong
+        if not wrong:
+            writes.append(_writing(module, name, given, assign))
+    own_kind = type(module)
+    extra = f"{prefix}_extra_state"
+    if _overrides(own_kind, "set_extra_state"):
+        if extra in state_dict:
+            writes.append(lambda: module.set_extra_state(state_dict[extra]))
+        else:
+            missing_keys.append(extra)
+    elif extra in state_dict:
+        unexpected_keys.append(extra)
+    for key in state_dict:
+        if key.startswith(prefix) and key != extra:
+            name, *rest = key[len(prefix) :].split(".", 1)
+            if (name not in module._modules) if rest else (name not in own):
+                unexpected_keys.append(key)
+    if isinstance(error_msgs, Problems):
+        error_msgs.writes += writes
+    else:  # called by hand
+        with no_grad():
+            for write in writes:
+                write()
+
+
+def _overrides(kind: type, name: str) -> bool:
+    from lucid_gpu.nn.modules.module import Module
+
+    return getattr(kind, name) is not getattr(Module, name)
+
+
+def _writing(module: Any, name: str, value: Tensor, assign: bool) -> Callable[[], None]:
+    def write() -> None:
+        own = getattr(module, name)
+        if not assign:
+            own.copy_(value)
+        elif isinstance(own, Parameter):
+            kept = isinstance(value, Parameter)
+            module._parameters[name] = value if kept else Parameter(value, own.requires_grad)
+        else:
+            module._buffers[name] = value
+
+    return write
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def key_problems(missing: list[str], unexpected: list[str]) -> list[str]:
+    """What is said of keys that are not there, and of those that should not be."""
+    problems = []
+    if missing:
+        problems.append(f"Missing key(s) in state_dict: {_quoted(missing)}. ")
+    if unexpected:
+        problems.append(f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
+    return problems
+
+
+def value_problems(name: str, own: Tensor, value: Any) -> list[str]:
+    """What is said of a value that cannot be taken."""
+    if not isinstance(value, Tensor):
+        return [
+            f'While copying the parameter named "{name}", expected torch.Tensor or Tensor-like '
+            f"object from checkpoint but received {type(value)}"
+        ]
+    if tuple(value.shape) != tuple(own.shape):
+        return [
+            f"size mismatch for {name}: copying a param with shape {value.shape} from checkpoint, "
+            f"the shape in current model is {own.shape}."
+        ]
+    return []
