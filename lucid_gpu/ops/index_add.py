@@ -212,18 +212,30 @@ def _by_elements(
         if given != sizes:
             src = src.reshape(given)[tuple([slice(0, n) for n in sizes])]
     where = index.array.reshape(sizes)
-    bounds.check(where, shape[dim], dim, input.device, 0, wait=wait)
-    keys = None
-    if index.numel():
+    slices = keys_of_slices(where, dim, shape)
+    checked = where if slices is None else slices
+    bounds.check(checked, shape[dim], dim, input.device, 0, wait=wait)
+    keys, seen = None, (1, prod(shape), 1)
+    if slices is not None:
+        keys, seen = slices, (prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :]))
+    elif index.numel():
         *_, keys = kernels.rows_of(along(where, dim, xp_of(input)), shape, xp_of(input))
     return Addition(
         "ScatterAddBackward0",
-        (1, prod(shape), 1),
+        seen,
         where.reshape(-1) if keys is None else keys,
         src,
         lambda x, s: scatter_add(x, dim, index, s),
         lambda g: gather(g, dim, index) if index.numel() else src.new_zeros(src.shape),
     )
+
+
+def keys_of_slices(index: Any, dim: int, shape: tuple[int, ...]) -> Any:
+    """The vector that an index was expanded from to name whole slices of a shape, or None."""
+    rest = [d for d in range(len(shape)) if d != dim]
+    if not rest or any(index.strides[d] or index.shape[d] != shape[d] for d in rest):
+        return None
+    return index[tuple([slice(None) if d == dim else 0 for d in range(len(shape))])]
 
 
 # --- the addition ---------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Sums, means, products and extrema of elements by position, with the same bits every time.
 
 Sums and means are additions by position. For products and extrema the elements are put in the order
-of their positions, and neighbours of one position are joined over distances that double (a
-segmented scan: Hillis and Steele, Data Parallel Algorithms, 1986): a few passes over arrays.
+of their positions, and neighbours of one position are joined: by NumPy's ``reduceat``, on a GPU
+over distances that double (a segmented scan: Hillis and Steele, Data Parallel Algorithms, 1986).
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import lucid_gpu.dtypes as dt
+from lucid_gpu.device import device
 from lucid_gpu.devices import room, xp_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.elementwise import where
-from lucid_gpu.ops.index_add import _by_elements, _checked, scatter_add
+from lucid_gpu.ops.index_add import _by_elements, _checked, keys_of_slices, scatter_add
 from lucid_gpu.ops.indexing import gather, scatter
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
+from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.tensor import Tensor
 
 _JOINING = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
@@ -83,17 +84,21 @@ def _count(input: Tensor, dim: int, index: Tensor, include_self: bool) -> Tensor
 def _joined(
     input: Tensor, dim: int, index: Tensor, src: Tensor, keys: Any, reduce: str, include_self: bool
 ) -> Tensor:
-    xp, where_ = xp_of(input), room(input.device)
-    out = where_.empty(tuple(input.shape), input.dtype, input.device)
+    xp = xp_of(input)
+    out = room(input.device).empty(tuple(input.shape), input.dtype, input.device)
     out[...] = input.array
     join = getattr(xp, _JOINING[reduce])
-    values = src.array.reshape(-1)
+    values, rows = src.array, out.reshape(-1)
+    slices = keys_of_slices(index.array, dim, tuple(input.shape))
+    if slices is not None:  # a key for each slice, instead of one for each element
+        keys, values, rows = slices, xp.moveaxis(values, dim, 0), xp.moveaxis(out, dim, 0)
+    else:
+        values = values.reshape(-1)
     wide = input.dtype.compute.numpy  # 16-bit floats are joined in float32 and rounded once
-    places, values = _segments(xp, where_, join, keys, values.astype(wide))
-    flat = out.reshape(-1)
+    places, values = _segments(input.device, join, keys, values.astype(wide))
     if include_self:
-        values = join(flat[places].astype(wide), values)
-    flat[places] = values.astype(flat.dtype)
+        values = join(rows[places].astype(wide), values)
+    rows[places] = values.astype(rows.dtype)
     result: Tensor = record(
         "ScatterReduceBackward0", out, (input, src), _joined_vjp, (input, src), input.dtype,
         keeps_output=True, dim=dim, index=index, reduce=reduce, include_self=include_self,
@@ -101,20 +106,25 @@ def _joined(
     return result
 
 
-def _segments(xp: Any, where_: Any, join: Any, keys: Any, values: Any) -> tuple[Any, Any]:
-    """Each key once, and its values joined."""
-    order = where_.argsort(keys, 0)
+def _segments(where_: device, join: Any, keys: Any, values: Any) -> tuple[Any, Any]:
+    """Each key once, and its values, or rows of values, joined."""
+    xp, order = room(where_).xp, room(where_).argsort(keys, 0)
     keys, values = keys[order], values[order]
-    reach = 1
+    first = xp.ones(keys.shape, bool)
+    first[1:] = keys[1:] != keys[:-1]
+    if where_.type == "cpu":  # NumPy joins them in one pass
+        return keys[first], join.reduceat(values, first.nonzero()[0], 0)
+    reach, as_rows = 1, (-1, *[1] * (values.ndim - 1))
     while reach < keys.size:
         same = keys[reach:] == keys[:-reach]
         if not same.any():
             break
-        both = xp.where(same, join(values[:-reach], values[reach:]), values[reach:])
+        joined = join(values[:-reach], values[reach:])
+        both = xp.where(same.reshape(as_rows), joined, values[reach:])
         values = xp.concatenate((values[:reach], both))
         reach *= 2
     last = xp.ones(keys.shape, bool)
-    last[:-1] = keys[1:] != keys[:-1]
+    last[:-1] = first[1:]
     return keys[last], values[last]
 
 
@@ -183,7 +193,7 @@ def index_reduce(
         )
     dim = _checked("index_reduce_", input, dim, index, source, False)
     ones = [-1 if d == dim else 1 for d in range(source.ndim)]
-    wide = expand_lazily(index.reshape(ones), tuple(source.shape)) if ones else index.reshape(())
+    wide = index.reshape(ones).expand(tuple(source.shape)) if ones else index.reshape(())
     return scatter_reduce(input, dim, wide, source, reduce, include_self=include_self)
 
 

@@ -54,6 +54,15 @@ CASES: dict[str, Any] = {
     "nothing": lambda m, x, s: x.detach().scatter_reduce(
         0, m.tensor(INDEX[:0]).to(x.device), s.detach(), "prod"
     ),
+    "whole slices": lambda m, x, s: m.scatter_reduce(
+        x, 1, m.tensor([[3, 1, 3]]).to(x.device).expand(3, 3), s[:3, :3], "amax"
+    ),
+    "sums of whole slices": lambda m, x, s: x.scatter_add(
+        0, m.tensor([[2], [0], [2], [2]]).to(x.device).expand(4, 4), s
+    ),
+    "parts of slices": lambda m, x, s: x.scatter_reduce(
+        1, m.tensor([[3, 1, 3]]).to(x.device).expand(2, 3), s[:2, :3], "prod"
+    ),
     "in place": lambda m, x, s: (x * 1).scatter_reduce_(
         0, m.tensor(INDEX).to(x.device), s, reduce="amin"
     ),
