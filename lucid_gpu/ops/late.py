@@ -74,6 +74,10 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "tapers": ("", "", "hann_window hamming_window blackman_window bartlett_window kaiser_window"),
     "statistics": ("quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc "
                    "histogram isclose allclose equal", "", "std_mean var_mean"),
+    "random": ("bernoulli multinomial", "uniform_ normal_ random_ bernoulli_ exponential_",
+               "Generator get_rng_state initial_seed manual_seed normal rand rand_like randint "
+               "randint_like randn randn_like randperm seed set_rng_state"),
+    "draws": ("", "cauchy_ log_normal_ geometric_", "poisson binomial"),
     "special_functions": ("polygamma mvlgamma logit sinc logaddexp2 fmax fmin float_power "
                           "heaviside positive signbit isposinf isneginf isreal ldexp frexp "
                           "nextafter gcd lcm", "logit_ sinc_ polygamma_ float_power_", ""),

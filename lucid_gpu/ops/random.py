@@ -97,6 +97,11 @@ class Generator:
             self._draws = int.from_bytes(state[8:], "little")
         return self
 
+    def clone_state(self) -> Generator:
+        """A generator of its own in the same state."""
+        other = Generator(self.device)
+        return other.set_state(self.get_state())
+
     def next_draw(self) -> tuple[int, int]:
         """Seed and offset of a draw, which nobody else gets."""
         with self._lock:
@@ -730,9 +735,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     return self._write(_placed(array, self.shape, self.dtype, where), "exponential_")
 
 
-for _function in (uniform_, normal_, random_, bernoulli_, exponential_, bernoulli, multinomial):
-    setattr(Tensor, _function.__name__, _function)
-
+METHODS = (uniform_, normal_, random_, bernoulli_, exponential_, bernoulli, multinomial)
 FUNCTIONS = (
     Generator,
     bernoulli,
