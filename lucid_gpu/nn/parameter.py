@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["Buffer", "Parameter"]
+__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
 
 _T = TypeVar("_T", bound=Tensor)
 
@@ -69,3 +70,81 @@ class Buffer(Tensor):
         made = _made_from(cls, data)
         made.persistent = persistent
         return made
+
+
+class _Uninitialized(Tensor):
+    """A tensor whose shape a lazy module has yet to see."""
+
+    _becomes: type[Tensor]
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually "
+            "happens in `load_state_dict` when trying to load an uninitialized parameter into an "
+            "initialized one. Call `forward` to initialize the parameters before accessing their "
+            "attributes."
+        )
+
+    def detach(self) -> Any:
+        """The same: there is no memory to share."""
+        return self
+
+    @property
+    def data(self) -> Tensor:
+        """No elements."""
+        return Tensor.detach(self)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        Tensor.data.fset(self, value)  # type: ignore[attr-defined]
+
+    def materialize(self, shape: Sequence[int], device: Any = None, dtype: Any = None) -> None:
+        """Become an ordinary parameter or buffer of a shape, with memory that holds anything."""
+        where, kind = device or self.device, dtype or self.dtype
+        self.__class__ = self._becomes  # type: ignore[assignment]
+        self.data = empty(*shape, device=where, dtype=kind)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        other = type(self)(device=self.device, dtype=self.dtype)
+        memo[id(self)] = other
+        return other.requires_grad_(self.requires_grad)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class UninitializedParameter(_Uninitialized, Parameter):
+    """A parameter of a lazy module before its shape is known.
+
+    Parameters
+    ----------
+    requires_grad : bool
+    device, dtype : optional
+        Of the parameter that it becomes.
+    """
+
+    _becomes = Parameter
+
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
+        return Parameter.__new__(cls, empty(0, device=device, dtype=dtype), requires_grad)
+
+
+class UninitializedBuffer(_Uninitialized):
+    """A buffer of a lazy module before its shape is known.
+
+    Parameters
+    ----------
+    device, dtype : optional
+        Of the buffer that it becomes.
+    """
+
+    _becomes = Tensor
+
+    def __new__(cls, device: Any = None, dtype: Any = None) -> UninitializedBuffer:
+        return _made_from(cls, empty(0, device=device, dtype=dtype))
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Another one, of the device and dtype given."""
+        like = Tensor.detach(self).to(*args, **kwargs)
+        return type(self)(device=like.device, dtype=like.dtype)

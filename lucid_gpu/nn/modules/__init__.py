@@ -13,6 +13,7 @@ from lucid_gpu.nn.modules import (
     flatten,
     fold,
     instancenorm,
+    lazy,
     linear,
     loss,
     normalization,
@@ -36,6 +37,7 @@ from lucid_gpu.nn.modules.dropout import *  # noqa: F403
 from lucid_gpu.nn.modules.flatten import *  # noqa: F403
 from lucid_gpu.nn.modules.fold import *  # noqa: F403
 from lucid_gpu.nn.modules.instancenorm import *  # noqa: F403
+from lucid_gpu.nn.modules.lazy import *  # noqa: F403
 from lucid_gpu.nn.modules.linear import *  # noqa: F403
 from lucid_gpu.nn.modules.loss import *  # noqa: F403
 from lucid_gpu.nn.modules.module import Module
@@ -61,6 +63,7 @@ _FILES = (
     flatten,
     fold,
     instancenorm,
+    lazy,
     linear,
     loss,
     normalization,

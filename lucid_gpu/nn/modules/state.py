@@ -6,9 +6,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from lucid_gpu.nn.parameter import Parameter
+from lucid_gpu.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
+
+_LAZY = (UninitializedParameter, UninitializedBuffer)
 
 
 class IncompatibleKeys(NamedTuple):
@@ -154,6 +156,10 @@ def _overrides(kind: type, name: str) -> bool:
 def _writing(module: Any, name: str, value: Tensor, assign: bool) -> Callable[[], None]:
     def write() -> None:
         own = getattr(module, name)
+        if isinstance(own, _LAZY):
+            if isinstance(value, _LAZY):
+                return
+            own.materialize(value.shape)
         if not assign:
             own.copy_(value)
         elif isinstance(own, Parameter):
@@ -186,6 +192,8 @@ def value_problems(name: str, own: Tensor, value: Any) -> list[str]:
             f'While copying the parameter named "{name}", expected torch.Tensor or Tensor-like '
             f"object from checkpoint but received {type(value)}"
         ]
+    if isinstance(own, _LAZY):
+        return []  # it takes any shape
     if tuple(value.shape) != tuple(own.shape):
         return [
             f"size mismatch for {name}: copying a param with shape {value.shape} from checkpoint, "

@@ -1,0 +1,130 @@
+"""Modules that learn the size of their input from the first one, and then are ordinary ones."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from lucid_gpu.nn.modules import batchnorm, conv, linear
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.parameter import UninitializedBuffer, UninitializedParameter
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor
+
+_UNINITIALIZED = (UninitializedParameter, UninitializedBuffer)
+
+
+class LazyModuleMixin:
+    """What makes a module lazy: until its first call its tensors have no shape.
+
+    Attributes
+    ----------
+    cls_to_become : type
+        The ordinary module, whose first argument is the size that is left out here.
+    """
+
+    cls_to_become: Any = None
+    _settings: dict[str, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        bound = inspect.signature(self.cls_to_become).bind(0, *args, **kwargs)
+        bound.apply_defaults()
+        with no_grad():
+            super().__init__(**bound.arguments)
+        self._settings = dict(bound.arguments)
+        kinds = ("_parameters", UninitializedParameter), ("_buffers", UninitializedBuffer)
+        for table, kind in kinds:
+            found = self.__dict__[table]
+            for name, value in found.items():
+                if value is not None and value.ndim:
+                    found[name] = kind(device=value.device, dtype=value.dtype)
+        self._hook = self.register_forward_pre_hook(_see, with_kwargs=True)  # type: ignore[attr-defined]
+
+    def has_uninitialized_params(self) -> bool:
+        """Whether a tensor has no shape yet."""
+        own = self.__dict__
+        tensors = [*own["_parameters"].values(), *own["_buffers"].values()]
+        return any(isinstance(t, _UNINITIALIZED) for t in tensors)
+
+    def reset_parameters(self) -> None:
+        """Draw the values anew, once there are any."""
+        if getattr(self, "_settings", None) and not self.has_uninitialized_params():
+            super().reset_parameters()  # type: ignore[misc]
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Take the size of the input; tensors that were not loaded get shapes and first values."""
+        name, size = next(iter(self._settings)), self._size_of(input)
+        setattr(self, name, size)
+        if not self.has_uninitialized_params():
+            return
+        tensors = {**self.__dict__["_parameters"], **self.__dict__["_buffers"]}
+        late = {key: t for key, t in tensors.items() if isinstance(t, _UNINITIALIZED)}
+        like = next(iter(late.values()))
+        settings = {**self._settings, name: size, "device": like.device, "dtype": like.dtype}
+        made = self.cls_to_become(**settings)
+        with no_grad():
+            for key, tensor in late.items():
+                first = getattr(made, key)
+                tensor.materialize(first.shape)
+                tensor.copy_(first)
+
+    def _size_of(self, input: Tensor) -> int:
+        raise NotImplementedError
+
+
+def _see(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Before the first call: the module becomes an ordinary one."""
+    module.initialize_parameters(*args, **kwargs)
+    module._hook.remove()
+    del module._hook, module._settings
+    module.__class__ = module.cls_to_become
+
+
+class _OfFeatures(LazyModuleMixin):
+    def _size_of(self, input: Tensor) -> int:
+        return int(input.shape[-1])
+
+
+class _OfChannels(LazyModuleMixin):
+    _rank: int
+
+    def _size_of(self, input: Tensor) -> int:
+        rank = self._rank
+        if input.ndim not in (rank + 1, rank + 2):
+            raise RuntimeError(
+                f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to "
+                f"{type(self).__name__}, but got input of size: {input.shape}"
+            )
+        return int(input.shape[-rank - 1])
+
+
+class _OfBatches(LazyModuleMixin):
+    ranks: tuple[int, ...]
+
+    def _size_of(self, input: Tensor) -> int:
+        if input.ndim not in self.ranks:
+            expected = " or ".join(f"{rank}D" for rank in self.ranks)
+            raise ValueError(f"expected {expected} input (got {input.ndim}D input)")
+        return int(input.shape[1])
+
+
+_ROWS: tuple[tuple[type[LazyModuleMixin], tuple[type[Module], ...]], ...] = (
+    (_OfFeatures, (linear.Linear,)),
+    (_OfChannels, (conv.Conv1d, conv.Conv2d, conv.Conv3d)),
+    (_OfChannels, (conv.ConvTranspose1d, conv.ConvTranspose2d, conv.ConvTranspose3d)),
+    (_OfBatches, (batchnorm.BatchNorm1d, batchnorm.BatchNorm2d, batchnorm.BatchNorm3d)),
+)
+
+
+def _lazy(kind: type[LazyModuleMixin], layer: type[Module]) -> type[Module]:
+    """A layer without its first argument."""
+    first = next(iter(inspect.signature(layer).parameters))
+    about = f"`{layer.__name__}` whose ``{first}`` is that of its first input."
+    space = {"cls_to_become": layer, "__doc__": about, "__module__": __name__}
+    return type(f"Lazy{layer.__name__}", (kind, layer), space)
+
+
+_CLASSES = [_lazy(kind, layer) for kind, layers in _ROWS for layer in layers]
+globals().update({made.__name__: made for made in _CLASSES})
+
+__all__ = [made.__name__ for made in _CLASSES]

@@ -1,0 +1,100 @@
+"""Layers that learn the size of their input from the first one."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import modules, same_error, torch_module
+
+LAYERS = {
+    "LazyLinear": ((3,), (2, 5)),
+    "LazyConv1d": ((4, 3, 2), (2, 6, 7)),
+    "LazyConv2d": ((4, 3, 1, 1, 1, 2, False), (2, 6, 5, 5)),
+    "LazyConv3d": ((4, 2), (6, 4, 4, 4)),
+    "LazyConvTranspose1d": ((4, 3), (2, 6, 7)),
+    "LazyConvTranspose2d": ((4, 3, 2, 1, 1, 2), (6, 5, 5)),
+    "LazyConvTranspose3d": ((4, 2), (6, 4, 4, 4)),
+    "LazyBatchNorm1d": ((), (2, 3)),
+    "LazyBatchNorm2d": ((1e-3, None), (2, 3, 4, 4)),
+    "LazyBatchNorm3d": ((1e-3, 0.1, False), (2, 3, 4, 4, 2)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_becomes_torchs_layer(name, device):
+    settings, shape = LAYERS[name]
+    told = []
+    for m, where in modules(device):
+        layer = getattr(m.nn, name)(*settings)
+        if where != "cpu":
+            layer = layer.to(where)
+        before = repr(layer), list(layer.state_dict()), [repr(p) for p in layer.parameters()]
+        x = m.zeros(shape, device=where)
+        assert layer.has_uninitialized_params()
+        y = layer(x)
+        assert type(layer) is getattr(m.nn, name[4:])
+        state = {k: tuple(v.shape) for k, v in layer.state_dict().items()}
+        told.append((before, repr(layer), state, tuple(y.shape)))
+        assert all(p.requires_grad and p.device.type == where for p in layer.parameters())
+        layer(x)
+    assert all(one == told[0] for one in told)
+
+
+def test_state_is_loaded_before_the_first_call():
+    for m, _ in modules():
+        source = m.nn.Sequential(m.nn.Linear(5, 3), m.nn.BatchNorm1d(3))
+        model, twin = (
+            m.nn.Sequential(m.nn.LazyLinear(3), m.nn.LazyBatchNorm1d()) for _ in range(2)
+        )
+        twin.load_state_dict(model.state_dict())  # still lazy
+        assert twin[0].has_uninitialized_params()
+        model.load_state_dict(source.state_dict())
+        assert not model[0].has_uninitialized_params()
+        model(m.zeros(2, 5))
+        assert model[0].in_features == 5
+        assert m.equal(model[0].weight, source[0].weight)
+
+
+def test_parameters_stay_the_objects_that_optimizers_hold():
+    layer = lucid_gpu.nn.LazyLinear(3).double()
+    optimizer = lucid_gpu.optim.SGD(layer.parameters(), lr=1.0)
+    assert layer.weight.dtype is lucid_gpu.float64
+    layer(lucid_gpu.ones(2, 5).double()).sum().backward()
+    before = layer.weight.detach().numpy().copy()
+    optimizer.step()
+    np.testing.assert_allclose(layer.weight.detach().numpy(), before - 2)
+
+
+def test_a_lazy_layer_is_copied():
+    layer = lucid_gpu.nn.LazyBatchNorm1d()
+    other = copy.deepcopy(layer)
+    other(lucid_gpu.zeros(2, 3))
+    assert other.weight.shape == (3,) and layer.has_uninitialized_params()
+
+
+def test_first_values_are_drawn_as_a_layers():
+    lucid_gpu.manual_seed(0)
+    lazy = lucid_gpu.nn.LazyConv2d(4, 3)
+    lazy(lucid_gpu.zeros(1, 2, 5, 5))
+    lucid_gpu.manual_seed(0)
+    assert lucid_gpu.equal(lazy.weight, lucid_gpu.nn.Conv2d(2, 4, 3).weight)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: m.nn.LazyConv2d(4, 3)(m.zeros(5, 5)), "(batched) input to LazyConv2d"),
+        (lambda m: m.nn.LazyConv2d(4, 3, groups=2)(m.zeros(1, 5, 5, 5)), "divisible by groups"),
+        (lambda m: m.nn.LazyBatchNorm2d()(m.zeros(5, 5)), "expected 4D input"),
+        (lambda m: m.nn.LazyLinear(3).weight.shape, "Can't access the shape of an uninit"),
+        (
+            lambda m: m.nn.Linear(5, 3).load_state_dict(m.nn.LazyLinear(3).state_dict()),
+            "Can't access the shape of an uninit",
+        ),
+    ],
+)
+def test_errors_are_torchs(call, words):
+    torch_module()
+    same_error(call, words)
