@@ -81,6 +81,7 @@ _LAZY = {
     "compiler": "lucid_gpu.compiler",
     "cuda": "lucid_gpu.cuda",
     "fft": "lucid_gpu.fft",
+    "distributions": "lucid_gpu.distributions",
     "func": "lucid_gpu.func",
     "fusion": "lucid_gpu.fusion",
     "linalg": "lucid_gpu.linalg",

@@ -48,6 +48,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "func": ("nn",),
     "optim": ("nn",),
     "amp": ("nn",),
+    "distributions": ("nn", "linalg"),
     "utils": ("autograd", "cuda"),
     "cuda": ("ops", "amp"),
     "viz": ("nn", "profiler"),

@@ -1,0 +1,114 @@
+"""The categorical distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lucid_gpu.distributions import constraints
+from lucid_gpu.distributions.distribution import Distribution, Shape
+from lucid_gpu.distributions.utils import (
+    broadcast_all,
+    lazy_property,
+    logits_to_probs,
+    probs_to_logits,
+)
+from lucid_gpu.ops.creation import arange
+from lucid_gpu.ops.random import multinomial
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["Categorical"]
+
+
+class Categorical(Distribution):
+    """A number below ``n``, by ``n`` probabilities.
+
+    Parameters
+    ----------
+    probs : Tensor, shape (..., n)
+        Weights, which need not sum to one.
+    logits : Tensor, shape (..., n)
+        Instead of ``probs``: their logarithms, up to a constant.
+    validate_args : bool, optional
+    """
+
+    arg_constraints: Any = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    has_enumerate_support = True
+
+    def __init__(
+        self,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if (probs is None) == (logits is None):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        name, given = ("probs", probs) if logits is None else ("logits", logits)
+        assert given is not None
+        if given.ndim < 1:
+            raise ValueError(f"`{name}` parameter must be at least one-dimensional.")
+        if name == "probs":
+            self.probs = given / given.sum(-1, keepdim=True)
+        else:
+            self.logits = given - given.logsumexp(-1, keepdim=True)
+        super().__init__(given.shape[:-1], validate_args=validate_args)
+
+    @property
+    def _param(self) -> Tensor:
+        given = self.__dict__.get("probs")
+        return self.logits if given is None else given
+
+    @property
+    def _num_events(self) -> int:
+        return int(self._param.shape[-1])
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> Any:
+        """The numbers below ``n``."""
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities."""
+        return probs_to_logits(self.probs)
+
+    @lazy_property
+    def probs(self) -> Tensor:
+        """The probabilities."""
+        return logits_to_probs(self.logits)
+
+    @property
+    def param_shape(self) -> Any:
+        """The shape of the parameter."""
+        return self._param.shape
+
+    @property
+    def mean(self) -> Tensor:
+        return self._param.new_full(self._extended_shape(), math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.probs.argmax(dim=-1)
+
+    @property
+    def variance(self) -> Tensor:
+        return self._param.new_full(self._extended_shape(), math.nan)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        rows = self.probs.detach().reshape(-1, self._num_events)
+        drawn = multinomial(rows, math.prod(sample_shape), True)
+        return drawn.t().reshape(self._extended_shape(sample_shape))
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        index = value.long().unsqueeze(-1)
+        index, logits = broadcast_all(index, self.logits)
+        return logits.gather(-1, index[..., :1]).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        least = -3.3895e38 if self.logits.dtype.itemsize == 2 else -3.4e38
+        return -(self.logits.clamp(min=least) * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        values = arange(self._num_events, device=self._param.device)
+        values = values.view(-1, *[1] * len(self._batch_shape))
+        return values.expand(-1, *self._batch_shape) if expand else values

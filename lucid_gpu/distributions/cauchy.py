@@ -1,0 +1,64 @@
+"""The Cauchy distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lucid_gpu.distributions import constraints
+from lucid_gpu.distributions.distribution import Distribution, Shape
+from lucid_gpu.ops.creation import full_like
+from lucid_gpu.ops.random import rand
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["Cauchy"]
+
+
+class Cauchy(Distribution):
+    """``p(x) = 1 / (pi scale (1 + ((x - loc) / scale)^2))``.
+
+    Parameters
+    ----------
+    loc, scale : float or Tensor
+        Median and half width at half maximum.
+    validate_args : bool, optional
+    """
+
+    arg_constraints: Any = {"loc": constraints.real, "scale": constraints.positive}
+    support: Any = constraints.real
+    has_rsample = True
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self._take(validate_args, loc=loc, scale=scale)
+
+    @property
+    def mean(self) -> Tensor:
+        return full_like(self.loc, math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return full_like(self.loc, math.inf)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        unit = rand(shape, dtype=self.loc.dtype, device=self.loc.device)
+        return self.loc + (math.pi * (unit - 0.5)).tan() * self.scale
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        z = (value - self.loc) / self.scale
+        return -math.log(math.pi) - self.scale.log() - (z * z).log1p()
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
+
+    def entropy(self) -> Tensor:
+        return math.log(4 * math.pi) + self.scale.log()

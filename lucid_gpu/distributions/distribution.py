@@ -1,0 +1,242 @@
+"""The base of all distributions: shapes, parameters, validation."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.distributions import constraints
+from lucid_gpu.distributions.constraints import Constraint
+from lucid_gpu.distributions.utils import broadcast_all, lazy_property
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Size, Tensor
+
+__all__ = ["Distribution"]
+
+Shape = Sequence[int]
+
+
+class Distribution:
+    """A distribution over events, or a batch of them.
+
+    A subclass lists its parameters in `arg_constraints`, gives `support`, and defines `rsample` or
+    `sample`, and of ``_log_prob``, ``_cdf``, ``_icdf`` and `entropy` what it has. `log_prob` and
+    `cdf` look at their argument first.
+
+    Parameters
+    ----------
+    batch_shape, event_shape : sequence of int
+    validate_args : bool, optional
+        Raise for parameters and values outside their sets; on unless Python runs with ``-O``.
+    """
+
+    arg_constraints: Any
+    has_rsample: bool = False
+    has_enumerate_support: bool = False
+    _validate_args: bool = __debug__
+
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Validate, or not, where a distribution is not told."""
+        if value not in (True, False):
+            raise ValueError(f"expected True or False, got {value!r}")
+        Distribution._validate_args = value
+
+    def __init__(
+        self,
+        batch_shape: Shape = (),
+        event_shape: Shape = (),
+        validate_args: bool | None = None,
+    ) -> None:
+        self._batch_shape = Size(batch_shape)
+        self._event_shape = Size(event_shape)
+        if validate_args is not None:
+            self._validate_args = validate_args
+        if self._validate_args:
+            self._validate_parameters()
+
+    def _take(self, validate_args: bool | None, **parameters: Any) -> None:
+        """Make parameters attributes, of one shape, which is that of the batch."""
+        values = broadcast_all(*parameters.values())
+        self.__dict__.update(zip(parameters, values, strict=True))
+        Distribution.__init__(self, values[0].shape, validate_args=validate_args)
+
+    def _validate_parameters(self) -> None:
+        try:
+            known = self.arg_constraints
+        except AttributeError:
+            warnings.warn(
+                f"{type(self)} does not define `arg_constraints`. Please set `arg_constraints = "
+                "{}` or initialize the distribution with `validate_args=False` to turn off "
+                "validation.",
+                stacklevel=4,
+            )
+            return
+        for name, constraint in known.items():
+            lazy = isinstance(getattr(type(self), name, None), lazy_property)
+            if constraints.is_dependent(constraint) or (lazy and name not in self.__dict__):
+                continue
+            value = getattr(self, name)
+            if not constraint.check(value).all():
+                raise ValueError(
+                    f"Expected parameter {name} ({type(value).__name__} of shape "
+                    f"{tuple(value.shape)}) of distribution {self!r} to satisfy the constraint "
+                    f"{constraint!r}, but found invalid values:\n{value}"
+                )
+
+    # -- shapes -----------------------------------------------------------------------------
+
+    @property
+    def batch_shape(self) -> Size:
+        """The shape of the parameters, event dimensions aside."""
+        return self._batch_shape
+
+    @property
+    def event_shape(self) -> Size:
+        """The shape of one event."""
+        return self._event_shape
+
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
+        """The same distribution with a larger batch.
+
+        Parameters
+        ----------
+        batch_shape : sequence of int
+        """
+        new = copy.copy(self) if _instance is None else _instance
+        new.__dict__.update(self.__dict__)
+        for name, constraint in self.arg_constraints.items():
+            if name in self.__dict__:
+                value, count = self.__dict__[name], _event_dim(constraint)
+                event = value.shape[value.ndim - count :]
+                new.__dict__[name] = value.expand((*batch_shape, *event))
+        new._batch_shape = Size(batch_shape)
+        return new
+
+    def _extended_shape(self, sample_shape: Shape = ()) -> Size:
+        return Size((*sample_shape, *self._batch_shape, *self._event_shape))
+
+    # -- what subclasses say ----------------------------------------------------------------
+
+    @property
+    def support(self) -> Constraint:
+        """The set of values."""
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        raise NotImplementedError
+
+    @property
+    def mode(self) -> Tensor:
+        """The most likely value."""
+        raise NotImplementedError(f"{type(self)} does not implement mode")
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        raise NotImplementedError
+
+    @property
+    def stddev(self) -> Tensor:
+        """The standard deviation."""
+        return self.variance.sqrt()
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        """Values without gradients, of shape ``sample_shape + batch_shape + event_shape``."""
+        with no_grad():
+            return self.rsample(sample_shape)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        """Values whose gradients with respect to the parameters are those of a fixed noise."""
+        raise NotImplementedError
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The logarithm of the density or probability of values.
+
+        Raises
+        ------
+        ValueError
+            For values of another shape or outside `support`, if validated.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._log_prob(value)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of no more than ``value``."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cdf(value)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The inverse of `cdf`."""
+        raise NotImplementedError
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        raise NotImplementedError
+
+    def perplexity(self) -> Tensor:
+        """The exponential of the entropy."""
+        return self.entropy().exp()
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values, along a new first dimension.
+
+        Parameters
+        ----------
+        expand : bool
+            Repeat them over the batch.
+        """
+        raise NotImplementedError
+
+    # -- validation -------------------------------------------------------------------------
+
+    def _validate_sample(self, value: Any) -> None:
+        if not isinstance(value, Tensor):
+            raise ValueError("The value argument to log_prob must be a Tensor")
+        shape, expected = tuple(value.shape), (*self._batch_shape, *self._event_shape)
+        events = shape[len(shape) - len(self._event_shape) :]
+        if events != tuple(self._event_shape):
+            raise ValueError(
+                "The right-most size of value must match event_shape: "
+                f"{value.shape} vs {self._event_shape}."
+            )
+        for i, j in zip(reversed(shape), reversed(expected), strict=False):
+            if i != 1 and j != 1 and i != j:
+                raise ValueError(
+                    "Value is not broadcastable with batch_shape+event_shape: "
+                    f"{value.shape} vs {Size(expected)}."
+                )
+        if not self.support.check(value).all():
+            raise ValueError(
+                f"Expected value argument ({type(value).__name__} of shape {shape}) to be within "
+                f"the support ({self.support!r}) of the distribution {self!r}, but found invalid "
+                f"values:\n{value}"
+            )
+
+    def __repr__(self) -> str:
+        given = {k: self.__dict__[k] for k in self.arg_constraints if k in self.__dict__}
+        texts = [f"{k}: {_text(v)}" for k, v in given.items()]
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+
+def _text(parameter: Tensor) -> str:
+    if parameter.numel() != 1:
+        return str(parameter.shape)
+    return str(parameter if parameter.ndim else parameter.item())
+
+
+def _event_dim(constraint: Constraint) -> int:
+    """How many dimensions of a parameter belong to one event."""
+    return 0 if constraint is constraints.dependent else constraint.event_dim

@@ -1,0 +1,221 @@
+"""Kullback-Leibler divergences, a closed form for each pair that has one."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.autograd import grad
+from lucid_gpu.distributions.bernoulli import Bernoulli
+from lucid_gpu.distributions.categorical import Categorical
+from lucid_gpu.distributions.cauchy import Cauchy
+from lucid_gpu.distributions.distribution import Distribution
+from lucid_gpu.distributions.exp_family import ExponentialFamily
+from lucid_gpu.distributions.exponential import Exponential
+from lucid_gpu.distributions.geometric import Geometric
+from lucid_gpu.distributions.half_normal import HalfNormal
+from lucid_gpu.distributions.independent import Independent
+from lucid_gpu.distributions.laplace import Laplace
+from lucid_gpu.distributions.multivariate_normal import (
+    MultivariateNormal,
+    half_log_det,
+    mahalanobis,
+)
+from lucid_gpu.distributions.normal import Normal
+from lucid_gpu.distributions.one_hot_categorical import OneHotCategorical
+from lucid_gpu.distributions.transformed_distribution import TransformedDistribution
+from lucid_gpu.distributions.uniform import Uniform
+from lucid_gpu.distributions.utils import sum_rightmost
+from lucid_gpu.linalg import solve_triangular
+from lucid_gpu.nn import functional as F
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["kl_divergence", "register_kl"]
+
+Divergence = Callable[[Any, Any], Tensor]
+_registered: dict[tuple[type, type], Divergence] = {}
+
+
+def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence]:
+    """Decorator for the divergence of a pair of types, and of what derives from them.
+
+    Parameters
+    ----------
+    type_p, type_q : type
+        Subclasses of `Distribution`.
+    """
+    for name, one in (("type_p", type_p), ("type_q", type_q)):
+        if not (isinstance(one, type) and issubclass(one, Distribution)):
+            raise TypeError(f"Expected {name} to be a Distribution subclass but got {one}")
+
+    def register(function: Divergence) -> Divergence:
+        _registered[type_p, type_q] = function
+        _found.cache_clear()
+        return function
+
+    return register
+
+
+def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
+    """``KL(p || q)``, the mean of ``log p(x) - log q(x)`` for ``x`` of ``p``.
+
+    Parameters
+    ----------
+    p, q : Distribution
+
+    Returns
+    -------
+    Tensor, shape of the batch
+
+    Raises
+    ------
+    NotImplementedError
+        For pairs without a registered form.
+    """
+    types: Any = (type(p), type(q))
+    function = _found(*types)
+    if function is None:
+        raise NotImplementedError(
+            f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
+            f"{type(q).__name__}"
+        )
+    return function(p, q)
+
+
+@functools.cache
+def _found(type_p: Any, type_q: Any) -> Divergence | None:
+    """The form registered for the nearest pair of bases."""
+    pairs = [(a, b) for a, b in _registered if issubclass(type_p, a) and issubclass(type_q, b)]
+    if not pairs:
+        return None
+    by_p, by_q = type_p.__mro__.index, type_q.__mro__.index
+    left = min(pairs, key=lambda pair: (by_p(pair[0]), by_q(pair[1])))
+    right = min(pairs, key=lambda pair: (by_q(pair[1]), by_p(pair[0])))
+    if _registered[left] is not _registered[right]:
+        warnings.warn(
+            f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). Please "
+            f"register_kl({left[0].__name__}, {right[1].__name__})",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return _registered[left]
+
+
+@register_kl(Normal, Normal)
+def _normal(p: Normal, q: Normal) -> Tensor:
+    ratio = (p.scale / q.scale) ** 2
+    apart = ((p.loc - q.loc) / q.scale) ** 2
+    return 0.5 * (ratio + apart - 1 - ratio.log())
+
+
+@register_kl(HalfNormal, HalfNormal)
+def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
+    return _normal(p.base_dist, q.base_dist)
+
+
+@register_kl(Bernoulli, Bernoulli)
+def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
+    one = p.probs * (F.softplus(-q.logits) - F.softplus(-p.logits))
+    one = one.masked_fill(q.probs == 0, math.inf).masked_fill(p.probs == 0, 0.0)
+    zero = (1 - p.probs) * (F.softplus(q.logits) - F.softplus(p.logits))
+    zero = zero.masked_fill(q.probs == 1, math.inf).masked_fill(p.probs == 1, 0.0)
+    return one + zero
+
+
+@register_kl(Categorical, Categorical)
+def _categorical(p: Categorical, q: Categorical) -> Tensor:
+    each = p.probs * (p.logits - q.logits)
+    return each.masked_fill(q.probs == 0, math.inf).masked_fill(p.probs == 0, 0.0).sum(-1)
+
+
+@register_kl(OneHotCategorical, OneHotCategorical)
+def _one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
+    return _categorical(p._categorical, q._categorical)
+
+
+@register_kl(Uniform, Uniform)
+def _uniform(p: Uniform, q: Uniform) -> Tensor:
+    result = ((q.high - q.low) / (p.high - p.low)).log()
+    return result.masked_fill((q.low > p.low) | (q.high < p.high), math.inf)
+
+
+@register_kl(Exponential, Exponential)
+def _exponential(p: Exponential, q: Exponential) -> Tensor:
+    ratio = q.rate / p.rate
+    return -ratio.log() + ratio - 1
+
+
+@register_kl(Laplace, Laplace)
+def _laplace(p: Laplace, q: Laplace) -> Tensor:
+    ratio, apart = p.scale / q.scale, (p.loc - q.loc).abs()
+    return -ratio.log() + apart / q.scale + ratio * (-apart / p.scale).exp() - 1
+
+
+@register_kl(Cauchy, Cauchy)
+def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
+    one = (p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2
+    return (one / (4 * p.scale * q.scale)).log()
+
+
+@register_kl(Geometric, Geometric)
+def _geometric(p: Geometric, q: Geometric) -> Tensor:
+    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+
+
+@register_kl(MultivariateNormal, MultivariateNormal)
+def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+    if p.event_shape != q.event_shape:
+        raise ValueError(
+            "KL-divergence between two Multivariate Normals with different event shapes cannot be "
+            "computed"
+        )
+    n = p.event_shape[0]
+    of_p, of_q = p.scale_tril, q.scale_tril
+    batch = (half_log_det(of_p) + half_log_det(of_q)).shape
+    factors = [f.expand((*batch, n, n)) for f in (of_q, of_p)]
+    trace = solve_triangular(factors[0], factors[1], upper=False).square().sum((-2, -1))
+    distance = mahalanobis(factors[0], (q.loc - p.loc).expand((*batch, n)))
+    return half_log_det(of_q) - half_log_det(of_p) + 0.5 * (trace + distance - n)
+
+
+@register_kl(Independent, Independent)
+def _independent(p: Independent, q: Independent) -> Tensor:
+    if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
+        raise NotImplementedError
+    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise NotImplementedError
+    return kl_divergence(p.base_dist, q.base_dist)
+
+
+@register_kl(Uniform, Normal)
+def _uniform_normal(p: Uniform, q: Normal) -> Tensor:
+    width = p.high - p.low
+    apart = ((p.high + p.low - 2 * q.loc) / 2) ** 2
+    square = width**2 / 12 + apart
+    return (math.sqrt(math.pi * 2) * q.scale / width).log() + 0.5 * square / q.scale**2
+
+
+@register_kl(ExponentialFamily, ExponentialFamily)
+def _families(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
+    """The Bregman divergence of the normalizer."""
+    if type(p) is not type(q):
+        raise NotImplementedError(
+            "The cross KL-divergence between different exponential families cannot be computed "
+            "using Bregman divergences"
+        )
+    of_p = [t.detach().requires_grad_() for t in p._natural_params]
+    of_q = q._natural_params
+    normalizer = p._log_normalizer(*of_p)
+    gradients: Any = grad(normalizer.sum(), of_p, create_graph=True)
+    result = q._log_normalizer(*of_q) - normalizer
+    for a, b, g in zip(of_p, of_q, gradients, strict=True):
+        result = result - sum_rightmost((b - a) * g, len(q.event_shape))
+    return result

@@ -1,0 +1,142 @@
+"""The normal distribution of vectors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lucid_gpu.distributions import constraints
+from lucid_gpu.distributions.distribution import Distribution, Shape
+from lucid_gpu.distributions.utils import lazy_property
+from lucid_gpu.linalg import cholesky, solve_triangular
+from lucid_gpu.ops.creation import eye
+from lucid_gpu.ops.random import randn
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["MultivariateNormal"]
+
+
+class MultivariateNormal(Distribution):
+    r"""``p(x) = exp(-(x - loc)^T S^-1 (x - loc) / 2) / sqrt(det(2 pi S))``.
+
+    One of the matrices is given; `scale_tril`, the factor ``L`` of ``S = L L^T``, is computed from
+    the others and is what everything is computed with.
+
+    Parameters
+    ----------
+    loc : Tensor, shape (..., n)
+    covariance_matrix, precision_matrix : Tensor, shape (..., n, n)
+        ``S`` and its inverse.
+    scale_tril : Tensor, shape (..., n, n)
+        ``L``, lower triangular with a positive diagonal.
+    validate_args : bool, optional
+    """
+
+    arg_constraints: Any = {
+        "loc": constraints.real_vector,
+        "covariance_matrix": constraints.positive_definite,
+        "precision_matrix": constraints.positive_definite,
+        "scale_tril": constraints.lower_cholesky,
+    }
+    support: Any = constraints.real_vector
+    has_rsample = True
+
+    def __init__(
+        self,
+        loc: Tensor,
+        covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None,
+        scale_tril: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if loc.ndim < 1:
+            raise ValueError("loc must be at least one-dimensional.")
+        matrices = {
+            "covariance_matrix": covariance_matrix,
+            "precision_matrix": precision_matrix,
+            "scale_tril": scale_tril,
+        }
+        given = {name: m for name, m in matrices.items() if m is not None}
+        if len(given) != 1:
+            raise ValueError(
+                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be "
+                "specified."
+            )
+        ((name, matrix),) = given.items()
+        if matrix.ndim < 2:
+            raise ValueError(
+                f"{name} must be at least two-dimensional, with optional leading batch dimensions"
+            )
+        batch = (loc[..., 0] + matrix[..., 0, 0]).shape
+        self.loc = loc.expand((*batch, -1))
+        self.__dict__[name] = matrix.expand((*batch, -1, -1))
+        super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+        if "scale_tril" not in self.__dict__:
+            self.scale_tril = _factor(self)
+
+    @lazy_property
+    def scale_tril(self) -> Tensor:
+        """``L``."""
+        return _factor(self)
+
+    @lazy_property
+    def covariance_matrix(self) -> Tensor:
+        """``S``."""
+        return self.scale_tril @ self.scale_tril.transpose(-2, -1)
+
+    @lazy_property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of ``S``."""
+        inverse = _inverse(self.scale_tril)
+        return inverse.transpose(-2, -1) @ inverse
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        variance: Tensor = (self.scale_tril**2).sum(-1)
+        return variance
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        noise = randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        return self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        distance = mahalanobis(self.scale_tril, value - self.loc)
+        n = self._event_shape[0]
+        return -0.5 * (n * math.log(2 * math.pi) + distance) - half_log_det(self.scale_tril)
+
+    def entropy(self) -> Tensor:
+        n = self._event_shape[0]
+        return 0.5 * n * (1.0 + math.log(2 * math.pi)) + half_log_det(self.scale_tril)
+
+
+def half_log_det(factor: Tensor) -> Tensor:
+    """Half the logarithm of the determinant of ``L L^T``."""
+    return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def mahalanobis(factor: Tensor, x: Tensor) -> Tensor:
+    """``x^T (L L^T)^-1 x``."""
+    solved = solve_triangular(factor, x.unsqueeze(-1), upper=False)
+    return solved.squeeze(-1).square().sum(-1)
+
+
+def _inverse(factor: Tensor) -> Tensor:
+    unit = eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    return solve_triangular(factor, unit.expand(factor.shape), upper=False)
+
+
+def _factor(self: Any) -> Tensor:
+    """``L`` from ``S``, or from its inverse: that of the matrix turned by half a turn, inverted."""
+    if "covariance_matrix" in self.__dict__:
+        return cholesky(self.covariance_matrix)
+    turned = cholesky(self.precision_matrix.flip((-2, -1)))
+    return _inverse(turned.flip((-2, -1)).transpose(-2, -1))

@@ -1,0 +1,455 @@
+"""Invertible maps with the logarithm of their Jacobian determinant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.distributions import constraints
+from lucid_gpu.distributions.constraints import Constraint
+from lucid_gpu.distributions.utils import eps, sum_rightmost, tiny
+from lucid_gpu.nn import functional as F
+from lucid_gpu.ops.creation import full_like, zeros_like
+from lucid_gpu.tensor import Tensor
+
+__all__ = [
+    "AbsTransform",
+    "AffineTransform",
+    "ComposeTransform",
+    "ExpTransform",
+    "IndependentTransform",
+    "PowerTransform",
+    "SigmoidTransform",
+    "SoftmaxTransform",
+    "SoftplusTransform",
+    "TanhTransform",
+    "Transform",
+    "identity_transform",
+]
+
+
+class Transform:
+    """A map from `domain` to `codomain`.
+
+    A subclass defines ``_call`` and, if it can be inverted, ``_inverse`` and
+    `log_abs_det_jacobian`.
+
+    Parameters
+    ----------
+    cache_size : {0, 1}
+        Remember the last pair, so that the inverse of a result is what it was computed from.
+
+    Attributes
+    ----------
+    bijective : bool
+    sign : int or Tensor
+        Of the derivative, for a map of numbers.
+    """
+
+    bijective = False
+    domain: Any = constraints.real
+    codomain: Any = constraints.real
+
+    sign: Any
+
+    def __init__(self, cache_size: int = 0) -> None:
+        if cache_size not in (0, 1):
+            raise ValueError("cache_size must be 0 or 1")
+        self._cache_size = cache_size
+        self._cached: tuple[Any, Any] = (None, None)
+
+    @property
+    def event_dim(self) -> int:
+        """How many dimensions of a value belong together."""
+        if self.domain.event_dim == self.codomain.event_dim:
+            return int(self.domain.event_dim)
+        raise ValueError("Please use either .domain.event_dim or .codomain.event_dim")
+
+    @property
+    def inv(self) -> Transform:
+        """The inverse map."""
+        return _Inverse(self)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not self._cache_size:
+            return self._call(x)
+        if self._cached[0] is not x:
+            self._cached = (x, self._call(x))
+        return self._cached[1]
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        if not self._cache_size:
+            return self._inverse(y)
+        if self._cached[1] is not y:
+            self._cached = (self._inverse(y), y)
+        return self._cached[0]
+
+    def _call(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """``log |det dy/dx|`` for ``y`` computed from ``x``."""
+        raise NotImplementedError
+
+    def forward_shape(self, shape: Any) -> Any:
+        """The shape of results for arguments of a shape."""
+        return shape
+
+    def inverse_shape(self, shape: Any) -> Any:
+        """The shape of arguments for results of a shape."""
+        return shape
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            type(self) is type(other) and self._settings() == other._settings()
+        )
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def _settings(self) -> Any:
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class _Inverse(Transform):
+    def __init__(self, base: Transform) -> None:
+        super().__init__()
+        self.base = base
+
+    @property
+    def bijective(self) -> bool:  # type: ignore[override]
+        return self.base.bijective
+
+    @property
+    def domain(self) -> Constraint:
+        return self.base.codomain
+
+    @property
+    def codomain(self) -> Constraint:
+        return self.base.domain
+
+    @property
+    def sign(self) -> Any:
+        return self.base.sign
+
+    @property
+    def inv(self) -> Transform:
+        return self.base
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.base._inv_call(x)
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        return self.base(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -self.base.log_abs_det_jacobian(y, x)
+
+    def forward_shape(self, shape: Any) -> Any:
+        return self.base.inverse_shape(shape)
+
+    def inverse_shape(self, shape: Any) -> Any:
+        return self.base.forward_shape(shape)
+
+    def __repr__(self) -> str:
+        return f"_InverseTransform({self.base!r})"
+
+
+class ComposeTransform(Transform):
+    """One map after another.
+
+    Parameters
+    ----------
+    parts : list of Transform
+    cache_size : {0, 1}
+    """
+
+    def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.parts = list(parts)
+
+    @property
+    def bijective(self) -> bool:  # type: ignore[override]
+        return all(part.bijective for part in self.parts)
+
+    @property
+    def domain(self) -> Any:
+        if not self.parts:
+            return constraints.real
+        count = self.parts[-1].codomain.event_dim
+        for part in reversed(self.parts):
+            count = max(
+                count + part.domain.event_dim - part.codomain.event_dim, part.domain.event_dim
+            )
+        return _with_events(self.parts[0].domain, count)
+
+    @property
+    def codomain(self) -> Any:
+        if not self.parts:
+            return constraints.real
+        count = self.parts[0].domain.event_dim
+        for part in self.parts:
+            count += part.codomain.event_dim - part.domain.event_dim
+            count = max(count, part.codomain.event_dim)
+        return _with_events(self.parts[-1].codomain, count)
+
+    @property
+    def sign(self) -> Any:
+        result: Any = 1
+        for part in self.parts:
+            result = result * part.sign
+        return result
+
+    @property
+    def inv(self) -> Transform:
+        return ComposeTransform([part.inv for part in reversed(self.parts)])
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        for part in reversed(self.parts):
+            y = part._inv_call(y)
+        return y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        total: Any = None
+        count = self.domain.event_dim
+        for i, part in enumerate(self.parts):
+            z = y if i == len(self.parts) - 1 else part(x)
+            term = part.log_abs_det_jacobian(x, z)
+            term = sum_rightmost(term, count - part.domain.event_dim)
+            total = term if total is None else total + term
+            count += part.codomain.event_dim - part.domain.event_dim
+            x = z
+        return zeros_like(x) if total is None else total
+
+    def forward_shape(self, shape: Any) -> Any:
+        for part in self.parts:
+            shape = part.forward_shape(shape)
+        return shape
+
+    def inverse_shape(self, shape: Any) -> Any:
+        for part in reversed(self.parts):
+            shape = part.inverse_shape(shape)
+        return shape
+
+    def __repr__(self) -> str:
+        inner = ",\n    ".join(repr(part) for part in self.parts)
+        return f"ComposeTransform(\n    {inner}\n)"
+
+
+identity_transform = ComposeTransform([])
+
+
+class IndependentTransform(Transform):
+    """A map whose last dimensions belong to one event.
+
+    Parameters
+    ----------
+    base_transform : Transform
+    reinterpreted_batch_ndims : int
+    cache_size : {0, 1}
+    """
+
+    def __init__(
+        self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
+    ) -> None:
+        super().__init__(cache_size)
+        self.base_transform = base_transform
+        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
+        self.bijective = base_transform.bijective
+        self.domain = constraints.independent(base_transform.domain, reinterpreted_batch_ndims)
+        self.codomain = constraints.independent(base_transform.codomain, reinterpreted_batch_ndims)
+
+    @property
+    def sign(self) -> Any:
+        return self.base_transform.sign
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self.base_transform(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self.base_transform._inv_call(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        each = self.base_transform.log_abs_det_jacobian(x, y)
+        return sum_rightmost(each, self.reinterpreted_batch_ndims)
+
+
+class _Rising(Transform):
+    bijective = True
+    sign = 1
+
+
+class ExpTransform(_Rising):
+    """``y = exp(x)``."""
+
+    codomain = constraints.positive
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.exp()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.log()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return x
+
+
+class PowerTransform(Transform):
+    """``y = x^exponent`` for positive ``x``.
+
+    Parameters
+    ----------
+    exponent : Tensor
+    cache_size : {0, 1}
+    """
+
+    bijective = True
+    domain = constraints.positive
+    codomain = constraints.positive
+
+    def __init__(self, exponent: Any, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.exponent = exponent
+
+    @property
+    def sign(self) -> Any:
+        e = self.exponent
+        return e.sign() if isinstance(e, Tensor) else math.copysign(1, e)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x**self.exponent
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y ** (1 / self.exponent)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return (self.exponent * y / x).abs().log()
+
+
+class SigmoidTransform(_Rising):
+    """``y = 1 / (1 + exp(-x))``."""
+
+    codomain = constraints.unit_interval
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.sigmoid().clamp(min=tiny(x.dtype), max=1.0 - eps(x.dtype))
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        y = y.clamp(min=tiny(y.dtype), max=1.0 - eps(y.dtype))
+        return y.log() - (-y).log1p()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -F.softplus(-x) - F.softplus(x)
+
+
+class TanhTransform(_Rising):
+    """``y = tanh(x)``."""
+
+    codomain = constraints.interval(-1.0, 1.0)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.tanh()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.atanh()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x))
+
+
+class SoftplusTransform(_Rising):
+    """``y = log(1 + exp(x))``."""
+
+    codomain = constraints.positive
+
+    def _call(self, x: Tensor) -> Tensor:
+        return F.softplus(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return (-y).expm1().neg().log() + y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -F.softplus(-x)
+
+
+class AbsTransform(Transform):
+    """``y = |x|``; its inverse is the positive one."""
+
+    codomain = constraints.positive
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y
+
+
+class AffineTransform(Transform):
+    """``y = loc + scale * x``.
+
+    Parameters
+    ----------
+    loc, scale : float or Tensor
+    event_dim : int
+        How many dimensions of a value belong together.
+    cache_size : {0, 1}
+    """
+
+    bijective = True
+
+    def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.loc = loc
+        self.scale = scale
+        self._event_dim = event_dim
+        self.domain = self.codomain = _with_events(constraints.real, event_dim)
+
+    @property
+    def sign(self) -> Any:
+        scale = self.scale
+        return scale.sign() if isinstance(scale, Tensor) else (scale > 0) - (scale < 0)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self.loc + self.scale * x
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return (y - self.loc) / self.scale
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        scale = self.scale
+        if isinstance(scale, Tensor):
+            result = scale.abs().log().expand(x.shape)
+        else:
+            result = full_like(x, math.log(abs(scale)))
+        return sum_rightmost(result, self._event_dim)
+
+
+class SoftmaxTransform(Transform):
+    """``y = softmax(x)`` over the last dimension; its inverse is the logarithm."""
+
+    domain = constraints.real_vector
+    codomain = constraints.simplex
+
+    def _call(self, x: Tensor) -> Tensor:
+        return F.softmax(x, dim=-1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.log()
+
+
+def _with_events(constraint: Constraint, count: int) -> Constraint:
+    """A constraint on values of which so many dimensions belong together."""
+    more = count - constraint.event_dim
+    return constraints.independent(constraint, more) if more else constraint

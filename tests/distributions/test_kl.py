@@ -1,0 +1,77 @@
+"""Divergences beside PyTorch's, with gradients; pairs of one's own."""
+
+import pytest
+
+import lucid_gpu
+from tests.distributions import test_distributions as tables
+from tests.oracle import agree, torch_module
+
+fractions, floats, positive, made = tables.fractions, tables.floats, tables.positive, tables.made
+PAIRS = [
+    ("Normal", ("loc", "scale"), (floats(3), positive(3), floats(3), positive(3))),
+    ("HalfNormal", ("scale",), (positive(3), positive(3))),
+    ("LogNormal", ("loc", "scale"), (floats(3), positive(3), floats(3), positive(3))),
+    (
+        "Uniform",
+        ("low", "high"),
+        (-fractions(3), fractions(3), -1 - fractions(3), 1 + fractions(3)),
+    ),
+    ("Exponential", ("rate",), (positive(3), positive(3))),
+    ("Laplace", ("loc", "scale"), (floats(3), positive(3), floats(3), positive(3))),
+    ("Cauchy", ("loc", "scale"), (floats(3), positive(3), floats(3), positive(3))),
+    ("Bernoulli", ("probs",), (fractions(3), fractions(3))),
+    ("Geometric", ("probs",), (fractions(3), fractions(3))),
+    ("Categorical", ("logits",), (floats(2, 3), floats(2, 3))),
+    ("OneHotCategorical", ("probs",), (positive(2, 3), positive(2, 3))),
+    (
+        "MultivariateNormal",
+        ("loc", "scale_tril"),
+        (floats(2, 3), tables.factor(3, 3), floats(3), tables.factor(2, 3, 3)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "names", "values"), PAIRS, ids=[row[0] for row in PAIRS])
+def test_agrees_with_torch(name, names, values, device):
+    make = made(name, *names)
+
+    def divergence(m, *values):
+        p, q = make(m, *values[: len(names)]), make(m, *values[len(names) :])
+        return m.distributions.kl_divergence(p, q)
+
+    agree(divergence, *values, device=device, order=1, rtol=1e-7, atol=1e-8)
+
+
+def test_of_zero_and_one():
+    def found(m):
+        d, p = m.distributions, m.tensor([0.0, 0.0, 1.0, 1.0, 0.5])
+        one = d.kl_divergence(d.Bernoulli(p), d.Bernoulli(m.tensor([0.0, 0.5, 0.5, 0.0, 1.0])))
+        weights = m.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+        other = d.kl_divergence(d.Categorical(weights), d.Categorical(weights[[1, 1]]))
+        return [*one.tolist(), *other.tolist()]
+
+    assert found(lucid_gpu) == pytest.approx(found(torch_module()))
+
+
+def test_of_independent_ones():
+    d = lucid_gpu.distributions
+    p, q = (d.Normal(lucid_gpu.full((2, 3), x), 1.0) for x in (0.0, 2.0))
+    whole = d.kl_divergence(d.Independent(p, 1), d.Independent(q, 1))
+    assert whole.tolist() == [6, 6]
+
+
+def test_a_pair_of_ones_own():
+    d = lucid_gpu.distributions
+
+    class Mine(d.Normal):
+        pass
+
+    @d.register_kl(Mine, d.Normal)
+    def _mine(p, q):
+        return lucid_gpu.tensor(7.0)
+
+    p = Mine(0.0, 1.0)
+    assert d.kl_divergence(p, d.Normal(0.0, 1.0)).item() == 7
+    assert d.kl_divergence(d.Normal(0.0, 1.0), p).item() == 0
+    with pytest.raises(TypeError, match="Expected type_p to be a Distribution subclass but got"):
+        d.register_kl(int, d.Normal)
