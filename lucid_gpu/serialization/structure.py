@@ -30,7 +30,7 @@ import json
 import math
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -81,8 +81,9 @@ class _Packer:
         if kind is float:
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in "OSUVMm":
-            scalar = isinstance(value, np.generic)
-            return {"scalar" if scalar else "array": self._stored(np.asarray(value), value, path)}
+            array = np.asarray(value)
+            name = self._stored(array, array, path)
+            return {"scalar" if isinstance(value, np.generic) else "array": name}
         for accepted, pack in _PACKERS:
             if isinstance(value, accepted):
                 return pack(self, value, path)
@@ -101,16 +102,16 @@ class _Packer:
         if value.is_sparse:
             return self._pickled(value, path)
         where, plain = str(value.device), value.detach()
-        name = self._stored(plain.cpu().array, plain.array, path)
+        name = self._stored(plain.cpu().array, plain.array, path, where)
         return {_kind_of(value): [name, where] if where != "cpu" else name}
 
-    def _stored(self, array: Any, original: Any, path: str) -> str:
-        """The name of an array's bytes; ``original`` is the memory it was read from."""
+    def _stored(self, array: Any, original: Any, path: str, where: str = "numpy") -> str:
+        """The name of an array's bytes; ``original`` is the memory ``where`` it was read from."""
         try:
             d = dt.from_numpy_dtype(array.dtype)
         except TypeError as error:
             raise TypeError(f"save cannot store the array at {path!r}: {error}") from None
-        key = _address(original)
+        key = (where, *_address(original)) if original.size else None
         known = self._names.get(key) if key else None
         if known is None:
             array = np.asarray(array, d.numpy, order="C")  # native byte order, row-major
@@ -154,9 +155,7 @@ def _below(path: str, key: Any) -> str:
 
 
 def _address(array: Any) -> Any:
-    """What equal keys have that are the same elements of the same memory; None for no elements."""
-    if not array.size:
-        return None
+    """What is equal for the same elements of the same memory."""
     found = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
     return found["data"][0], array.shape, array.strides, str(array.dtype)
 
@@ -195,70 +194,59 @@ def unpacked(
     """The object again; a file without our metadata is a dict of tensors."""
     for name in json.loads(metadata.get(_PAIRS, "[]")):
         arrays[name] = arrays[name].view(np.complex128)[..., 0]
-    made: dict[Any, Tensor] = {}
-
-    def tensor(content: Any, finish: Callable[[Tensor], Tensor] = lambda t: t) -> Tensor:
-        name, where = (content, "cpu") if isinstance(content, str) else content
-        key = (name, finish)
-        if key not in made:
-            made[key] = finish(place(from_array(arrays[name]), where))
-        return made[key]
-
+    unpacker = _Unpacker(arrays, place, weights_only)
     if _STRUCTURE not in metadata:
-        return {name: tensor(name) for name in arrays}
+        return {name: unpacker.tensor(name) for name in arrays}
     if metadata.get(_VERSION) not in ("1", "2"):
         raise Damage(f"it is of version {metadata.get(_VERSION)!r}, which a later lucid_gpu reads")
+    return unpacker.unpack(json.loads(metadata[_STRUCTURE]))
 
-    def pairs(items: Any) -> Any:
-        return ((unpack(key), unpack(value)) for key, value in items)
 
-    def unpickled(content: Any) -> Any:
+class _Unpacker:
+    def __init__(self, arrays: dict[str, Any], place: Place, weights_only: bool) -> None:
+        self.arrays, self.place, self.weights_only = arrays, place, weights_only
+        self._made: dict[Any, Tensor] = {}
+
+    def unpack(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.unpack(item) for item in value]
+        if isinstance(value, dict):
+            ((kind, content),) = value.items()
+            return _READERS[kind](self, content)
+        return value
+
+    def pairs(self, items: Any) -> Iterator[tuple[Any, Any]]:
+        return ((self.unpack(key), self.unpack(value)) for key, value in items)
+
+    def items(self, items: Any) -> Iterator[Any]:
+        return map(self.unpack, items)
+
+    def tensor(self, content: Any, finish: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """A tensor by name, or name and place; made once, so that what was one is one."""
+        name, where = (content, "cpu") if isinstance(content, str) else content
+        if (name, finish) not in self._made:
+            if finish is None:
+                made = self.place(from_array(self.arrays[name]), where)
+            else:
+                made = finish(self.tensor(content).detach())
+            self._made[name, finish] = made
+        return self._made[name, finish]
+
+    def of_pairs(self, name: str) -> str:
+        """The name of a complex array of version 1, which is a real one in the file."""
+        if self.arrays[name].dtype != np.complex128:
+            self.arrays[name] = self.arrays[name].view(np.complex128)[..., 0]
+        return name
+
+    def unpickled(self, content: Any) -> Any:
         what, data, *buffers = content
-        if weights_only:
+        if self.weights_only:
             raise Damage(
                 f"it holds a pickled {what}, and unpickling runs code. If you trust the file, say "
                 "load(..., weights_only=False); better files hold a state_dict()"
             )
-        return pickle.loads(arrays[data].data, buffers=[arrays[name].data for name in buffers])
-
-    readers: dict[str, Callable[[Any], Any]] = {
-        "tensor": tensor,
-        "tensor that requires grad": lambda c: tensor(c, Tensor.requires_grad_),
-        "parameter": lambda c: tensor(c, _parameter),
-        "frozen parameter": lambda c: tensor(c, _frozen),
-        "array": arrays.__getitem__,
-        "scalar": lambda name: arrays[name][()],
-        "tensor of pairs": lambda name: tensor(_of_pairs(arrays, name)),  # version 1
-        "array of pairs": lambda name: arrays[_of_pairs(arrays, name)],
-        "dict": lambda items: dict(pairs(items)),
-        "ordered": lambda items: OrderedDict(pairs(items)),
-        "tuple": lambda items: tuple(map(unpack, items)),
-        "set": lambda items: set(map(unpack, items)),
-        "frozenset": lambda items: frozenset(map(unpack, items)),
-        "size": Size,
-        "bytes": base64.b64decode,
-        "complex": lambda parts: complex(*map(float, parts)),
-        "float": float,
-        "dtype": dt.BY_NAME.__getitem__,
-        "device": device,
-        "pickle": unpickled,
-    }
-
-    def unpack(value: Any) -> Any:
-        if isinstance(value, list):
-            return [unpack(item) for item in value]
-        if isinstance(value, dict):
-            ((kind, content),) = value.items()
-            return readers[kind](content)
-        return value
-
-    return unpack(json.loads(metadata[_STRUCTURE]))
-
-
-def _of_pairs(arrays: dict[str, Any], name: str) -> str:
-    if arrays[name].dtype != np.complex128:
-        arrays[name] = arrays[name].view(np.complex128)[..., 0]
-    return name
+        outside = [self.arrays[name].data for name in buffers]
+        return pickle.loads(self.arrays[data].data, buffers=outside)
 
 
 def _parameter(t: Tensor) -> Tensor:
@@ -271,3 +259,27 @@ def _frozen(t: Tensor) -> Tensor:
     from lucid_gpu.nn import Parameter
 
     return Parameter(t, requires_grad=False)
+
+
+_READERS: dict[str, Callable[[_Unpacker, Any], Any]] = {
+    "tensor": _Unpacker.tensor,
+    "tensor that requires grad": lambda u, c: u.tensor(c, Tensor.requires_grad_),
+    "parameter": lambda u, c: u.tensor(c, _parameter),
+    "frozen parameter": lambda u, c: u.tensor(c, _frozen),
+    "array": lambda u, name: u.arrays[name],
+    "scalar": lambda u, name: u.arrays[name][()],
+    "tensor of pairs": lambda u, name: u.tensor(u.of_pairs(name)),  # version 1
+    "array of pairs": lambda u, name: u.arrays[u.of_pairs(name)],
+    "dict": lambda u, items: dict(u.pairs(items)),
+    "ordered": lambda u, items: OrderedDict(u.pairs(items)),
+    "tuple": lambda u, items: tuple(u.items(items)),
+    "set": lambda u, items: set(u.items(items)),
+    "frozenset": lambda u, items: frozenset(u.items(items)),
+    "size": lambda u, sizes: Size(sizes),
+    "bytes": lambda u, text: base64.b64decode(text),
+    "complex": lambda u, parts: complex(*map(float, parts)),
+    "float": lambda u, text: float(text),
+    "dtype": lambda u, name: dt.BY_NAME[name],
+    "device": lambda u, name: device(name),
+    "pickle": _Unpacker.unpickled,
+}

@@ -40,7 +40,7 @@ OBJECT = {
     "large": 1 << 80,
     "sets": [{1, "a"}, frozenset((2, (3,)))],
     "size": lucid_gpu.Size([1, 2]),
-    "scalar": np.float32(1.5),
+    "scalars": [np.float32(n) for n in range(9)],
 }
 
 
@@ -103,6 +103,18 @@ def test_memory_that_occurs_twice_is_stored_once(tmp_path):
     assert (tmp_path / "file").stat().st_size < 12_000
     back["0.weight"].zero_()
     assert not back["1.weight"].any()
+
+
+def test_one_memory_in_several_guises(tmp_path):
+    weight = nn.Parameter(lucid_gpu.ones(3))
+    values = [weight, weight.detach(), weight.detach().numpy()]
+    parameter, plain, array = round_trip(values, tmp_path)
+    assert type(parameter) is nn.Parameter and not plain.requires_grad
+    doubled = plain * 2
+    with lucid_gpu.no_grad():
+        parameter.zero_()
+    assert plain.tolist() == [0, 0, 0] and doubled.tolist() == [2, 2, 2]
+    assert array.tolist() == [1, 1, 1]
 
 
 def test_parameters_stay_parameters(tmp_path):
