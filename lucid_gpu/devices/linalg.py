@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -94,9 +95,11 @@ def eliminated(where: device, array: Any) -> tuple[Any, Any]:
     """
     xp = room(where).xp
     *batch, m, n = array.shape
+    pivots = xp.empty((math.prod(batch), min(m, n)), "int32")
+    if not array.size:
+        return array.copy(), pivots.reshape(*batch, min(m, n))
     flat = array.reshape(-1, m, n).copy()
     each_matrix = xp.arange(len(flat))
-    pivots = xp.empty((len(flat), min(m, n)), "int32")
     for i in range(min(m, n)):
         best = xp.argmax(xp.abs(flat[:, i:, i]), axis=1) + i
         pivots[:, i] = best + 1

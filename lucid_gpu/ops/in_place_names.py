@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.ops.in_place import before_write
 from lucid_gpu.tensor import Tensor
 
 ALIASES = {
@@ -19,7 +20,21 @@ abs_ acos_ acosh_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh
 clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_
 expm1_ fill_ fix_ floor_ frac_ log10_ log1p_ log2_ log_ nan_to_num_ neg_ negative_ rad2deg_
 reciprocal_ round_ rsqrt_ sigmoid_ sin_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ zero_
+logit_ sinc_ xlogy_
 """
+
+
+WRITTEN = "gcd_ lcm_ ldexp_ heaviside_ nextafter_ renorm_ mvlgamma_"  # of ops that are late
+
+
+def _written(name: str) -> Callable[..., Tensor]:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        value = getattr(before_write(self), name[:-1])(*args, **kwargs)
+        return self._write(value, name)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"`Tensor.{name[:-1]}`, in place."
+    return method
 
 
 def _function(name: str, method: str) -> Callable[..., Tensor]:
@@ -33,5 +48,9 @@ def _function(name: str, method: str) -> Callable[..., Tensor]:
 
 
 _MADE = {name: _function(name, ALIASES.get(name, name)) for name in (*ALIASES, *NAMES.split())}
-METHODS = tuple(_MADE[name] for name in ALIASES)
-FUNCTIONS = tuple(_MADE[name] for name in NAMES.split())
+_LATE = {name: _written(name) for name in WRITTEN.split()}
+METHODS = (*[_MADE[name] for name in ALIASES], *_LATE.values())
+FUNCTIONS = (
+    *[_MADE[name] for name in NAMES.split()],
+    *[_LATE[n] for n in ("gcd_", "lcm_", "ldexp_")],
+)

@@ -43,7 +43,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "linalg.determinant": ("det slogdet logdet", "", ""),
     "linalg.inverse": ("inverse triangular_solve cholesky_solve cholesky_inverse", "", ""),
     "linalg.lu": ("", "", "lu_unpack"),
-    "linalg.old_names": ("svd qr lu_solve", "", "frobenius_norm nuclear_norm"),
+    "linalg.old_names": ("svd qr lu lu_solve", "", "frobenius_norm nuclear_norm"),
     "linalg.products": ("matrix_power matrix_exp cross", "", "chain_matmul"),
     "linalg.svd": ("pinverse", "", ""),
     "diagonals": ("diagonal diag diag_embed diagflat trace diagonal_scatter", "fill_diagonal_", ""),
@@ -55,18 +55,20 @@ TABLE: dict[str, tuple[str, str, str]] = {
                  "broadcast_tensors"),
     "order": ("msort kthvalue mode aminmax unique unique_consecutive", "",
               "isin searchsorted bucketize"),
-    "in_place_names": ("arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ fix_ negative_",
+    "in_place_names": ("arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ fix_ negative_ gcd_ "
+                       "lcm_ ldexp_",
                        "absolute_ arctan2_ divide_ greater_ greater_equal_ less_ less_equal_ "
-                       "multiply_ not_equal_ subtract_ true_divide_",
+                       "multiply_ not_equal_ subtract_ true_divide_ heaviside_ nextafter_ "
+                       "renorm_ mvlgamma_",
                        "abs_ acos_ acosh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_ clamp_max_ "
                        "clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ "
                        "exp2_ exp_ expm1_ fill_ floor_ frac_ log10_ log1p_ log2_ log_ "
                        "nan_to_num_ neg_ rad2deg_ reciprocal_ round_ rsqrt_ sigmoid_ sin_ "
-                       "sinh_ sqrt_ square_ tan_ tanh_ trunc_ zero_"),
+                       "sinh_ sqrt_ square_ tan_ tanh_ trunc_ zero_ logit_ sinc_ xlogy_"),
     "complex_views": ("resolve_conj resolve_neg is_conj is_neg", "",
                       "view_as_real view_as_complex polar conj"),
     "questions": ("is_signed is_nonzero", "is_shared",
-                  "is_complex get_device"),
+                  "is_complex get_device detach fill"),
     "sources": ("", "new_empty_strided apply_ map_ __dlpack__ __dlpack_device__",
                 "asarray frombuffer from_dlpack to_dlpack logspace range empty_strided"),
     "tensor_types": ("", "type new byte char", ""),

@@ -1,4 +1,4 @@
-"""What programs ask of a tensor."""
+"""What programs ask of a tensor, and methods that are functions too."""
 
 from __future__ import annotations
 
@@ -31,5 +31,15 @@ def is_shared(self: Tensor) -> bool:
     return self.device.type != "cpu"
 
 
+def detach(input: Tensor) -> Tensor:
+    """`Tensor.detach`: the same value and memory, apart from the graph."""
+    return input.detach()
+
+
+def fill(input: Tensor, value: object) -> Tensor:
+    """One number in the tensor's shape, type and device."""
+    return input.clone().fill_(value)
+
+
 METHODS = (is_signed, is_nonzero, is_shared)
-FUNCTIONS = (is_complex, is_signed, is_nonzero, get_device)
+FUNCTIONS = (is_complex, is_signed, is_nonzero, get_device, detach, fill)

@@ -193,6 +193,9 @@ VALUES: list[tuple[str, Any, tuple[Any, ...]]] = [
     ("inv_ex of singular", lambda m, x: m.linalg.inv_ex(x).info, (SINGULAR,)),
     ("cholesky_ex", lambda m, x: m.linalg.cholesky_ex(x).info, (np.diag([1.0, -1, 2]),)),
     ("lu_factor_ex", lambda m, x: m.linalg.lu_factor_ex(x).info, (SINGULAR,)),
+    ("lu, old", lambda m, x: x.lu(), (SQUARE,)),
+    ("lu with infos", lambda m, x: m.lu(x, get_infos=True), (SINGULAR,)),
+    ("lu_factor_ex of nothing", lambda m, x: m.linalg.lu_factor_ex(x), (NOTHING,)),
     ("slogdet of singular", lambda m, x: m.slogdet(x), (SINGULAR,)),
     ("logdet of negative", lambda m, x: m.logdet(-x), (SINGULAR,)),
     ("cond 1", lambda m, x: m.linalg.cond(x, 1), (BATCH,)),  # PyTorch's gradient of it raises

@@ -144,6 +144,12 @@ def test_in_place_functions(device: str) -> None:
         assert module.fill_(x, 2).tolist() == [2, 2]
         assert x.subtract_(1).multiply_(6).divide_(2).tolist() == [3, 3]
         assert x.greater_(2).tolist() == [1, 1]
+        whole = module.tensor([12, 18], device=where)
+        assert whole.gcd_(module.tensor([8, 27], device=where)).tolist() == [4, 9]
+        assert module.lcm_(whole, module.tensor([6, 6], device=where)).tolist() == [12, 18]
+        y = module.tensor([[3.0, 4], [0, 1]], device=where)
+        assert np.allclose(y.renorm_(2, 0, 1.0).tolist(), [[0.6, 0.8], [0, 1]])
+        assert np.allclose(module.xlogy_(y, y + 1).tolist()[1], [0, np.log(2)])
 
 
 def test_python_functions_of_elements() -> None:
@@ -153,6 +159,17 @@ def test_python_functions_of_elements() -> None:
         assert x.map_(module.ones(2), lambda a, b: a * 2 - b).tolist() == [[3, 5], [7, 9]]
         with pytest.raises(RuntimeError, match="requires grad"):
             module.ones(2, requires_grad=True).apply_(abs)
+
+
+def test_methods_that_are_functions(device: str) -> None:
+    for module, where in modules(device):
+        x = module.ones(2, device=where, requires_grad=True)
+        assert not module.detach(x).requires_grad
+        assert module.fill(x.detach(), 3).tolist() == [3, 3]
+    from lucid_gpu.utils import dlpack
+
+    assert dlpack.from_dlpack(np.arange(2)).tolist() == [0, 1]
+    assert "dltensor" in repr(dlpack.to_dlpack(lucid_gpu.ones(2)))
 
 
 def test_questions(device: str) -> None:

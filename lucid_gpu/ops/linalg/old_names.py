@@ -43,6 +43,12 @@ def qr(input: Tensor, some: bool = True) -> QR:
     return _qr.qr(input, "reduced" if some else "complete")
 
 
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
+    """`linalg.lu_factor` in its old form, with ``info`` after the pivots if that is asked for."""
+    found = _lu.lu_factor_ex(A, pivot=pivot)
+    return tuple(found) if get_infos else (found.LU, found.pivots)
+
+
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """`linalg.lu_solve` in its old form, with ``B`` first."""
     return _lu.lu_solve(LU_data, LU_pivots, input)
@@ -58,5 +64,5 @@ def nuclear_norm(input: Tensor, dim: object = (-2, -1), keepdim: bool = False) -
     return matrix_norm(input, "nuc", dim, keepdim)
 
 
-METHODS = (svd, qr, lu_solve)
+METHODS = (svd, qr, lu, lu_solve)
 FUNCTIONS = (*METHODS, frobenius_norm, nuclear_norm)
