@@ -161,8 +161,31 @@ def _erfc_of_magnitude(magnitude: Any) -> Any:
     return erfcx_of_magnitude(middle) * _exp_of_minus_square(middle)
 
 
+# atanh(erf(x)) / x as a polynomial of x * x on [-4, 4], lowest coefficient first, fitted by
+# weighted least squares: tanh of it is right to 3 units in the last place of float32.
+_ARGUMENT = (1.128379208150733, 0.10277114721522, -2.015006357974148e-4, -6.043984672396198e-4,
+             7.663667634881814e-5, -1.7005548070252654e-6, -6.123973837726833e-7,
+             7.47300835488129e-8, -3.5589613242777575e-9, 6.330664985588612e-11)  # fmt: skip
+
+
+def _erf_of_singles(x: Any, out: Any) -> None:
+    """One polynomial and a tanh: a fifth of the passes that float64's three branches take."""
+    near = np.minimum(np.maximum(x, -4), 4)
+    square = near * near
+    np.multiply(square, _ARGUMENT[-1], out)
+    for c in _ARGUMENT[-2:0:-1]:
+        np.add(out, c, out)
+        np.multiply(out, square, out)
+    np.add(out, _ARGUMENT[0], out)
+    np.multiply(out, near, out)
+    np.tanh(out, out)
+
+
 def erf(x: Any, out: Any) -> None:
-    """The error function, right to a few units in the last place of float64."""
+    """The error function, right to a few units in the last place."""
+    if x.dtype == np.float32:
+        _erf_of_singles(x, out)
+        return
     magnitude = np.abs(x)
     near = _erf_near_zero(np.minimum(magnitude, x.dtype.type(0.46875)))
     value = np.where(magnitude <= 0.46875, near, 1 - _erfc_of_magnitude(magnitude))

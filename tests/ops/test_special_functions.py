@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from typing import Any
 
@@ -87,6 +88,16 @@ def test_double_precision(name: str, executor: str, monkeypatch: pytest.MonkeyPa
     get, x = TAILS[name]
     got = get(lucid_gpu.special)(lucid_gpu.from_numpy(x)).numpy()
     np.testing.assert_allclose(got, get(scipy)(x), rtol=1e-12, atol=1e-13)
+
+
+def test_erf_is_right_to_the_last_places_of_float32() -> None:
+    x = np.concatenate([np.linspace(-4.5, 4.5, 2001), 10.0 ** np.linspace(-30, 0, 301)])
+    x = np.append(x, [0.0, -0.0, np.inf, -np.inf, np.nan]).astype(np.float32)
+    got = lucid_gpu.from_numpy(x).erf().numpy()
+    expected = np.array([math.erf(v) for v in x.tolist()])
+    distance = np.abs(got - expected) / np.spacing(np.abs(expected).astype(np.float32))
+    assert np.nanmax(distance) < 4
+    assert np.isnan(got[-1]) and math.copysign(1, got[-4]) == -1
 
 
 def test_gradients(device: str) -> None:
