@@ -172,6 +172,7 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _late.FUNCTIONS:
         found = globals()[name] = _late.load(_late.FUNCTIONS[name], name)
+        _late.findable({name: found}, __name__)
         return found
     raise AttributeError(f"module 'lucid_gpu' has no attribute {name!r}")
 
@@ -207,4 +208,5 @@ def result_type(a: Any, b: Any) -> _dtypes.dtype:
     return _dtypes.result_type(tensors, numbers)
 
 
+_late.findable(dict(globals()), __name__)
 del _function, _module

@@ -50,6 +50,7 @@ from lucid_gpu.ops.group_norm import (
     normalize,
 )
 from lucid_gpu.ops.interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
+from lucid_gpu.ops.late import findable
 from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
 from lucid_gpu.ops.losses import (
     binary_cross_entropy,
@@ -405,3 +406,6 @@ def cross_entropy(
     """Of unnormalised scores, reduced; see `lucid_gpu.ops.cross_entropy.cross_entropy`."""
     reduction = reduction_of(size_average, reduce, reduction)
     return ops.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
+
+
+findable(dict(globals()), __name__)

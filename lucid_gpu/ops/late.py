@@ -7,12 +7,14 @@ Their names stand here too, so that `Tensor` and `lucid_gpu` know them before th
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["FUNCTIONS", "TABLE", "load"]
+__all__ = ["FUNCTIONS", "TABLE", "findable", "load"]
 
 # fmt: off
 # file of this folder: (methods that are functions too, methods only, functions only)
@@ -108,6 +110,18 @@ def load(file: str, name: str) -> Callable[..., Any]:
     module = importlib.import_module(f"lucid_gpu.ops.{file}")
     ops = (*getattr(module, "METHODS", ()), *getattr(module, "FUNCTIONS", ()))
     return next(function for function in ops if function.__name__ == name)
+
+
+def findable(namespace: dict[str, Any], module: str) -> None:
+    """Name functions that some factory made after the place where pickle can find them: here."""
+    for name, function in namespace.items():
+        if type(function) is not FunctionType or name[0] == "_":
+            continue
+        found: Any = sys.modules.get(function.__module__)
+        for part in function.__qualname__.split("."):
+            found = getattr(found, part, None)
+        if found is not function:
+            function.__module__, function.__qualname__ = module, name
 
 
 for _file, (_both, _only, _) in TABLE.items():

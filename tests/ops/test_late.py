@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import subprocess
 import sys
+from types import FunctionType
 
 import lucid_gpu
 from lucid_gpu.ops.late import TABLE
@@ -39,3 +41,11 @@ def test_importing_the_package_imports_none_of_them() -> None:
     ).stdout.split()
     assert not {f"lucid_gpu.ops.{file}" for file in TABLE} & set(loaded)
     assert not {"lucid_gpu.autograd.functional", "lucid_gpu.nn", "lucid_gpu.optim"} & set(loaded)
+
+
+def test_pickle_finds_every_function() -> None:
+    for namespace in (lucid_gpu, lucid_gpu.nn.functional):
+        for name in dir(namespace):
+            function = getattr(namespace, name)
+            if isinstance(function, FunctionType) and name[0] != "_":
+                assert pickle.loads(pickle.dumps(function)) is function, name

@@ -174,6 +174,27 @@ def test_whole_modules_on_the_users_word(tmp_path):
     assert type(back.layer.weight) is nn.Parameter and "steps" in back.state_dict()
 
 
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.GELU(), nn.Dropout(0.2)),
+        nn.LSTM(3, 4, 2, bidirectional=True),
+        nn.TransformerEncoderLayer(8, 2),
+        nn.ModuleDict({"a": nn.Embedding(4, 3), "b": nn.ParameterList([lucid_gpu.ones(2)])}),
+        nn.CrossEntropyLoss(weight=lucid_gpu.ones(3)),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_modules_come_back_whole(module, tmp_path):
+    back = round_trip(module, tmp_path, weights_only=False)
+    assert repr(back) == repr(module)
+    for (name, p), (same, q) in zip(
+        module.named_parameters(), back.named_parameters(), strict=True
+    ):
+        assert name == same and p.tolist() == q.tolist() and q.requires_grad
+    back.load_state_dict(round_trip(module.state_dict(), tmp_path))
+
+
 def test_places(tmp_path, device):
     save({"here": lucid_gpu.ones(2, device=device), "cpu": lucid_gpu.zeros(1)}, tmp_path / "file")
 
