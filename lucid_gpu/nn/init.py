@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.ops.creation import eye
+from lucid_gpu.ops.creation import eye as identity
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
     "calculate_gain",
+    "constant",
     "constant_",
+    "dirac",
+    "dirac_",
+    "eye",
     "eye_",
+    "kaiming_normal",
     "kaiming_normal_",
+    "kaiming_uniform",
     "kaiming_uniform_",
+    "normal",
     "normal_",
     "ones_",
+    "orthogonal",
+    "orthogonal_",
+    "sparse",
+    "sparse_",
+    "trunc_normal_",
+    "uniform",
     "uniform_",
+    "xavier_normal",
     "xavier_normal_",
+    "xavier_uniform",
     "xavier_uniform_",
     "zeros_",
 ]
@@ -92,7 +109,7 @@ def eye_(tensor: Tensor) -> Tensor:
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with no_grad():
-        return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+        return tensor.copy_(identity(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
 
 
 def _fans(tensor: Tensor) -> tuple[int, int]:
@@ -174,3 +191,107 @@ def kaiming_normal_(
 ) -> Tensor:
     """He's normal numbers: variance ``gain^2 / fan``; arguments as for `kaiming_uniform_`."""
     return _kaiming(tensor, a, mode, nonlinearity, _spread_normal, generator)
+
+
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Any = None,
+) -> Tensor:
+    """Normal numbers from ``[a, b]``: the inverse of the distribution at uniform numbers."""
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn(
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of "
+            "values may be incorrect.",
+            stacklevel=2,
+        )
+    low, high = (math.erf((end - mean) / std / math.sqrt(2)) for end in (a, b))
+    with no_grad():
+        tensor.uniform_(low, high, generator=generator)
+        drawn: Tensor = tensor.erfinv() * (std * math.sqrt(2)) + mean
+        return tensor.copy_(drawn.clamp(a, b))
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
+    """A matrix with orthonormal rows or columns, whichever are fewer, times ``gain``.
+
+    Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural
+    networks" (2013). Further dimensions count as columns.
+    """
+    from lucid_gpu.ops.linalg.qr import qr
+
+    if tensor.ndim < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if not tensor.numel():
+        return tensor
+    rows = tensor.shape[0]
+    with no_grad():
+        columns = tensor.numel() // rows
+        drawn = tensor.detach().new_empty(rows, columns).normal_(0, 1, generator=generator)
+        q, r = qr(drawn.T if rows < columns else drawn)
+        q = q * r.diagonal().sign()  # uniform over orthogonal matrices (Mezzadri, 2006)
+        q = q.T if rows < columns else q
+        return tensor.copy_((q * gain).reshape(tuple(tensor.shape)))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+    """Normal numbers, a share ``sparsity`` of each column zero; Martens (2010)."""
+    from lucid_gpu.ops.random import rand
+
+    if tensor.ndim != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    rows, columns = tensor.shape
+    zeros = math.ceil(sparsity * rows)
+    with no_grad():
+        tensor.normal_(0, std, generator=generator)
+        rank = rand(rows, columns, device=tensor.device, generator=generator).argsort(0).argsort(0)
+        return tensor.mul_((rank >= zeros).to(tensor.dtype))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Kernels of a convolution that passes its channels on, in each of its groups."""
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    outputs, inputs, *window = tensor.shape
+    if outputs % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    each = outputs // groups
+    middle = tuple([n // 2 for n in window])
+    with no_grad():
+        tensor.zero_()
+        for start in range(0, outputs, each):
+            for channel in range(min(each, inputs)):
+                place = start + channel, channel, *middle
+                tensor[place] = 1
+    return tensor
+
+
+def _old(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function under the name it had before it said that it writes in place."""
+    name = function.__name__.removesuffix("_")
+
+    @functools.wraps(function)
+    def old(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(
+            f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return function(*args, **kwargs)
+
+    old.__name__ = old.__qualname__ = name
+    return old
+
+
+_renamed = [
+    _old(function)
+    for function in (
+        *(uniform_, normal_, constant_, eye_, xavier_uniform_, xavier_normal_),
+        *(kaiming_uniform_, kaiming_normal_, dirac_, orthogonal_, sparse_),
+    )
+]
+uniform, normal, constant, eye, xavier_uniform, xavier_normal, *_rest = _renamed
+kaiming_uniform, kaiming_normal, dirac, orthogonal, sparse = _rest

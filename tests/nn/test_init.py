@@ -59,3 +59,53 @@ def test_gains_are_torchs(name):
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+def test_truncated(device):
+    x = nn.init.trunc_normal_(lucid_gpu.empty(20000, device=device), 1.0, 2.0, 0.0, 3.0)
+    drawn = x.cpu().numpy()
+    assert 0 <= drawn.min() < 0.01
+    assert 2.99 < drawn.max() <= 3
+    assert drawn.mean() == pytest.approx(1.4133, abs=0.02)  # of the truncated distribution
+    with pytest.warns(UserWarning, match="mean is more than 2 std from"):
+        nn.init.trunc_normal_(x, 5, 1)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (3, 2, 2)])
+def test_orthogonal(shape, device):
+    x = nn.init.orthogonal_(lucid_gpu.empty(shape, device=device), 2.0).cpu().numpy()
+    x = x.reshape(shape[0], -1)
+    small = x @ x.T if x.shape[0] <= x.shape[1] else x.T @ x
+    assert small == pytest.approx(4 * np.eye(len(small)), abs=1e-5)
+
+
+def test_sparse(device):
+    x = nn.init.sparse_(lucid_gpu.empty(40, 5, device=device), 0.3, 2.0).cpu().numpy()
+    assert ((x == 0).sum(0) == 12).all()
+    assert x[x != 0].std() == pytest.approx(2, rel=0.2)
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((4, 2, 3), 2), ((2, 3, 3, 3), 1), ((2,) * 5, 1)])
+def test_dirac(shape, groups):
+    ours, theirs = (m.nn.init.dirac_(m.ones(shape), groups) for m in (lucid_gpu, torch_module()))
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_older_names_warn():
+    with pytest.warns(FutureWarning, match="`nn.init.eye` is now deprecated in favor"):
+        assert nn.init.eye(lucid_gpu.zeros(2, 2)).tolist() == [[1, 0], [0, 1]]
+    for name in ("constant", "dirac", "kaiming_normal", "orthogonal", "sparse", "xavier_uniform"):
+        assert hasattr(nn.init, name)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda i, x: i.dirac_(x), "Only tensors with 3, 4, or 5 dimensions are supported"),
+        (lambda i, x: i.dirac_(x[None], 2), "dim 0 must be divisible by groups"),
+        (lambda i, x: i.orthogonal_(x[0]), "Only tensors with 2 or more dimensions are supported"),
+        (lambda i, x: i.sparse_(x[0], 0.1), "Only tensors with 2 dimensions are supported"),
+    ],
+)
+def test_errors_of_the_rarer_ones_are_torchs(call, words):
+    same_error(lambda m: call(m.nn.init, m.ones(3, 3)), words)

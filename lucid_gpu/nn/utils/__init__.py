@@ -1,17 +1,37 @@
-"""What training loops do to gradients and sequences, under PyTorch's names."""
+"""What training loops do to gradients, weights and sequences, under PyTorch's names."""
 
-from lucid_gpu.nn.utils import rnn
+from lucid_gpu.nn.utils import parametrizations, parametrize, rnn
 from lucid_gpu.nn.utils.clip_grad import (
     clip_grad_norm_,
     clip_grad_value_,
     clip_grads_with_norm_,
     get_total_norm,
 )
+from lucid_gpu.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
+from lucid_gpu.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+from lucid_gpu.nn.utils.init import skip_init
+from lucid_gpu.nn.utils.old_norms import (
+    remove_spectral_norm,
+    remove_weight_norm,
+    spectral_norm,
+    weight_norm,
+)
 
 __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
+    "fuse_conv_bn_eval",
+    "fuse_linear_bn_eval",
     "get_total_norm",
+    "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "remove_spectral_norm",
+    "remove_weight_norm",
     "rnn",
+    "skip_init",
+    "spectral_norm",
+    "vector_to_parameters",
+    "weight_norm",
 ]

@@ -1,0 +1,135 @@
+"""`weight_norm` and `spectral_norm` of old: a hook computes the weight before each forward."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, TypeVar
+
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.parameter import Parameter
+from lucid_gpu.nn.utils.parametrizations import _SpectralNorm, _WeightNorm
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
+
+_M = TypeVar("_M", bound=Module)
+
+
+class _WeightNormHook:
+    """Computes ``name`` from ``name_g`` and ``name_v``."""
+
+    kind = "weight_norm"
+
+    def __init__(self, module: Module, name: str, dim: int | None) -> None:
+        self.name, self.norm = name, _WeightNorm(dim)
+        g, v = self.norm.right_inverse(_taken(module, name))
+        module.register_parameter(f"{name}_g", Parameter(g.detach()))
+        module.register_parameter(f"{name}_v", Parameter(v.detach()))
+
+    def compute(self, module: Module) -> Tensor:
+        return self.norm(getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v"))
+
+    def remove(self, module: Module) -> None:
+        delattr(module, f"{self.name}_g")
+        delattr(module, f"{self.name}_v")
+
+    def __call__(self, module: Module, args: Any) -> None:
+        setattr(module, self.name, self.compute(module))
+
+
+class _SpectralNormHook(_WeightNormHook):
+    """Computes ``name`` from ``name_orig``, with ``name_u`` and ``name_v``."""
+
+    kind = "spectral_norm"
+
+    def __init__(self, module: Module, name: str, *settings: Any) -> None:
+        weight = _taken(module, name)
+        self.name, norm = name, _SpectralNorm(weight, *settings)
+        self.settings = norm.n_power_iterations, norm.dim, norm.eps
+        module.register_parameter(f"{name}_orig", weight)
+        module.register_buffer(f"{name}_u", norm._u)
+        module.register_buffer(f"{name}_v", norm._v)
+
+    def compute(self, module: Module) -> Tensor:
+        norm: Any = object.__new__(_SpectralNorm)
+        Module.__init__(norm)
+        norm.n_power_iterations, norm.dim, norm.eps = self.settings
+        norm.training = module.training
+        norm._u, norm._v = (getattr(module, f"{self.name}_{k}") for k in "uv")
+        result: Tensor = norm(getattr(module, f"{self.name}_orig"))
+        return result
+
+    def remove(self, module: Module) -> None:
+        for end in ("orig", "u", "v"):
+            delattr(module, f"{self.name}_{end}")
+
+
+def _taken(module: Module, name: str) -> Parameter:
+    weight = module._parameters.get(name)
+    if weight is None:
+        raise AttributeError(f"'{type(module).__name__}' object has no attribute '{name}'")
+    del module._parameters[name]
+    return weight
+
+
+def _find(module: Module, kind: str, name: str) -> int | None:
+    for key, hook in module._forward_pre_hooks.items():
+        of = hook.function
+        if getattr(of, "kind", None) == kind and of.name == name:
+            return key
+    return None
+
+
+def _added(module: _M, kind: Any, name: str, *settings: Any) -> _M:
+    if _find(module, kind.kind, name) is not None:
+        raise RuntimeError(f"Cannot register two {kind.kind} hooks on the same parameter {name}")
+    hook = kind(module, name, *settings)
+    hook(module, ())
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def _removed(module: _M, kind: str, name: str) -> _M:
+    key = _find(module, kind, name)
+    if key is None:
+        raise ValueError(f"{kind} of '{name}' not found in {module}")
+    hook = module._forward_pre_hooks.pop(key).function
+    weight = hook.compute(module).detach()
+    delattr(module, name)
+    hook.remove(module)
+    setattr(module, name, Parameter(weight))
+    return module
+
+
+def weight_norm(module: _M, name: str = "weight", dim: int | None = 0) -> _M:
+    """`parametrizations.weight_norm`, with parameters ``name_g`` and ``name_v``."""
+    warnings.warn(
+        "`torch.nn.utils.weight_norm` is deprecated in favor of "
+        "`torch.nn.utils.parametrizations.weight_norm`.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return _added(module, _WeightNormHook, name, dim)
+
+
+def remove_weight_norm(module: _M, name: str = "weight") -> _M:
+    """Make the weight a parameter again."""
+    return _removed(module, "weight_norm", name)
+
+
+def spectral_norm(
+    module: _M,
+    name: str = "weight",
+    n_power_iterations: int = 1,
+    eps: float = 1e-12,
+    dim: int | None = None,
+) -> _M:
+    """`parametrizations.spectral_norm`, with a parameter ``name_orig`` and two buffers."""
+    if dim is None:
+        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
+    return _added(module, _SpectralNormHook, name, n_power_iterations, dim, eps)
+
+
+def remove_spectral_norm(module: _M, name: str = "weight") -> _M:
+    """Make the weight a parameter again."""
+    return _removed(module, "spectral_norm", name)

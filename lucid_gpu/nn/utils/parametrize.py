@@ -1,0 +1,201 @@
+"""Parameters that are computed from others each time they are read.
+
+A parametrized module gets a class of its own, a subclass of its class with a property where the
+parameter was; what the property is computed from is in ``module.parametrizations``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from lucid_gpu.nn.modules.container import ModuleDict, ModuleList
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.parameter import Parameter
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor
+
+__all__ = [
+    "ParametrizationList",
+    "cached",
+    "is_parametrized",
+    "register_parametrization",
+    "remove_parametrizations",
+    "type_before_parametrizations",
+]
+
+_cache: dict[tuple[int, str], Tensor] | None = None
+
+
+@contextlib.contextmanager
+def cached() -> Iterator[None]:
+    """Inside, what is parametrized is computed once."""
+    global _cache
+    outer, _cache = _cache, {} if _cache is None else _cache
+    try:
+        yield
+    finally:
+        _cache = outer
+
+
+class ParametrizationList(ModuleList):
+    """The functions that make a tensor, first to last, and what they make it from.
+
+    Attributes
+    ----------
+    original, or original0, original1, ... : Parameter or buffer
+    """
+
+    def __init__(self, modules: Any, original: Tensor, unsafe: bool = False) -> None:
+        super().__init__(modules)
+        self.unsafe = unsafe
+        value: Any = original
+        with no_grad():
+            for function in reversed(list(self)):
+                if hasattr(function, "right_inverse"):
+                    value = function.right_inverse(value)
+        self.is_tensor = isinstance(value, Tensor)
+        self.ntensors = 1 if self.is_tensor else len(value)
+        learnt = isinstance(original, Parameter)
+        for name, t in zip(self._names(), [value] if self.is_tensor else value, strict=True):
+            if learnt:
+                kept = original if t is original else Parameter(t, original.requires_grad)
+                self.register_parameter(name, kept)
+            else:
+                self.register_buffer(name, t)
+
+    def _names(self) -> list[str]:
+        return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
+
+    def right_inverse(self, value: Tensor) -> None:
+        """Change the originals so that ``value`` is made of them."""
+        found: Any = value
+        with no_grad():
+            for function in reversed(list(self)):
+                if not hasattr(function, "right_inverse"):
+                    raise RuntimeError(
+                        f"parametrization {type(function).__name__} does not implement "
+                        "right_inverse."
+                    )
+                found = function.right_inverse(found)
+            for name, t in zip(self._names(), [found] if self.is_tensor else found, strict=True):
+                getattr(self, name).copy_(t)
+
+    def forward(self) -> Tensor:
+        first, *rest = self
+        result: Tensor = first(*[getattr(self, name) for name in self._names()])
+        for function in rest:
+            result = function(result)
+        return result
+
+
+def _property(name: str) -> property:
+    def read(module: Any) -> Tensor:
+        if _cache is None:
+            found: Tensor = module.parametrizations[name]()
+            return found
+        key = id(module), name
+        if key not in _cache:
+            _cache[key] = module.parametrizations[name]()
+        return _cache[key]
+
+    return property(read, lambda module, value: module.parametrizations[name].right_inverse(value))
+
+
+def register_parametrization(
+    module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
+) -> Module:
+    """Let a parameter or buffer be computed: ``parametrization(original)`` each time it is read.
+
+    Parameters
+    ----------
+    module : Module
+    tensor_name : str
+    parametrization : Module
+        If it has a ``right_inverse``, that is asked for the original of the present value.
+    unsafe : bool
+        Do not look whether shape and type stay.
+    """
+    parametrization.train(module.training)
+    if is_parametrized(module, tensor_name):
+        held: Any = module.parametrizations[tensor_name]
+        before = getattr(module, tensor_name)
+        if not unsafe:
+            _check(before, parametrization(before))
+        held.append(parametrization)
+        return module
+    original = module._parameters.get(tensor_name, module._buffers.get(tensor_name))
+    if original is None:
+        raise ValueError(
+            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element "
+            f"with name '{tensor_name}'"
+        )
+    held = ParametrizationList([parametrization], original, unsafe)
+    if not unsafe:
+        _check(original, held())
+    delattr(module, tensor_name)
+    if not is_parametrized(module):
+        kind = type(module)
+        module.__class__ = type(f"Parametrized{kind.__name__}", (kind,), {})
+        module.parametrizations = ModuleDict()
+    module.parametrizations._modules[tensor_name] = held
+    setattr(type(module), tensor_name, _property(tensor_name))
+    return module
+
+
+def _check(before: Tensor, after: Any) -> None:
+    if not isinstance(after, Tensor):
+        raise ValueError(f"A parametrization must return a tensor. Got {type(after).__name__}.")
+    if after.dtype is not before.dtype:
+        raise ValueError(
+            "Registering a parametrization may not change the dtype of the tensor, unless `unsafe` "
+            f"flag is enabled.\nunparametrized dtype: {before.dtype}\nparametrized dtype: "
+            f"{after.dtype}"
+        )
+    if after.shape != before.shape:
+        raise ValueError(
+            "Registering a parametrization may not change the shape of the tensor, unless `unsafe` "
+            f"flag is enabled.\nunparametrized shape: {before.shape}\nparametrized shape: "
+            f"{after.shape}"
+        )
+
+
+def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
+    """Whether a module, or one of its tensors, is computed."""
+    held = module._modules.get("parametrizations")
+    if not isinstance(held, ModuleDict):
+        return False
+    return tensor_name in held if tensor_name is not None else len(held) > 0
+
+
+def remove_parametrizations(
+    module: Module, tensor_name: str, leave_parametrized: bool = True
+) -> Module:
+    """Make a computed tensor a parameter again: of its present value, or its original."""
+    if not is_parametrized(module, tensor_name):
+        raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
+    held: Any = module.parametrizations[tensor_name]
+    if not leave_parametrized and not held.is_tensor:
+        raise ValueError(
+            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is "
+            "parametrized in terms of a sequence of tensors."
+        )
+    first = getattr(held, held._names()[0])
+    value: Tensor = getattr(module, tensor_name).detach() if leave_parametrized else first
+    delattr(type(module), tensor_name)
+    del module.parametrizations._modules[tensor_name]
+    if isinstance(first, Parameter):
+        kept = value if value is first else Parameter(value, first.requires_grad)
+        module.register_parameter(tensor_name, kept)
+    else:
+        module.register_buffer(tensor_name, value)
+    if not len(module.parametrizations):
+        del module._modules["parametrizations"]
+        module.__class__ = type(module).__bases__[0]
+    return module
+
+
+def type_before_parametrizations(module: Module) -> type:
+    """The class that a module had before any of its tensors was parametrized."""
+    return type(module).__bases__[0] if is_parametrized(module) else type(module)

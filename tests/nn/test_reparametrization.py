@@ -1,0 +1,165 @@
+"""Weights made of others, parameters as a vector, fused layers: PyTorch's, from equal weights."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu import nn
+from tests.oracle import gives, modules, plain, same_error, torch_module
+
+normal = np.random.default_rng(0).standard_normal
+X = normal((5, 3))
+W = normal((4, 3))
+
+
+def linear(m, where="cpu"):
+    made = m.nn.Linear(3, 4, bias=False).double()
+    with m.no_grad():
+        made.weight.copy_(m.tensor(W))
+    return made.to(where)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm")
+@pytest.mark.parametrize("dim", [0, 1, None])
+@pytest.mark.parametrize("old", [True, False])
+def test_weight_norm(dim, old, device):
+    found = []
+    for m, where in modules(device):
+        utils = m.nn.utils
+        norm = utils.weight_norm if old else utils.parametrizations.weight_norm
+        net = norm(linear(m, where), dim=dim)
+        before = plain(net(m.tensor(X).to(where)))
+        net(m.tensor(X).to(where)).square().sum().backward()
+        names = [(k, tuple(p.shape), plain(p.grad)) for k, p in net.named_parameters()]
+        if old:
+            utils.remove_weight_norm(net)
+        else:
+            utils.parametrize.remove_parametrizations(net, "weight")
+        found.append((before, names, list(net.state_dict()), plain(net.weight), type(net).__name__))
+    for name, *values in zip(("before", "names", "keys", "weight", "type"), *found):
+        if len(values) == 2 and name in ("before", "weight"):
+            np.testing.assert_allclose(*values, rtol=1e-9)
+        elif len(values) == 2 and name == "names":
+            for (key, shape, g), (also, other, h) in zip(*values):
+                assert (key, shape) == (also, other)
+                np.testing.assert_allclose(g, h, rtol=1e-7, atol=1e-9)
+        else:
+            assert all(v == values[0] for v in values)
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_spectral_norm(old, device):
+    largest = np.linalg.svd(W)[1][0]
+    for m, where in modules(device):
+        utils = m.nn.utils
+        norm = utils.spectral_norm if old else utils.parametrizations.spectral_norm
+        net = norm(linear(m, where), n_power_iterations=30)
+        y = net(m.tensor(X).to(where))
+        np.testing.assert_allclose(plain(y), X @ (W / largest).T, rtol=1e-6)
+        y.square().sum().backward()
+        (grad,) = (p.grad for p in net.parameters())
+        assert abs(float((grad.cpu() * m.tensor(W)).sum())) < 1e-6  # scale does not matter
+        assert [k.rpartition(".")[2] for k in net.state_dict()] == (
+            ["weight_orig", "weight_u", "weight_v"] if old else ["original", "_u", "_v"]
+        )
+        net.eval()
+        assert plain(net(m.tensor(X).to(where))) == plain(net(m.tensor(X).to(where)))
+        if old:
+            utils.remove_spectral_norm(net)
+            assert list(net.state_dict()) == ["weight"]
+
+
+def test_parametrizations_of_ones_own():
+    def run(m, where):
+        parametrize = m.nn.utils.parametrize
+
+        class Symmetric(m.nn.Module):
+            def forward(self, x):
+                return x.triu() + x.triu(1).transpose(-1, -2)
+
+            def right_inverse(self, a):
+                return a.triu()
+
+        net = m.nn.Linear(3, 3, bias=False)
+        parametrize.register_parametrization(net, "weight", Symmetric())
+        net.weight = m.arange(9.0).reshape(3, 3)
+        with parametrize.cached():
+            same = net.weight is net.weight
+        other = copy.deepcopy(net)
+        other.load_state_dict(net.state_dict())
+        copied = other.weight
+        told = repr(net), parametrize.is_parametrized(net, "weight"), type(net).__name__
+        names = [k for k, _ in net.named_parameters()]
+        parametrize.register_parametrization(net, "weight", m.nn.Identity())
+        value = net.weight
+        parametrize.remove_parametrizations(net, "weight")
+        after = repr(net), parametrize.is_parametrized(net), net.weight, copied
+        return (same, *told, names, value, *after)
+
+    found = [plain(run(m, where)) for m, where in modules()]
+    assert all(f == found[0] for f in found)
+    assert found[0][0] is True
+
+
+def test_parameters_as_a_vector(device):
+    def run(m, where):
+        net = m.nn.Sequential(linear(m, where), linear(m, where))
+        vector = m.nn.utils.parameters_to_vector(net.parameters())
+        m.nn.utils.vector_to_parameters(vector.detach() * 2, net.parameters())
+        return tuple(vector.shape), net[1].weight
+
+    gives([[24], (W * 2).tolist()], run, device)
+
+
+def test_layers_fused_with_batch_norm(device):
+    net = nn.Sequential(nn.Conv2d(2, 3, 2), nn.BatchNorm2d(3)).to(device)
+    net[1].running_mean.normal_()
+    net[1].running_var.uniform_(0.5, 2)
+    net.eval()
+    x = lucid_gpu.randn(2, 2, 4, 4, device=device)
+    fused = nn.utils.fuse_conv_bn_eval(*net)
+    np.testing.assert_allclose(
+        fused(x).detach().cpu().numpy(), net(x).detach().cpu().numpy(), rtol=1e-4, atol=1e-5
+    )
+    made = nn.utils.skip_init(nn.Linear, 3, 2)
+    assert type(made) is nn.Linear
+    assert made.weight.shape == (2, 3)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm")
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda u, net: u.remove_weight_norm(net), "weight_norm of 'weight' not found in Linear("),
+        (lambda u, net: u.remove_spectral_norm(net), "spectral_norm of 'weight' not found in Lin"),
+        (lambda u, net: u.weight_norm(u.weight_norm(net)), "Cannot register two weight_norm hooks"),
+        (lambda u, net: u.weight_norm(net, "foo"), "'Linear' object has no attribute 'foo'"),
+        (lambda u, net: u.parameters_to_vector([]), "expected a non-empty list of Tensors"),
+        (lambda u, net: u.vector_to_parameters([1], []), "but got: list"),
+        (lambda u, net: u.vector_to_parameters(net.weight[0], net.parameters()), "is invalid"),
+        (
+            lambda u, net: u.spectral_norm(net, n_power_iterations=0),
+            "Expected n_power_iterations to be",
+        ),
+        (lambda u, net: u.parametrizations.spectral_norm(net, "foo"), "has no parameter or buffer"),
+        (
+            lambda u, net: u.parametrize.remove_parametrizations(net, "x"),
+            "does not have a",
+        ),
+        (
+            lambda u, net: u.parametrize.register_parametrization(net, "x", net),
+            "does not have",
+        ),
+    ],
+)
+def test_errors_are_torchs(call, words):
+    same_error(lambda m: call(m.nn.utils, linear(m)), words)
+
+
+def test_a_parametrization_keeps_the_shape():
+    torch_module()
+    for m, _ in modules():
+        with pytest.raises(ValueError, match="may not change the shape of the tensor, unless"):
+            m.nn.utils.parametrize.register_parametrization(linear(m), "weight", m.nn.Flatten(0))
