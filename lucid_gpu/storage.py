@@ -19,9 +19,14 @@ class Storage:
     owner : array or None
         Set while others can write the memory (`from_numpy`, `Tensor.numpy`): they are gone when
         its reference count is back at ``idle_references``.
+    free_order : bool
+        Nobody chose how the elements lie but we (`lucid_gpu.fusion.memory_order`).
     """
 
-    __slots__ = ("__weakref__", "cells", "idle_references", "owner", "tensors", "version")
+    __slots__ = (
+        *("__weakref__", "cells", "free_order", "idle_references", "owner", "tensors"),
+        "version",
+    )
 
     def __init__(self) -> None:
         self.version = 0
@@ -29,6 +34,7 @@ class Storage:
         self.cells: list[Any] = []
         self.owner: Any = None
         self.idle_references = 0
+        self.free_order = False
 
     def add(self, tensor: Any) -> None:
         """Note a tensor on this memory; the dead are forgotten now and then."""
@@ -82,7 +88,7 @@ def _of_memory(name: str) -> Any:
     )
 
 
-for _name in ("cells", "idle_references", "owner", "tensors"):
+for _name in ("cells", "free_order", "idle_references", "owner", "tensors"):
     setattr(SameMemory, _name, _of_memory(_name))
 
 

@@ -160,7 +160,11 @@ class Tensor:
 
     def _settle(self, expr: Expr, array: Any) -> None:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
-        program = expr.program
+        program, storage = expr.program, self._storage
+        if storage is not None and not array.flags.c_contiguous:
+            storage.free_order = not storage.others(self)
+            if not storage.free_order:  # what is shared lies as PyTorch's does
+                array = room(program.device).xp.ascontiguousarray(array)
         needs = program.needs_grad
         if not needs:
             cell = Cell(array)
@@ -177,7 +181,6 @@ class Tensor:
             plain = _load_of(program, array.strides)
         if self._expr is expr:
             self._expr = Expr(plain, (cell,), None)
-        storage = self._storage
         if storage is not None:
             storage.add_cell(cell)
             self._settle_aliases(storage, array)
@@ -368,6 +371,8 @@ class Tensor:
             return apart
         if self._expr.program.is_load:
             self._own_memory()
+            if self._expr.program.root.value[1] is not None:
+                self.is_contiguous()  # an order that nobody chose is given up
         other = _tensor(expression.without_grad(self._expr))
         if self._expr.program.independent:
             expr = self._expr
@@ -648,6 +653,7 @@ class Tensor:
     def _hand_out(self) -> Any:
         """Lend the buffer: from now on, others may write it."""
         self._own_memory()
+        self.is_contiguous()  # an order that nobody chose is given up
         storage = self._memory()
         if not storage.is_lent():
             self._protect_readers(storage)

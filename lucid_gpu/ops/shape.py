@@ -369,14 +369,22 @@ def _in_row_major(input: Tensor) -> bool:
 
     False for views and for what shares its memory: there the order is the user's.
     """
-    if input._base is not None or input._storage is not None or input.is_sparse:
+    if input._base is not None or input.is_sparse:
+        return False
+    storage = input._storage
+    if storage is not None and (
+        not storage.free_order or storage.others(input) or storage.is_lent()
+    ):
         return False
     cell, program = input._cell(), input._expr.program
     laid = load_program(
         program.dtype, program.shape, None, program.root.needs_grad, program.device, program.marks
     )
     array = xp_of(input).ascontiguousarray(cell.array)
-    input._expr = Expr(laid, (Cell(array, cell.node, cell.output),), None)
+    own = Cell(array, cell.node, cell.output)
+    input._expr = Expr(laid, (own,), None)
+    if storage is not None:
+        storage.add_cell(own)
     return True
 
 

@@ -101,3 +101,24 @@ def test_a_result_takes_any_view(device):
         flat = z.clone().cpu().numpy().ravel()
         np.testing.assert_array_equal(z.view(-1).cpu().numpy(), flat)
         assert z.is_contiguous()
+
+
+def test_shared_results_lie_row_major(device):
+    """What was detached, handed out or written in place takes any view, too."""
+    x, w = lucid_gpu.randn(9, 3, 8, 8, device=device), lucid_gpu.randn(4, 3, 3, 3, device=device)
+
+    def convolved():
+        return lucid_gpu.nn.functional.conv2d(x, w)
+
+    wanted = convolved().cpu().numpy()
+    assert convolved().cpu().numpy().flags.c_contiguous
+    for y in (convolved(), convolved() * 1):
+        z = y.detach()
+        z.view(-1)[0] = 5
+        assert y.view(-1)[0] == 5
+    y = convolved()
+    y.mul_(2)
+    float(y.sum())
+    np.testing.assert_allclose(y.view(-1).cpu().numpy(), 2 * wanted.ravel(), 1e-5)
+    y.add_(1)
+    np.testing.assert_allclose(y.cpu().numpy(), 2 * wanted + 1, 1e-4)
