@@ -91,7 +91,9 @@ class Executable:
         if any(load.strides is not None and element_count(load.shape) > 1 for load in plan.loads):
             return None
         fixed = {f"k{i}": number for i, number in enumerate(numbers)}
-        fixed.update({k: v for k, v in NAMESPACE.items() if k.startswith(("one_", "zero_"))})
+        fixed.update(
+            {k: v for k, v in NAMESPACE.items() if k.startswith(("one_", "zero_", "erf_"))}
+        )
         arrays: dict[str, tuple[dtype, Shape]] = {}  # in the order in which they are given
         arrays.update({f"a{i}": (v.dtype, v.shape) for i, v in enumerate(plan.loads)})
         arrays.update({f"x{i}": (d, ()) for i, (_, d) in enumerate(plan.scalars)})

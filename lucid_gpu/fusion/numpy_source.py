@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices import threads
-from lucid_gpu.dtypes import dtype
+from lucid_gpu.dtypes import dtype, float32
 from lucid_gpu.fusion import special
 from lucid_gpu.fusion.blocks import (
     BLOCK_BYTES,
@@ -107,8 +107,19 @@ class _Writer:
         else:
             self._release(i, ins)
             target = self._target(i, ins)
-        self.lines.append(_call(ins, operands, target))
+        if ins.op == "erf" and ins.dtype is float32:
+            self.lines += self._erf(operands[0], target)
+        else:
+            self.lines.append(_call(ins, operands, target))
         return target
+
+    def _erf(self, x: str, target: str) -> list[str]:
+        """As plain ufuncs, which `native_loops` can walk."""
+        spare = self.free.setdefault(float32, [])
+        while len(spare) < 2:
+            spare.append(len(self.scratch))
+            self.scratch.append(float32)
+        return special.erf_float32(x, target, *[f"s{number}" for number in spare[:2]])
 
     def _compute_once(self, i: int, ins: Instruction, operands: list[str]) -> str:
         name = f"h{i}"
@@ -157,7 +168,7 @@ def _call(ins: Instruction, operands: list[str], out: str) -> str:
     return text.replace("np.", "")  # a global is found faster than an attribute
 
 
-NAMESPACE: dict[str, Any] = {"np": np, "special": special}
+NAMESPACE: dict[str, Any] = {"np": np, "special": special, **special.NUMBERS}
 
 
 def _fill_namespace() -> None:
@@ -167,6 +178,7 @@ def _fill_namespace() -> None:
     for d in dt.ALL:
         NAMESPACE[f"one_{d.name}"] = np.array(1, d.numpy)
         NAMESPACE[f"zero_{d.name}"] = np.array(0, d.numpy)
+
     for op in TABLE.values():
         for name in re.findall(r"np\.(\w+)", op.numpy):
             NAMESPACE[name] = getattr(np, name)
