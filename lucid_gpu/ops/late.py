@@ -44,6 +44,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "linalg.cholesky": ("cholesky", "", ""),
     "linalg.determinant": ("det slogdet logdet", "", ""),
     "linalg.inverse": ("inverse triangular_solve cholesky_solve cholesky_inverse", "", ""),
+    "linalg.low_rank": ("", "", "svd_lowrank pca_lowrank"),
     "linalg.lu": ("", "", "lu_unpack"),
     "linalg.old_names": ("svd qr lu lu_solve", "", "frobenius_norm nuclear_norm"),
     "linalg.products": ("matrix_power matrix_exp cross", "", "chain_matmul"),

@@ -294,6 +294,25 @@ def test_batches_by_vmap(device: str) -> None:
         )
 
 
+def test_low_rank_parts(device: str) -> None:
+    left, right = some(2, 7, 3), some(2, 3, 5)
+    x = lucid_gpu.tensor(left @ right, device=device, requires_grad=True)
+    for A in (x, x.mT):
+        U, S, V = lucid_gpu.svd_lowrank(A, 3)
+        rebuilt = (U * S.unsqueeze(-2)) @ V.mT
+        np.testing.assert_allclose(rebuilt.numpy(force=True), A.numpy(force=True), atol=1e-9)
+        wanted = lucid_gpu.linalg.svdvals(A)[..., :3]
+        np.testing.assert_allclose(S.numpy(force=True), wanted.numpy(force=True), atol=1e-9)
+    assert lucid_gpu.svd_lowrank(x, 9).S.shape == (2, 5)
+    U, S, V = lucid_gpu.pca_lowrank(x, 3)
+    centred = (x - x.mean(-2, True)).numpy(force=True)
+    np.testing.assert_allclose(((U * S.unsqueeze(-2)) @ V.mT).numpy(force=True), centred, atol=1e-9)
+    U, S, V = lucid_gpu.svd_lowrank(x, 3, M=x.detach() * 0.5)
+    (g,) = lucid_gpu.autograd.grad(S.sum(), x)
+    (h,) = lucid_gpu.autograd.grad(lucid_gpu.linalg.svdvals(x * 1.0)[..., :3].sum(), x)
+    np.testing.assert_allclose(g.numpy(force=True), h.numpy(force=True), atol=1e-6)
+
+
 EYE = [[1.0, 0], [0, 1]]
 REFUSED: list[tuple[Any, str]] = [
     (lambda m: m.linalg.inv(m.ones(2, 2).long()), "Expected a floating point or complex tensor"),
@@ -326,6 +345,8 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: m.cross(m.ones(2), m.ones(2)), "no dimension of size 3 in input"),
     (lambda m: m.linalg.vecdot(m.ones(3), m.ones(2)), "inconsistent tensor size"),
     (lambda m: m.linalg.vander(m.ones(3), N=0), "N must be greater than 1."),
+    (lambda m: m.pca_lowrank(m.ones(4, 3), 9), "must be non-negative integer and not greater"),
+    (lambda m: m.pca_lowrank(m.ones(4, 3), 2, niter=-1), "niter(=-1) must be non-negative"),
     (lambda m: m.linalg.tensorinv(m.ones(4), ind=0), "strictly positive integer for 'ind'"),
     (lambda m: m.linalg.tensorinv(m.ones(4, 2, 3), ind=1), "but got 6 != 4"),
 ]  # fmt: skip

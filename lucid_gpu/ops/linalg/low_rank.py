@@ -1,0 +1,72 @@
+"""Singular values and vectors of a matrix's largest part, by random projections.
+
+Halko, Martinsson and Tropp, Finding structure with randomness: probabilistic algorithms for
+constructing approximate matrix decompositions (2009), algorithms 4.4 and 5.1.
+"""
+
+from __future__ import annotations
+
+from lucid_gpu.ops.linalg.matrices import adjoint, require_matrices
+from lucid_gpu.ops.linalg.old_names import SVD
+from lucid_gpu.ops.linalg.qr import qr
+from lucid_gpu.ops.linalg.svd import svd
+from lucid_gpu.ops.random import randn
+from lucid_gpu.tensor import Tensor
+
+
+def _range(A: Tensor, q: int, niter: int) -> Tensor:
+    """Orthonormal columns that span nearly what the largest singular vectors do."""
+    guess = randn(A.shape[-1], q, dtype=A.dtype, device=A.device)
+    Q = qr(A @ guess).Q
+    for _ in range(niter):
+        Q = qr(A @ qr(adjoint(A) @ Q).Q).Q
+    return Q
+
+
+def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> SVD:
+    """The ``q`` largest singular values of ``A - M``, nearly, with ``A - M ~ U diag(S) V^H``.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, n)
+    q : int
+        A few more than are wanted; at most ``min(m, n)`` count.
+    niter : int
+        How often the projection is improved.
+    M : Tensor, broadcast to A, optional
+        What is taken off first.
+    """
+    require_matrices("svd_lowrank", A)
+    q = min(q, *A.shape[-2:])
+    A = A if M is None else A - M
+    if A.shape[-2] < A.shape[-1]:  # the longer side is projected
+        U, S, V = svd_lowrank(adjoint(A), q, niter)
+        return SVD(V, S, U)
+    Q = _range(A, q, niter)
+    inner, S, Vh = svd(adjoint(Q) @ A, False)
+    return SVD(Q @ inner, S, adjoint(Vh))
+
+
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
+    """Principal components, nearly: `svd_lowrank` of the rows without their mean.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, n)
+        ``m`` samples of ``n`` numbers.
+    q : int, optional
+        By default ``min(6, m, n)``.
+    """
+    require_matrices("pca_lowrank", A)
+    q = min(6, *A.shape[-2:]) if q is None else q
+    if not 0 <= q <= min(A.shape[-2:]):
+        raise ValueError(
+            f"q(={q}) must be non-negative integer and not greater than "
+            f"min(m, n)={min(A.shape[-2:])}"
+        )
+    if niter < 0:
+        raise ValueError(f"niter(={niter}) must be non-negative integer")
+    return svd_lowrank(A - A.mean(-2, True) if center else A, q, niter)
+
+
+FUNCTIONS = (svd_lowrank, pca_lowrank)
