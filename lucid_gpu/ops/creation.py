@@ -34,8 +34,14 @@ def _with_options(
     pin_memory: bool | None = False,
     memory_format: Any = None,
     out: Tensor | None = None,
+    **unknown: Any,
 ) -> Tensor:
     """What constructors take for PyTorch's sake besides: see `zeros`."""
+    if unknown:
+        raise TypeError(
+            f"this constructor got an unexpected keyword argument {next(iter(unknown))!r}; it "
+            "takes dtype, device, requires_grad, layout, pin_memory, memory_format and out"
+        )
     if layout not in (strided, None):
         raise NotImplementedError(f"tensors are made dense, got layout={layout}; see .to_sparse()")
     if memory_format is not None and memory_format.order is not None:

@@ -187,6 +187,7 @@ REFUSED: tuple[tuple[Any, str], ...] = (
     (lambda m: m.frombuffer(bytearray(8), dtype=m.int32, count=3), "requested buffer length (3 *"),
     (lambda m: m.frombuffer(bytearray(0), dtype=m.int32), "both buffer length (0) and count (-1)"),
     (lambda m: m.frombuffer(bytearray(8), dtype=m.int32, offset=8), "offset (8 bytes) must be"),
+    (lambda m: m.zeros(2, what=3), "got an unexpected keyword argument 'what'"),
     (lambda m: m.logspace(0, 1, -1), "number of steps must be non-negative"),
     (lambda m: m.range(1, 2, 0), "step must be nonzero"),
     (lambda m: m.range(2, 1), "upper bound and lower bound inconsistent with step sign"),
