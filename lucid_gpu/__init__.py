@@ -88,6 +88,7 @@ _LAZY = {
     "nn": "lucid_gpu.nn",
     "optim": "lucid_gpu.optim",
     "profiler": "lucid_gpu.profiler",
+    "random": "lucid_gpu.random",
     "sparse": "lucid_gpu.sparse",
     "special": "lucid_gpu.special",
     "testing": "lucid_gpu.testing",

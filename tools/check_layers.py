@@ -39,6 +39,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "ops": ("tensor", "kernels"),
     "fft": ("ops",),
     "linalg": ("ops",),
+    "random": ("ops",),
     "special": ("ops",),
     "sparse": ("ops", "printing"),
     "autograd": ("ops",),  # Function records as ops do

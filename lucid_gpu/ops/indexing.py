@@ -593,6 +593,8 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The positions that put a dimension in order."""
+    if input.dtype.is_complex:
+        raise RuntimeError("Sort does not support complex dtypes; sort its .abs() or .real")
     dim = normalise_dim(dim, input.ndim)
     xp, array, in_order = xp_of(input), input.detach().array, room(input.device).argsort
     if not input.ndim:
@@ -614,6 +616,10 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
         raise TypeError(f"topk(): argument 'k' (position 1) must be int, not {type(k).__name__}")
     if not 0 <= k <= (input.shape[dim] if input.ndim else 1):
         raise RuntimeError("selected index k out of range")
+    if input.dtype is dt.bool:
+        raise RuntimeError("topk does not support bool dtypes; convert it with .int()")
+    if not input.ndim:
+        return ValuesAndIndices(input.clone(), argsort(input, dim))
     where = argsort(input, dim, largest).narrow(dim, 0, k).contiguous()
     return ValuesAndIndices(gathered("TopkBackward0", input, dim, where), where)
 

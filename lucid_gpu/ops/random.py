@@ -340,10 +340,12 @@ def _finish(result: Tensor, requires_grad: bool, out: Tensor | None, name: str) 
 
 
 def rand(
-    *size: Any,
+    *sizes: Any,
+    size: Sequence[int] | None = None,
     generator: Generator | None = None,
     out: Tensor | None = None,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -352,7 +354,8 @@ def rand(
 
     Parameters
     ----------
-    *size : ints or a sequence of ints
+    *sizes : ints or a sequence of ints
+        Or by name, ``size=(2, 3)``.
     generator : Generator, optional
     dtype : dtype, optional
         A floating point or complex type.
@@ -362,22 +365,24 @@ def rand(
     NotImplementedError
         For integer types.
     """
-    shape = _shape_of("rand", size)
+    shape = _shape_of("rand", sizes if size is None else (size,))
     result = _uniform(shape, _default(dtype), resolve(device), generator)
     return _finish(result, requires_grad, out, "rand")
 
 
 def randn(
-    *size: Any,
+    *sizes: Any,
+    size: Sequence[int] | None = None,
     generator: Generator | None = None,
     out: Tensor | None = None,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
     """Random numbers of the standard normal distribution; parameters as for `rand`."""
-    shape = _shape_of("randn", size)
+    shape = _shape_of("randn", sizes if size is None else (size,))
     result = _normal(shape, _default(dtype), resolve(device), generator)
     return _finish(result, requires_grad, out, "randn")
 
@@ -463,8 +468,10 @@ def rand_like(
     input: Tensor,
     *,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    memory_format: Any = None,
     generator: Generator | None = None,
 ) -> Tensor:
     """`rand` in another tensor's shape, type and device."""
@@ -476,8 +483,10 @@ def randn_like(
     input: Tensor,
     *,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    memory_format: Any = None,
     generator: Generator | None = None,
 ) -> Tensor:
     """`randn` in another tensor's shape, type and device."""
@@ -491,8 +500,10 @@ def randint_like(
     high: int | None = None,
     *,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    memory_format: Any = None,
     generator: Generator | None = None,
 ) -> Tensor:
     """`randint` in another tensor's shape, type and device: (input, high) or (input, low, high)."""
@@ -674,14 +685,21 @@ def _without_replacement(weights: Any, count: int, draw: tuple[int, int]) -> Any
 
 
 def uniform_(
-    self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
+    self: Tensor, *limits: float, generator: Generator | None = None, **named: float
 ) -> Tensor:
-    """Fill with uniform random numbers from [a, b), in place."""
-    if a > b:
+    """Fill with uniform random numbers, in place: ``uniform_(from=0, to=1)``, without ``to``."""
+    low, high = [
+        named.pop(name, limits[i] if i < len(limits) else i)
+        for i, name in enumerate(("from", "to"))
+    ]
+    if named or len(limits) > 2:
+        raise TypeError("uniform_() takes two limits, from and to")
+    if low > high:
         raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={a:g} > to={b:g}"
+            f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}"
         )
-    return self._write(_uniform(self.shape, self.dtype, self.device, generator, a, b), "uniform_")
+    value = _uniform(self.shape, self.dtype, self.device, generator, low, high)
+    return self._write(value, "uniform_")
 
 
 def normal_(

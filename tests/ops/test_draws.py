@@ -102,7 +102,27 @@ def test_a_clone_goes_on_alike() -> None:
     assert a == b
 
 
+def test_arguments_by_name(device: str) -> None:
+    x = lucid_gpu.rand(size=(2, 3), layout=lucid_gpu.strided, device=device)
+    assert x.shape == lucid_gpu.randn(size=(2, 3)).shape
+    assert lucid_gpu.rand_like(x, memory_format=lucid_gpu.preserve_format).shape == x.shape
+    x.uniform_(**{"from": 3, "to": 4})
+    assert x.min().item() >= 3
+    assert x.uniform_(to=0.5).max().item() < 0.5
+
+
+def test_a_forked_state_comes_back() -> None:
+    lucid_gpu.random.manual_seed(9)
+    with lucid_gpu.random.fork_rng():
+        first = lucid_gpu.rand(3).tolist()
+    assert lucid_gpu.rand(3).tolist() == first
+
+
 REFUSED: dict[str, Any] = {
+    "uniform of three": lambda m: m.ones(2).uniform_(1, 2, 3),
+    "uniform, upside down": lambda m: m.ones(2).uniform_(2, 1),
+    "sort of complex numbers": lambda m: m.tensor([1j]).sort(),
+    "topk of bools": lambda m: m.tensor([True]).topk(1),
     "poisson of negatives": lambda m: m.poisson(m.tensor([-1.0])),
     "poisson of integers": lambda m: m.poisson(m.tensor([1])),
     "binomial of types": lambda m: m.binomial(m.ones(2), m.ones(2).double()),
