@@ -73,13 +73,17 @@ def rule(*functions: Any) -> Callable[[Rule], Rule]:
 
 
 @rule(shape.reshape)
-def _reshape(level: BatchLevel, f: Any, x: Tensor, *sizes: Any) -> Tensor:
+def _reshape(level: BatchLevel, f: Any, x: Tensor, *sizes: Any, **named: Any) -> Any:
+    if named:
+        return f(x, *named.values())
     wanted = shape._infer(tuple(x.shape), shape._sizes(sizes))
     return level.wrap(f(level.value(x), (level.size, *wanted)))
 
 
 @rule(shape.view)
-def _view(level: BatchLevel, f: Any, x: Tensor, *sizes: Any) -> Tensor:
+def _view(level: BatchLevel, f: Any, x: Tensor, *sizes: Any, **named: Any) -> Any:
+    if named:
+        return f(x, *named.values())
     if len(sizes) == 1 and isinstance(sizes[0], dtype):
         return level.wrap(f(level.value(x), sizes[0]))
     return _reshape(level, f, x, *sizes)
@@ -91,7 +95,9 @@ def _insert(level: BatchLevel, f: Any, x: Tensor, sizes: tuple[int, ...], dim: i
 
 
 @rule(shape.permute)
-def _permute(level: BatchLevel, f: Any, x: Tensor, *dims: Any) -> Tensor:
+def _permute(level: BatchLevel, f: Any, x: Tensor, *dims: Any, **named: Any) -> Any:
+    if named:
+        return f(x, *named.values())
     order = shape._sizes(dims)
     if len(order) != x.ndim:
         return shape_error(x, order)
@@ -113,7 +119,9 @@ def _transpose(level: BatchLevel, f: Any, x: Tensor, dim0: int, dim1: int) -> Te
 
 
 @rule(shape.expand)
-def _expand(level: BatchLevel, f: Any, x: Tensor, *sizes: Any) -> Tensor:
+def _expand(level: BatchLevel, f: Any, x: Tensor, *sizes: Any, **named: Any) -> Any:
+    if named:
+        return f(x, *sizes, *[v for name, v in named.items() if name == "size"])
     wanted = shape._sizes(sizes)
     if len(wanted) < x.ndim:
         return NotImplemented
@@ -124,13 +132,17 @@ def _expand(level: BatchLevel, f: Any, x: Tensor, *sizes: Any) -> Tensor:
 
 
 @rule(shape.flip)
-def _flip(level: BatchLevel, f: Any, x: Tensor, *dims: Any) -> Tensor:
+def _flip(level: BatchLevel, f: Any, x: Tensor, *dims: Any, **named: Any) -> Any:
+    if named:
+        return f(x, *named.values())
     axes = normalise_dims(shape._sizes(dims), x.ndim) if x.ndim else ()
     return level.wrap(f(level.value(x), [d + 1 for d in axes])) if axes else x.clone()
 
 
 @rule(shape.cat)
-def _cat(level: BatchLevel, f: Any, tensors: Any, dim: int = 0) -> Tensor:
+def _cat(level: BatchLevel, f: Any, tensors: Any, dim: int = 0, **named: Any) -> Any:
+    if named:
+        return f(tensors, named.get("axis", dim))
     kept = [t for t in tensors if tuple(t.shape) != (0,)] or list(tensors)[:1]
     place = normalise_dim(dim, kept[0].ndim)
     return level.wrap(f([level.full(t) for t in kept], place + 1))

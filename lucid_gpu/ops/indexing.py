@@ -11,9 +11,10 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
+from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import add_at
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import put_into, require_one_device, require_tensor
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
@@ -440,13 +441,17 @@ def along(index: Any, dim: int, xp: Any) -> tuple[Any, ...]:
     return tuple(grids)
 
 
-def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def gather(
+    input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Any = None
+) -> Tensor:
     """``out[i][j] = input[index[i][j]][j]`` for ``dim == 0``, and so on.
 
     Parameters
     ----------
     index : Tensor of int64, of the input's rank, no larger than it in other dimensions
     """
+    if out is not None:
+        return put_into(gather(input, dim, index), out, "gather")
     require_tensor("gather", "index", 2, index)
     require_one_device("gather", input, index)
     dim = normalise_dim(dim, input.ndim)
@@ -488,8 +493,23 @@ def gathered(name: str, input: Tensor, dim: int, index: Tensor, keepdim: bool = 
     return result
 
 
-def take_along_dim(input: Tensor, indices: Tensor, dim: int) -> Tensor:
-    """`gather`, with the arguments in NumPy's order."""
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather`, where other dimensions broadcast; without ``dim``, of the flattened tensor."""
+    require_tensor("take_along_dim", "indices", 2, indices)
+    if dim is None:
+        return gather(input.reshape(-1), 0, indices.reshape(-1))
+    if input.ndim != indices.ndim:
+        raise RuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
+        )
+    dim = normalise_dim(dim, input.ndim)
+    shapes = [(*t.shape[:dim], 1, *t.shape[dim + 1 :]) for t in (input, indices)]
+    if input.ndim and shapes[0] != shapes[1]:
+        wide = broadcast_shapes(shapes, "take_along_dim")
+        input, indices = (
+            t.expand((*wide[:dim], t.shape[dim], *wide[dim + 1 :])) for t in (input, indices)
+        )
     return gather(input, dim, indices)
 
 

@@ -11,6 +11,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
+from lucid_gpu.ops.arguments import put_into
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.levels import open_levels
@@ -18,7 +19,7 @@ from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, from_array
 
 
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """Matrix product, broadcasting over leading dimensions.
 
     Vectors count as a row on the left and as a column on the right. Two dtypes are an error, as in
@@ -34,6 +35,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     RuntimeError
         For 0-d operands, unequal inner extents, dtypes or devices.
     """
+    if out is not None:
+        return put_into(matmul(input, other), out, "matmul")
     if type(other) is not Tensor or type(input) is not Tensor:
         if not isinstance(other, Tensor):
             kind = type(other).__name__
@@ -196,23 +199,23 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
     return found
 
 
-def mm(input: Tensor, mat2: Tensor) -> Tensor:
+def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     """Product of two matrices, (n, k) and (k, m)."""
     if input.ndim != 2 or mat2.ndim != 2:
         raise RuntimeError(
             f"mm(): expected 2-D tensors, got shapes {list(input.shape)} and {list(mat2.shape)}"
         )
-    return matmul(input, mat2)
+    return matmul(input, mat2, out=out)
 
 
-def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     """Products of matrix pairs, (b, n, k) and (b, k, m)."""
     if input.ndim != 3 or mat2.ndim != 3 or input.shape[0] != mat2.shape[0]:
         raise RuntimeError(
             f"bmm(): expected two batches (b, n, k) and (b, k, m), got shapes "
             f"{list(input.shape)} and {list(mat2.shape)}"
         )
-    return matmul(input, mat2)
+    return matmul(input, mat2, out=out)
 
 
 def mv(input: Tensor, vec: Tensor) -> Tensor:

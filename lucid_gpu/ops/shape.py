@@ -12,12 +12,13 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
-from lucid_gpu.ops.arguments import require_one_device
+from lucid_gpu.ops.arguments import put_into, require_one_device
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import (
     normalise_dim,
@@ -133,16 +134,16 @@ def _reshape_vjp(node: Any, g: Tensor) -> Any:
     return (reshape_lazily(g, node.shape),)
 
 
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The same elements in another shape: a view where the layout allows it, else a copy.
 
     Parameters
     ----------
-    shape : ints or a sequence of ints
+    sizes, or shape : ints or a sequence of ints
         One may be -1 and is inferred.
     """
     own = input._expr.program.shape
-    wanted = _infer(own, _sizes(shape))
+    wanted = _infer(own, _sizes(sizes if shape is None else (shape,)))
     array = base_array(input)
     result = array.reshape(wanted)
     if not xp_of(input).may_share_memory(array, result) and array.size:
@@ -153,21 +154,21 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     return view_of(input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=own)
 
 
-def view(input: Tensor, *shape: Any) -> Tensor:
-    """As `reshape`, but never a copy; also ``view(dtype)`` of the same item size.
+def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
+    """As `reshape`, but never a copy; ``view(dtype)`` reads the same bytes as another type.
 
     Raises
     ------
     RuntimeError
         Where the layout does not allow the shape.
     """
+    if size is not None or dtype is not None:
+        shape = (dtype if size is None else size,)
     array = base_array(input)
-    if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)):
-        from lucid_gpu.dtypes import dtype
-
-        if isinstance(shape[0], dtype):
-            seen = array.view(shape[0].numpy)
-            return view_of(input.detach(), "ViewBackward0", seen, None, (view, shape))
+    if len(shape) == 1 and isinstance(shape[0], dt.dtype):
+        _check_bytes(input, array, shape[0])
+        seen = array.view(shape[0].numpy)
+        return view_of(input.detach(), "ViewBackward0", seen, None, (view, shape), dtype=shape[0])
     wanted = _infer(tuple(input.shape), _sizes(shape))
     result = array.reshape(wanted)
     if array.size and not xp_of(input).may_share_memory(array, result):
@@ -180,6 +181,28 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     return view_of(
         input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=tuple(input.shape)
     )
+
+
+def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
+    """Refuse a view of elements of another size that the layout does not allow."""
+    own, other = input.dtype.itemsize, wanted.itemsize
+    if own == other:
+        return
+    why = f"to view {input.dtype.name} as {wanted.name} (different element sizes)"
+    if not array.ndim:
+        raise RuntimeError(f"self.dim() cannot be 0 {why}")
+    strides = [s // own for s in array.strides]
+    if strides[-1] != 1 and array.shape[-1] > 1:
+        raise RuntimeError(f"self.stride(-1) must be 1 {why}, but got {strides[-1]}")
+    if array.shape[-1] * own % other:
+        raise RuntimeError(
+            f"self.size(-1) must be divisible by {other // own} {why}, but got {array.shape[-1]}"
+        )
+    for d, s in enumerate(strides[:-1]):
+        if s * own % other:
+            raise RuntimeError(
+                f"self.stride({d}) must be divisible by {other // own} {why}, but got {s}"
+            )
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -231,9 +254,9 @@ def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
     )
 
 
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in another order."""
-    order = _sizes(dims)
+    order = _sizes(order if dims is None else (dims,))
     rank = input.ndim
     if len(order) != rank:
         raise RuntimeError(
@@ -295,9 +318,9 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     return permute(input, order)
 
 
-def expand(input: Tensor, *shape: Any) -> Tensor:
+def expand(input: Tensor, *shape: Any, size: Any = None, implicit: bool = False) -> Tensor:
     """Broadcast to a larger shape without a copy; -1 keeps an extent."""
-    wanted = _sizes(shape)
+    wanted = _sizes(shape if size is None else (size,))
     own = tuple(input.shape)
     extra = len(wanted) - len(own)
     if extra < 0:
@@ -325,9 +348,9 @@ def _expand_vjp(node: Any, g: Tensor) -> Any:
     return (sum_to_shape(g, node.shape),)
 
 
-def broadcast_to(input: Tensor, shape: Any) -> Tensor:
+def broadcast_to(input: Tensor, size: Any) -> Tensor:
     """`expand` under NumPy's name."""
-    return expand(input, shape)
+    return expand(input, size)
 
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
@@ -412,8 +435,12 @@ def _same_vjp(node: Any, g: Tensor) -> Any:
 # --- joining and splitting ------------------------------------------------------------------------
 
 
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def cat(
+    tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Any = None
+) -> Tensor:
     """Tensors joined along a dimension they may differ in."""
+    if axis is not None or out is not None:
+        return put_into(cat(tensors, dim if axis is None else axis), out, "cat")
     tensors = list(tensors)
     if not tensors:
         raise ValueError("cat(): expected a non-empty list of Tensors")
@@ -460,8 +487,10 @@ def _cat_vjp(node: Any, g: Tensor) -> Any:
     return parts
 
 
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor:
     """Tensors of one shape joined along a new dimension."""
+    if out is not None:
+        return put_into(stack(tensors, dim), out, "stack")
     tensors = list(tensors)
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
@@ -515,8 +544,12 @@ def _dimension_to_split(input: Tensor, dim: int, name: str) -> int:
     return normalise_dim(dim, input.ndim)
 
 
-def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def split(
+    input: Tensor, split_size_or_sections: Any = None, dim: int = 0, *, split_size: Any = None
+) -> tuple[Tensor, ...]:
     """Views of consecutive parts, of one size or of given sizes."""
+    if split_size is not None:
+        split_size_or_sections = split_size
     dim = _dimension_to_split(input, dim, "split")
     parts = _parts(input.shape[dim], split_size_or_sections, dim)
     one_size = isinstance(split_size_or_sections, int)
@@ -614,9 +647,14 @@ def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]
 
 
 def tensor_split(
-    input: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0
-) -> tuple[Tensor, ...]:
+    input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None,
+    sections: int | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Views of as many parts, their sizes as equal as can be, or cut at the given positions."""
+    if indices_or_sections is None:
+        indices_or_sections = sections if indices is None else indices
+    if isinstance(indices_or_sections, Tensor):
+        indices_or_sections = indices_or_sections.tolist()
     dim = _dimension_to_split(input, dim, "tensor_split")
     extent = input.shape[dim]
     if isinstance(indices_or_sections, int):
@@ -630,9 +668,9 @@ def tensor_split(
     return tuple([narrow(input, dim, low, max(high - low, 0)) for low, high in bounds])
 
 
-def repeat(input: Tensor, *sizes: Any) -> Tensor:
+def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     """The tensor laid side by side ``sizes`` times along each dimension."""
-    times = _sizes(sizes)
+    times = _sizes(sizes if repeats is None else (repeats,))
     own = tuple(input.shape)
     if len(times) < len(own):
         raise RuntimeError(
@@ -646,15 +684,15 @@ def repeat(input: Tensor, *sizes: Any) -> Tensor:
     return reshape(clone(spread), [a * b for a, b in zip(times, own, strict=True)])
 
 
-def tile(input: Tensor, dims: Sequence[int]) -> Tensor:
+def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
     """As `repeat`, with missing leading counts taken as 1."""
-    missing = max(input.ndim - len(dims), 0)
-    return repeat(input, (1,) * missing + tuple(dims))
+    times = _sizes(counts if dims is None else (dims,))
+    return repeat(input, (1,) * max(input.ndim - len(times), 0) + times)
 
 
-def flip(input: Tensor, *dims: Any) -> Tensor:
+def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in reverse order, as a copy."""
-    axes = normalise_dims(_sizes(dims), input.ndim)
+    axes = normalise_dims(_sizes(order if dims is None else (dims,)), input.ndim)
     array = xp_of(input).flip(input.array, axes).copy()  # also where no element moves
     result: Tensor = record(
         "FlipBackward0", array, (input,), _flip_vjp, dtype=input.dtype, dims=axes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, refuses, same_error
+from tests.oracle import agree, gives, refuses, same_error
 
 RNG = np.random.default_rng(5)
 CUBE = RNG.standard_normal((2, 3, 4))
@@ -66,6 +66,60 @@ COPIES: dict[str, Any] = {
     "stack": lambda m, t: m.stack([t, t * 2], 1),
     "stack last": lambda m, t: m.stack((t, t), dim=-1),
 }
+
+
+BY_NAME: dict[str, Any] = {
+    "reshape": lambda m, t: (m.reshape(t, shape=(6, 4)), t.reshape(shape=[24])),
+    "view": lambda m, t: (t.view(size=(4, 6)), t.detach().view(dtype=m.int64)),
+    "permute": lambda m, t: (m.permute(t, dims=(1, 0, 2)), t.permute(dims=[2, 1, 0])),
+    "expand": lambda m, t: t.expand(size=(2, 2, 3, 4), implicit=False),
+    "broadcast_to": lambda m, t: m.broadcast_to(t, size=(2, 2, 3, 4)),
+    "repeat": lambda m, t: t.repeat(repeats=(2, 1, 1)),
+    "tile": lambda m, t: (m.tile(t, dims=(2,)), t.tile(2, 1)),
+    "flip": lambda m, t: (m.flip(t, dims=(0,)), t.flip(dims=[1, 2])),
+    "split": lambda m, t: t.split(split_size=2, dim=2),
+    "tensor_split": lambda m, t: m.tensor_split(t, sections=2, dim=2),
+    "tensor_split by places": lambda m, t: t.tensor_split(m.tensor([1, 3]), dim=2),
+    "cat": lambda m, t: m.cat((t, t), axis=-1),
+    "take_along_dim": lambda m, t: m.take_along_dim(t, m.tensor([[[2]]]).to(t.device), dim=2),
+    "take_along_dim of all": lambda m, t: t.take_along_dim(m.tensor([5, 0]).to(t.device)),
+    "gather": lambda m, t: m.gather(
+        input=t, dim=0, index=m.ones(1, 3, 4, dtype=m.int64).to(t.device), sparse_grad=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_arguments_by_name_agree_with_torch(name: str, device: str) -> None:
+    def copies(m: Any, t: Any) -> Any:
+        found = BY_NAME[name](m, t)
+        return [x * 1 for x in (found if isinstance(found, tuple) else (found,))]
+
+    agree(copies, CUBE, device=device, order=1)
+
+
+def test_arguments_by_name_inside_vmap(device: str) -> None:
+    x = lucid_gpu.tensor(CUBE, device=device)
+    for function in (
+        lambda t: t.reshape(shape=(4, 3)).permute(dims=(1, 0)),
+        lambda t: t.view(size=(2, 6)).flip(dims=(0,)).expand(size=(2, 2, 6)),
+        lambda t: lucid_gpu.cat((t, t), axis=0),
+    ):
+        expected = lucid_gpu.stack([function(t) for t in x])
+        assert lucid_gpu.vmap(function)(x).tolist() == expected.tolist()
+
+
+def test_results_are_put_into_out(device: str) -> None:
+    def scenario(m: Any, where: str) -> Any:
+        t, out = m.arange(4.0, device=where).reshape(2, 2), m.zeros(2, 2, device=where)
+        found = [m.matmul(t, t, out=out).tolist(), m.mm(t, t.mT, out=out).tolist()]
+        found.append(m.gather(t, 0, m.tensor([[1, 0], [0, 0]], device=where), out=out).tolist())
+        rows = m.cat((t[:1], t[:1]), out=out) is out
+        return found, rows, out, m.stack((t[0], t[1]), out=out)
+
+    products = [[[2, 3], [6, 11]], [[1, 3], [3, 13]], [[2, 1], [0, 1]]]
+    stacked = [[0, 1], [2, 3]]
+    gives([products, True, stacked, stacked], scenario, device)
 
 
 @pytest.mark.parametrize("name", [*VIEWS, *COPIES])
@@ -170,6 +224,9 @@ def test_joining_promotes(device: str) -> None:
 def test_a_view_in_another_type_reads_the_same_bytes(device: str) -> None:
     t = lucid_gpu.tensor([1.0, -2.0], device=device)
     bits = t.view(lucid_gpu.int32)
+    assert bits.dtype is lucid_gpu.int32
+    assert t.view(lucid_gpu.uint8).tolist() == [0, 0, 128, 63, 0, 0, 0, 192]
+    assert t.view(lucid_gpu.complex64).tolist() == [1 - 2j]
     assert bits.tolist() == [0x3F800000, 0xC0000000 - (1 << 32)]
     bits[0] = 0
     assert t.tolist() == [0.0, -2.0]
@@ -194,6 +251,10 @@ MISUSE: dict[str, tuple[Any, str]] = {
         lambda m: m.ones(2, 3).t().view(6),
         "view size is not compatible with input tensor's size and stride",
     ),
+    "bytes of a number": (lambda m: m.tensor(1.0).view(m.uint8), "self.dim() cannot be 0 to view"),
+    "half of a row": (lambda m: m.ones(2, 3).view(m.float64), "must be divisible by 2 to view"),
+    "half of rows": (lambda m: m.ones(2, 3)[:, :2].view(m.float64), "self.stride(0) must be"),
+    "bytes of columns": (lambda m: m.ones(2, 3).t().view(m.uint8), "self.stride(-1) must be 1 to"),
     "permute too few": (lambda m: m.ones(2, 3).permute(0), "number of dimensions"),
     "permute twice": (lambda m: m.ones(2, 3).permute(0, 0), "duplicate dims"),
     "unknown dim": (
