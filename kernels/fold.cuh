@@ -112,7 +112,7 @@ struct lucid_place_of {
 
 // The logarithm of a sum of exponentials, which infinity makes infinite.
 template <typename T>
-struct alignas(alignof(T) < 4 ? 4 : alignof(T)) lucid_log_sum {
+struct alignas(alignof(T) < 4 ? 4 : alignof(T)) lucid_exponentials {
     lucid_online<T> finite;
     T infinite;  // how many
     LUCID_FN void take(T value)
@@ -120,7 +120,7 @@ struct alignas(alignof(T) < 4 ? 4 : alignof(T)) lucid_log_sum {
         if (value == lucid_above_all<T>()) infinite += (T)1;
         else finite.take(value);
     }
-    LUCID_FN lucid_log_sum operator+(lucid_log_sum other) const
+    LUCID_FN lucid_exponentials operator+(lucid_exponentials other) const
     {
         return {finite + other.finite, infinite + other.infinite};
     }

@@ -71,7 +71,7 @@ TABLE = {row.name: row for row in (
     Row("argmin", "lucid_place_of<T, false>", "{-1, (T)0}", ("s.place",), 2, None, places=True),
     Row("var_mean", "lucid_welford<T>", "{(T)0, (T)0, (T)0}",
         ("s.spread / divisor", "s.mean"), 3, None, divides=True),
-    Row("logsumexp", "lucid_log_sum<T>", "{{lucid_lowest<T>(), (T)0}, (T)0}",
+    Row("logsumexp", "lucid_exponentials<T>", "{{lucid_lowest<T>(), (T)0}, (T)0}",
         ("s.logarithm()",), 3, None),
 )}
 # fmt: on

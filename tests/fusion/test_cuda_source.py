@@ -7,6 +7,7 @@ import re
 import pytest
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.fusion import optable, reduction_table
 from lucid_gpu.fusion.cuda_elementwise import BLOCKS, elementwise
 from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import complete, work_of
@@ -224,3 +225,12 @@ def _count(shape):
     for extent in shape:
         n *= extent
     return n
+
+
+def test_templates_are_not_called_like_kernels() -> None:
+    """A kernel is called ``lucid_`` and its ops; C++ takes no function with a template's name."""
+    ops = {*optable.TABLE, *reduction_table.TABLE}
+    text = "".join(path.read_text("utf-8") for path in kernel_folder().glob("*.cuh"))
+    names = re.findall(r"template <[^;{]*?struct [^;{]*?\blucid_(\w+)", text)
+    assert len(names) > 5
+    assert [name for name in names if set(name.split("_")) <= ops] == []
