@@ -116,8 +116,12 @@ class Cell:
         self.backward = Traced(self._backward)
 
     def _forward(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Of ``x``, ``r``, the states and, where there is one, the recurrent bias."""
         n = self.gates
-        after, known = self.step(tensors[:n], tensors[n : 2 * n], tensors[2 * n :])
+        r, read = tensors[n : 2 * n], 2 * n + self.states
+        if tensors[read:]:
+            r = [a + b for a, b in zip(r, tensors[read:], strict=True)]
+        after, known = self.step(tensors[:n], r, tensors[2 * n : read])
         return [*after, *known]
 
     def _backward(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -242,6 +246,7 @@ def walk(
         return _composed(cell, x, sizes, start, weights, reverse)
     arrays = _Arrays(x)
     _, bias, projection = (None if t is None else t.array for t in weights)
+    shift = [] if bias is None else _split(bias[None], cell.gates)
     turned = arrays.xp.ascontiguousarray(weights.w.array.T)
     rows = x.array
     carried = _Carried([s.array for s in start], (sizes[-1] if reverse else sizes[0]), arrays.join)
@@ -250,10 +255,8 @@ def walk(
     for first, count in _steps(sizes, reverse):
         states = carried.at(count)
         r = arrays.product(states[0], turned)
-        if bias is not None:
-            r += bias
         operands = (*_split(rows[first : first + count], cell.gates), *_split(r, cell.gates))
-        found = cell.forward([*operands, *states], arrays.dtype, arrays.device)
+        found = cell.forward([*operands, *states, *shift], arrays.dtype, arrays.device)
         after = list(found[: cell.states])
         if projection is not None:
             after[0] = arrays.product(found[0], projection.T)

@@ -99,7 +99,7 @@ def _direction(
     if has_biases:
         bias, other = params[2:4]
         if not CELLS[mode].apart:  # gates that add both biases can have their sum
-            bias, other = bias + other, None
+            bias, other = None, bias + other
     projection = params[-1] if len(params) % 2 else None
     gates = linear(rows, w_ih, bias)
     return walk(CELLS[mode], gates, sizes, start, Weights(w_hh, other, projection), reverse)

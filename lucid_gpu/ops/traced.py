@@ -32,7 +32,7 @@ class Traced:
 
     def __init__(self, function: Callable[[list[Tensor]], Sequence[Tensor]]) -> None:
         self.function = function
-        self._known: dict[Any, tuple[Any, list[Any]]] = {}
+        self._known: dict[Any, tuple[Any, list[Any], list[Any]]] = {}
 
     def __call__(self, arrays: Sequence[Any], d: dtype, where: device) -> Sequence[Any]:
         """The results for arrays of type ``d`` on a device, computed by one kernel."""
@@ -41,14 +41,19 @@ class Traced:
         if found is None:
             views = [a.view() for a in arrays]  # the same array may be given twice
             results = self._results(views, d, where)
-            if any(r._expr.program.is_load for r in results):  # every op is realised at once
+            known = {id(v) for v in views}
+            loads = [r for r in results if r._expr.program.is_load]
+            if any(id(r.array) not in known for r in loads):  # every op is realised at once
                 return [r.array for r in results]
             if len(self._known) >= LAYOUTS:
                 self._known.clear()
             found = self._known[key] = _planned(results, views)
-        plan, sources = found
-        cells = [Cell(arrays[s]) if type(s) is int else s for s in sources]
-        return execute(plan, cells)
+        plan, sources, given = found
+        computed = execute(plan, [Cell(arrays[s]) if type(s) is int else s for s in sources])
+        if not given:
+            return computed
+        rest = iter(computed)
+        return [next(rest) if place is None else arrays[place] for place in given]
 
     def _results(self, arrays: Sequence[Any], d: dtype, where: device) -> Sequence[Tensor]:
         before, state.grad = state.grad, False
@@ -58,8 +63,11 @@ class Traced:
             state.grad = before
 
 
-def _planned(results: Sequence[Tensor], arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """A plan, and for each of its leaves the number of the array it reads."""
-    plan, leaves = plan_for([r._expr for r in results])
+def _planned(results: Sequence[Tensor], arrays: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
+    """A plan, the array each of its leaves reads, and the results that are arrays as given."""
     place = {id(a): i for i, a in enumerate(arrays)}
-    return plan, [place.get(id(leaf.array), leaf) for leaf in leaves]
+    given = [place[id(r.array)] if r._expr.program.is_load else None for r in results]
+    pending = [r._expr for r in results if not r._expr.program.is_load]
+    plan, leaves = plan_for(pending)
+    sources = [place.get(id(leaf.array), leaf) for leaf in leaves]
+    return plan, sources, given if len(pending) < len(results) else []

@@ -85,6 +85,15 @@ class PackedSequence(_Packed):
         """On the CPU."""
         return self.to("cpu")
 
+    def pin_memory(self) -> PackedSequence:
+        """In memory that a GPU reads directly."""
+        pinned = [None if t is None else t.pin_memory() for t in (self.data, *self[2:])]
+        return type(self)(pinned[0], self.batch_sizes, *pinned[1:])
+
+    def is_pinned(self) -> bool:
+        """Whether the data is in such memory."""
+        return bool(self.data.is_pinned())
+
     @property
     def is_cuda(self) -> bool:
         """Whether the data is on a GPU."""
