@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import cuda_memory, faults, gemm
+from lucid_gpu.devices import _rooms, cuda_memory, faults, gemm
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.dtypes import dtype
 
 INSTALL = "python -m pip install 'lucid-gpu[cuda12]'"
+_forked = False
 _HERE = contextlib.nullcontext()  # entering a device's own context costs more
 
 
@@ -27,6 +28,12 @@ def problem() -> str | None:
 
     Where CuPy or the driver is missing it answers without importing CuPy.
     """
+    if _forked:
+        return (
+            "this process was forked from one that uses the GPU, and CUDA does not survive that; "
+            'start it otherwise, as with DataLoader(multiprocessing_context="spawn"), or keep to '
+            "the CPU in it"
+        )
     if importlib.util.find_spec("cupy") is None:
         return f"CuPy is not installed; on a machine with an NVIDIA GPU: {INSTALL}"
     if not _has_driver():
@@ -81,6 +88,13 @@ def import_cupy() -> Any:
     return cupy
 
 
+def _lose() -> None:
+    """In a forked child: CUDA is gone, and who asks for the room is told."""
+    global _forked
+    _forked = True
+    _rooms.pop("cuda", None)
+
+
 class CupyRoom:
     """CuPy arrays, in the memory pool CuPy keeps for each device and stream.
 
@@ -98,6 +112,8 @@ class CupyRoom:
             raise RuntimeError(f"no cuda device can be used: {missing}")
         self.xp: Any = import_cupy()
         cuda_memory.install(self.xp)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_lose)
 
     def _on(self, where: device) -> Any:
         """The context in which new arrays land on a device."""

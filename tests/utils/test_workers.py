@@ -369,6 +369,15 @@ def test_pinned_memory(device):
         there[0].pin_memory()
 
 
+def test_a_dataset_on_a_gpu_in_a_forked_worker(device):
+    loader = DataLoader(TensorDataset(lucid_gpu.ones(4, device=device)), 2, num_workers=1)
+    if device == "cpu":
+        assert [b[0].tolist() for b in loader] == [[1, 1], [1, 1]]
+        return
+    with pytest.raises(RuntimeError, match='multiprocessing_context="spawn"'):
+        next(iter(loader))
+
+
 def test_prefetch(device):
     dataset = TensorDataset(lucid_gpu.arange(6.0), lucid_gpu.arange(6))
     if device == "cpu":
