@@ -2,11 +2,16 @@
 
 from lucid_gpu.distributions import constraints, transforms
 from lucid_gpu.distributions.bernoulli import Bernoulli
+from lucid_gpu.distributions.beta import Beta
+from lucid_gpu.distributions.binomial import Binomial
 from lucid_gpu.distributions.categorical import Categorical
 from lucid_gpu.distributions.cauchy import Cauchy
+from lucid_gpu.distributions.chi2 import Chi2
+from lucid_gpu.distributions.dirichlet import Dirichlet
 from lucid_gpu.distributions.distribution import Distribution
 from lucid_gpu.distributions.exp_family import ExponentialFamily
 from lucid_gpu.distributions.exponential import Exponential
+from lucid_gpu.distributions.gamma import Gamma
 from lucid_gpu.distributions.geometric import Geometric
 from lucid_gpu.distributions.gumbel import Gumbel
 from lucid_gpu.distributions.half_normal import HalfNormal
@@ -15,12 +20,17 @@ from lucid_gpu.distributions.kl import kl_divergence, register_kl
 from lucid_gpu.distributions.laplace import Laplace
 from lucid_gpu.distributions.log_normal import LogNormal
 from lucid_gpu.distributions.mixture_same_family import MixtureSameFamily
+from lucid_gpu.distributions.multinomial import Multinomial
 from lucid_gpu.distributions.multivariate_normal import MultivariateNormal
 from lucid_gpu.distributions.normal import Normal
 from lucid_gpu.distributions.one_hot_categorical import (
     OneHotCategorical,
     OneHotCategoricalStraightThrough,
 )
+from lucid_gpu.distributions.poisson import Poisson
+from lucid_gpu.distributions.relaxed_bernoulli import LogitRelaxedBernoulli, RelaxedBernoulli
+from lucid_gpu.distributions.relaxed_categorical import RelaxedOneHotCategorical
+from lucid_gpu.distributions.studentT import StudentT
 from lucid_gpu.distributions.transformed_distribution import TransformedDistribution
 from lucid_gpu.distributions.transforms import *  # noqa: F403
 from lucid_gpu.distributions.uniform import Uniform

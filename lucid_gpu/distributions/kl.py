@@ -10,12 +10,17 @@ from typing import Any
 
 from lucid_gpu.autograd import grad
 from lucid_gpu.distributions.bernoulli import Bernoulli
+from lucid_gpu.distributions.beta import Beta
+from lucid_gpu.distributions.binomial import Binomial
 from lucid_gpu.distributions.categorical import Categorical
 from lucid_gpu.distributions.cauchy import Cauchy
+from lucid_gpu.distributions.dirichlet import Dirichlet
 from lucid_gpu.distributions.distribution import Distribution
 from lucid_gpu.distributions.exp_family import ExponentialFamily
 from lucid_gpu.distributions.exponential import Exponential
+from lucid_gpu.distributions.gamma import Gamma
 from lucid_gpu.distributions.geometric import Geometric
+from lucid_gpu.distributions.gumbel import EULER, Gumbel
 from lucid_gpu.distributions.half_normal import HalfNormal
 from lucid_gpu.distributions.independent import Independent
 from lucid_gpu.distributions.laplace import Laplace
@@ -26,6 +31,7 @@ from lucid_gpu.distributions.multivariate_normal import (
 )
 from lucid_gpu.distributions.normal import Normal
 from lucid_gpu.distributions.one_hot_categorical import OneHotCategorical
+from lucid_gpu.distributions.poisson import Poisson
 from lucid_gpu.distributions.transformed_distribution import TransformedDistribution
 from lucid_gpu.distributions.uniform import Uniform
 from lucid_gpu.distributions.utils import sum_rightmost
@@ -158,6 +164,48 @@ def _laplace(p: Laplace, q: Laplace) -> Tensor:
 def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
     one = (p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2
     return (one / (4 * p.scale * q.scale)).log()
+
+
+@register_kl(Gamma, Gamma)
+def _gamma(p: Gamma, q: Gamma) -> Tensor:
+    a, b = p.concentration, q.concentration
+    of_rates = b * (p.rate / q.rate).log() + (q.rate - p.rate) * (a / p.rate)
+    return of_rates + b.lgamma() - a.lgamma() + (a - b) * a.digamma()
+
+
+@register_kl(Beta, Beta)
+def _beta(p: Beta, q: Beta) -> Tensor:
+    return _dirichlet(p._dirichlet, q._dirichlet)
+
+
+@register_kl(Dirichlet, Dirichlet)
+def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
+    a, b = p.concentration, q.concentration
+    total = a.sum(-1)
+    apart = (a - b) * (a.digamma() - total.digamma().unsqueeze(-1))
+    return total.lgamma() - b.sum(-1).lgamma() - (a.lgamma() - b.lgamma() - apart).sum(-1)
+
+
+@register_kl(Poisson, Poisson)
+def _poisson(p: Poisson, q: Poisson) -> Tensor:
+    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
+
+
+@register_kl(Binomial, Binomial)
+def _binomial(p: Binomial, q: Binomial) -> Tensor:
+    if (p.total_count < q.total_count).any():
+        raise NotImplementedError(
+            "KL between Binomials where q.total_count > p.total_count is not implemented"
+        )
+    each = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
+    return (p.total_count * each).masked_fill(p.total_count > q.total_count, math.inf)
+
+
+@register_kl(Gumbel, Gumbel)
+def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
+    ratio, apart = p.scale / q.scale, (p.loc - q.loc) / q.scale
+    tail = (-apart + (1 + ratio).lgamma()).exp()
+    return -ratio.log() + apart + ratio * EULER + tail - (1 + EULER)
 
 
 @register_kl(Geometric, Geometric)

@@ -1,0 +1,77 @@
+"""The Dirichlet distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.distributions import constraints
+from lucid_gpu.distributions.distribution import Shape
+from lucid_gpu.distributions.exp_family import ExponentialFamily
+from lucid_gpu.nn import functional as F
+from lucid_gpu.ops.draws import dirichlet
+from lucid_gpu.ops.elementwise import where
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["Dirichlet"]
+
+
+class Dirichlet(ExponentialFamily):
+    """``p(x) = gamma(sum of a) product of x_i^(a_i - 1) / gamma(a_i)`` over the simplex.
+
+    Samples are gamma ones divided by their sum, and so are their gradients.
+
+    Parameters
+    ----------
+    concentration : Tensor, shape (..., n)
+        ``a``.
+    validate_args : bool, optional
+    """
+
+    arg_constraints: Any = {"concentration": constraints.independent(constraints.positive, 1)}
+    support: Any = constraints.simplex
+    has_rsample = True
+
+    def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
+        if concentration.ndim < 1:
+            raise ValueError("`concentration` parameter must be at least one-dimensional.")
+        self.concentration = concentration
+        shape = concentration.shape
+        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.concentration.sum(-1, keepdim=True)
+
+    @property
+    def mode(self) -> Tensor:
+        above = (self.concentration - 1).clamp(min=0.0)
+        inside = above / above.sum(-1, keepdim=True)
+        corner = F.one_hot(inside.argmax(dim=-1), above.shape[-1]).to(above.dtype)
+        at_corner = (self.concentration < 1).all(-1).unsqueeze(-1)
+        return where(at_corner, corner, inside)
+
+    @property
+    def variance(self) -> Tensor:
+        total = self.concentration.sum(-1, keepdim=True)
+        return self.concentration * (total - self.concentration) / (total**2 * (total + 1))
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        return dirichlet(self.concentration.expand(self._extended_shape(sample_shape)))
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        a = self.concentration
+        return (a - 1.0).xlogy(value).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
+
+    def entropy(self) -> Tensor:
+        a, n = self.concentration, self.concentration.shape[-1]
+        total = a.sum(-1)
+        of_parts = a.lgamma().sum(-1) - ((a - 1.0) * a.digamma()).sum(-1)
+        return of_parts - total.lgamma() - (n - total) * total.digamma()
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        return (self.concentration,)
+
+    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+        (a,) = natural_params
+        return a.lgamma().sum(-1) - a.sum(-1).lgamma()
