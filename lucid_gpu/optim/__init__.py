@@ -1,6 +1,6 @@
 """Optimizers, under PyTorch's names."""
 
-from lucid_gpu.optim import lr_scheduler
+from lucid_gpu.optim import lr_scheduler, swa_utils
 from lucid_gpu.optim.adadelta import Adadelta
 from lucid_gpu.optim.adagrad import Adagrad
 from lucid_gpu.optim.adam import Adam, AdamW
@@ -29,4 +29,5 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "lr_scheduler",
+    "swa_utils",
 ]
