@@ -125,7 +125,7 @@ def _from_within(frame: types.FrameType, kind: str) -> bool:
         return False
     if name == "lucid_gpu.nn.functional":
         return kind != "lower"
-    return not name.startswith(("lucid_gpu.nn.", "lucid_gpu.testing."))
+    return not name.startswith(("lucid_gpu.nn.", "lucid_gpu.testing.", "lucid_gpu.amp."))
 
 
 def _to(args: Any, kwargs: Any, to: Any, where: str) -> tuple[Any, Any]:

@@ -399,3 +399,15 @@ def parameter(m):
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+def test_sparse_gradients_and_complex_parameters_are_refused():
+    weight = nn.Parameter(lucid_gpu.ones(2, 2))
+    weight.grad = lucid_gpu.eye(2).to_sparse()
+    with pytest.raises(RuntimeError, match="Adam does not support sparse gradients"):
+        optim.Adam([weight]).step()
+    pair_of_numbers = nn.Parameter(lucid_gpu.ones(2, dtype=lucid_gpu.complex64))
+    pair_of_numbers.grad = lucid_gpu.ones(2, dtype=lucid_gpu.complex64)
+    with pytest.raises(RuntimeError, match="RMSprop does not support complex parameters"):
+        optim.RMSprop([pair_of_numbers]).step()
+    assert weight.tolist() == [[1, 1], [1, 1]] and pair_of_numbers.tolist() == [1, 1]
