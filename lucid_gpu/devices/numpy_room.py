@@ -58,7 +58,7 @@ class NumpyRoom:
             if out is None:
                 out = pool.empty((a.shape[0], b.shape[1]), d.numpy)
             return on_few_threads(a.size * b.shape[1], np.matmul, a, b, out)
-        return np.matmul(a, b, out)
+        return on_few_threads(a.shape[-2] * a.shape[-1] * b.shape[-1], np.matmul, a, b, out)
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         return getattr(getattr(np, module), name)(*arrays, **options)

@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import room, xp_of
+from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.record import record
@@ -200,10 +201,11 @@ def _in_order(rows: list[Any], reverse: bool) -> list[Any]:
 
 
 class _Arrays:
-    """The array library of a tensor: products, and how rows are joined."""
+    """The array library of a tensor, and gates side by side in a row: one large product a step."""
 
-    def __init__(self, like: Tensor) -> None:
+    def __init__(self, like: Tensor, gates: int) -> None:
         self.dtype, self.device, self.xp = like.dtype, like.device, xp_of(like)
+        self.gates = gates
 
     def product(self, a: Any, b: Any, out: Any = None) -> Any:
         multiply = room(self.device).matmul
@@ -218,6 +220,71 @@ class _Arrays:
 
     def join(self, parts: list[Any]) -> Any:
         return self.xp.concatenate(parts) if len(parts) > 1 else parts[0].copy()
+
+    def split(self, x: Any) -> list[Any]:
+        """The parts of each gate."""
+        return _split(x, self.gates)
+
+    def turned(self, w: Any) -> Any:
+        """Weights as `given` wants them."""
+        return self.xp.ascontiguousarray(w.T)
+
+    def given(self, state: Any, turned: Any) -> list[Any]:
+        """What the state gives each gate."""
+        return _split(self.product(state, turned), self.gates)
+
+    def slopes(self, rows: int, columns: int) -> Any:
+        """Memory for the gates' gradients of all rows."""
+        return self.empty(rows, columns)
+
+    def keep(self, slopes: Any, rows: slice, parts: list[Any]) -> None:
+        """Write a step's gradients there."""
+        self.xp.concatenate(parts, axis=1, out=slopes[rows])
+
+    def back(self, slopes: Any, rows: slice, w: Any) -> Any:
+        """The state's gradient."""
+        return self.product(slopes[rows], w)
+
+    def as_rows(self, slopes: Any) -> Any:
+        """Gradients with the gates of a row side by side."""
+        return slopes
+
+
+class _Apart(_Arrays):
+    """Gates one after the other, for NumPy.
+
+    OpenBLAS multiplies the small matrix of one gate without packing it, and an array for each gate
+    is what NumPy's loops like best.
+    """
+
+    def split(self, x: Any) -> list[Any]:
+        return [self.xp.ascontiguousarray(part) for part in _split(x, self.gates)]
+
+    def turned(self, w: Any) -> Any:
+        return self.xp.ascontiguousarray(self._of_gates(w).transpose(0, 2, 1))
+
+    def given(self, state: Any, turned: Any) -> list[Any]:
+        return list(self.product(state, turned))
+
+    def slopes(self, rows: int, columns: int) -> Any:
+        return self.empty(self.gates, rows, columns // self.gates)
+
+    def keep(self, slopes: Any, rows: slice, parts: list[Any]) -> None:
+        for to, part in zip(slopes, parts, strict=True):
+            to[rows] = part
+
+    def back(self, slopes: Any, rows: slice, w: Any) -> Any:
+        return self.product(slopes[:, rows], self._of_gates(w)).sum(0)
+
+    def as_rows(self, slopes: Any) -> Any:
+        return self.xp.concatenate(list(slopes), axis=1)
+
+    def _of_gates(self, w: Any) -> Any:
+        return w.reshape(self.gates, -1, w.shape[1])
+
+
+def _arrays_of(like: Tensor, gates: int) -> _Arrays:
+    return (_Arrays if runs_cuda_c(like.device) else _Apart)(like, gates)
 
 
 def walk(
@@ -244,19 +311,18 @@ def walk(
     given = [t for t in (x, *start, *weights) if t is not None]
     if open_levels and innermost(given) is not None:
         return _composed(cell, x, sizes, start, weights, reverse)
-    arrays = _Arrays(x)
+    arrays = _arrays_of(x, cell.gates)
     _, bias, projection = (None if t is None else t.array for t in weights)
     shift = [] if bias is None else _split(bias[None], cell.gates)
-    turned = arrays.xp.ascontiguousarray(weights.w.array.T)
-    rows = x.array
+    turned, rows = arrays.turned(weights.w.array), arrays.split(x.array)
     carried = _Carried([s.array for s in start], (sizes[-1] if reverse else sizes[0]), arrays.join)
     outputs: list[Any] = []
     known: list[Any] = []
     for first, count in _steps(sizes, reverse):
         states = carried.at(count)
-        r = arrays.product(states[0], turned)
-        operands = (*_split(rows[first : first + count], cell.gates), *_split(r, cell.gates))
-        found = cell.forward([*operands, *states, *shift], arrays.dtype, arrays.device)
+        r = arrays.given(states[0], turned)
+        operands = [*[part[first : first + count] for part in rows], *r, *states, *shift]
+        found = cell.forward(operands, arrays.dtype, arrays.device)
         after = list(found[: cell.states])
         if projection is not None:
             after[0] = arrays.product(found[0], projection.T)
@@ -292,10 +358,10 @@ def _walk_vjp(node: Any, *cotangents: Tensor) -> Sequence[Any]:
 def _gradients(node: Any, x: Tensor, weights: Weights, slopes: list[Any]) -> list[Any]:
     """Walk back: the gradients of x, the first states and the weights that there are."""
     cell, sizes, reverse = node.cell, node.sizes, node.reverse
-    arrays, gates = _Arrays(x), node.cell.gates
+    arrays, gates = _arrays_of(x, cell.gates), cell.gates
     w, bias, projection = (None if t is None else t.array for t in weights)
-    to_r = arrays.empty(*x.shape)
-    to_x = arrays.empty(*x.shape) if cell.apart else to_r
+    to_r = arrays.slopes(*x.shape)
+    to_x = arrays.slopes(*x.shape) if cell.apart else to_r
     steps = _steps(sizes, reverse)
     carried = _Carried(slopes[1:], steps[-1][1], arrays.join)
     to_outputs: list[Any] = []
@@ -307,13 +373,15 @@ def _gradients(node: Any, x: Tensor, weights: Weights, slopes: list[Any]) -> lis
             to[0] = arrays.product(to_outputs[-1], projection)
             to[-1] = arrays.xp.zeros_like(to[0])
         found = list(cell.backward([*states, *to, *known], arrays.dtype, arrays.device))
-        arrays.xp.concatenate(found[:gates], axis=1, out=to_r[rows])
+        arrays.keep(to_r, rows, found[:gates])
         if cell.apart:
-            arrays.xp.concatenate(found[gates : 2 * gates], axis=1, out=to_x[rows])
-        before = [arrays.product(to_r[rows], w), *found[-1:]][: cell.states]
+            arrays.keep(to_x, rows, found[gates : 2 * gates])
+        before = [arrays.back(to_r, rows, w), *found[-1:]][: cell.states]
         if cell.direct == 0:
             before[0] += found[-1]
         carried.values = before
+    to_x = arrays.as_rows(to_x)
+    to_r = arrays.as_rows(to_r) if cell.apart else to_x
     results = [to_x, *carried.finals()]
     hidden = arrays.join(_in_order([states[0] for states, _, _ in node.known], reverse))
     results.append(arrays.product(to_r.T, hidden))
