@@ -87,16 +87,21 @@ FUNCTIONS = (conv_transpose1d, conv_transpose2d, conv_transpose3d)
 
 def _spread(x: Tensor, weight: Tensor, slide: Slide, more: Sizes, groups: int) -> Tensor:
     """The adjoint of a convolution; ``more`` is what its stride left over behind each axis."""
-    missed = tuple([max(m - s + 1, 0) for m, s in zip(more, slide.stride, strict=True)])
     size = tuple(
         [
-            (n - 1) * s - 2 * p + r + m - lost
-            for n, s, p, r, m, lost in zip(
-                x.shape[2:], slide.stride, slide.padding, slide.reach(), more, missed, strict=True
+            (n - 1) * s - 2 * p + r + m
+            for n, s, p, r, m in zip(
+                x.shape[2:], slide.stride, slide.padding, slide.reach(), more, strict=True
             )
         ]
     )
     _check_size(x, size)
+    if any(m >= s for m, s in zip(more, slide.stride, strict=True)):  # dilation may leave so much
+        whole = _spread(
+            x, weight, slide._replace(padding=(0,) * len(size)), (0,) * len(size), groups
+        )
+        ends = zip(reversed(slide.padding), reversed(more), strict=True)
+        return pad(whole, [n for p, m in ends for n in (-p, m - p)])
     channels = weight.shape[1] * groups
     if len(size) == 1:
         whole = (x.shape[0], channels, 1, *size)
@@ -108,8 +113,6 @@ def _spread(x: Tensor, weight: Tensor, slide: Slide, more: Sizes, groups: int) -
         result = convolution._input_gradient(x, weight, whole, slide.window(), groups)
     else:
         result = _into_volumes(x, weight, slide, (channels, *size), groups)
-    if any(missed):  # dilation may leave more than a stride
-        result = pad(result, [n for lost in reversed(missed) for n in (0, lost)])
     return result
 
 

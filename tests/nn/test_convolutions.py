@@ -43,7 +43,7 @@ LAYERS = {
         normal((2, 4, 3, 4)),
     ),
     "more output padding than a stride": (
-        lambda m: m.nn.ConvTranspose2d(2, 2, 2, 1, 0, (1, 2), dilation=3),
+        lambda m: m.nn.ConvTranspose2d(2, 2, 2, 1, 1, (1, 2), dilation=3),
         normal((2, 2, 3, 3)),
     ),
     "transposed 3-D": (
