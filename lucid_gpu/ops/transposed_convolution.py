@@ -97,11 +97,11 @@ def _spread(x: Tensor, weight: Tensor, slide: Slide, more: Sizes, groups: int) -
     )
     _check_size(x, size)
     if any(m >= s for m, s in zip(more, slide.stride, strict=True)):  # dilation may leave so much
-        whole = _spread(
+        uncut = _spread(
             x, weight, slide._replace(padding=(0,) * len(size)), (0,) * len(size), groups
         )
         ends = zip(reversed(slide.padding), reversed(more), strict=True)
-        return pad(whole, [n for p, m in ends for n in (-p, m - p)])
+        return pad(uncut, [n for p, m in ends for n in (-p, m - p)])
     channels = weight.shape[1] * groups
     if len(size) == 1:
         whole = (x.shape[0], channels, 1, *size)
