@@ -7,10 +7,8 @@ their arguments (`ops.exchange`); otherwise they are what they were.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +16,7 @@ from typing import Any
 from lucid_gpu.amp.state import cast, eligible, state
 from lucid_gpu.dtypes import float32
 from lucid_gpu.nn import functional
-from lucid_gpu.ops.exchange import place_of
+from lucid_gpu.ops.exchange import Exchanged, place_of
 from lucid_gpu.tensor import Tensor
 
 # fmt: off
@@ -164,7 +162,6 @@ _CASTS: dict[str, Callable[[Any, Any, str], tuple[Any, Any]]] = {
 }
 
 
-@functools.cache
 def castings() -> list[Casting]:
     """One for each function behind a name of the lists."""
     found: dict[Any, dict[str, str]] = {}
@@ -186,26 +183,4 @@ def _functions(name: str) -> Iterator[Any]:
             yield function
 
 
-class Installed:
-    """Counts who has autocast on; while somebody has, the functions are exchanged."""
-
-    def __init__(self) -> None:
-        self.users = 0
-        self.lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if not self.users:
-                for one in castings():
-                    one.place.add(one)
-            self.users += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self.lock:
-            self.users -= 1
-            if not self.users:
-                for one in castings():
-                    one.place.remove(one)
-
-
-installed = Installed()
+installed = Exchanged(castings)

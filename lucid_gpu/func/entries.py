@@ -1,16 +1,13 @@
 """Where batched tensors are noticed: at the entry of each op that is not elementwise.
 
-An op is a plain function, called by name from many places, which looks at shapes and asks for
-arrays at once. While a `vmap` runs, the code of these functions is exchanged for two lines that
-look at the arguments first. All references to a function share its code, so none is missed; and as
-soon as the last `vmap` ends the functions are what they were: ordinary programs pay nothing.
+Such a function looks at shapes and asks for arrays at once; so while a `vmap` runs, its code is
+exchanged (`ops.exchange`) for a look at the arguments first.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,12 +23,12 @@ Rule = Callable[..., Any]
 
 
 class Entry:
-    """The exchanged code of one function.
+    """What a call of one function comes to while some `vmap` runs.
 
     Attributes
     ----------
     function : function
-        The op; calling it comes here while entries are installed.
+        The op; calling it comes here.
     body : function
         What it does otherwise.
     rule : callable
@@ -51,12 +48,6 @@ class Entry:
         many = code.co_flags & inspect.CO_VARARGS
         self.most = sys.maxsize if many else code.co_argcount
         self.fewest = code.co_argcount - len(function.__defaults__ or ())
-
-    def install(self) -> None:
-        self.place.add(self)
-
-    def remove(self) -> None:
-        self.place.remove(self)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         level = innermost(_tensors(args, kwargs))
@@ -142,29 +133,3 @@ def _warn(name: str) -> None:
             UserWarning,
             stacklevel=5,
         )
-
-
-class Installed:
-    """Entries are installed while any thread is inside a ``with`` of this."""
-
-    def __init__(self, entries: Callable[[], list[Entry]]) -> None:
-        self.make = entries
-        self.entries: list[Entry] | None = None
-        self.users = 0
-        self.lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if self.entries is None:
-                self.entries = self.make()
-            if not self.users:
-                for entry in self.entries:
-                    entry.install()
-            self.users += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self.lock:
-            self.users -= 1
-            if not self.users:
-                for entry in self.entries or ():
-                    entry.remove()

@@ -7,14 +7,13 @@ written, and otherwise runs one example at a time (`entries`).
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.func.batching import BatchLevel
-from lucid_gpu.func.entries import Entry, Installed
+from lucid_gpu.func.entries import Entry
 from lucid_gpu.ops import (
     batch_norm,
     complex_numbers,
@@ -50,6 +49,7 @@ from lucid_gpu.ops import (
     windows,
 )
 from lucid_gpu.ops.creation import arange, full
+from lucid_gpu.ops.exchange import Exchanged
 from lucid_gpu.ops.linalg import cholesky, determinant, eigen, inverse, lu, products, qr, svd
 from lucid_gpu.ops.reductions import normalise_dim, normalise_dims
 from lucid_gpu.tensor import Tensor
@@ -772,7 +772,6 @@ _LOOPED = (
 LATE = (cumulative, order, statistics)
 
 
-@functools.cache
 def all_entries() -> list[Entry]:
     """An entry for every op that is not elementwise."""
     from lucid_gpu.func.random_rules import RANDOM, RandomEntry
@@ -790,4 +789,4 @@ def all_entries() -> list[Entry]:
     ]
 
 
-installed = Installed(all_entries)
+installed = Exchanged(all_entries)

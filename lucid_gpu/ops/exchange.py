@@ -7,16 +7,19 @@ what it was: ordinary programs pay nothing.
 
 from __future__ import annotations
 
+import threading
 import types
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Layer", "Place", "place_of"]
+__all__ = ["Exchanged", "Layer", "Place", "place_of"]
 
 
 class Layer(Protocol):
-    """What sees the arguments of a function; the highest comes first."""
+    """What sees the arguments of the function at ``place``; the highest comes first."""
 
     height: int
+    place: Place
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
@@ -75,6 +78,38 @@ def place_of(function: Any) -> Place:
     return found
 
 
+class Exchanged:
+    """Layers that lie over their places while any thread is inside a ``with`` of this.
+
+    Parameters
+    ----------
+    make : callable
+        Gives the layers, when they are first wanted.
+    """
+
+    def __init__(self, make: Callable[[], Sequence[Layer]]) -> None:
+        self.make = make
+        self.layers: Sequence[Layer] | None = None
+        self.users = 0
+
+    def __enter__(self) -> None:
+        with _lock:
+            if self.layers is None:
+                self.layers = self.make()
+            if not self.users:
+                for layer in self.layers:
+                    layer.place.add(layer)
+            self.users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            self.users -= 1
+            if not self.users:
+                for layer in self.layers or ():
+                    layer.place.remove(layer)
+
+
+_lock = threading.Lock()  # one for all: vmap and autocast share places
 _places: dict[Any, Place] = {}
 _PLACE = 0.123456789
 
