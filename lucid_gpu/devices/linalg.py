@@ -48,7 +48,7 @@ def each(
     except np.linalg.LinAlgError:
         pass
     host = [room(where).to_numpy(a) for a in arrays]
-    flat = [a.reshape(-1, *a.shape[-2:]) for a in host]
+    flat = [a.reshape(math.prod(a.shape[:-2]), *a.shape[-2:]) for a in host]
     result, numbers = np.empty_like(flat[-1]), []
     for i, matrices in enumerate(zip(*flat, strict=True)):
         try:

@@ -392,7 +392,12 @@ def build(
     TooLarge
         Where the result would outgrow a program; realise an operand and try again.
     """
-    first = next(o for o in operands if type(o) is Expr)
+    first = next((o for o in operands if type(o) is Expr), None)
+    if first is None:
+        raise TypeError(
+            f"{op.name}(): argument 'input' (position 1) must be Tensor, not "
+            f"{type(operands[0]).__name__}"
+        )
     program: Program = first.program
     leaves: tuple[Cell, ...] = first.leaves
     key: list[Any] = [op, grad, to, shape, limit]

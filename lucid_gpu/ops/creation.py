@@ -209,8 +209,29 @@ def full(
     where = resolve(device)
     d = dt.scalar_type(fill_value) if dtype is None else as_dtype(dtype)
     array = room(where).empty(shape, d, where)
-    array.fill(fill_value)
+    array.fill(number_in(fill_value, d))
     return _finish(array, d, where, requires_grad, options)
+
+
+def number_in(value: Any, d: dtype) -> Any:
+    """A number as a type holds it: cut to integers; negative ones go round in unsigned types."""
+    if isinstance(value, Tensor):
+        value = value.item()
+    if isinstance(value, complex) and not d.is_complex:
+        if value.imag:
+            raise _overflow(d)
+        value = value.real
+    if d.category != 1:
+        return value
+    top = int(np.iinfo(d.numpy).max)
+    low = min(int(np.iinfo(d.numpy).min), -top)
+    if not low <= value <= top:  # nor is NaN
+        raise _overflow(d)
+    return int(value) % (top + 1) if low == -top else int(value)
+
+
+def _overflow(d: dtype) -> RuntimeError:
+    return RuntimeError(f"value cannot be converted to type {d.name} without overflow")
 
 
 def _filled(value: float) -> Any:
@@ -337,7 +358,7 @@ def _from_host(
 
 
 def arange(
-    start: Any,
+    start: Any = None,
     end: Any = None,
     step: Any = 1,
     *,
@@ -347,9 +368,13 @@ def arange(
     **options: Any,
 ) -> Tensor:
     """Numbers from ``start`` (0 if alone) up to but without ``end``, by ``step``."""
+    if start is None or end is None:
+        start, end = 0, start if end is None else end
     if end is None:
-        start, end = 0, start
+        raise TypeError("arange() needs an end: arange(end), arange(start, end, step)")
     start, end, step = [x.item() if isinstance(x, Tensor) else x for x in (start, end, step)]
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
@@ -359,9 +384,15 @@ def arange(
         d = dt.int64 if whole else get_default_dtype()
     else:
         d = as_dtype(dtype)
+    if d.category not in (1, 2):
+        raise NotImplementedError(f'"arange" not implemented for {d.name}')
+    if d.category == 1:  # PyTorch cuts what it is given
+        start, end, step = int(start), int(end), int(step)
+        if step == 0:
+            raise ValueError("step must be nonzero")
     count = math.ceil((end - start) / step)
-    if d.category < 2:
-        array = np.arange(count, dtype=np.int64) * int(step) + int(start)
+    if d.category == 1:
+        array = np.arange(count, dtype=np.int64) * step + start
     else:
         array = np.arange(count, dtype=np.float64) * step + start
     return _from_host(array, d, resolve(device), requires_grad, options)
@@ -381,6 +412,8 @@ def linspace(
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    if d.category < 2:  # PyTorch cuts what it is given
+        start, end = int(start), int(end)
     return _from_host(np.linspace(start, end, steps), d, resolve(device), requires_grad, options)
 
 
@@ -398,9 +431,10 @@ def eye(
     return _from_host(np.eye(n, m), d, resolve(device), requires_grad, options)
 
 
-def scalar_tensor(value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A 0-d tensor."""
-    return full((), value, dtype=get_default_dtype() if dtype is None else dtype, device=device)
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+    """A 0-d tensor; ``options`` as of `full`."""
+    d = get_default_dtype() if dtype is None else dtype
+    return full((), s, dtype=d, device=device, **options)
 
 
 def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:

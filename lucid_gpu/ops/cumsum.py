@@ -39,7 +39,7 @@ def running_sum(input: Tensor, dim: int, to: dtype, reverse: bool) -> Tensor:
     if max(input.dtype.category, to.category) > 1:  # integers are widened as they are read
         input = input.to(to)
     if not input.ndim:
-        return input.clone()
+        return input.to(to, copy=True)
     array = kernels.cumsum(input.array, dim, to, input.device, reverse)
     result: Tensor = record(
         "CumsumBackward0", array, (input,), _cumsum_vjp, dtype=to, dim=dim, reverse=reverse

@@ -159,11 +159,13 @@ def diff(
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
+    if not n:
+        return input.clone()
     parts = [t for t in (prepend, input, append) if t is not None]
     result = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, result.shape[dim])):
         result = _neighbours(result, dim)
-    return result if n else result.clone()
+    return result
 
 
 def _neighbours(input: Tensor, dim: int) -> Tensor:
@@ -243,6 +245,7 @@ def gradient(
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = [normalise_dim(d, input.ndim) for d in dims]
+    spacing = 1 if spacing is None else spacing
     steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
     if len(steps) != len(axes):
         raise RuntimeError(

@@ -245,7 +245,9 @@ def _pair(first: Labelled, second: Labelled, needed: set[Label]) -> Labelled:
     if rows:
         place = len(batch)
         y = reshape(y, (*y.shape[:place], *[1] * len(rows), *y.shape[place:]))
-    return _without((x * y, (*batch, *rows, *columns, *summed)), summed)
+    product = x * y
+    total, labels = _without((product, (*batch, *rows, *columns, *summed)), summed)
+    return total.to(product.dtype), labels
 
 
 def _not_broadcast(operand: Labelled, other: Labelled, needed: set[Label]) -> Labelled:

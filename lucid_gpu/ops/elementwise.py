@@ -5,6 +5,7 @@ A composition is written with table rows; it fuses, and its gradient follows.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Any
@@ -150,9 +151,14 @@ def div(
             "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
             f"'{rounding_mode}'"
         )
-    quotient = apply(TABLE["div"], input, other).trunc()
-    whole = all(not isinstance(o, Tensor) or o.dtype.category < 2 for o in (input, other))
-    return into(quotient.to(input.dtype) if whole else quotient, out, "div")
+    if all(
+        isinstance(o, int) or isinstance(o, Tensor) and o.dtype.category < 2 for o in (input, other)
+    ):
+        rest = apply(TABLE["fmod"], input, other)
+        quotient = apply(TABLE["floor_divide"], apply(TABLE["sub"], input, rest), other)
+    else:
+        quotient = apply(TABLE["div"], input, other).trunc()
+    return into(quotient, out, "div")
 
 
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
@@ -161,6 +167,11 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         from lucid_gpu.ops.indexing import nonzero
 
         return nonzero(condition, as_tuple=True)
+    if not isinstance(condition, Tensor):
+        raise TypeError(
+            "where(): argument 'condition' (position 1) must be Tensor, not "
+            f"{type(condition).__name__}"
+        )
     if condition.dtype is dt.uint8:
         condition = condition.to(dt.bool)
     elif condition.dtype is not dt.bool:
@@ -186,11 +197,20 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     if isinstance(min, Tensor) and isinstance(max, Tensor):
         return _clamp_between(input, min, max)
+    if input.dtype.category == 1:
+        min, max = _within(min, input.dtype), _within(max, input.dtype)
     if min is not None:
         input = apply(TABLE["clamp_min"], input, min)
     if max is not None:
         input = apply(TABLE["clamp_max"], input, max)
     return input
+
+
+def _within(bound: Any, d: dtype) -> Any:
+    """A whole bound as a type of integers holds it."""
+    from lucid_gpu.ops.creation import number_in
+
+    return number_in(bound, d) if type(bound) is int else bound
 
 
 def _clamp_between(input: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -256,6 +276,22 @@ def rad2deg(input: Tensor) -> Tensor:
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians."""
     return input * (math.pi / 180.0)
+
+
+def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
+    """To the nearest number of ``decimals`` decimal places, of two the even one."""
+    return into(_rounded(input, decimals), out, "round")
+
+
+def _rounded(input: Tensor, decimals: int) -> Tensor:
+    if not decimals:
+        return apply(TABLE["round"], input)
+    if input.dtype.category != 2:
+        raise NotImplementedError(f'"round" with decimals not implemented for {input.dtype.name}')
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return apply(TABLE["round"], input * scale) / scale
+    return apply(TABLE["round"], input / scale) * scale
 
 
 def frac(input: Tensor) -> Tensor:
@@ -357,7 +393,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 ACTIVATIONS = (leaky_relu, elu, celu, selu, silu, softplus, mish, gelu, hardtanh, relu6,
                hardsigmoid, hardswish, logsigmoid, softsign, tanhshrink)  # fmt: skip
 METHODS = (add, sub, div, clamp, clip, lerp, addcmul, addcdiv, masked_fill, nan_to_num, rad2deg,
-           deg2rad, frac)  # fmt: skip
+           deg2rad, frac, round)  # fmt: skip
 for _composition in METHODS:
     setattr(Tensor, _composition.__name__, _composition)
     FUNCTIONS[_composition.__name__] = _composition
@@ -444,9 +480,9 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return result.clone() if copy and result is input else result
 
 
-def _convert(d: dtype) -> Callable[[Tensor], Tensor]:
-    def method(self: Tensor) -> Tensor:
-        return cast(self, d)
+def _convert(d: dtype) -> Callable[..., Tensor]:
+    def method(self: Tensor, memory_format: Any = None) -> Tensor:
+        return cast(self, d) if memory_format is None else to(self, d, memory_format=memory_format)
 
     return method
 
@@ -493,7 +529,9 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
                 f"{value.ndim} dimensions."
             )
         return self._write(spread_copy(cast(value, self.dtype), self), "fill_")
-    return self._write(constant(value, self), "fill_")
+    from lucid_gpu.ops.creation import number_in
+
+    return self._write(constant(number_in(value, self.dtype), self), "fill_")
 
 
 def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:

@@ -119,7 +119,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     if any(n < 0 for n in extents):
         raise ValueError(f"'shape' cannot have negative values, but got {extents}")
-    found = []
+    found, indices = [], indices.long()
     for i, n in enumerate(extents):
         found.append(indices // math.prod(extents[i + 1 :]) % n)
     return tuple(found)

@@ -457,6 +457,9 @@ def gather(
     dim = normalise_dim(dim, input.ndim)
     if index.dtype.category != 1:
         raise RuntimeError("gather(): Expected dtype int32/int64 for index")
+    if input.ndim + index.ndim < 2:  # the other one may be a vector
+        found = gathered("GatherBackward0", input.reshape(-1), dim, index.reshape(-1))
+        return found.reshape(index.shape)
     if index.ndim != input.ndim:
         raise RuntimeError(
             "Index tensor must have the same number of dimensions as input tensor: got "
@@ -530,6 +533,11 @@ def scatter(
     """
     require_tensor("scatter", "index", 2, index)
     src = value if src is None else src
+    if not input.ndim and index.ndim < 2:
+        if isinstance(src, Tensor):
+            src = src.reshape(-1)
+        found = scatter(input.reshape(1), dim, index.reshape(-1), src, reduce=reduce)
+        return found.reshape(())
     dim = normalise_dim(dim, input.ndim)
     where = index.array
     _check_scattered(input, dim, index, src)
@@ -590,13 +598,11 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Indices of the elements that are not zero: a matrix, or a tuple of vectors."""
     xp = xp_of(input)
-    found = xp.nonzero(input.detach().array)
-    columns = tuple([_index_tensor(input, a) for a in found])
+    array = input.detach().array
+    found = xp.nonzero(array if input.ndim else array.reshape(1))
     if as_tuple:
-        return columns
-    if not columns:
-        return _index_tensor(input, xp.zeros((int(bool(input.item())), 0), "int64"))
-    return _index_tensor(input, xp.stack(found, axis=1))
+        return tuple([_index_tensor(input, a) for a in found])
+    return _index_tensor(input, xp.stack(found, axis=1)[:, : input.ndim])
 
 
 def _index_tensor(input: Tensor, array: Any) -> Tensor:
@@ -655,11 +661,14 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
 
 def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
+    if input.ndim < 2:
+        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
     xp = xp_of(input)
     mask = getattr(xp, name)(xp.ones(tuple(input.shape[-2:]), bool), diagonal)
     from lucid_gpu.ops.elementwise import where
 
-    kept: Tensor = where(from_array(mask, dt.bool, input.device), input, 0)
+    zero = False if input.dtype is dt.bool else 0
+    kept: Tensor = where(from_array(mask, dt.bool, input.device), input, zero)
     return kept
 
 

@@ -56,14 +56,14 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         )
     a, b = x1.to(common), x2.to(common)
     rank = max(a.ndim, b.ndim)
-    if not -rank <= dim < rank:
+    if not -max(rank, 1) <= dim < max(rank, 1):
         raise IndexError(
             f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got "
             f"{dim})"
         )
     shape = tuple((a * b).shape)
     a, b = (expand_lazily(t, shape) for t in (a, b))
-    lengths = [t.square().sum(dim, keepdim=True).sqrt().clamp(min=eps) for t in (a, b)]
+    lengths = [t.norm(2, dim, keepdim=True).clamp(min=eps) for t in (a, b)]
     return ((a / lengths[0]) * (b / lengths[1])).sum(dim)
 
 

@@ -522,8 +522,10 @@ def normal(
     generator: Generator | None = None,
     out: Tensor | None = None,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """Normal random numbers of given means and standard deviations.
 

@@ -296,7 +296,8 @@ def std(
     correction: float | None = None,
 ) -> Tensor:
     """Standard deviation, the square root of `var`."""
-    return _root(var(input, dim, unbiased, keepdim, correction=correction))
+    wide = input.to(input.dtype.compute)  # the variance of 16-bit floats may be out of their range
+    return _root(var(wide, dim, unbiased, keepdim, correction=correction)).to(input.dtype.to_real())
 
 
 def prod(
@@ -363,6 +364,8 @@ def norm(
         )
     if input.dtype.is_complex:
         input = input.abs()
+    if input.dtype.compute is not input.dtype:  # powers of 16-bit floats are out of their range
+        return norm(input.to(input.dtype.compute), p, dim, keepdim).to(input.dtype)
     if p == 2:
         return _root(sum(input * input, dim, keepdim))
     if p in (math.inf, -math.inf):

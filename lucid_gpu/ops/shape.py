@@ -506,7 +506,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """``length`` positions of a dimension from ``start`` on, as a view."""
     dim = normalise_dim(dim, input.ndim)
-    extent = input.shape[dim]
+    extent, start = input.shape[dim], operator.index(start)
     if start < 0:
         start += extent
     if start < 0 or length < 0 or start + length > extent:
@@ -692,7 +692,8 @@ def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
 
 def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in reverse order, as a copy."""
-    axes = normalise_dims(_sizes(order if dims is None else (dims,)), input.ndim)
+    given = _sizes(order if dims is None else (dims,))
+    axes = normalise_dims(given, input.ndim) if given else ()
     array = xp_of(input).flip(input.array, axes).copy()  # also where no element moves
     result: Tensor = record(
         "FlipBackward0", array, (input,), _flip_vjp, dtype=input.dtype, dims=axes

@@ -76,6 +76,8 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
     Tensor, of input's shape
     """
     input, dim = _prepared("log_softmax", input, dim, dtype)
+    if not input.numel():
+        return input.clone()
     if _is_row_wise(input):
         return _by_rows(input, dim, True)
     return input - _logsumexp(input, dim)
@@ -84,6 +86,8 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along a dimension; arguments as for `log_softmax`."""
     input, dim = _prepared("softmax", input, dim, dtype)
+    if not input.numel():
+        return input.clone()
     if _is_row_wise(input):
         return _by_rows(input, dim, False)
     return (input - _logsumexp(input, dim)).exp()

@@ -145,6 +145,8 @@ def logspace(
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    if d.category < 2:  # PyTorch cuts what it is given
+        start, end = int(start), int(end)
     array = np.power(float(base), np.linspace(start, end, steps))
     if d.category < 2:
         array = np.rint(array) if np.allclose(array, np.rint(array)) else np.trunc(array)

@@ -150,7 +150,7 @@ def istft(
         raise RuntimeError(
             f"istft(): expected a tensor with 2 or 3 dimensions, but got {input.ndim}"
         )
-    onesided = not return_complex and input.shape[-2] != n_fft if onesided is None else onesided
+    onesided = input.shape[-2] != n_fft if onesided is None else onesided
     rows = n_fft // 2 + 1 if onesided else n_fft
     if input.shape[-2] != rows:
         raise RuntimeError(
@@ -159,10 +159,8 @@ def istft(
         )
     hop, taper = _settings("istft", input, n_fft, hop_length, win_length, window)
     x = (input.unsqueeze(0) if input.ndim == 2 else input).transpose(-2, -1)
-    norm = "ortho" if normalized else None
-    frames = fourier.irfft(x, n_fft, norm=norm) if onesided else fourier.ifft(x, norm=norm)
-    if not onesided and not return_complex:
-        frames = frames.real
+    inverse: Any = fourier.ifft if return_complex else fourier.irfft  # which reads one side
+    frames = inverse(x, n_fft, norm="ortho" if normalized else None)
     signal = _overlapped(frames, taper, hop, n_fft)
     start = n_fft // 2 if center else 0
     end = signal[0].shape[-1] - start if length is None else start + length

@@ -212,6 +212,8 @@ def cov(
             f"{input.ndim} dimensions"
         )
     x = input.reshape((1, -1)) if input.ndim < 2 else input
+    if x.dtype is dt.bool:
+        raise RuntimeError("cov(): bool dtype is not supported for input")
     if x.dtype.category < 2:
         x = x.to(dt.get_default_dtype())
     weights = _weights(x, fweights, aweights)
@@ -228,8 +230,8 @@ def cov(
         norm = norm.clamp(min=0)
         centred = x - (x * weights).sum(1, True) / total
         scaled = centred * weights
-    result = scaled @ centred.conj().mT / norm
-    return result.reshape(()) if input.ndim < 2 else result
+    result: Tensor = (scaled @ centred.conj().mT / norm).squeeze()
+    return result
 
 
 def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Tensor | None:

@@ -58,6 +58,12 @@ MAKERS: dict[str, Any] = {
     "new_ones": lambda m, d: m.ones(1, dtype=m.int8, device=d).new_ones((2,)),
     "new_full": lambda m, d: m.ones(1, device=d).new_full((2,), 3),
     "new_tensor": lambda m, d: m.ones(1, device=d).new_tensor([1, 2]),
+    "full of a negative byte": lambda m, d: m.full((2,), -9, dtype=m.uint8, device=d),
+    "scalar_tensor with options": lambda m, d: m.scalar_tensor(-5, layout=m.strided, device=d),
+    "arange by name": lambda m, d: m.arange(end=3, device=d),
+    "arange cut to ints": lambda m, d: m.arange(0.0, -8.1, -4.7, dtype=m.int64, device=d),
+    "linspace cut to ints": lambda m, d: m.linspace(4.3, 0, 9, dtype=m.int64, device=d),
+    "logspace cut to ints": lambda m, d: m.logspace(4.3, 2, 3, 2.0, dtype=m.uint8, device=d),
 }
 
 
@@ -153,6 +159,13 @@ MISUSE: dict[str, tuple[Any, str]] = {
     ),
     "an unknown device": (lambda m: m.zeros(1, device="gpu"), "device"),
     "a shape of floats": (lambda m: m.zeros(1.5), ""),
+    "a step cut to zero": (lambda m: m.arange(0, 1, 0.3, dtype=m.int64), "step must be nonzero"),
+    "no end": (lambda m: m.arange(float("nan")), "unsupported range"),
+    "arange of bools": (lambda m: m.arange(2, dtype=m.bool), "not implemented"),
+    "too much for a byte": (lambda m: m.full((2,), 300, dtype=m.uint8), "without overflow"),
+    "too much to fill with": (lambda m: m.ones(2, dtype=m.int8).fill_(300), "without overflow"),
+    "no integer": (lambda m: m.full((2,), float("nan"), dtype=m.int32), "without overflow"),
+    "no real number": (lambda m: m.full((2,), 1j, dtype=m.float32), "without overflow"),
 }
 
 

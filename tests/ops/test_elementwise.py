@@ -46,6 +46,7 @@ COMPOSITIONS: dict[str, Any] = {
     "abs of a difference": lambda m, x, y, z: abs(x - z),
     "negation": lambda m, x, y, z: -x + +y,
     "a chain": lambda m, x, y, z: (x * y + z).tanh().exp() / (1 + y.sqrt()),
+    "round to places": lambda m, x, y, z: x.round(decimals=1) + m.round(x * 99, decimals=-1),
 }
 
 
@@ -217,6 +218,13 @@ MISUSE: dict[str, tuple[Any, str]] = {
     ),
     "in place division of integers": (lambda m: m.ones(2, dtype=m.int64).div_(2), "result type"),
     "too few operands": (lambda m: m.exp(), "exp()"),
+    "numbers only": (
+        lambda m: m.exp(2.0),
+        "argument 'input' (position 1) must be Tensor, not float",
+    ),
+    "a number as condition": (lambda m: m.where(0, m.ones(2), 1), "where()"),
+    "a bound out of range": (lambda m: m.ones(2).byte().clamp(-1, 300), "without overflow"),
+    "places of integers": (lambda m: m.tensor([12]).round(decimals=1), "not implemented"),
 }
 
 

@@ -23,6 +23,7 @@ CASES: dict[str, Any] = {
     "with replacement": lambda m, t: m.combinations(t[0], 2, with_replacement=True),
     "too many": lambda m, t: m.combinations(t[0], 5),
     "of none": lambda m, t: m.combinations(t[0], 0),
+    "unravel_index of bytes": lambda m, t: m.unravel_index((t.detach() * 0).byte(), (10, 3)),
 }
 
 

@@ -253,6 +253,13 @@ FUNCTIONS: dict[str, Any] = {
     "tril below": lambda m, t: t.tril(-1),
     "nonzero": lambda m, t: (t > 0).nonzero(),
     "nonzero as a tuple": lambda m, t: m.nonzero(t > 0, as_tuple=True),
+    "gather of a number": lambda m, t: (
+        t[0, 0, 0].gather(0, long(m, 0, 0).to(t.device)),
+        t[0, 0].gather(0, long(m, 2)[0].to(t.device)),
+    ),
+    "scatter into a number": lambda m, t: t[0, 0, 0].scatter(
+        0, long(m, 0).to(t.device), t[0, 0, 1]
+    ),
 }
 
 

@@ -43,6 +43,33 @@ VALUES: dict[str, tuple[Any, Any]] = {
         SQUARE,
     ),
     "counts of complex numbers": (lambda m, t: t.count_nonzero(), COMPLEX),
+    "running sum of an integer": (lambda m, t: t[0, 0].cumsum(0), BYTES),
+    "sum to the size of bytes": (lambda m, t: (t.sum_to_size(2, 1), t.sum_to_size(2, 2)), BYTES),
+    "norms out of range": (
+        lambda m, t: (t.detach().norm(), t.detach().norm(4), t.detach().std()),
+        np.array([300, -300, 200], np.float16),
+    ),
+    "angles out of range": (
+        lambda m, t: m.cosine_similarity(t.detach(), -t.detach(), 0),
+        np.array([300, -300, 200], np.float16),
+    ),
+    "positions of nothing": (
+        lambda m, t: (t[0].nonzero(), m.argwhere(t[0] - 1), *t[0].nonzero(as_tuple=True)), PAIR
+    ),
+    "softmax of nothing": (lambda m, t: (t.softmax(1), t.log_softmax(1), t.softmax(0)), NONE),
+    "differences of order 0": (lambda m, t: t.diff(0, prepend=t, append=t), PAIR),
+    "covariance of a row": (lambda m, t: (t[:1].cov(), t[:1].detach().corrcoef()), SQUARE),
+    "slopes of no spacing": (lambda m, t: m.gradient(t, spacing=None), SQUARE),
+    "flip of no dimension": (lambda m, t: (t.flip(()), m.flip(t, dims=[])), SQUARE),
+    "triangle of bools": (lambda m, t: ((t > 0.7).triu(), (t > 0.7).tril_(-1)), SQUARE),
+    "products of bytes": (
+        lambda m, t: (m.inner(t[0] * 200, t[1]), m.tensordot(t * 99, t)),
+        BYTES,
+    ),
+    "inverse of both sides": (
+        lambda m, t: (t * 1j).istft(2, 1, window=m.ones(2, dtype=m.float64).to(t.device)),
+        SQUARE,
+    ),
 }  # fmt: skip
 
 
@@ -64,6 +91,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "largest complex number": (lambda m: m.tensor([1j]).max(), "not implemented"),
     "median of bools": (lambda m: m.tensor([True]).median(), "not implemented"),
     "norm of integers": (lambda m: m.tensor([1, 2]).norm(), "Expected a floating point"),
+    "triangle of a vector": (lambda m: m.ones(3).tril(), "at least 2 dimensions"),
+    "covariance of bools": (lambda m: m.tensor([True, False]).cov(), "bool dtype is not supported"),
 }
 
 

@@ -32,6 +32,10 @@ MADE: dict[str, Any] = {
     "logspace": lambda m, d: m.logspace(0, 2, 5, dtype=m.float64, device=d),
     "logspace by 2": lambda m, d: m.logspace(0, 3, 4, base=2, device=d),
     "logspace of integers": lambda m, d: m.logspace(0, 3, 4, dtype=m.int64, device=d),
+    "whole quotients": lambda m, d: m.div(
+        m.tensor([123456789, -7], device=d), m.tensor([1, 2], device=d), rounding_mode="trunc"
+    ),
+    "a number's quotient": lambda m, d: m.div(-7, m.tensor([2], device=d), rounding_mode="trunc"),
     "range": lambda m, d: m.range(1, 3, device=d),
     "range by halves": lambda m, d: m.range(0, 1, 0.5, device=d),
     "range backwards": lambda m, d: m.range(3, 1, -1, dtype=m.int64, device=d),
