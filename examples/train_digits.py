@@ -8,37 +8,23 @@ kept for the test. What is learnt goes to ``runs/digits/``: a checkpoint, ``curv
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import io
-import math
-import os
-import signal
-import sys
-import time
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+import digits
 import numpy as np
+import training
 
 import lucid_gpu as torch
 from lucid_gpu import nn
 from lucid_gpu.nn import functional as F
-from lucid_gpu.serialization import CheckpointError
 from lucid_gpu.utils.data import DataLoader, TensorDataset
 
-TEST_IMAGES = 360
 BATCH = 64
 LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 0.05
 SMOOTHING = 0.1  # of the labels
 SHIFTED = 0.1  # of the training images, by up to one pixel each way
 EPOCHS = {"mlp": 30, "cnn": 10}
-
-
-def stop(sentence: str, status: int = 1) -> NoReturn:
-    """End with one sentence."""
-    print(f"train_digits: {sentence}", file=sys.stderr)
-    sys.exit(status)
 
 
 # -- the models --------------------------------------------------------------------------------
@@ -100,19 +86,10 @@ MODELS = {"mlp": mlp, "cnn": cnn}
 # -- the data ----------------------------------------------------------------------------------
 
 
-def digits(device: torch.device) -> tuple[TensorDataset, TensorDataset]:
-    """Training and test images with their labels; the images have a border of one pixel."""
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    images = np.pad((data.images / 16).astype(np.float32), ((0, 0), (1, 1), (1, 1)))
-    order = np.random.default_rng(0).permutation(len(images))  # the same test images every time
-    return tuple(
-        TensorDataset(
-            torch.tensor(images[part]).to(device), torch.tensor(data.target[part]).to(device)
-        )
-        for part in (order[TEST_IMAGES:], order[:TEST_IMAGES])
-    )
+def dataset(images: Any, labels: Any, device: torch.device) -> TensorDataset:
+    """Images with a border of one pixel."""
+    padded = np.pad(images / 16, ((0, 0), (1, 1), (1, 1)))
+    return TensorDataset(torch.tensor(padded).to(device), torch.tensor(labels).to(device))
 
 
 def centred(images: torch.Tensor) -> torch.Tensor:
@@ -134,67 +111,36 @@ def shifted(images: torch.Tensor) -> torch.Tensor:
 # -- training ----------------------------------------------------------------------------------
 
 
-class Run:
-    """A model in training, and all that a checkpoint holds."""
+class Reader(training.Run):
+    unit, ticks_of = "epoch", "images"
+    fixed = ("model",)
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args = args
-        self.device = args.device
-        self.train, self.test = digits(self.device)
-        torch.manual_seed(args.seed)
+        epochs = args.epochs or EPOCHS[args.model]
+        super().__init__(args, epochs, ("loss", "accuracy", "test loss", "test accuracy"))
+        self.train, self.test = (dataset(*part, self.device) for part in digits.load())
+        self.ticks = len(self.train)
         self.model = MODELS[args.model]().to(self.device)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY
         )
-        self.epoch = 0
-        names = ("loss", "accuracy", "test loss", "test accuracy")
-        self.history: dict[str, list[float]] = {name: [] for name in names}
-        self.file = args.out / "checkpoint.safetensors"
-
-    def save(self) -> None:
-        checkpoint = {
-            "model": self.args.model,
-            "seed": self.args.seed,
-            "epoch": self.epoch,
-            "history": self.history,
-            "weights": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+        self.schedule = training.half_cosine(self.optimizer, epochs)
+        self.parts = {
+            "weights": self.model,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
         }
-        try:
-            torch.save(checkpoint, self.file)
-        except OSError as error:
-            kept = " (the one before is untouched)" if self.file.exists() else ""
-            stop(f"cannot write {self.file}{kept}: {error.strerror}")
 
-    def resume(self) -> None:
-        try:
-            checkpoint = torch.load(self.file, map_location=self.device)
-        except FileNotFoundError:
-            stop(f"there is no {self.file} to resume from; leave out --resume")
-        except OSError as error:
-            stop(f"cannot read {self.file}: {error.strerror}")
-        except CheckpointError as error:
-            stop(f"{error}; remove it, or leave out --resume")
-        try:
-            if checkpoint["model"] != self.args.model:
-                stop(
-                    f"{self.file} holds a {checkpoint['model']}; say --model {checkpoint['model']}"
-                )
-            self.model.load_state_dict(checkpoint["weights"])
-            self.optimizer.load_state_dict(checkpoint["optimizer"])
-            self.epoch, self.args.seed = checkpoint["epoch"], checkpoint["seed"]
-            self.history = checkpoint["history"]
-        except (KeyError, TypeError, ValueError, RuntimeError):
-            stop(f"{self.file} is no checkpoint of this script; remove it, or leave out --resume")
+    def about(self) -> str:
+        return f"{self.args.model} on {self.device}: {self.ticks} images to learn from"
 
-    def one_epoch(self, bar: Any) -> float:
-        """Train on every image once; returns images per second."""
-        # Shuffling, shifts and dropout follow from seed and epoch: resuming changes no number.
-        torch.manual_seed(self.args.seed * 1_000_003 + self.epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate()
+    def title(self) -> str:
+        return f"{self.args.model}, epoch {self.done + 1}/{self.total}"
+
+    def advance(self, bar: Any) -> dict[str, float]:
+        """Train on every image once."""
         self.model.train()
-        began, seen, loss_sum, right = time.perf_counter(), 0, 0.0, 0
+        seen, loss_sum, right = 0, 0.0, 0
         for images, labels in DataLoader(self.train, BATCH, shuffle=True):
             scores = self.model(shifted(images))
             loss = F.cross_entropy(scores, labels, label_smoothing=SMOOTHING)
@@ -206,19 +152,12 @@ class Run:
             right += (scores.argmax(1) == labels).sum().item()
             bar.set_postfix_str(f"loss {loss_sum / seen:.3f}, accuracy {right / seen:.3f}", False)
             bar.update(len(labels))
-        rate = seen / (time.perf_counter() - began)
+        self.schedule.step()
+        self.done += 1
         test_loss, guesses = self.evaluate()
         accuracy = (guesses == self.test.tensors[1]).float().mean().item()
-        for name, value in zip(
-            self.history, (loss_sum / seen, right / seen, test_loss, accuracy), strict=True
-        ):
-            self.history[name].append(value)
-        self.epoch += 1
-        return rate
-
-    def learning_rate(self) -> float:
-        """Half a cosine, down to zero."""
-        return LEARNING_RATE * (1 + math.cos(math.pi * self.epoch / self.args.epochs)) / 2
+        figures = (loss_sum / seen, right / seen, test_loss, accuracy)
+        return dict(zip(("loss", "accuracy", "test loss", "test accuracy"), figures))
 
     @torch.no_grad()
     def evaluate(self) -> tuple[float, torch.Tensor]:
@@ -229,154 +168,47 @@ class Run:
         loss = F.cross_entropy(scores, labels, label_smoothing=SMOOTHING)
         return loss.item(), scores.argmax(1)
 
+    def reached(self) -> tuple[str, float]:
+        return "test accuracy", self.history["test accuracy"][-1]
 
-def train(run: Run) -> bool:
-    """Train to the last epoch, or to the end of the epoch in which Ctrl-C comes."""
-    from tqdm import tqdm
+    def draw(self) -> None:
+        figure = training.new_figure(9, 3.6)
+        for axes, name in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
+            both = {
+                name: ("training", training.TRAINING),
+                f"test {name}": ("test", training.TEST),
+            }
+            training.plot_curves(axes, self, name, both)
+        figure.suptitle(f"UCI digits, {self.args.model}")
+        training.write_picture(figure, self.args.out / "curves.png")
+        self.draw_misread()
 
-    interrupted = False
-
-    def interrupt(*_: Any) -> None:
-        nonlocal interrupted
-        interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        print("\nstopping after this epoch (Ctrl-C again: at once)", file=sys.stderr)
-
-    signal.signal(signal.SIGINT, interrupt)
-    size, epochs = len(run.train), run.args.epochs
-    with tqdm(
-        total=epochs * size, initial=run.epoch * size, unit=" images", disable=None, leave=True
-    ) as bar:
-        while run.epoch < epochs and not interrupted:
-            bar.set_description(f"{run.args.model}, epoch {run.epoch + 1}/{epochs}", False)
-            rate = run.one_epoch(bar)
-            run.save()
-            if bar.disable and (run.epoch % max(epochs // 10, 1) == 0 or run.epoch == epochs):
-                last = {name: values[-1] for name, values in run.history.items()}
-                print(
-                    f"epoch {run.epoch}/{epochs}: loss {last['loss']:.3f}, accuracy "
-                    f"{last['accuracy']:.3f}, test accuracy {last['test accuracy']:.3f}, "
-                    f"{rate:.0f} images/s",
-                    flush=True,
-                )
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    return interrupted and run.epoch < epochs
-
-
-# -- pictures ----------------------------------------------------------------------------------
+    def draw_misread(self) -> None:
+        """The test images that the model reads wrongly."""
+        images, labels = (t.cpu().numpy() for t in self.test.tensors)
+        guesses = self.evaluate()[1].cpu().numpy()
+        wrong = np.flatnonzero(guesses != labels)[:24]
+        columns = max(min(len(wrong), 8), 4)
+        rows = max(-(-len(wrong) // columns), 1)
+        figure = training.new_figure(1.3 * columns, 1.6 * rows + 0.5)
+        places = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes in places:
+            axes.axis("off")
+        for axes, i in zip(places, wrong, strict=False):
+            axes.imshow(images[i, 1:-1, 1:-1], cmap="gray_r")
+            axes.set_title(f"{labels[i]}, read as {guesses[i]}", fontsize=8)
+        figure.suptitle(
+            f"{(guesses != labels).sum()} of {len(labels)} test digits misread", fontsize=10
+        )
+        training.write_picture(figure, self.args.out / "misread.png")
 
 
-def write_picture(figure: Any, path: Path) -> None:
-    """All of a picture or nothing."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    part = path.with_suffix(".part")
-    try:
-        part.write_bytes(buffer.getvalue())
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        stop(f"cannot write {path}: {error.strerror}")
-
-
-def draw_curves(run: Run) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    epochs = range(1, run.epoch + 1)
-    for axes, name in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
-        axes.plot(epochs, run.history[name], ".-", label="training", color="#8aa4c8")
-        axes.plot(epochs, run.history[f"test {name}"], ".-", label="test", color="#c8553d")
-        axes.set(xlabel="epoch", ylabel=name)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
-    figure.suptitle(f"UCI digits, {run.args.model}")
-    write_picture(figure, run.args.out / "curves.png")
-
-
-def draw_misread(run: Run) -> None:
-    """The test images that the model reads wrongly."""
-    from matplotlib.figure import Figure
-
-    images, labels = (t.cpu().numpy() for t in run.test.tensors)
-    guesses = run.evaluate()[1].cpu().numpy()
-    wrong = np.flatnonzero(guesses != labels)[:24]
-    columns = max(min(len(wrong), 8), 4)
-    rows = max(-(-len(wrong) // columns), 1)
-    figure = Figure(figsize=(1.3 * columns, 1.6 * rows + 0.5), layout="constrained")
-    places = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in places:
-        axes.axis("off")
-    for axes, i in zip(places, wrong, strict=False):
-        axes.imshow(images[i, 1:-1, 1:-1], cmap="gray_r")
-        axes.set_title(f"{labels[i]}, read as {guesses[i]}", fontsize=8)
-    figure.suptitle(
-        f"{(guesses != labels).sum()} of {len(labels)} test digits misread", fontsize=10
-    )
-    write_picture(figure, run.args.out / "misread.png")
-
-
-# -- the command -------------------------------------------------------------------------------
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        stop(f"{message} (--help lists the flags)", 2)
-
-
-def positive(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
-
-
-def arguments() -> argparse.Namespace:
-    parser = Parser(description="Train on 1,797 scanned digits.", allow_abbrev=False)
-    parser.add_argument("--model", choices=sorted(MODELS), default="mlp")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--epochs", type=positive, help=f"by default {EPOCHS}")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
-    parser.add_argument("--out", type=Path, default=Path("runs/digits"), help="where results go")
-    args = parser.parse_args()
-    args.epochs = args.epochs or EPOCHS[args.model]
-    if args.device == "auto":
-        args.device = "cuda" if torch.cuda.is_available() else "cpu"
-    return args
-
-
-def main() -> int:
-    args = arguments()
-    for package, name in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib"), ("tqdm",) * 2):
-        if importlib.util.find_spec(package) is None:
-            stop(f"{name} is missing; python -m pip install 'lucid-gpu[train]' brings it")
-    try:
-        args.device = torch.zeros(1, device=args.device).device
-    except RuntimeError as error:
-        stop(str(error))
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        stop(f"cannot make the folder {args.out}: {error.strerror}")
-    run = Run(args)
-    if args.resume:
-        run.resume()
-    print(f"{args.model} on {args.device}: {len(run.train)} images to learn from", flush=True)
-    interrupted = train(run)
-    if run.epoch:
-        draw_curves(run)
-        draw_misread(run)
-    if interrupted:
-        print(f"stopped after epoch {run.epoch}; --resume goes on from {run.file}")
-        return 130
-    print(f"results are in {args.out}")
-    print(f"test accuracy: {run.history['test accuracy'][-1]:.4f}")
-    return 0
+def flags() -> training.Parser:
+    made = training.parser("Train on 1,797 scanned digits.", "runs/digits")
+    made.add_argument("--model", choices=sorted(MODELS), default="mlp", help="what is trained")
+    made.add_argument("--epochs", type=training.positive, help=f"not said: {EPOCHS}")
+    return made
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        stop("interrupted; the checkpoint of the last whole epoch, if there is one, is kept", 130)
+    training.main(flags(), Reader)

@@ -122,7 +122,7 @@ def test_a_damaged_checkpoint(trained, tmp_path):
     said = one_sentence(run(tmp_path, "--resume"))
     assert "do not match its checksum" in said and "leave out --resume" in said
     (tmp_path / "checkpoint.safetensors").write_bytes(b"hello, this is no checkpoint")
-    assert "not a safetensors file" in one_sentence(run(tmp_path, "--resume"))
+    assert "neither a safetensors file" in one_sentence(run(tmp_path, "--resume"))
 
 
 def test_a_checkpoint_of_something_else(trained, tmp_path):

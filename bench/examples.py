@@ -1,0 +1,95 @@
+"""What the examples reach: ``python -m bench.examples [NAME ...]`` runs them as a user would.
+
+Each runs from scratch with its defaults, and its last line, ``what: number``, becomes a row of
+``bench/results/examples.json`` and ``examples.md``; rows of examples not run stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lucid_gpu
+
+TREE = Path(__file__).parents[1]
+RESULTS = TREE / "bench" / "results"
+
+# name: the command, its data
+EXAMPLES = {
+    "mlp": ("train_digits.py", "1,797 scanned digits (scikit-learn)"),
+    "cnn": ("train_digits.py --model cnn", "the same"),
+    "char_gpt": ("char_gpt.py", "the modules of Python's standard library"),
+    "vae": ("vae.py", "the same digits"),
+    "gcn": ("gcn.py", "the same digits as a graph of neighbours, 5 labels a digit"),
+    "burgers": ("burgers.py", "none: Burgers' equation, against its analytic solution"),
+}
+
+
+def measured(name: str) -> dict[str, Any]:
+    """Run one example from scratch; what it leaves is in runs/."""
+    command, _ = EXAMPLES[name]
+    script, *flags = command.split()
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(
+        [sys.executable, str(TREE / "examples" / script), *flags, "--device", "cpu"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=TREE,
+        env={**os.environ, "PYTHONPATH": str(TREE)},
+    )
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    sys.stdout.write(ended.stdout)
+    what, _, value = ended.stdout.splitlines()[-1].rpartition(": ")
+    return {
+        "what": what,
+        "value": value,
+        "processor_seconds": used.ru_utime - began.ru_utime + used.ru_stime - began.ru_stime,
+        "date": datetime.date.today().isoformat(),
+        "python": platform.python_version(),
+        "version": lucid_gpu.__version__,
+    }
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def row(name: str, result: dict[str, Any]) -> str:
+    """A line of the table, here and in README.md."""
+    command, data = EXAMPLES[name]
+    reached = f"{result['what']} {result['value']}"
+    return f"| `{command}` | {data} | {reached} | {duration(result['processor_seconds'])} |"
+
+
+def table(results: dict[str, Any]) -> list[str]:
+    head = ["| examples/ | data | reached | processor time |", "|---|---|---|---|"]
+    return head + [row(name, results[name]) for name in EXAMPLES if name in results]
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Run the examples and note what they reach.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXAMPLES)}")
+    names = parser.parse_args().names or list(EXAMPLES)
+    if wrong := [name for name in names if name not in EXAMPLES]:
+        parser.error(f"there is no example {wrong[0]}; there are {', '.join(EXAMPLES)}")
+    file = RESULTS / "examples.json"
+    for name in names:
+        result = measured(name)
+        results = json.loads(file.read_text("utf-8")) if file.exists() else {}
+        results[name] = result
+        file.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+        (RESULTS / "examples.md").write_text("\n".join(table(results)) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Solve Burgers' equation with a network that knows nothing but the equation.
+
+The network ``u(t, x)`` is trained to keep to ``u_t + u u_x = v u_xx`` inside and to the initial
+value ``-sin(pi x)`` and the walls ``u = 0`` at the border (Raissi, Perdikaris and Karniadakis,
+"Physics-informed neural networks", 2019): Adam first, then L-BFGS. ``u_xx`` is a gradient of a
+gradient, and training takes the gradient of that. The error is against the analytic solution.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+import training
+
+import lucid_gpu as torch
+from lucid_gpu import nn
+
+VISCOSITY = 0.02
+WIDTH, LAYERS = 24, 4
+INSIDE, BORDER = 1500, 100  # points
+LEARNING_RATE = 5e-3
+CHECKPOINT_EVERY = 50  # steps
+
+
+def exact(t: Any, x: Any) -> Any:
+    """The solution at ``t > 0``: a quotient of means over the heat kernel (Hopf, 1950; Cole, 1951).
+
+    The integrals ``mean of f(x - s) with s ~ N(0, 2 v t)`` are taken by Gauss and Hermite's rule.
+    """
+    nodes, weights = np.polynomial.hermite.hermgauss(100)
+    y = np.asarray(x)[..., None] - np.sqrt(4 * VISCOSITY * np.asarray(t))[..., None] * nodes
+    exponent = -np.cos(np.pi * y) / (2 * np.pi * VISCOSITY)
+    kernel = weights * np.exp(exponent - exponent.max(-1, keepdims=True))
+    return -(kernel * np.sin(np.pi * y)).sum(-1) / kernel.sum(-1)
+
+
+class Network(nn.Module):
+    """``(n, 1)`` times and places to ``(n, 1)`` values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [2] + [WIDTH] * LAYERS
+        layers: list[nn.Module] = []
+        for fan_in, fan_out in zip(widths, widths[1:]):
+            layers += [nn.Linear(fan_in, fan_out), nn.Tanh()]
+        self.layers = nn.Sequential(*layers, nn.Linear(WIDTH, 1))
+
+    def forward(self, t: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(torch.cat([2 * t - 1, x], 1))
+
+
+def slope(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """dy/dx, row by row, as something that can be differentiated again."""
+    return torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+
+
+class Solver(training.Run):
+    def __init__(self, args: argparse.Namespace) -> None:
+        names = ("loss", "relative error")
+        super().__init__(args, args.steps + args.lbfgs, names)
+        self.model = Network().double().to(self.device)
+        self.adam = torch.optim.Adam(self.model.parameters(), lr=LEARNING_RATE)
+        self.schedule = training.half_cosine(self.adam, args.steps)
+        self.lbfgs = torch.optim.LBFGS(
+            self.model.parameters(),
+            max_iter=1,
+            max_eval=25,  # of its line search
+            history_size=50,
+            line_search_fn="strong_wolfe",
+            tolerance_grad=0.0,
+            tolerance_change=0.0,
+        )
+        self.parts = {
+            "weights": self.model,
+            "adam": self.adam,
+            "schedule": self.schedule,
+            "lbfgs": self.lbfgs,
+        }
+        self.place_points(np.random.default_rng(args.seed))
+
+    def place_points(self, rng: np.random.Generator) -> None:
+        """Where the equation is asked for, and where the value is given."""
+        inside = rng.uniform((0, -1), (1, 1), (INSIDE, 2))
+        start, wall = rng.uniform(-1, 1, BORDER), rng.uniform(0, 1, BORDER)
+        sides = np.where(np.arange(BORDER) % 2, 1.0, -1.0)
+        border = np.block([[np.zeros(BORDER), wall], [start, sides]])
+        given = np.concatenate([-np.sin(np.pi * start), np.zeros(BORDER)])
+
+        def column(values: Any) -> torch.Tensor:
+            return torch.tensor(values, device=self.device).unsqueeze(1)
+
+        self.t, self.x = (column(inside[:, i]).requires_grad_() for i in (0, 1))
+        self.border, self.given = (column(border[0]), column(border[1])), column(given)
+
+    def about(self) -> str:
+        return f"{INSIDE} points inside and {2 * BORDER} at the border, on {self.device}"
+
+    def loss(self) -> torch.Tensor:
+        u = self.model(self.t, self.x)
+        u_x = slope(u, self.x)
+        residual = slope(u, self.t) + u * u_x - VISCOSITY * slope(u_x, self.x)
+        misfit = self.model(*self.border) - self.given
+        return residual.square().mean() + misfit.square().mean()
+
+    def closure(self) -> torch.Tensor:
+        self.model.zero_grad()
+        loss = self.loss()
+        loss.backward()
+        return loss
+
+    def advance(self, bar: Any) -> dict[str, float]:
+        by_adam = self.done < self.args.steps
+        end = self.args.steps if by_adam else self.total
+        steps = min(CHECKPOINT_EVERY, end - self.done)
+        for _ in range(steps):
+            loss = (self.adam if by_adam else self.lbfgs).step(self.closure)
+            if by_adam:
+                self.schedule.step()
+            bar.update()
+            bar.set_postfix_str(f"loss {float(loss):.2e}", False)
+        self.done += steps
+        return {"loss": float(loss), "relative error": self.error()}
+
+    def title(self) -> str:
+        return "Adam" if self.done < self.args.steps else "L-BFGS"
+
+    @torch.no_grad()
+    def values(self) -> tuple[Any, Any]:
+        """The network's and the analytic solution's on a grid of times and places."""
+        t, x = np.meshgrid(np.linspace(0, 1, 101)[1:], np.linspace(-1, 1, 201), indexing="ij")
+        places = (torch.tensor(v.reshape(-1, 1), device=self.device) for v in (t, x))
+        return self.model(*places).cpu().numpy().reshape(t.shape), exact(t, x)
+
+    def error(self) -> float:
+        ours, truth = self.values()
+        return float(np.linalg.norm(ours - truth) / np.linalg.norm(truth))
+
+    def reached(self) -> tuple[str, float]:
+        return "relative error", self.error()
+
+    def draw(self) -> None:
+        ours, truth = self.values()
+        figure = training.new_figure(11, 6)
+        (first, second), (third, fourth) = figure.subplots(2, 2, width_ratios=(1.2, 1))
+        box = {"extent": (0, 1, -1, 1), "aspect": "auto", "origin": "lower"}
+        picture = first.imshow(ours.T, cmap="RdBu", vmin=-1, vmax=1, **box)
+        figure.colorbar(picture, ax=first)
+        first.set(title="u, the network's", xlabel="t", ylabel="x")
+        picture = third.imshow(np.abs(ours - truth).T, cmap="magma_r", **box)
+        figure.colorbar(picture, ax=third)
+        third.set(title="its distance from the analytic solution", xlabel="t", ylabel="x")
+        x = np.linspace(-1, 1, 201)
+        for i, shade in ((9, 0.35), (24, 0.55), (49, 0.8), (99, 1.0)):
+            second.plot(x, truth[i], color=training.TRUTH, alpha=0.35, linewidth=4)
+            second.plot(
+                x, ours[i], color=training.TEST, alpha=shade, label=f"t = {(i + 1) / 100:g}"
+            )
+        second.set(title="wide: analytic, narrow: the network's", xlabel="x", ylabel="u")
+        second.set_xticks((-1, -0.5, 0, 0.5, 1))
+        second.legend(frameon=False, fontsize=8)
+        curves = {
+            "loss": ("loss", training.TRAINING),
+            "relative error": ("relative error", training.TEST),
+        }
+        training.plot_curves(fourth, self, "", curves)
+        fourth.set_yscale("log")
+        if self.done > self.args.steps:
+            fourth.axvline(self.args.steps, color="gray", linewidth=0.8, linestyle=":")
+            where = {"xycoords": ("data", "axes fraction"), "va": "top"}
+            fourth.annotate(" L-BFGS", (self.args.steps, 1), **where)
+        figure.suptitle("Burgers' equation, solved by a network")
+        training.write_picture(figure, self.args.out / "solution.png")
+
+
+def flags() -> training.Parser:
+    made = training.parser("Solve Burgers' equation with a network.", "runs/burgers")
+    made.add_argument("--steps", type=training.positive, default=1500, help="of Adam")
+    made.add_argument("--lbfgs", type=training.positive, default=500, help="steps of L-BFGS")
+    return made
+
+
+if __name__ == "__main__":
+    training.main(flags(), Solver)

@@ -1,0 +1,260 @@
+"""What the examples share: flags, checkpoints, the progress bar, Ctrl-C, plots.
+
+An example is a subclass of `Run` and a `parser`; `main` does the rest. The last line it prints is
+what the run reached, ``what: number``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+NAME = Path(sys.argv[0]).stem
+
+
+def stop(sentence: str, status: int = 1) -> NoReturn:
+    """End with one sentence."""
+    print(f"{NAME}: {sentence}", file=sys.stderr)
+    sys.exit(status)
+
+
+def stop_early(*_: Any) -> NoReturn:
+    """Ctrl-C before training: nothing is open, so that nothing has to be put away."""
+    os.write(2, f"{NAME}: interrupted before training began\n".encode())
+    os._exit(130)
+
+
+signal.signal(signal.SIGINT, stop_early)  # before the imports that take time
+
+import lucid_gpu as torch  # noqa: E402
+from lucid_gpu.serialization import CheckpointError  # noqa: E402
+
+NEEDED = {"sklearn": "scikit-learn", "matplotlib": "matplotlib", "tqdm": "tqdm", "scipy": "scipy"}
+
+
+class Run:
+    """A model in training, and all that a checkpoint holds.
+
+    A subclass makes the model and sets ``parts``: what has a ``state_dict``, by name. Progress is
+    counted in ``unit``; each is worth ``ticks`` of the bar, which counts ``ticks_of``.
+    """
+
+    unit = "step"
+    ticks, ticks_of = 1, "steps"
+    fixed: tuple[str, ...] = ()  # flags in which a checkpoint and the command line must agree
+
+    def __init__(self, args: argparse.Namespace, total: int, curves: tuple[str, ...]) -> None:
+        self.args, self.device = args, args.device
+        self.file = args.out / "checkpoint.safetensors"
+        self.done, self.total = 0, total
+        self.history: dict[str, list[float]] = {name: [] for name in ("done", *curves)}
+        self.parts: dict[str, Any] = {}
+        torch.manual_seed(args.seed)
+
+    def advance(self, bar: Any) -> dict[str, float]:
+        """Train for a while, add to ``done``, and return a point of every curve."""
+        raise NotImplementedError
+
+    def draw(self) -> None:
+        """Write the pictures."""
+        raise NotImplementedError
+
+    def about(self) -> str:
+        """Printed before training."""
+        raise NotImplementedError
+
+    def reached(self) -> tuple[str, float]:
+        """Printed after it: what was measured, and how much it is."""
+        raise NotImplementedError
+
+    def title(self) -> str:
+        """What stands before the bar."""
+        return NAME
+
+    def save(self) -> None:
+        checkpoint = {
+            **{flag: getattr(self.args, flag) for flag in self.fixed},
+            **{name: part.state_dict() for name, part in self.parts.items()},
+            "seed": self.args.seed,
+            "done": self.done,
+            "history": self.history,
+        }
+        try:
+            torch.save(checkpoint, self.file)
+        except OSError as error:
+            kept = " (the one before is untouched)" if self.file.exists() else ""
+            stop(f"cannot write {self.file}{kept}: {error.strerror}")
+
+    def resume(self) -> None:
+        try:
+            checkpoint = torch.load(self.file, map_location=self.device)
+        except FileNotFoundError:
+            stop(f"there is no {self.file} to resume from; leave out --resume")
+        except OSError as error:
+            stop(f"cannot read {self.file}: {error.strerror}")
+        except CheckpointError as error:
+            stop(f"{error}; remove it, or leave out --resume")
+        try:
+            for flag in self.fixed:
+                if (was := checkpoint[flag]) != getattr(self.args, flag):
+                    stop(f"{self.file} was trained with --{flag} {was}; say --{flag} {was} again")
+            for name, part in self.parts.items():
+                part.load_state_dict(checkpoint[name])
+            self.done, self.args.seed = checkpoint["done"], checkpoint["seed"]
+            self.history = checkpoint["history"]
+        except (KeyError, TypeError, ValueError, RuntimeError):
+            stop(f"{self.file} is no checkpoint of this script; remove it, or leave out --resume")
+
+
+def train(run: Run) -> bool:
+    """Train to the end, or to the next checkpoint after Ctrl-C; returns whether that came."""
+    from tqdm import tqdm
+
+    interrupted = False
+
+    def interrupt(*_: Any) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("\nstopping at the next checkpoint (Ctrl-C again: at once)", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, interrupt)
+    total, initial = run.total * run.ticks, run.done * run.ticks
+    with tqdm(total=total, initial=initial, unit=f" {run.ticks_of}", disable=None) as bar:
+        while run.done < run.total and not interrupted:
+            bar.set_description(run.title(), False)
+            # Everything random follows from seed and progress: resuming changes no number.
+            torch.manual_seed(run.args.seed * 1_000_003 + run.done)
+            before = run.done
+            point = run.advance(bar)
+            for name, value in {"done": run.done, **point}.items():
+                run.history[name].append(value)
+            run.save()
+            if bar.disable and run.done * 10 // run.total > before * 10 // run.total:
+                values = ", ".join(f"{name} {value:.3g}" for name, value in point.items())
+                print(f"{run.unit} {run.done}/{run.total}: {values}", flush=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return interrupted and run.done < run.total
+
+
+def half_cosine(optimizer: Any, steps: int) -> Any:
+    """Learning rates along half a cosine, down to zero; resuming may ask for more steps."""
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda n: (1 + math.cos(math.pi * min(n / steps, 1))) / 2
+    )
+
+
+# -- pictures ----------------------------------------------------------------------------------
+
+TRAINING, TEST, TRUTH = "#8aa4c8", "#c8553d", "#3d4451"  # colours
+
+
+def new_figure(width: float, height: float) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def write_picture(figure: Any, path: Path) -> None:
+    """All of a picture or nothing."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    part = path.with_suffix(".part")
+    try:
+        part.write_bytes(buffer.getvalue())
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        stop(f"cannot write {path}: {error.strerror}")
+
+
+def plot_curves(axes: Any, run: Run, ylabel: str, curves: dict[str, tuple[str, str]]) -> None:
+    """``curves``: name in the history -> label and colour."""
+    for name, (label, colour) in curves.items():
+        few = len(run.history[name]) <= 40
+        axes.plot(
+            run.history["done"], run.history[name], ".-" if few else "-", label=label, color=colour
+        )
+    axes.set(xlabel=run.unit, ylabel=ylabel)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(curves) > 1:
+        axes.legend(frameon=False)
+
+
+# -- the command -------------------------------------------------------------------------------
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        stop(f"{message} (--help lists the flags)", 2)
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def parser(description: str, out: str) -> Parser:
+    """The flags that every example takes."""
+    made = Parser(
+        description=description,
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = made.add_argument
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if it can be")
+    add("--seed", type=int, default=0, help="of everything random")
+    add("--resume", action="store_true", help="go on from the checkpoint")
+    add("--out", type=Path, default=Path(out), help="where results go")
+    return made
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """The device and the folder of a run; what is missing ends it."""
+    for package, name in NEEDED.items():
+        if importlib.util.find_spec(package) is None:
+            stop(f"{name} is missing; python -m pip install 'lucid-gpu[train]' brings it")
+    if args.device == "auto":
+        args.device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        args.device = torch.zeros(1, device=args.device).device
+    except RuntimeError as error:
+        stop(str(error))
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        stop(f"cannot make the folder {args.out}: {error.strerror}")
+
+
+def main(flags: Parser, make: Callable[[argparse.Namespace], Run]) -> NoReturn:
+    """Run an example as a command."""
+    args = flags.parse_args()
+    prepare(args)
+    try:
+        run = make(args)
+        if args.resume:
+            run.resume()
+        print(run.about(), flush=True)
+        interrupted = train(run)
+        if run.done:
+            run.draw()
+        if interrupted:
+            print(f"stopped after {run.unit} {run.done}; --resume goes on from {run.file}")
+            sys.exit(130)
+        print(f"results are in {args.out}")
+        what, value = run.reached()
+        print(f"{what}: {value:.4g}")
+    except KeyboardInterrupt:
+        stop("interrupted; the last checkpoint, if there is one, is kept", 130)
+    sys.exit(0)

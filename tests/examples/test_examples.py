@@ -1,0 +1,209 @@
+"""The examples in this process, with few steps: what they print, leave, and go on from."""
+
+import importlib
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.autograd import gradcheck
+
+pytest.importorskip("sklearn", reason="pip install 'lucid-gpu[train]'")
+pytest.importorskip("matplotlib", reason="pip install 'lucid-gpu[train]'")
+pytest.importorskip("tqdm", reason="pip install 'lucid-gpu[train]'")
+
+FOLDER = Path(__file__).parents[2] / "examples"
+
+# example: flags of a small run, constants made small, its picture, the checkpoint that is its last
+SMALL = {
+    "char_gpt": (
+        ["--steps", "3", "--sample", "5"],
+        {"VALIDATE_EVERY": 1, "WINDOWS": 2, "LAYERS": 1, "LENGTH": 16},
+        "curves.png",
+        2,
+    ),
+    "vae": (["--epochs", "3"], {"WIDTH": 16}, "digits.png", 2),
+    "gcn": (["--epochs", "4"], {}, "graph.png", 2),
+    "burgers": (
+        ["--steps", "2", "--lbfgs", "6"],
+        {"CHECKPOINT_EVERY": 2, "INSIDE": 50},
+        "solution.png",
+        3,
+    ),
+}
+
+
+def load(name, monkeypatch):
+    """An example's module; importing it takes Ctrl-C, which pytest wants back."""
+    monkeypatch.syspath_prepend(FOLDER)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        return importlib.import_module(name)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Example:
+    """One example, made small."""
+
+    def __init__(self, name, monkeypatch):
+        self.flags, constants, self.picture, self.last = SMALL[name]
+        self.module, self.training = load(name, monkeypatch), load("training", monkeypatch)
+        for constant, value in constants.items():
+            monkeypatch.setattr(self.module, constant, value)
+        self.make = next(
+            kind
+            for kind in vars(self.module).values()
+            if isinstance(kind, type) and issubclass(kind, self.training.Run)
+        )
+
+    def begin(self, folder):
+        args = self.module.flags().parse_args(
+            [*self.flags, "--device", "cpu", "--out", str(folder)]
+        )
+        self.training.prepare(args)
+        return self.make(args)
+
+    def command(self, folder, *flags):
+        """As on the command line; returns the exit status."""
+        line = ["x", *self.flags, "--device", "cpu", "--out", str(folder), *flags]
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+            patch.setattr(sys, "argv", line)
+            self.training.main(self.module.flags(), self.make)
+        return ended.value.code
+
+
+@pytest.fixture(params=SMALL)
+def example(request, monkeypatch):
+    return Example(request.param, monkeypatch)
+
+
+def test_a_run_and_what_it_leaves(example, tmp_path, capsys):
+    assert example.command(tmp_path) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert f"results are in {tmp_path}" in said
+    assert re.fullmatch(r"[a-z, ]+: [0-9.e+-]+", said[-1])
+    assert {p.name for p in tmp_path.iterdir()} == {"checkpoint.safetensors", example.picture}
+    assert (tmp_path / example.picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_resuming_gives_the_numbers_of_an_unbroken_run(example, tmp_path):
+    example.training.train(example.begin(tmp_path / "whole"))
+    broken = example.begin(tmp_path / "parts")
+    save, saved = broken.save, []
+
+    def save_and_break():
+        save()
+        saved.append(broken.done)
+        if len(saved) == example.last:
+            raise KeyboardInterrupt
+
+    broken.save = save_and_break
+    with pytest.raises(KeyboardInterrupt):
+        example.training.train(broken)
+    assert 0 < broken.done < broken.total
+    again = example.begin(tmp_path / "parts")
+    again.resume()
+    assert again.done == saved[-1]
+    example.training.train(again)
+    files = [tmp_path / f / "checkpoint.safetensors" for f in ("whole", "parts")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_what_cannot_be_resumed_from(example, tmp_path, capsys):
+    file = tmp_path / "checkpoint.safetensors"
+
+    def refusal():
+        assert example.command(tmp_path, "--resume") == 1
+        return capsys.readouterr().err
+
+    assert "there is no" in refusal()
+    example.begin(tmp_path).save()
+    data = bytearray(file.read_bytes())
+    data[-20] ^= 4
+    file.write_bytes(data)
+    assert "do not match its checksum" in refusal()
+    lucid_gpu.save({"done": 1}, file)
+    assert "is no checkpoint of this script" in refusal()
+
+
+def test_a_gpu_that_is_not_there(example, tmp_path, capsys):
+    if lucid_gpu.cuda.is_available():
+        return
+    assert example.command(tmp_path, "--device", "cuda") == 1
+    said = capsys.readouterr().err
+    assert "no cuda device can be used" in said and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_as_a_script(name):
+    """From anywhere, and without lucid_gpu's dependencies imported for it."""
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--help"]
+    said = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={"PYTHONPATH": str(FOLDER.parent)},
+        cwd="/",
+    ).stdout
+    assert f"usage: {name}.py" in said and "--resume" in said and f"runs/{name}" in said
+
+
+def test_other_steps_than_those_of_the_checkpoint(monkeypatch, tmp_path, capsys):
+    gpt = Example("char_gpt", monkeypatch)
+    gpt.begin(tmp_path).save()
+    assert gpt.command(tmp_path, "--resume", "--steps", "9") == 1
+    assert "was trained with --steps 3; say --steps 3 again" in capsys.readouterr().err
+
+
+def test_gpt_does_not_look_ahead(monkeypatch):
+    gpt = Example("char_gpt", monkeypatch).module
+    model = gpt.GPT().eval()
+    text = gpt.encode("def f(x): return", "cpu")
+    with lucid_gpu.no_grad():
+        whole, part = (model(t[None]).numpy() for t in (text, text[:8]))
+    np.testing.assert_allclose(whole[:, :8], part, atol=1e-5)
+    assert gpt.decode(text) == "def f(x): return"
+    assert gpt.decode(gpt.encode("é\r", "cpu")) == "??"
+
+
+def test_gpt_refuses_temperatures(monkeypatch, tmp_path, capsys):
+    gpt = Example("char_gpt", monkeypatch)
+    for wrong in ("0", "-1", "nan", "inf", "warm"):
+        assert gpt.command(tmp_path, "--temperature", wrong) == 2
+        assert f"'{wrong}' is not a number above zero" in capsys.readouterr().err
+
+
+def test_the_gradient_of_spreading(monkeypatch):
+    gcn = load("gcn", monkeypatch)
+    images = np.random.default_rng(0).random((12, 3))
+    indices, values = gcn.edges_of(gcn.neighbours(images), "cpu")
+    x = lucid_gpu.rand(12, 2, dtype=lucid_gpu.float64).requires_grad_()
+    assert gradcheck(lambda x: gcn.Spread.apply(indices, values.double(), x), x)
+    # Rows of the matrix D^-1/2 A D^-1/2 times sqrt(degree) sum to sqrt(degree).
+    degree = np.bincount(indices[0].numpy(), minlength=12).astype(np.float32)
+    root = lucid_gpu.tensor(degree[:, None] ** 0.5)
+    np.testing.assert_allclose(gcn.Spread.apply(indices, values, root), root, rtol=1e-5)
+
+
+def test_the_analytic_solution_solves_the_equation(monkeypatch):
+    burgers = load("burgers", monkeypatch)
+    t, x, h = *np.meshgrid([0.1, 0.5, 0.9], np.linspace(-0.8, 0.8, 9)), 1e-4
+
+    def u(dt=0.0, dx=0.0):
+        return burgers.exact(t + dt * h, x + dx * h)
+
+    u_t, u_x = (u(1, 0) - u(-1, 0)) / (2 * h), (u(0, 1) - u(0, -1)) / (2 * h)
+    u_xx = (u(0, 1) - 2 * u() + u(0, -1)) / h**2
+    np.testing.assert_allclose(u_t + u() * u_x, burgers.VISCOSITY * u_xx, atol=1e-3)
+    x = np.linspace(-1, 1, 9)
+    np.testing.assert_allclose(burgers.exact(0 * x + 1e-9, x), -np.sin(np.pi * x), atol=1e-6)
+    np.testing.assert_allclose(burgers.exact(t, 0 * x[:, None] + 1.0), 0, atol=1e-9)
