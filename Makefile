@@ -25,7 +25,7 @@ train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn"), or EXAM
 	@$(PY) examples/$(EXAMPLE).py $(ARGS)
 
 test: $(STAMPS)/$(TEST_EXTRAS)  ## the test suite; ORACLE=1 also compares with torch
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(or $(ARGS),-n 2)
 ifndef ARGS
 	@if command -v $${CXX:-g++} > /dev/null; then \
 	    echo "the op table once more, as generated CUDA C executed on the host:"; \
