@@ -791,6 +791,7 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     array = memory.transpose(np.argsort(order).tolist())
     array[...] = tensor.array
     copy = from_array(array, tensor.dtype, tensor.device)
+    copy._memory()  # an order that somebody chose, which a storage keeps
     if tensor.requires_grad:
         copy._attach(*tensor._edge())
     return copy

@@ -143,7 +143,9 @@ class Optimizer(Hooked):
         name = type(self).__name__
         for p, g, _ in members:
             if g.is_sparse:
-                raise RuntimeError(f"{name} does not support sparse gradients: pass g.to_dense()")
+                raise RuntimeError(
+                    f"{name} does not support sparse gradients: call .to_dense() first"
+                )
             if p._expr.program.dtype.is_complex and name != "SGD":
                 raise RuntimeError(
                     f"{name} does not support complex parameters: make the real and the imaginary "

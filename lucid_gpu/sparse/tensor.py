@@ -37,7 +37,7 @@ _INSIDE = tuple(
         )
     ]
 )
-_NAMELESS = {"method", "function", "wrapped", "apply"}  # of what is made from tables
+_NAMELESS = {"method", "function", "wrapped", "apply", "op"}  # of what is made from tables
 
 
 class Elements:
