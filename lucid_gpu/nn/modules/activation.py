@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn.init import constant_
 from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.modules.rows import NEEDED, Row, row
 from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.tensor import Tensor
@@ -46,82 +45,45 @@ __all__ = [
 ]
 
 
-class _Activation(Module):
-    """A function of `functional` with its settings: what every row of the table becomes."""
-
-    function: Callable[..., Tensor]
-    signature: inspect.Signature
-    shown: str | None = None  # the repr, where it does not name the settings
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
-        bound.apply_defaults()
-        self._settings = tuple(bound.arguments)
-        for name, value in bound.arguments.items():
-            setattr(self, name, value)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return type(self).function(input, **{name: getattr(self, name) for name in self._settings})
-
+class _Activation(Row):
     def extra_repr(self) -> str:
-        if self.shown is not None:
-            return self.shown.format(**self.__dict__)
         shown = [name for name in self._settings if name != "inplace" or self.inplace]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
 
 
-_NEEDED = inspect.Parameter.empty
-
-
-def _row(
-    name: str, function: Callable[..., Tensor], *, _shown: str | None = None, **settings: Any
-) -> Any:
-    """A module class of one function; ``settings`` are its arguments and their defaults."""
-    parameters = [
-        inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
-        for key, default in settings.items()
-    ]
-    body = {
-        "shown": _shown,
-        "function": staticmethod(function),
-        "signature": inspect.Signature(parameters),
-        "__signature__": inspect.Signature(parameters),
-        "__doc__": f"{function.__doc__}\n\n    Arguments are those of `functional`.",
-        "__module__": __name__,
-    }
-    return type(name, (_Activation,), body)
+class _Shrink(_Activation):
+    def extra_repr(self) -> str:
+        return str(self.lambd)
 
 
 # fmt: off
-ReLU        = _row("ReLU", F.relu, inplace=False)
-ReLU6       = _row("ReLU6", F.relu6, inplace=False)
-LeakyReLU   = _row("LeakyReLU", F.leaky_relu, negative_slope=0.01, inplace=False)
-ELU         = _row("ELU", F.elu, alpha=1.0, inplace=False)
-SELU        = _row("SELU", F.selu, inplace=False)
-CELU        = _row("CELU", F.celu, alpha=1.0, inplace=False)
-SiLU        = _row("SiLU", F.silu, inplace=False)
-Mish        = _row("Mish", F.mish, inplace=False)
-GELU        = _row("GELU", F.gelu, approximate="none")
-Softplus    = _row("Softplus", F.softplus, beta=1.0, threshold=20.0)
-Softsign    = _row("Softsign", F.softsign)
-_Hardtanh   = _row("Hardtanh", F.hardtanh, min_val=-1.0, max_val=1.0, inplace=False)
-Hardsigmoid = _row("Hardsigmoid", F.hardsigmoid, inplace=False)
-Hardswish   = _row("Hardswish", F.hardswish, inplace=False)
-LogSigmoid  = _row("LogSigmoid", F.logsigmoid)
-Sigmoid     = _row("Sigmoid", F.sigmoid)
-Tanh        = _row("Tanh", F.tanh)
-Tanhshrink  = _row("Tanhshrink", F.tanhshrink)
-Threshold   = _row("Threshold", F.threshold, threshold=_NEEDED, value=_NEEDED, inplace=False)
-Hardshrink  = _row("Hardshrink", F.hardshrink, lambd=0.5, _shown="{lambd}")
-Softshrink  = _row("Softshrink", F.softshrink, lambd=0.5, _shown="{lambd}")
-GLU         = _row("GLU", F.glu, dim=-1)
-Softmin     = _row("Softmin", F.softmin, dim=None)
-Softmax     = _row("Softmax", F.softmax, dim=None)
-LogSoftmax  = _row("LogSoftmax", F.log_softmax, dim=None)
+ReLU        = row(_Activation, "ReLU", F.relu, inplace=False)
+ReLU6       = row(_Activation, "ReLU6", F.relu6, inplace=False)
+LeakyReLU   = row(_Activation, "LeakyReLU", F.leaky_relu, negative_slope=0.01, inplace=False)
+ELU         = row(_Activation, "ELU", F.elu, alpha=1.0, inplace=False)
+SELU        = row(_Activation, "SELU", F.selu, inplace=False)
+CELU        = row(_Activation, "CELU", F.celu, alpha=1.0, inplace=False)
+SiLU        = row(_Activation, "SiLU", F.silu, inplace=False)
+Mish        = row(_Activation, "Mish", F.mish, inplace=False)
+GELU        = row(_Activation, "GELU", F.gelu, approximate="none")
+Softplus    = row(_Activation, "Softplus", F.softplus, beta=1.0, threshold=20.0)
+Softsign    = row(_Activation, "Softsign", F.softsign)
+_Hardtanh   = row(_Activation, "Hardtanh", F.hardtanh, min_val=-1.0, max_val=1.0, inplace=False)
+Hardsigmoid = row(_Activation, "Hardsigmoid", F.hardsigmoid, inplace=False)
+Hardswish   = row(_Activation, "Hardswish", F.hardswish, inplace=False)
+LogSigmoid  = row(_Activation, "LogSigmoid", F.logsigmoid)
+Sigmoid     = row(_Activation, "Sigmoid", F.sigmoid)
+Tanh        = row(_Activation, "Tanh", F.tanh)
+Tanhshrink  = row(_Activation, "Tanhshrink", F.tanhshrink)
+Threshold   = row(
+    _Activation, "Threshold", F.threshold, threshold=NEEDED, value=NEEDED, inplace=False
+)
+Hardshrink  = row(_Shrink, "Hardshrink", F.hardshrink, lambd=0.5)
+Softshrink  = row(_Shrink, "Softshrink", F.softshrink, lambd=0.5)
+GLU         = row(_Activation, "GLU", F.glu, dim=-1)
+Softmin     = row(_Activation, "Softmin", F.softmin, dim=None)
+Softmax     = row(_Activation, "Softmax", F.softmax, dim=None)
+LogSoftmax  = row(_Activation, "LogSoftmax", F.log_softmax, dim=None)
 # fmt: on
 
 

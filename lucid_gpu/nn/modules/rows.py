@@ -1,0 +1,57 @@
+"""Modules that are one function of `functional` and its settings: each a row of a table."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["NEEDED", "Row", "row"]
+
+NEEDED = inspect.Parameter.empty
+
+
+class Row(Module):
+    """``function(*inputs, **settings)``: what every row becomes. Weights are buffers."""
+
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD  # how settings are given
+    function: Callable[..., Tensor]
+    __signature__: inspect.Signature
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        try:
+            bound = self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
+        bound.apply_defaults()
+        settings = self._read(bound.arguments)
+        self._settings = tuple(settings)
+        for name, value in settings.items():
+            if name.endswith("weight"):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
+
+    def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings as they are kept; those that cannot be are refused."""
+        return settings
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        settings = {name: getattr(self, name) for name in self._settings}
+        return type(self).function(*inputs, **named, **settings)
+
+
+def row(base: type[Row], name: str, function: Callable[..., Tensor], /, **settings: Any) -> Any:
+    """A module class of one function; ``settings`` are its arguments and their defaults."""
+    parameters = [inspect.Parameter(key, base.kind, default=d) for key, d in settings.items()]
+    body = {
+        "function": staticmethod(function),
+        "__signature__": inspect.Signature(parameters),
+        "__doc__": f"{function.__doc__}\n\n    Settings are those of `nn.functional`.",
+        "__module__": base.__module__,
+    }
+    return type(name, (base,), body)
