@@ -182,5 +182,6 @@ def test_a_target_that_is_no_class(device):
 
 
 def test_wrong_batch_size_names_both():
-    with pytest.raises(ValueError, match=r"input batch_size \(2\) to match target batch_size \(3\)"):
+    sentence = r"input batch_size \(2\) to match target batch_size \(3\)"
+    with pytest.raises(ValueError, match=sentence):
         F.cross_entropy(lucid_gpu.zeros(2, 3), lucid_gpu.tensor([0, 1, 2]))
