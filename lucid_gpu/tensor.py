@@ -437,8 +437,12 @@ class Tensor:
         program = self._expr.program
         if order is None and not (program.is_load and program.root.value[1]):
             return self.unrecorded()
-        if program.marks & (SPARSE | WRAPPED) or dense_order(program) == order is not None:
+        if program.marks & (SPARSE | WRAPPED):
             return self.unrecorded()
+        if dense_order(program) == order is not None:
+            gradient = self.unrecorded()
+            gradient._memory()  # as in `_laid_out`
+            return gradient
         return _laid_out(self, order or tuple(range(len(program.shape))))
 
     def unrecorded(self) -> Tensor:
