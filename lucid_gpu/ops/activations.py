@@ -78,7 +78,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     slope = weight.reshape(count, *[1] * (input.ndim - 2)) if input.ndim > 1 else weight
     if input.ndim < 1:
         slope = weight.reshape(())
-    return apply(TABLE["where"], input > 0, input, slope * input)
+    below = apply(TABLE["clamp_max"], input, 0.0)  # of infinity, too: the slope's gradient reads it
+    return apply(TABLE["where"], input > 0, input, slope * below)
 
 
 def rrelu(

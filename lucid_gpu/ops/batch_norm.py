@@ -56,7 +56,7 @@ def batch_norm(
         raise IndexError(
             f"batch_norm takes an input of shape (n, c) or (n, c, *); got {list(input.shape)}"
         )
-    if input.dtype.category < 2:
+    if not input.is_floating_point():
         raise NotImplementedError(f'"batch_norm" not implemented for {input.dtype.name}')
     require_one_device("batch_norm", input, running_mean, running_var, weight, bias)
     channels = input.shape[1]
@@ -78,6 +78,8 @@ def batch_norm(
         given = [t for t in (input, running_mean, running_var, weight, bias) if t is not None]
         if input.numel() and not (open_levels and innermost(given) is not None):
             return _trained(input, running_mean, running_var, weight, bias, momentum, eps)
+        if not input.numel():  # nothing has no figures, and moves none
+            return _normalised(input, input.new_zeros(()), input.new_ones(()), weight, bias)
         mean, variance = moments(input, _all_but_channels(input))
         _follow((running_mean, running_var), (mean, variance), input, momentum)
     elif running_mean is None or running_var is None:

@@ -121,10 +121,12 @@ def _of_volumes(x: Tensor, weight: Tensor, slide: Slide, groups: int) -> Tensor:
     n, c, depth, h, w = x.shape
     outputs, _, deep, *kernel = weight.shape
     seen = windows._unfolded(x.reshape(n, c, depth, h * w), slide.first())
-    images = seen.reshape(n, c * deep, -1, h, w).transpose(1, 2).reshape(-1, c * deep, h, w)
-    filters = weight.reshape(outputs, -1, *kernel)
+    slices = seen.shape[-1] // (h * w)
+    images = seen.reshape(n, c * deep, slices, h, w).transpose(1, 2)
+    images = images.reshape(n * slices, c * deep, h, w)
+    filters = weight.reshape(outputs, weight.shape[1] * deep, *kernel)
     found = _convolved(images, filters, slide.window(), groups)
-    return found.reshape(n, -1, *found.shape[1:]).transpose(1, 2)
+    return found.reshape(n, slices, *found.shape[1:]).transpose(1, 2)
 
 
 # --- the three maps -------------------------------------------------------------------------------

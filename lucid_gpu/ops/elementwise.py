@@ -315,6 +315,8 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     below = (apply(TABLE["clamp_max"], input, 0.0) / alpha).expm1() * alpha
     return apply(TABLE["where"], input <= 0, below, input)
 

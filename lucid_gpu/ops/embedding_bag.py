@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from lucid_gpu.devices import xp_of
+from lucid_gpu.dtypes import int32, int64
 from lucid_gpu.ops.creation import arange, full
 from lucid_gpu.ops.embedding import embedding, look_up, refuse_sparse
 from lucid_gpu.tensor import Tensor, from_array
@@ -57,6 +58,8 @@ def embedding_bag(
     _check_mode(mode, scale_grad_by_freq, sparse, per_sample_weights)
     look_up("embedding_bag", input, weight)
     numbers, offsets = _bags(input, offsets)
+    if include_last_offset and not len(offsets):
+        raise RuntimeError("include_last_offset: number of offset should be at least 1")
     refuse_sparse("embedding_bag", sparse)
     rows = embedding(numbers, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
     ends = offsets[1:] if include_last_offset else offsets
@@ -109,6 +112,12 @@ def _bags(input: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
         raise ValueError("offsets has to be a 1D Tensor but got None")
     if offsets.ndim != 1:
         raise ValueError("offsets has to be a 1D Tensor")
+    if offsets.dtype not in (int32, int64):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'offsets' to have one of the following scalar types: "
+            f"Long, Int; but got {offsets.dtype} instead (while checking arguments for "
+            "embedding_bag)"
+        )
     if offsets.device.type == "cpu" and len(offsets):
         _check_offsets(offsets.tolist(), len(input))
     return input, offsets

@@ -119,7 +119,9 @@ def instance_norm(
         raise ValueError(
             f"Expected more than 1 spatial element when training, got input size {input.shape}"
         )
-    result = group_norm(input, input.shape[1], weight, bias, eps)
+    result = group_norm(input, max(input.shape[1], 1), weight, bias, eps)
+    if not input.numel():  # nothing has no figures, and moves none
+        return result
     with no_grad():
         for running, figure in ((running_mean, reductions.mean), (running_var, reductions.var)):
             if running is not None:

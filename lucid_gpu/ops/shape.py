@@ -208,9 +208,9 @@ def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Join dimensions ``start_dim`` to ``end_dim`` into one."""
     rank = input.ndim
+    a, b = normalise_dim(start_dim, rank), normalise_dim(end_dim, rank)
     if not rank:
         return reshape(input, 1)
-    a, b = normalise_dim(start_dim, rank), normalise_dim(end_dim, rank)
     if a > b:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
     shape = tuple(input.shape)

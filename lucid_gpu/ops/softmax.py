@@ -46,6 +46,8 @@ def _softmax_of(x: Tensor, dim: int, value: Tensor) -> Tensor:
 def _lse(input: Tensor, dim: int) -> Any:
     """The array ``log(sum(exp(x)))``, the dimension kept."""
     wide = input.dtype.compute.numpy
+    if not input.numel():
+        return xp_of(input).zeros_like(input.array).sum(axis=dim, keepdims=True)
     lowest = xp_of(input).finfo(wide).min  # -inf - -inf would be NaN
     if input.numel() <= SMALL:
         x = input.array.astype(wide, copy=False)
@@ -112,7 +114,7 @@ def _is_row_wise(input: Tensor) -> bool:
 
 def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
     """One op, whose gradient reads the result: a kernel each way, or a few calls of NumPy."""
-    axis = normalise_dim(dim, input.ndim)
+    axis = dim
     on_host = not runs_cuda_c(input.device)
     forward = kernels.on_host if on_host else kernels.softmax
     backward = kernels.gradient_on_host if on_host else kernels.gradient
@@ -137,7 +139,7 @@ def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Te
         raise NotImplementedError(
             f'"{name}" not implemented for {input.dtype}; cast the input, or pass dtype='
         )
-    return input, _old_default(input) if dim is None else dim
+    return input, normalise_dim(_old_default(input) if dim is None else dim, input.ndim)
 
 
 def _old_default(input: Tensor) -> int:

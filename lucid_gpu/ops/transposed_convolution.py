@@ -121,7 +121,7 @@ def _into_volumes(x: Tensor, weight: Tensor, slide: Slide, size: Sizes, groups: 
     n, c, depth, h, w = x.shape
     channels, deep, tall, wide = size
     images = x.transpose(1, 2).reshape(n * depth, c, h, w)
-    filters = weight.reshape(c, -1, *weight.shape[3:])
+    filters = weight.reshape(c, weight.shape[1] * weight.shape[2], *weight.shape[3:])
     channels_of_slices = channels * weight.shape[2]
     whole = (n * depth, channels_of_slices, tall, wide)
     slices = convolution._input_gradient(images, filters, whole, slide.window(), groups)

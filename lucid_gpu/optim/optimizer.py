@@ -146,7 +146,13 @@ class Optimizer(Hooked):
                 raise RuntimeError(
                     f"{name} does not support sparse gradients: call .to_dense() first"
                 )
-            if p._expr.program.dtype.is_complex and name != "SGD":
+            kind = p._expr.program.dtype.category
+            if kind < 2:
+                raise RuntimeError(
+                    f"{name} does not support parameters of {p.dtype.name}: gradient steps are "
+                    "fractions; use p.float()"
+                )
+            if kind > 2 and name != "SGD":
                 raise RuntimeError(
                     f"{name} does not support complex parameters: make the real and the imaginary "
                     "part a parameter each, and put them together with lucid_gpu.complex"
@@ -182,13 +188,13 @@ class Optimizer(Hooked):
     ) -> None:
         """One step more; what a parameter does not have yet is zero, or these numbers."""
         for p, _, state in members:
-            for name in states:
-                if name not in state:
-                    state[name] = p.detach().new_zeros(p.shape)
+            state["step"] = float(state.get("step", 0.0)) + 1.0
             for name, value in numbers.items():
                 if name not in state:
                     state[name] = value
-            state["step"] = float(state.get("step", 0.0)) + 1.0
+            for name in states:
+                if name not in state:
+                    state[name] = p.detach().new_zeros(p.shape)
 
     def _alike(self, members: list[Member]) -> dict[tuple[float, ...], list[Member]]:
         """Members by the numbers among their states: one update for all that are equally old."""
@@ -212,7 +218,8 @@ class Optimizer(Hooked):
             for p in group["params"]:
                 number.setdefault(id(p), len(number))
         groups = [
-            {**group, "params": [number[id(p)] for p in group["params"]]}
+            {k: v for k, v in group.items() if k != "params"}
+            | {"params": [number[id(p)] for p in group["params"]]}
             for group in self.param_groups
         ]
         state = {

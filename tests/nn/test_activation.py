@@ -153,6 +153,8 @@ def test_older_names_of_hardtanh():
         (lambda m, x: m.nn.RReLU(0.5, 0.1)(x), "Lower bound should be less than or equal to th"),
         (lambda m, x: m.nn.Hardtanh(1, -1), "max_val (-1) must be greater than min_val (1)"),
         (lambda m, x: m.nn.Threshold(), "missing"),
+        (lambda m, x: m.nn.CELU(0)(x), "alpha cannot be 0 for CELU"),
+        (lambda m, x: m.nn.Softmax(3)(x[:0]), "Dimension out of range"),
     ],
 )
 def test_errors_are_torchs(call, words):

@@ -124,6 +124,11 @@ ROWS, Z = [0, 4, 2], [0]
             lambda m, b: b(mode="max", scale_grad_by_freq=True)(m.tensor(ROWS), m.tensor(Z)),
             "max mode does not support scaling the gradient",
         ),
+        (lambda m, b: b()(m.tensor(ROWS), m.tensor([0.0])), "one of the following scalar types"),
+        (
+            lambda m, b: b(include_last_offset=True)(m.tensor(ROWS), m.tensor(Z)[:0]),
+            "include_last_offset: number of offset should be at least 1",
+        ),
         (lambda m, b: m.nn.Embedding(5, 3, _weight=m.zeros(4, 3)), "Shape of weight does not mat"),
         (lambda m, b: m.nn.Embedding.from_pretrained(m.zeros(3)), "expected to be 2-dimensional"),
     ],

@@ -152,7 +152,68 @@ def test_dropout_only_in_training():
         (lambda m: m.nn.InstanceNorm1d(3)(m.zeros(2, 3, 1)), "more than 1 spatial element when"),
         (lambda m: m.nn.LocalResponseNorm(3)(m.zeros(2, 3)), "Expected 3D or higher dimension"),
         (lambda m: m.nn.Embedding(3, 2, padding_idx=3), "Padding_idx must be within num_embeddin"),
+        (lambda m: m.nn.Unflatten(1, (2, 3))(m.zeros(6)), "Dimension out of range"),
+        (lambda m: m.nn.Unflatten(1, (2, 4))(m.zeros(0, 6)), "in Unflatten(dim=1"),
+        (lambda m: m.nn.Flatten()(m.tensor(1.0)), "Dimension out of range"),
+        (lambda m: m.nn.ReLU()([1.0]), "ReLU(): argument 1 must be Tensor, not list: lucid_gpu.t"),
+        (lambda m: m.nn.Linear(2, 2)(np.ones((1, 2))), "argument 1 must be Tensor, not ndarray"),
+        (lambda m: m.nn.PixelShuffle(2)(np.ones((1, 4, 1, 1))), "must be Tensor, not ndarray"),
+        (lambda m: m.nn.Sequential(m.nn.SiLU())(None), "argument 1 must be Tensor, not NoneType"),
     ],
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+def test_attributes_that_a_users_layer_misses_stay_his():
+    class Own(nn.Module):
+        def forward(self, settings):
+            return settings.width
+
+    with pytest.raises(AttributeError, match="'dict' object has no attribute 'width'"):
+        nn.Sequential(Own())({})
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("shape", [(0, 3, 2), (2, 3, 0), (2, 4, 2), (1, 3, 1)])
+def test_running_figures_stay_where_there_is_nothing_to_follow(shape, momentum, device):
+    layer = nn.BatchNorm1d(3, momentum=momentum).to(device)
+    layer(lucid_gpu.arange(12.0, device=device).reshape(2, 3, 2))
+    before = {k: v.tolist() for k, v in layer.state_dict().items()}
+    seen = 1
+    try:
+        assert layer(lucid_gpu.zeros(shape, device=device)).shape == shape
+        seen = 2
+    except (RuntimeError, ValueError):
+        assert 0 not in shape
+    assert {k: v.tolist() for k, v in layer.state_dict().items()} == {
+        **before,
+        "num_batches_tracked": seen,
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda m: m.nn.Conv3d(2, 3, 2), (0, 2, 3, 4, 3)),
+        (lambda m: m.nn.ConvTranspose3d(2, 3, 2), (0, 2, 3, 4, 3)),
+        (lambda m: m.nn.Softmax(0), (0, 3)),
+        (lambda m: m.nn.LogSoftmax(1), (2, 0, 3)),
+        (lambda m: m.nn.Unflatten(1, (2, 3)), (0, 6)),
+        (lambda m: m.nn.InstanceNorm2d(3, track_running_stats=True), (2, 3, 0, 4)),
+        (lambda m: m.nn.InstanceNorm1d(3), (2, 0, 4)),
+        (lambda m: m.nn.BatchNorm2d(3), (0, 3, 2, 4)),
+    ],
+)
+def test_nothing_to_compute(make, shape, device):
+    x, y = (
+        m.zeros(shape).to(d).requires_grad_()
+        for m, d in ((lucid_gpu, device), (torch_module(), "cpu"))
+    )
+    ours, theirs = make(lucid_gpu).to(device), make(torch_module())
+    found, expected = ours(x), theirs(y)
+    found.sum().backward()
+    assert found.shape == tuple(expected.shape)
+    assert x.grad.shape == shape
+    for a, b in zip(ours.buffers(), theirs.buffers(), strict=True):
+        assert a.tolist() == b.tolist()

@@ -334,6 +334,12 @@ def parameter(m):
     return [m.nn.Parameter(m.ones(1))]
 
 
+def whole_numbers(kind, m):
+    whole = m.ones(2, dtype=m.int64)
+    whole.grad = m.ones(2, dtype=m.int64)
+    kind([whole]).step()
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -384,6 +390,8 @@ def parameter(m):
             ),
             "cannot add param group with names to the optimizer",
         ),
+        (lambda m: whole_numbers(m.optim.SGD, m), "does not support parameters of int64"),
+        (lambda m: whole_numbers(m.optim.RMSprop, m), "int64"),
         (lambda m: m.optim.SGD(parameter(m)).add_param_group(3), "param_group must be a dict"),
         (
             lambda m: m.optim.SGD(parameter(m)).load_state_dict({"state": {}, "param_groups": []}),

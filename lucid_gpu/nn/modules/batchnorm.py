@@ -103,22 +103,24 @@ class _BatchNorm(_NormBase):
             expected = " or ".join(f"{rank}D" for rank in self.ranks)
             raise ValueError(f"expected {expected} input (got {input.ndim}D input)")
         update = self.training and self.track_running_stats
-        return F.batch_norm(
+        result = F.batch_norm(
             input,
             self.running_mean if update or not self.training else None,
             self.running_var if update or not self.training else None,
             self.weight,
             self.bias,
             self.training or self.running_mean is None,
-            self._count_batch() if update else 0.0,
+            self._share() if update else 0.0,
             self.eps,
         )
+        if update:
+            self.num_batches_tracked.add_(1)
+        return result
 
-    def _count_batch(self) -> float:
-        """Count one more batch; returns its share in the running figures."""
-        self.num_batches_tracked.add_(1)
+    def _share(self) -> float:
+        """Of the next batch in the running figures."""
         if self.momentum is None:
-            return 1.0 / float(self.num_batches_tracked)
+            return 1.0 / (float(self.num_batches_tracked) + 1.0)
         return self.momentum
 
 

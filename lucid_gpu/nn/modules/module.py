@@ -96,6 +96,9 @@ class Module:
         except _TOLD as error:
             _say_where(error, self)
             raise
+        except AttributeError as error:
+            _refuse_what_is_no_tensor(error, self, args)
+            raise
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -656,6 +659,20 @@ def _say_where(error: Exception, module: Module) -> None:
         text, whole = error.args[0], not module._modules
         if isinstance(text, str) and kind.__name__ not in text:
             error.args = (f"{text} [in {repr(module) if whole else kind.__name__}]",)
+
+
+def _refuse_what_is_no_tensor(error: AttributeError, module: Module, args: tuple[Any, ...]) -> None:
+    """A layer of this package that was given a list or an array says so in PyTorch's words."""
+    kind, lacking = type(module), type(error.obj)
+    if kind.__module__.startswith("lucid_gpu.nn.") and not kind.__module__.endswith(".container"):
+        for position, given in enumerate(args, 1):
+            if type(given) is lacking and not isinstance(given, Tensor):
+                wrong = TypeError(
+                    f"{kind.__name__}(): argument {position} must be Tensor, not "
+                    f"{type(given).__name__}: lucid_gpu.tensor(...) makes one"
+                )
+                _say_where(wrong, module)
+                raise wrong from None
 
 
 def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
