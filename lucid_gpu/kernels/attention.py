@@ -10,16 +10,16 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import room, threads
-from lucid_gpu.devices.blas import on_few_threads
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
+from lucid_gpu.kernels.row_blocks import each
 from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.launcher import launcher_of
 
@@ -277,7 +277,7 @@ def _forward_on_host(
             np.divide(weighted, total, out=out[at], casting="unsafe")
             lse[at] = ((top + np.log(total)) * np.float32(LOG2_E))[..., 0]
 
-    _on_team(work, [*_places(q, k)])
+    each([*_places(q, k)], work)
 
 
 def _backward_on_host(
@@ -285,9 +285,8 @@ def _backward_on_host(
 ) -> None:
     q, k, v, out, lse, g, dq, dk, dv = (_by_group(x, saved[1]) for x in (*saved, g, *gradients))
     places = [*_places(q, k)]
-    sums: dict[int, tuple[Any, Any]] = {}  # of dk and dv, by the number of the place
 
-    def work(place: Place) -> None:
+    def work(place: Place) -> tuple[Any, Any] | None:
         heads = place[:2]
         wide_k, wide_v = _with_column(k[heads], 1), _with_column(v[heads], 1)
         dk_sum, dv_sum = (np.zeros(x[heads].shape, np.float32) for x in (k, v))
@@ -308,32 +307,17 @@ def _backward_on_host(
             np.multiply(weighted, np.float32(scale), out=dq[at], casting="unsafe")
         if place[2] == slice(0, q.shape[3]):
             dk[heads], dv[heads] = dk_sum, dv_sum
-        else:
-            sums[places.index(place)] = dk_sum, dv_sum
+            return None
+        return dk_sum, dv_sum
 
-    _on_team(work, places)
-    if sums:  # parts of one head, added in their order whoever found them
-        found = [sums[i] for i in range(len(places))]
-        dk[...], dv[...] = sum([a for a, _ in found]), sum([b for _, b in found])
+    parts = [part for part in each(places, work) if part is not None]
+    if parts:  # of one head, added in their order whoever found them
+        dk[...], dv[...] = sum([a for a, _ in parts]), sum([b for _, b in parts])
 
 
 def _by_group(x: Any, k: Any) -> Any:
     """The heads' dimension as two: the groups that share a key, and their members."""
     return x.reshape(x.shape[0], k.shape[1], x.shape[1] // k.shape[1], *x.shape[2:])
-
-
-def _on_team(work: Callable[[Place], None], places: list[Place]) -> None:
-    """Call ``work`` for each place, on all threads, with a BLAS thread each."""
-    waiting = iter(places)  # next() of a list's iterator is one step: threads share it
-
-    def take() -> None:
-        for place in waiting:
-            work(place)
-
-    if len(places) > 1 and threads.team.count > 1:
-        on_few_threads(0, threads.team.run, take)
-    else:
-        on_few_threads(0, threads.run_quietly, take)
 
 
 def _places(q: Any, k: Any) -> Iterator[Place]:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import threads
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.kernels.cross_entropy import Settings, lines_of
+from lucid_gpu.kernels.row_blocks import each
 from lucid_gpu.kernels.rows import Lines
 
 __all__ = ["gradient", "losses", "out_of_bounds"]
@@ -174,19 +174,12 @@ def _over_blocks(extents: Lines, work: Callable[[Block], None]) -> None:
     outer, classes, inner = extents
     columns = min(inner, max(BLOCK // max(classes, 1), 1))
     lines = max(BLOCK // max(classes * columns, 1), 1)
-    blocks = iter(
-        [
-            Block((i, j), (i, slice(None), j))
-            for i in [slice(k, k + lines) for k in range(0, outer, lines)]
-            for j in [slice(k, k + columns) for k in range(0, inner, columns)]
-        ]
-    )
-
-    def take() -> None:
-        for block in blocks:
-            work(block)
-
-    threads.team.run(take)
+    blocks = [
+        Block((i, j), (i, slice(None), j))
+        for i in [slice(k, k + lines) for k in range(0, outer, lines)]
+        for j in [slice(k, k + columns) for k in range(0, inner, columns)]
+    ]
+    each(blocks, work)
 
 
 _ONE = np.float32(1)

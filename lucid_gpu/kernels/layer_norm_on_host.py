@@ -13,7 +13,7 @@ from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
-from lucid_gpu.kernels.row_blocks import each_block
+from lucid_gpu.kernels.row_blocks import each_of_rows
 
 __all__ = ["gradients", "normalised"]
 
@@ -58,7 +58,7 @@ def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
         if y.dtype != d.numpy:
             y[block] = n
 
-    each_block(rows, columns, work)
+    each_of_rows(rows, columns, work)
     return y, Statistics(mean, rstd)
 
 
@@ -98,7 +98,7 @@ def gradients(
             np.multiply(centred, scale, dx[block], casting="unsafe")
         return dweight, dbias
 
-    sums = zip(*each_block(rows, columns, work)) if rows else iter([(), ()])
+    sums = zip(*each_of_rows(rows, columns, work)) if rows else iter([(), ()])
     dweight, dbias = [
         np.asarray(sum(parts, np.zeros(columns, d.numpy))).astype(x.dtype) if wish else None
         for parts, wish in zip(sums, wanted[1:])

@@ -1,38 +1,39 @@
-"""Rows cut into blocks that stay in cache, which threads take from a shared counter."""
+"""Blocks of an array, which NumPy's threads take in turn; rows cut into such."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.blas import on_few_threads
 
-__all__ = ["each_block"]
+__all__ = ["each", "each_of_rows"]
 
 BLOCK = 256 * 1024  # elements: in smaller ones the GIL changes hands too often
 
 
-def each_block(rows: int, columns: int, work: Callable[[slice], Any]) -> list[Any]:
-    """Call ``work`` for blocks of rows, each call with one BLAS thread.
+def each(blocks: Sequence[Any], work: Callable[[Any], Any]) -> list[Any]:
+    """Call ``work`` for each block, on all threads, with one BLAS thread each.
 
     Returns
     -------
     list
-        What the calls returned, in the rows' order.
+        What the calls returned, in the blocks' order.
     """
-    step = max(BLOCK // max(columns, 1), 1)
-    blocks = [slice(first, min(first + step, rows)) for first in range(0, rows, step)]
     results: list[Any] = [None] * len(blocks)
-    counter = itertools.count()
+    waiting = iter(range(len(blocks)))  # its next() is one step: threads share it
 
     def take() -> None:
-        for number in counter:  # threads share it: each number is drawn once
-            if number >= len(blocks):
-                return
+        for number in waiting:
             results[number] = work(blocks[number])
 
-    alone = len(blocks) == 1 or threads.team.count == 1
+    alone = len(blocks) <= 1 or threads.team.count == 1
     on_few_threads(0, threads.run_quietly if alone else threads.team.run, take)
     return results
+
+
+def each_of_rows(rows: int, columns: int, work: Callable[[slice], Any]) -> list[Any]:
+    """`each` for blocks of rows that stay in cache."""
+    step = max(BLOCK // max(columns, 1), 1)
+    return each([slice(first, min(first + step, rows)) for first in range(0, rows, step)], work)
