@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
@@ -121,20 +121,11 @@ def _adam(
     *rest: Tensor,
     step_size: Tensor,
     root_correction: Tensor,
-    kept: Tensor,
-    b1: float,
-    b2: float,
     eps: float,
-    weight_decay: float,
-    decoupled_weight_decay: bool,
-    maximize: bool,
+    **common: Any,
 ) -> tuple[Tensor, ...]:
     *largest, g = rest
-    g = descent(p, g, 0 if decoupled_weight_decay else weight_decay, maximize)
-    if weight_decay and decoupled_weight_decay:
-        p = p * kept
-    m = m + (g - m) * (1 - b1)
-    v = v * b2 + g * g * (1 - b2)
+    p, m, v, _ = moments(p, m, v, g, **common)
     top = [largest[0].maximum(v)] if largest else []
     scale = [v, *top][-1].sqrt() * root_correction + eps
     return (p - m / scale * step_size, m, v, *top)

@@ -311,6 +311,26 @@ def descent(p: Tensor, g: Tensor, weight_decay: float, maximize: bool) -> Tensor
     return g + p * weight_decay if weight_decay else g
 
 
+def moments(
+    p: Tensor,
+    m: Tensor,
+    v: Tensor,
+    g: Tensor,
+    *,
+    kept: Tensor,
+    b1: float,
+    b2: float,
+    weight_decay: float,
+    decoupled_weight_decay: bool,
+    maximize: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """How rules of Adam's family begin: decay, and running means of ``g`` and of its square."""
+    g = descent(p, g, 0 if decoupled_weight_decay else weight_decay, maximize)
+    if weight_decay and decoupled_weight_decay:
+        p = p * kept
+    return p, m + (g - m) * (1 - b1), v * b2 + g * g * (1 - b2), g
+
+
 def _as_list(params: Any) -> list[Any]:
     if isinstance(params, Tensor):
         return [params]

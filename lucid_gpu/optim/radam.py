@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
@@ -93,18 +93,9 @@ def _radam(
     g: Tensor,
     *,
     step_size: Tensor,
-    kept: Tensor,
-    b1: float,
-    b2: float,
     adaptive: bool,
     eps: float,
-    weight_decay: float,
-    decoupled_weight_decay: bool,
-    maximize: bool,
+    **common: Any,
 ) -> tuple[Tensor, ...]:
-    g = descent(p, g, 0 if decoupled_weight_decay else weight_decay, maximize)
-    if weight_decay and decoupled_weight_decay:
-        p = p * kept
-    m = m + (g - m) * (1 - b1)
-    v = v * b2 + g * g * (1 - b2)
+    p, m, v, _ = moments(p, m, v, g, **common)
     return p - (m / (v.sqrt() + eps) if adaptive else m) * step_size, m, v
