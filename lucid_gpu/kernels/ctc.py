@@ -62,8 +62,13 @@ def states(
     longest = int(lengths.max()) if n else 0
     padded = np.full((n, longest), blank, np.int64)
     within = np.arange(longest) < lengths[:, None]
-    if not flat or (n == 1 and rows.size != lengths.sum()):
-        rows = rows.reshape(n, -1)
+    count = int(lengths.sum()) if flat else n
+    if len(rows) != count:
+        raise RuntimeError(
+            f"Expected tensor to have size {count} at dimension 0, but got size {len(rows)} for "
+            "argument #2 'targets' (while checking arguments for ctc_loss)"
+        )
+    if not flat:
         if rows.shape[1] < longest:
             raise RuntimeError(
                 f"Expected tensor to have size at least {longest} at dimension 1, but got size "
@@ -72,12 +77,7 @@ def states(
             )
         padded[within] = rows[:, :longest][within]
     else:
-        if rows.size < lengths.sum():
-            raise RuntimeError(
-                f"Expected tensor to have {int(lengths.sum())} elements, the sum of "
-                f"target_lengths, but got {rows.size} for argument #2 'targets'"
-            )
-        padded[within] = rows[: int(lengths.sum())]
+        padded[within] = rows
     if padded.size and not (padded.min() >= 0 and padded.max() < classes):
         raise RuntimeError(f"ctc_loss: targets must be below {classes}, the classes")
     labels = np.full((n, 2 * longest + 1), blank, np.int64)

@@ -205,7 +205,8 @@ def _composed(input: Tensor, target: Tensor, weight: Tensor | None, how: Setting
 def _soft_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
 ) -> Tensor:
-    if tuple(target.shape) != tuple(input.shape):
+    if target.shape != input.shape:
+        _check_batch(input, target)
         raise RuntimeError(
             f"Expected floating point target with class probabilities to have the same shape as "
             f"input, got {list(target.shape)} and {list(input.shape)}"
@@ -218,7 +219,7 @@ def _soft_cross_entropy(
         scored = scored * _along(weight, input)
     loss = -scored.sum(dim)
     if reduction == "mean":
-        return loss.sum() / max(loss.numel(), 1)
+        return loss.sum() / loss.numel()
     return reduce_loss(loss, reduction)
 
 
@@ -240,18 +241,28 @@ def _check_target(input: Tensor, target: Tensor) -> None:
     require_one_device("cross_entropy", input, target)
     shape, dim = input._expr.program.shape, _class_dim(input)
     expected = (*shape[:dim], *shape[dim + 1 :])
-    if len(shape) == 2 and target.ndim == 1 and target.shape[0] != shape[0]:
-        raise ValueError(
-            f"Expected input batch_size ({shape[0]}) to match target batch_size "
-            f"({target.shape[0]})."
-        )
     if not shape or target._expr.program.shape != expected:
-        raise ValueError(
+        _check_batch(input, target)
+        if target.shape == input.shape:
+            raise RuntimeError(
+                "Expected floating point type for target with class probabilities, got "
+                f"{target.dtype}"
+            )
+        raise (ValueError if len(shape) == 1 else RuntimeError)(
             f"Expected target size {list(expected)}, got {list(target.shape)}: an input of shape "
-            f"{list(shape)} takes one class number for each of its score vectors"
+            f"{list(shape)} takes one class number for each of its score vectors, no "
+            "multi-target"
         )
     if target.dtype.category != 1:
         raise RuntimeError(f"expected scalar type Long but found {target.dtype} for the target")
+
+
+def _check_batch(input: Tensor, target: Tensor) -> None:
+    n, m = input.shape[:1], target.shape[:1]
+    if input.ndim > 1 and n != m:
+        raise ValueError(
+            f"Expected input batch_size ({n[0]}) to match target batch_size ({m[0] if m else 0})."
+        )
 
 
 def _check_weight(input: Tensor, weight: Tensor | None) -> None:

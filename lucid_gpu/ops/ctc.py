@@ -55,7 +55,15 @@ def ctc_loss(
         raise RuntimeError("blank must be in label range")
     if targets.dtype.category != 1:
         raise RuntimeError(f"ctc_loss: targets must be integers, got {targets.dtype.name}")
-    times, lengths = (_on_host(t) for t in (input_lengths, target_lengths))
+    if targets.ndim not in (1, 2):
+        raise RuntimeError(
+            f"Expected 1 to 2 dimensions, but got {targets.ndim}-dimensional tensor for argument "
+            "#2 'targets' (while checking arguments for ctc_loss)"
+        )
+    times, lengths = _on_host(input_lengths), _on_host(target_lengths)
+    for name, numbers in (("input_lengths", times), ("target_lengths", lengths)):
+        if numbers.dtype.kind not in "iu":
+            raise RuntimeError(f"{name} must be integral")
     shape, rows, flat = tuple(scores.shape), _on_host(targets), targets.ndim == 1
     problem = kernels.states(xp_of(scores), shape, rows, flat, times, lengths, blank)
     losses = _negative_log_likelihood(scores, problem, zero_infinity)

@@ -150,7 +150,9 @@ def huber_loss(
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     d = (input - target).abs()
     loss = apply(TABLE["where"], d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta))
-    return _weighted(loss, input, weight, reduction)
+    if weight is None or reduction != "mean":
+        return _weighted(loss, input, weight, reduction)
+    return _weighted(loss, input, weight, "none").mean()  # not over the sum of weights, as of mse
 
 
 def kl_div(
@@ -216,7 +218,7 @@ def gaussian_nll_loss(
     reduction : {"mean", "sum", "none"}
     """
     shape = tuple(input.shape)
-    given: Tensor = var if isinstance(var, Tensor) else input.new_full(shape, var)
+    given: Tensor = var if isinstance(var, Tensor) else input.new_ones(shape) * float(var)
     if bool((given < 0).any()):
         raise ValueError("var has negative entry/entries")
     var = _per_element(given, shape)

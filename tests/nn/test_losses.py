@@ -114,8 +114,10 @@ def test_weights(device):
             F.mse_loss(x, p, weight=w),
             F.l1_loss(x, p, weight=w, reduction="sum"),
             F.huber_loss(x, p, weight=w, reduction="none"),
+            F.huber_loss(x, p, weight=w),
             F.kl_div(x, p, reduction="batchmean"),
             F.gaussian_nll_loss(x, p, 0.5),
+            F.gaussian_nll_loss(x.long(), p, 0.5),
         )
 
     inputs = normal((5, 4)), P((5, 4)), P((5, 4)) + 0.1, CLASSES
@@ -258,10 +260,9 @@ def T(m):
     return m.tensor([0, 1, 3])
 
 
-def ctc(m, lengths=(3,), sizes=(2,), blank=0):
-    return F(m).ctc_loss(
-        m.zeros(3, 1, 4), m.tensor([[1, 2]]), m.tensor(lengths), m.tensor(sizes), blank
-    )
+def ctc(m, lengths=(3,), sizes=(2,), blank=0, shape=(1, 2)):
+    targets = m.ones(shape, dtype=m.int64)
+    return F(m).ctc_loss(m.zeros(3, 1, 4), targets, m.tensor(lengths), m.tensor(sizes), blank)
 
 
 @pytest.mark.parametrize(
@@ -304,6 +305,15 @@ def ctc(m, lengths=(3,), sizes=(2,), blank=0):
         (lambda m: F(m).cosine_similarity(X(m), X(m), 2), "Dimension out of range"),
         (lambda m: F(m).cosine_similarity(T(m), T(m), 0), "expected common dtype to be floating"),
         (lambda m: F(m).cross_entropy(X(m), T(m)[:2]), "Expected input batch_size (3) to match t"),
+        (lambda m: F(m).cross_entropy(X(m), T(m)[0]), "to match target batch_size (0)."),
+        (lambda m: F(m).cross_entropy(X(m), X(m)[:2]), "to match target batch_size (2)."),
+        (lambda m: F(m).cross_entropy(X(m), T(m)[:, None]), "multi-target"),
+        (lambda m: F(m).cross_entropy(X(m), X(m).long()), "Expected floating point type for targ"),
+        (lambda m: F(m).cross_entropy(X(m)[0], T(m)[:2]), "target size"),
+        (lambda m: ctc(m, lengths=(3.0,)), "input_lengths must be integral"),
+        (lambda m: ctc(m, shape=(1, 1, 2)), "Expected 1 to 2 dimensions"),
+        (lambda m: ctc(m, shape=(3, 2)), "to have size 1 at dimension 0, but got"),
+        (lambda m: ctc(m, shape=(3,)), "to have size 2 at dimension 0, but got size"),
         (lambda m: F(m).cross_entropy(X(m), X(m), ignore_index=1), "ignore_index is not support"),
         (lambda m: F(m).kl_div(X(m), X(m), reduction="m"), "m is not a valid value for reduction"),
         (lambda m: ctc(m, lengths=(3, 3)), "input_lengths must be of size batch_size"),

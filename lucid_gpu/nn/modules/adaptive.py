@@ -93,7 +93,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self._check(input_, target_)
         single = target_.ndim == 0
         input, target = (t.unsqueeze(0) for t in (input_, target_)) if single else (input_, target_)
-        low, high = int(target.min()), int(target.max())
+        low, high = (int(target.min()), int(target.max())) if target.numel() else (0, 0)
         if low < 0 or high >= self.n_classes:
             raise RuntimeError(
                 f"Target values should be in [0, {self.n_classes - 1}], but values in range "

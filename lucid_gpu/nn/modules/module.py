@@ -24,7 +24,14 @@ __all__ = ["Module"]
 _M = TypeVar("_M", bound="Module")
 
 
-_TOLD = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
+_TOLD = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    IndexError,
+    NotImplementedError,
+    AssertionError,
+)
 _HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
