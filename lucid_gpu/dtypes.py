@@ -137,9 +137,7 @@ def as_dtype(value: Any) -> dtype:
     """Read what a user passed for ``dtype=``: a dtype, a Python type or NumPy's name of one."""
     if type(value) is dtype:
         return value
-    if value is float:
-        return _default_float
-    python = {int: int64, _Bool: bool, complex: complex64}.get(value)
+    python = {float: float64, int: int64, _Bool: bool, complex: complex128}.get(value)
     if python is not None:
         return python
     try:

@@ -607,9 +607,9 @@ class Tensor:
         return tensor_repr(self)
 
     def __format__(self, spec: str) -> str:
-        if self.ndim == 0 and spec:
+        if self.ndim == 0 and (spec or type(self) is Tensor):
             return format(self.item(), spec)
-        return format(str(self), spec)
+        return object.__format__(self, spec)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self.detach().cpu().array

@@ -161,10 +161,10 @@ def test_types_are_objects_of_their_own() -> None:
 
 def test_python_and_numpy_types_are_understood() -> None:
     for given, d in (
-        (float, lucid_gpu.float32),
+        (float, lucid_gpu.float64),  # as PyTorch reads it, whatever the default
         (int, lucid_gpu.int64),
         (bool, lucid_gpu.bool),
-        (complex, lucid_gpu.complex64),
+        (complex, lucid_gpu.complex128),
         (np.float64, lucid_gpu.float64),
         (np.dtype("int16"), lucid_gpu.int16),
     ):

@@ -10,6 +10,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.printing import get_printoptions, printoptions
+from tests.oracle import gives
 
 CASES: dict[str, Any] = {
     "whole float": 1.0,
@@ -159,10 +160,16 @@ def test_the_device_is_named(device: str) -> None:
     assert text == "tensor([1., 1.])" if device == "cpu" else "device='cuda:0'" in text
 
 
-def test_str_and_format_are_the_repr(device: str) -> None:
-    t = lucid_gpu.ones(2, device=device)
-    assert str(t) == repr(t) == f"{t}"
-    assert f"{lucid_gpu.tensor(2.5, device=device):.3f}" == "2.500"
+def test_str_is_the_repr_and_a_number_is_formatted_as_one(device: str) -> None:
+    def told(m: Any, where: str) -> list[str]:
+        vector, number = m.ones(2, device=where), m.tensor(2.5, device=where, requires_grad=True)
+        texts = [f"{number:.3f}", f"{number}", f"{number:6}", f"{m.tensor(3, device=where):4d}"]
+        assert str(vector) == repr(vector) == f"{vector}"
+        with pytest.raises(TypeError, match="unsupported format string passed to Tensor"):
+            format(vector, ".3f")
+        return texts
+
+    gives(["2.500", "2.5", "   2.5", "   3"], told, device)
 
 
 def test_the_default_type_is_not_printed() -> None:

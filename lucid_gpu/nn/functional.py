@@ -25,6 +25,7 @@ from lucid_gpu.ops.adaptive_pooling import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
+from lucid_gpu.ops.arguments import told
 from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.batch_norm import batch_norm
 from lucid_gpu.ops.convolution import conv1d, conv2d, conv3d
@@ -234,7 +235,10 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def activation(input: Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Tensor:
         if len(args) > settings:
             *args, inplace = args  # type: ignore[assignment]
-        result = function(input, *args, **kwargs)
+        try:
+            result = function(input, *args, **kwargs)
+        except AttributeError as error:
+            raise told(function, error, (input,)) from None
         return input.copy_(result) if inplace else result
 
     return activation

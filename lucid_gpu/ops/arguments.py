@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from inspect import signature
 from typing import Any
 
 from lucid_gpu.fusion.expression import one_device
@@ -17,6 +18,27 @@ def require_tensor(op: str, role: str, position: int, given: Any) -> None:
             f"{op}(): argument '{role}' (position {position}) must be Tensor, not "
             f"{type(given).__name__}"
         )
+
+
+def told(function: Callable[..., Any], error: AttributeError, args: tuple[Any, ...]) -> Exception:
+    """PyTorch's refusal of an argument that lacks what tensors have, or the error as it was."""
+    for place, (role, given) in enumerate(zip(signature(function).parameters, args, strict=False)):
+        if given is error.obj and not isinstance(given, Tensor):
+            return TypeError(
+                f"{function.__name__.lstrip('_')}(): argument '{role}' (position {place + 1}) must "
+                f"be Tensor, not {type(given).__name__}: lucid_gpu.tensor(...) makes one"
+            )
+    return error
+
+
+def several(op: str, given: Any) -> list[Tensor]:
+    """A sequence of tensors as a list; one tensor, or what is no sequence, is refused."""
+    if isinstance(given, Tensor) or not isinstance(given, Iterable):
+        raise TypeError(
+            f"{op}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
+            f"{type(given).__name__}: write {op}([a, b])"
+        )
+    return list(given)
 
 
 def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
@@ -36,7 +58,10 @@ def public(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def op(*args: Any, **kwargs: Any) -> Any:
         if not kwargs:
-            return function(*args)
+            try:
+                return function(*args)
+            except AttributeError as error:
+                raise told(function, error, args) from None
         out = kwargs.pop("out", None)
         given = {_NUMPYS_NAMES.get(name, name): value for name, value in kwargs.items()}
         return put_into(function(*args, **given), out, function.__name__)

@@ -180,13 +180,14 @@ def from_array_shared(array: Any) -> Tensor:
 def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
     if len(size) == 1 and hasattr(size[0], "__iter__"):
         size = tuple(size[0])
-    for n in size:
-        if n < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
     try:
-        return tuple([operator.index(n) for n in size])
+        shape = tuple([operator.index(n) for n in size])
     except TypeError:
         raise TypeError(f"argument 'size' must be ints, got {size}") from None
+    for n in shape:
+        if n < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
+    return shape
 
 
 def full(

@@ -113,6 +113,11 @@ def cross_entropy(
         raise ValueError(f"{reduction} is not a valid value for reduction")
     require_tensor("cross_entropy_loss", "input", 1, input)
     require_tensor("cross_entropy_loss", "target", 2, target)
+    if not input.is_floating_point():
+        raise NotImplementedError(
+            f'"cross_entropy" not implemented for {input.dtype.name}; scores are floats: '
+            "input.float()"
+        )
     _check_weight(input, weight)
     if target.is_floating_point():
         if ignore_index >= 0:
@@ -209,7 +214,8 @@ def _soft_cross_entropy(
         _check_batch(input, target)
         raise RuntimeError(
             f"Expected floating point target with class probabilities to have the same shape as "
-            f"input, got {list(target.shape)} and {list(input.shape)}"
+            f"input, got {list(target.shape)} and {list(input.shape)}; class numbers are integers: "
+            "target.long()"
         )
     dim = _class_dim(input)
     if smoothing:

@@ -38,6 +38,12 @@ def reduction_of(size_average: Flag, reduce: Flag, reduction: str, stacklevel: i
     """What PyTorch's two older flags say, where one is given; else ``reduction`` itself."""
     if size_average is None and reduce is None:
         return reduction
+    for flag in (size_average, reduce):
+        if isinstance(flag, Tensor) and flag.numel() != 1:
+            raise RuntimeError(
+                "Boolean value of Tensor with more than one value is ambiguous: a loss takes its "
+                "settings first and tensors when it is called, as in MSELoss()(input, target)"
+            )
     old = "none" if reduce is False else "sum" if size_average is False else "mean"
     warnings.warn(
         f"size_average and reduce args will be deprecated, please use reduction='{old}' instead.",
@@ -46,7 +52,9 @@ def reduction_of(size_average: Flag, reduce: Flag, reduction: str, stacklevel: i
     return old
 
 
-def _same_size(input: Tensor, target: Tensor) -> None:
+def _same_size(op: str, input: Tensor, target: Tensor) -> None:
+    require_tensor(op, "input", 1, input)
+    require_tensor(op, "target", 2, target)
     if tuple(input.shape) != tuple(target.shape):
         warnings.warn(
             f"Using a target size ({target.shape}) that is different to the input size "
@@ -86,7 +94,7 @@ def mse_loss(
     weight : Tensor, of input's shape, optional
     """
     reduction = reduction_of(size_average, reduce, reduction)
-    _same_size(input, target)
+    _same_size("mse_loss", input, target)
     return _weighted((input - target).square(), input, weight, reduction)
 
 
@@ -100,7 +108,7 @@ def l1_loss(
 ) -> Tensor:
     """Mean absolute error: ``abs(input - target)``, reduced; arguments as for `mse_loss`."""
     reduction = reduction_of(size_average, reduce, reduction)
-    _same_size(input, target)
+    _same_size("l1_loss", input, target)
     return _weighted((input - target).abs(), input, weight, reduction)
 
 
@@ -117,7 +125,7 @@ def smooth_l1_loss(
     Girshick, "Fast R-CNN" (2015). Arguments as for `mse_loss`.
     """
     reduction = reduction_of(size_average, reduce, reduction)
-    _same_size(input, target)
+    _same_size("smooth_l1_loss", input, target)
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     d = (input - target).abs()
@@ -145,7 +153,7 @@ def huber_loss(
         Positive.
     weight : Tensor, of input's shape, optional
     """
-    _same_size(input, target)
+    _same_size("huber_loss", input, target)
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     d = (input - target).abs()

@@ -18,7 +18,7 @@ from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
-from lucid_gpu.ops.arguments import put_into, require_one_device
+from lucid_gpu.ops.arguments import put_into, require_one_device, several
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import (
     normalise_dim,
@@ -441,7 +441,7 @@ def cat(
     """Tensors joined along a dimension they may differ in."""
     if axis is not None or out is not None:
         return put_into(cat(tensors, dim if axis is None else axis), out, "cat")
-    tensors = list(tensors)
+    tensors = several("cat", tensors)
     if not tensors:
         raise ValueError("cat(): expected a non-empty list of Tensors")
     for i, t in enumerate(tensors):
@@ -491,7 +491,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
     """Tensors of one shape joined along a new dimension."""
     if out is not None:
         return put_into(stack(tensors, dim), out, "stack")
-    tensors = list(tensors)
+    tensors = several("stack", tensors)
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
     for i, t in enumerate(tensors):

@@ -16,6 +16,7 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import softmax as kernels
 from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.ops.arguments import told
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.tape.levels import open_levels
@@ -99,7 +100,10 @@ def _as_method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Of tensors and of `lucid_gpu`: the dimension is not optional there."""
 
     def method(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-        return function(input, dim, dtype)
+        try:
+            return function(input, dim, dtype)
+        except AttributeError as error:
+            raise told(function, error, (input,)) from None
 
     method.__name__ = method.__qualname__ = function.__name__
     method.__doc__ = function.__doc__

@@ -300,7 +300,7 @@ def test_containers_of_parameters():
         p[0] = m.full((2,), 7.0)
         p += [m.ones(1)]
         held.dict = d = m.nn.ParameterDict(
-            {"a": m.zeros(2), "b": m.nn.Parameter(m.ones(1)), "c": 4}
+            {"b": m.nn.Parameter(m.ones(1)), "a": m.zeros(2), "c": 4}  # sorted, as by PyTorch
         )
         d.update([("t", m.ones(2))])
         d |= m.nn.ParameterDict({"k": m.ones(1)})

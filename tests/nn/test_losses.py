@@ -321,6 +321,10 @@ def ctc(m, lengths=(3,), sizes=(2,), blank=0, shape=(1, 2)):
         (lambda m: ctc(m, lengths=(9,)), "Expected input_lengths to have value at most 3"),
         (lambda m: ctc(m, sizes=(3,)), "Expected tensor to have size at least 3 at dimension 1"),
         (lambda m: ctc(m, blank=4), "blank must be in label range"),
+        (lambda m: m.nn.CrossEntropyLoss(X(m), T(m)), "called, as in MSELoss()(input, target)"),
+        (lambda m: m.nn.L1Loss(X(m), X(m)), "Boolean value of Tensor with more than one value is"),
+        (lambda m: F(m).cross_entropy(X(m).long(), T(m)), "scores are floats: input.float()"),
+        (lambda m: F(m).cross_entropy(X(m), T(m).float()), "integers: target.long()"),
         (lambda m: m.nn.MSELoss(1, 2, 3, 4), "MSELoss.__init__()"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tensors on several devices are refused before anything reads them."""
+"""What may be passed for a tensor: what is none, and tensors on several devices, are refused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.nn import functional as F
+from lucid_gpu.ops.arguments import told
+from tests.oracle import same_error
 
 ones = lucid_gpu.ones
 
@@ -41,3 +43,28 @@ def test_devices_must_agree(name: str, device: str) -> None:
         pytest.skip("one device is no two")
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         MIXED[name](device)
+
+
+NO_TENSOR: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "sum": (
+        lambda m: m.sum([1, 2]),
+        "sum(): argument 'input' (position 1) must be Tensor, not list",
+    ),
+    "max": (lambda m: m.max([1, 2]), "must be Tensor, not list: lucid_gpu.tensor(...) makes one"),
+    "mean": (lambda m: m.mean(3.0), "must be Tensor, not float"),
+    "relu": (lambda m: m.nn.functional.relu([1.0]), "relu(): argument 'input' (position 1) must"),
+    "softmax": (lambda m: m.softmax([1.0], 0), "must be Tensor, not list"),
+    "cat of one": (lambda m: m.cat(m.ones(2, 3), m.ones(2, 3)), "not Tensor: write cat([a, b])"),
+    "stack of one": (lambda m: m.stack(3), "must be tuple of Tensors, not int"),
+    "size": (lambda m: m.zeros("a"), "argument 'size' must be ints"),
+}
+
+
+@pytest.mark.parametrize("name", NO_TENSOR)
+def test_what_is_no_tensor_is_refused_in_torchs_words(name: str) -> None:
+    same_error(*NO_TENSOR[name])
+
+
+def test_other_attributes_that_are_missing_stay_missing() -> None:
+    error = AttributeError("no such thing", obj=lucid_gpu.ones(2))
+    assert told(lucid_gpu.mean, error, ([1.0],)) is error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -203,8 +204,10 @@ class ParameterDict(Module):
                 "ParametersDict.update should be called with an iterable of key/value pairs, but "
                 f"got {type(parameters).__name__}"
             )
-        if isinstance(parameters, (Mapping, ParameterDict)):
+        if isinstance(parameters, (OrderedDict, ParameterDict)):
             parameters = parameters.items()
+        elif isinstance(parameters, Mapping):  # in PyTorch's order, which `parameters()` shows
+            parameters = sorted(parameters.items())
         for place, pair in enumerate(list(parameters)):
             if not isinstance(pair, Iterable):
                 raise TypeError(
