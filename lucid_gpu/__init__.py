@@ -74,6 +74,7 @@ for _module in (reductions, _cumsum, indexing, _index_add, _matmul, _softmax):
     for _function in _module.METHODS:
         globals()[_function.__name__] = _function
 globals().update(elementwise.FUNCTIONS)
+spmm = _matmul.mm
 
 _LAZY = {
     "amp": "lucid_gpu.amp",
@@ -96,6 +97,7 @@ _LAZY = {
     "viz": "lucid_gpu.viz",
 }
 _FROM = {
+    "GradScaler": "lucid_gpu.amp",
     "autocast": "lucid_gpu.amp",
     **dict.fromkeys(
         (

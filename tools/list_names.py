@@ -78,7 +78,7 @@ LEFT_OUT: tuple[tuple[str, str], ...] = (
     (
         "sparse layouts but COO, nested tensors, names of dimensions",
         r"sparse_(csr|csc|bsr|bsc|compressed)\w*|is_sparse_csr|to_sparse_(csr|csc|bsr|bsc)|"
-        r"c?(row|col)_indices|ccol_indices|jagged|nested|is_nested|hspmm|sspaddmm|smm|saddmm|spmm|"
+        r"c?(row|col)_indices|ccol_indices|jagged|nested|is_nested|hspmm|sspaddmm|smm|saddmm|"
         r"hsmm|sparse_mask|sparse_resize\w*|resize_as_sparse_|name|masked",
     ),
     (

@@ -11,10 +11,18 @@ from lucid_gpu.autograd.backward import backward, grad
 from lucid_gpu.autograd.function import Function, FunctionCtx, once_differentiable
 from lucid_gpu.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from lucid_gpu.ops.saved_values import SavedTensor
-from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from lucid_gpu.tape.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Variable":
+        return importlib.import_module("lucid_gpu.autograd.variable").Variable
     if name in ("forward_ad", "functional"):
         return importlib.import_module(f"lucid_gpu.autograd.{name}")
     raise AttributeError(f"module 'lucid_gpu.autograd' has no attribute {name!r}")
@@ -25,6 +33,7 @@ __all__ = [
     "FunctionCtx",
     "GradcheckError",
     "SavedTensor",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",
@@ -33,6 +42,7 @@ __all__ = [
     "gradcheck",
     "gradgradcheck",
     "graph",
+    "inference_mode",
     "is_grad_enabled",
     "no_grad",
     "once_differentiable",

@@ -112,7 +112,7 @@ def eye_(tensor: Tensor) -> Tensor:
         return tensor.copy_(identity(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
 
 
-def _fans(tensor: Tensor) -> tuple[int, int]:
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     """Inputs and outputs one element of a weight ``(out, in, *window)`` connects."""
     if tensor.ndim < 2:
         raise ValueError(
@@ -132,7 +132,7 @@ def _spread_normal(tensor: Tensor, std: float, generator: Any) -> Tensor:
 
 
 def _xavier(tensor: Tensor, gain: float, spread: Callable[..., Tensor], generator: Any) -> Tensor:
-    fan_in, fan_out = _fans(tensor)
+    fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     return spread(tensor, gain * math.sqrt(2.0 / (fan_in + fan_out)), generator)
 
 
@@ -154,7 +154,7 @@ def _kaiming(
     spread: Callable[..., Tensor],
     generator: Any,
 ) -> Tensor:
-    fans = dict(zip(("fan_in", "fan_out"), _fans(tensor), strict=True))
+    fans = dict(zip(("fan_in", "fan_out"), _calculate_fan_in_and_fan_out(tensor), strict=True))
     if mode.lower() not in fans:
         raise ValueError(f"Mode {mode} not supported, please use one of {list(fans)}")
     gain = calculate_gain(nonlinearity, a)

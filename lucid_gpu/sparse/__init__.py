@@ -22,6 +22,14 @@ from lucid_gpu.tensor import Tensor
 refuse_the_rest()
 
 
+def __getattr__(name: str) -> Any:
+    from lucid_gpu.sparse.tensor_types import TYPES
+
+    if name in TYPES:
+        return TYPES[name]
+    raise AttributeError(f"module 'lucid_gpu.sparse' has no attribute {name!r}")
+
+
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
     """Sum of a sparse tensor's elements (dense), or over dimensions (sparse while one remains)."""
     if not isinstance(input, SparseTensor):

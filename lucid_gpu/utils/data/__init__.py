@@ -1,6 +1,7 @@
 """Datasets, samplers and loaders, under PyTorch's names."""
 
 from lucid_gpu.utils.data.collate import default_collate, default_convert
+from lucid_gpu.utils.data.dataloader import DataLoader
 from lucid_gpu.utils.data.dataset import (
     ChainDataset,
     ConcatDataset,
@@ -11,7 +12,6 @@ from lucid_gpu.utils.data.dataset import (
     TensorDataset,
     random_split,
 )
-from lucid_gpu.utils.data.loader import DataLoader
 from lucid_gpu.utils.data.pinning import prefetch
 from lucid_gpu.utils.data.sampler import (
     BatchSampler,

@@ -1,0 +1,27 @@
+"""`Variable`: what a tensor that records was called before PyTorch 0.4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.tensor import Tensor
+
+
+class _Tensors(type):
+    def __call__(cls, data: Tensor | None = None, requires_grad: bool = False) -> Tensor:
+        """The same memory as a new leaf."""
+        if data is None:
+            return Tensor()
+        if not isinstance(data, Tensor):
+            raise TypeError(
+                f"Variable data has to be a tensor, but got {type(data).__name__}; write "
+                "lucid_gpu.tensor(data, requires_grad=...)"
+            )
+        return data.detach().requires_grad_(requires_grad)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, Tensor)
+
+
+class Variable(metaclass=_Tensors):
+    """``Variable(tensor)``: the tensor as a new leaf. Every tensor is an instance."""
