@@ -10,17 +10,13 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-import lucid_gpu
-
-TREE = Path(__file__).parents[1]
-RESULTS = TREE / "bench" / "results"
+from bench.peers import TREE
+from bench.report import RESULTS, machine
 
 # name: the command, its data
 EXAMPLES = {
@@ -35,6 +31,7 @@ EXAMPLES = {
 
 def measured(name: str) -> dict[str, Any]:
     """Run one example from scratch; what it leaves is in runs/."""
+    here = machine()
     command, _ = EXAMPLES[name]
     script, *flags = command.split()
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -54,8 +51,7 @@ def measured(name: str) -> dict[str, Any]:
         "value": value,
         "processor_seconds": used.ru_utime - began.ru_utime + used.ru_stime - began.ru_stime,
         "date": datetime.date.today().isoformat(),
-        "python": platform.python_version(),
-        "version": lucid_gpu.__version__,
+        "machine": {name: here[name] for name in ("cpu", "python", "commit")},
     }
 
 
@@ -70,9 +66,17 @@ def row(name: str, result: dict[str, Any]) -> str:
     return f"| `{command}` | {data} | {reached} | {duration(result['processor_seconds'])} |"
 
 
-def table(results: dict[str, Any]) -> list[str]:
-    head = ["| examples/ | data | reached | processor time |", "|---|---|---|---|"]
-    return head + [row(name, results[name]) for name in EXAMPLES if name in results]
+def markdown(results: dict[str, Any]) -> str:
+    """The table, and where its figures come from."""
+    done = {name: results[name] for name in EXAMPLES if name in results}
+    places = {"{cpu}, Python {python}".format(**result["machine"]) for result in done.values()}
+    dates = " to ".join(sorted({result["date"] for result in done.values()}))
+    return f"""Written by `python -m bench.examples`, {dates}, {"; ".join(sorted(places))}.
+Each example from scratch with its defaults, on the CPU; the time is that of all threads together.
+
+| examples/ | data | reached | processor time |
+|---|---|---|---|
+""" + "".join(row(name, result) + "\n" for name, result in done.items())
 
 
 def main() -> None:
@@ -88,7 +92,7 @@ def main() -> None:
         results = json.loads(file.read_text("utf-8")) if file.exists() else {}
         results[name] = result
         file.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
-        (RESULTS / "examples.md").write_text("\n".join(table(results)) + "\n", "utf-8")
+        (RESULTS / "examples.md").write_text(markdown(results), "utf-8")
 
 
 if __name__ == "__main__":
