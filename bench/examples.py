@@ -51,7 +51,7 @@ def measured(name: str) -> dict[str, Any]:
         "value": value,
         "processor_seconds": used.ru_utime - began.ru_utime + used.ru_stime - began.ru_stime,
         "date": datetime.date.today().isoformat(),
-        "machine": {name: here[name] for name in ("cpu", "python", "commit")},
+        "machine": {name: here[name] for name in ("cpu", "python")},
     }
 
 

@@ -1,4 +1,4 @@
-"""The README's example runs as printed."""
+"""The README's example runs as printed; its figures are those of the results."""
 
 import re
 import subprocess
@@ -15,3 +15,12 @@ def test_the_example_runs():
     assert ended.returncode == 0, ended.stderr
     # d/dx of x * sigmoid(1.5 x) at 0 is a half.
     assert "0.5000" in ended.stdout
+
+
+def test_what_the_examples_reached_is_what_a_run_reached():
+    """To renew the rows: python -m bench.examples, and copy them from bench/results/examples.md."""
+    readme, results = (
+        re.findall(r"^\| `\w+\.py.*$", (TREE / file).read_text("utf-8"), re.MULTILINE)
+        for file in ("README.md", "bench/results/examples.md")
+    )
+    assert readme == results and readme

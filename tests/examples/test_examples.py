@@ -69,9 +69,9 @@ class Example:
         self.training.prepare(args)
         return self.make(args)
 
-    def command(self, folder, *flags):
+    def command(self, folder, *flags, device="cpu"):
         """As on the command line; returns the exit status."""
-        line = ["x", *self.flags, "--device", "cpu", "--out", str(folder), *flags]
+        line = ["x", *self.flags, "--device", device, "--out", str(folder), *flags]
         with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
             patch.setattr(sys, "argv", line)
             self.training.main(self.module.flags(), self.make)
@@ -83,8 +83,8 @@ def example(request, monkeypatch):
     return Example(request.param, monkeypatch)
 
 
-def test_a_run_and_what_it_leaves(example, tmp_path, capsys):
-    assert example.command(tmp_path) == 0
+def test_a_run_and_what_it_leaves(example, tmp_path, capsys, device):
+    assert example.command(tmp_path, device=device) == 0
     said = capsys.readouterr().out.splitlines()
     assert f"results are in {tmp_path}" in said
     assert re.fullmatch(r"[a-z, ]+: [0-9.e+-]+", said[-1])
@@ -135,7 +135,7 @@ def test_what_cannot_be_resumed_from(example, tmp_path, capsys):
 def test_a_gpu_that_is_not_there(example, tmp_path, capsys):
     if lucid_gpu.cuda.is_available():
         return
-    assert example.command(tmp_path, "--device", "cuda") == 1
+    assert example.command(tmp_path, device="cuda") == 1
     said = capsys.readouterr().err
     assert "no cuda device can be used" in said and said.count("\n") == 1
     assert not list(tmp_path.iterdir())
