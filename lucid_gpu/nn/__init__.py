@@ -8,16 +8,3 @@ from lucid_gpu.nn.parameter import (
     UninitializedBuffer,
     UninitializedParameter,
 )
-
-__all__ = [
-    "Buffer",
-    "Parameter",
-    "UninitializedBuffer",
-    "UninitializedParameter",
-    "functional",
-    "init",
-    "modules",
-    "parameter",
-    "utils",
-    *modules.__all__,
-]

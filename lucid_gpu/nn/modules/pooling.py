@@ -10,10 +10,25 @@ from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
-    f"{kind}Pool{rank}d"
-    for kind in ("AdaptiveAvg", "AdaptiveMax", "Avg", "LP", "Max")
-    for rank in (1, 2, 3)
-] + ["MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d"]
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
+]
 
 
 class _Pool(Module):

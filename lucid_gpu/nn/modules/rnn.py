@@ -1,14 +1,13 @@
-"""Recurrent layers and cells."""
+"""Recurrent layers."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.nn import init
 from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.modules.rnn_cells import draw_uniform
 from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.nn.utils.rnn import PackedSequence
 from lucid_gpu.ops import recurrent
@@ -16,13 +15,7 @@ from lucid_gpu.ops.creation import empty, zeros
 from lucid_gpu.ops.recurrence import CELLS
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
-
-
-def _draw(module: Any) -> None:
-    bound = 1.0 / math.sqrt(module.hidden_size) if module.hidden_size else 0.0
-    for weight in module.parameters():
-        init.uniform_(weight, -bound, bound)
+__all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
 
 
 def _autocast(input: Tensor) -> bool:
@@ -146,7 +139,7 @@ class RNNBase(Module):
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, uniform in ``+-1 / sqrt(hidden_size)``."""
-        _draw(self)
+        draw_uniform(self)
 
     def flatten_parameters(self) -> None:
         """Nothing: each weight is used where it lies."""
@@ -391,160 +384,3 @@ class RNN(_OneState):
         settings = (num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
         super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, *settings)
         self.nonlinearity = nonlinearity
-
-
-# --- one step ------------------------------------------------------------------------------------
-
-
-class RNNCellBase(Module):
-    """What the cells share: one step of a layer, with the states given and returned.
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-    bias : bool
-    num_chunks : int
-        Gates.
-    device, dtype : optional
-    """
-
-    states = 1
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool,
-        num_chunks: int,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        rows = num_chunks * hidden_size
-        shapes = {"weight_ih": (rows, input_size), "weight_hh": (rows, hidden_size)}
-        for name, shape in shapes.items():
-            setattr(self, name, Parameter(empty(shape, device=device, dtype=dtype)))
-        for name in ("bias_ih", "bias_hh"):
-            made = Parameter(empty(rows, device=device, dtype=dtype)) if bias else None
-            self.register_parameter(name, made)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew, uniform in ``+-1 / sqrt(hidden_size)``."""
-        _draw(self)
-
-    def _step(self, function: Any, input: Tensor, hx: Any) -> Any:
-        name = type(self).__name__
-        if input.ndim not in (1, 2):
-            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.ndim}D instead")
-        several = self.states > 1
-        single = input.ndim == 1
-        if single:
-            input = input.unsqueeze(0)
-        if hx is None:
-            shape = input.shape[0], self.hidden_size
-            given = [zeros(shape, dtype=input.dtype, device=input.device)] * self.states
-        else:
-            given = list(hx) if several else [hx]
-            for k, t in enumerate(given):
-                if t.ndim not in (1, 2):
-                    what = f"hx[{k}]" if several else "hidden"
-                    raise ValueError(
-                        f"{name}: Expected {what} to be 1D or 2D, got {t.ndim}D instead"
-                    )
-            given = [t.unsqueeze(0) for t in given] if single else given
-        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        recurrent.check_cell(f"{name}: ", input, given, *weights[:2])
-        found = function(input, given if several else given[0], *weights)
-        if not single:
-            return found
-        return tuple(t.squeeze(0) for t in found) if several else found.squeeze(0)
-
-    def extra_repr(self) -> str:
-        bias = "" if self.bias else f", bias={self.bias}"
-        return f"{self.input_size}, {self.hidden_size}{bias}"
-
-
-class LSTMCell(RNNCellBase):
-    """One step of an `LSTM`: ``h, c = cell(input, (h, c))``.
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-    bias : bool
-    device, dtype : optional
-
-    Attributes
-    ----------
-    weight_ih, weight_hh : Parameter, shapes (4 * hidden_size, input_size), (.., hidden_size)
-    bias_ih, bias_hh : Parameter, shape (4 * hidden_size,), or None
-    """
-
-    states = 2
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
-
-    def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        return self._step(recurrent.lstm_cell, input, hx)
-
-
-class GRUCell(RNNCellBase):
-    """One step of a `GRU`: ``h = cell(input, h)``; parameters as for `LSTMCell`, of 3 gates."""
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
-
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        return self._step(recurrent.gru_cell, input, hx)
-
-
-class RNNCell(RNNCellBase):
-    """One step of an `RNN`: ``h = cell(input, h)``.
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-    bias : bool
-    nonlinearity : {"tanh", "relu"}
-    device, dtype : optional
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
-        self.nonlinearity = nonlinearity
-
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        if self.nonlinearity not in ("tanh", "relu"):
-            raise RuntimeError(f"RNNCell: Unknown nonlinearity: {self.nonlinearity}")
-        function = getattr(recurrent, f"rnn_{self.nonlinearity}_cell")
-        return self._step(function, input, hx)
-
-    def extra_repr(self) -> str:
-        other = "" if self.nonlinearity == "tanh" else f", nonlinearity={self.nonlinearity}"
-        return super().extra_repr() + other

@@ -222,11 +222,8 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ) -> None:
         super().__init__()
-        self.layers, self.num_layers, self.norm = (
-            _copies(encoder_layer, num_layers),
-            num_layers,
-            norm,
-        )
+        self.layers = _copies(encoder_layer, num_layers)
+        self.num_layers, self.norm = num_layers, norm
         self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
 
     def forward(
@@ -258,11 +255,8 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
-        self.layers, self.num_layers, self.norm = (
-            _copies(decoder_layer, num_layers),
-            num_layers,
-            norm,
-        )
+        self.layers = _copies(decoder_layer, num_layers)
+        self.num_layers, self.norm = num_layers, norm
 
     def forward(
         self,
