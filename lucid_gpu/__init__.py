@@ -51,6 +51,7 @@ from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops import transfer as _transfer
+from lucid_gpu.ops.creation import tensor  # named, since type checkers see the module else
 from lucid_gpu.tape.modes import (
     enable_grad,
     inference_mode,
