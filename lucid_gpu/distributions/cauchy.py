@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from lucid_gpu.distributions import constraints
-from lucid_gpu.distributions.distribution import Distribution, Shape
+from lucid_gpu.distributions.distribution import Shape
+from lucid_gpu.distributions.location_scale import LocationScale
 from lucid_gpu.ops.creation import full_like
 from lucid_gpu.ops.random import rand
 from lucid_gpu.tensor import Tensor
@@ -14,7 +13,7 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["Cauchy"]
 
 
-class Cauchy(Distribution):
+class Cauchy(LocationScale):
     """``p(x) = 1 / (pi scale (1 + ((x - loc) / scale)^2))``.
 
     Parameters
@@ -24,22 +23,9 @@ class Cauchy(Distribution):
     validate_args : bool, optional
     """
 
-    arg_constraints: Any = {"loc": constraints.real, "scale": constraints.positive}
-    support: Any = constraints.real
-    has_rsample = True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self._take(validate_args, loc=loc, scale=scale)
-
     @property
     def mean(self) -> Tensor:
         return full_like(self.loc, math.nan)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def variance(self) -> Tensor:

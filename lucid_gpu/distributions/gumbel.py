@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from lucid_gpu.distributions import constraints
-from lucid_gpu.distributions.distribution import Distribution, Shape
+from lucid_gpu.distributions.distribution import Shape
+from lucid_gpu.distributions.location_scale import LocationScale
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Gumbel"]
@@ -15,7 +14,7 @@ __all__ = ["Gumbel"]
 EULER = 0.57721566490153286060  # the Euler-Mascheroni constant
 
 
-class Gumbel(Distribution):
+class Gumbel(LocationScale):
     """``p(x) = exp(-z - exp(-z)) / scale`` with ``z = (x - loc) / scale``: the largest of many.
 
     Parameters
@@ -24,22 +23,9 @@ class Gumbel(Distribution):
     validate_args : bool, optional
     """
 
-    arg_constraints: Any = {"loc": constraints.real, "scale": constraints.positive}
-    support: Any = constraints.real
-    has_rsample = True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self._take(validate_args, loc=loc, scale=scale)
-
     @property
     def mean(self) -> Tensor:
         return self.loc + self.scale * EULER
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def stddev(self) -> Tensor:

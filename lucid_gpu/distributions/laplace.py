@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from lucid_gpu.distributions import constraints
-from lucid_gpu.distributions.distribution import Distribution, Shape
+from lucid_gpu.distributions.distribution import Shape
+from lucid_gpu.distributions.location_scale import LocationScale
 from lucid_gpu.distributions.utils import eps
 from lucid_gpu.ops.random import rand
 from lucid_gpu.tensor import Tensor
@@ -13,7 +11,7 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["Laplace"]
 
 
-class Laplace(Distribution):
+class Laplace(LocationScale):
     """``p(x) = exp(-|x - loc| / scale) / (2 scale)``.
 
     Parameters
@@ -22,21 +20,8 @@ class Laplace(Distribution):
     validate_args : bool, optional
     """
 
-    arg_constraints: Any = {"loc": constraints.real, "scale": constraints.positive}
-    support: Any = constraints.real
-    has_rsample = True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self._take(validate_args, loc=loc, scale=scale)
-
     @property
     def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
         return self.loc
 
     @property

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from lucid_gpu.distributions import constraints
 from lucid_gpu.distributions.distribution import Shape
 from lucid_gpu.distributions.exp_family import ExponentialFamily
+from lucid_gpu.distributions.location_scale import LocationScale
 from lucid_gpu.ops.random import randn
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Normal"]
 
 
-class Normal(ExponentialFamily):
+class Normal(LocationScale, ExponentialFamily):
     r"""``p(x) = exp(-((x - loc) / scale)^2 / 2) / (scale sqrt(2 pi))``.
 
     Parameters
@@ -24,21 +23,8 @@ class Normal(ExponentialFamily):
     validate_args : bool, optional
     """
 
-    arg_constraints: Any = {"loc": constraints.real, "scale": constraints.positive}
-    support: Any = constraints.real
-    has_rsample = True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self._take(validate_args, loc=loc, scale=scale)
-
     @property
     def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
         return self.loc
 
     @property
