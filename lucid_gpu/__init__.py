@@ -178,7 +178,9 @@ def __getattr__(name: str) -> Any:
         found = globals()[name] = _late.load(_late.FUNCTIONS[name], name)
         _late.findable({name: found}, __name__)
         return found
-    raise AttributeError(f"module 'lucid_gpu' has no attribute {name!r}")
+    from lucid_gpu.absent import lacking
+
+    raise lacking("", name)
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,7 @@ PACKAGE = "lucid_gpu"
 # below it; what lies below that may be imported too. "*" may import everything.
 BELOW: dict[str, tuple[str, ...]] = {
     "version": (),
+    "absent": (),
     "kernel_sources": (),
     "dtypes": (),
     "layouts": (),
@@ -45,7 +46,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "autograd": ("ops",),  # Function records as ops do
     "testing": ("autograd",),
     "serialization": ("nn", "sparse"),
-    "nn": ("autograd",),
+    "nn": ("absent", "autograd"),
     "func": ("nn",),
     "optim": ("nn",),
     "amp": ("nn",),

@@ -8,3 +8,9 @@ from lucid_gpu.nn.parameter import (
     UninitializedBuffer,
     UninitializedParameter,
 )
+
+
+def __getattr__(name: str) -> object:
+    from lucid_gpu.absent import lacking
+
+    raise lacking("nn", name)

@@ -89,6 +89,8 @@ def tensor(
         where = resolve(device)
     source = _to_array(data)
     d = as_dtype(dtype) if dtype is not None else _natural_type(data, source)
+    if d.category == 1 and source.dtype.kind in "iuf" and room_of_array(data) is None:
+        _refuse_overflow(source, d)
     array = room(where).asarray(source, d, where)
     return _finish(array, d, where, requires_grad, {"pin_memory": True} if pin_memory else None)
 
@@ -97,6 +99,13 @@ def room_like(data: Any) -> bool:
     """Is this a GPU array, which says its own device?"""
     found = room_of_array(data)
     return found is not None and found.type == "cuda" and hasattr(data, "device")
+
+
+def _refuse_overflow(numbers: Any, d: dtype) -> None:
+    """Refuse Python's numbers that a whole type does not hold; arrays are cast, as by PyTorch."""
+    if numbers.dtype != d.numpy and numbers.size:
+        for extreme in (numbers.min(), numbers.max()):
+            number_in(extreme.item(), d)
 
 
 def _to_array(data: Any) -> Any:

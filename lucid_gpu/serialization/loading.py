@@ -60,6 +60,11 @@ def load(
         if mmap:
             raise ValueError("f must be a file path in order to use the mmap argument")
         return _loaded(io.BytesIO(f.read()), getattr(f, "name", "the file"), place, trusted, False)
+    if not isinstance(f, (str, os.PathLike)):
+        raise AttributeError(
+            f"{type(f).__name__!r} object has no attribute 'read': load takes a path, or a file "
+            "that is open for reading bytes"
+        )
     with open(f, "rb") as file:
         return _loaded(file, os.fspath(f), place, trusted, bool(mmap))
 
@@ -68,7 +73,7 @@ def _loaded(file: BinaryIO, name: Any, place: Any, trusted: bool, mapped: bool) 
     try:
         return _reader(file)(file, file.seek(0, 2), place, trusted, mapped)
     except Damage as damage:
-        raise CheckpointError(f"cannot load {name}: {damage}") from None
+        raise CheckpointError(f"cannot load {name}: {damage}") from damage.__cause__
     except _SIGNS_OF_DAMAGE as error:
         unknown = type(error) not in _SIGNS_OF_DAMAGE and isinstance(error, RuntimeError)
         if trusted or unknown:  # such as a GPU that has no memory left

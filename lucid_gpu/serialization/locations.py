@@ -31,12 +31,15 @@ def placing(map_location: Any) -> Place:
     if callable(map_location):
 
         def asked(t: Tensor, place: str) -> Tensor:
-            found = map_location(t, place)
+            try:
+                found = map_location(t, place)
+            except Exception as error:
+                raise Damage(f"map_location raised {type(error).__name__}: {error}") from error
             return _restored(t, place) if found is None else found
 
         return asked
-    target = device(map_location)
-    return lambda t, place: t.to(target)
+    target = str(device(map_location))
+    return lambda t, place: _restored(t, target)
 
 
 def _restored(t: Tensor, place: str) -> Tensor:

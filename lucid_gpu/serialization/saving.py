@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -37,6 +38,11 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
     OSError
         Where the file cannot be written.
     """
+    if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
+        raise AttributeError(
+            "expected 'f' to be string, path, or a file-like object with a 'write' attribute, got "
+            f"{type(f).__name__}: save(obj, f)"
+        )
     pieces = safetensors.pieces(*packed(obj))
     if hasattr(f, "write"):
         for piece in pieces:
@@ -51,6 +57,8 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
 def _replacing(path: str) -> Iterator[BinaryIO]:
     """A new file that takes the name ``path`` if all goes well, and vanishes if not."""
     folder, name = os.path.split(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "Parent directory does not exist", folder)
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as file:

@@ -12,6 +12,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu import nn
 from lucid_gpu.serialization import CheckpointError, load, safetensors, save
+from tests.oracle import same_error
 
 TENSORS = {
     "bool": [True, False],
@@ -212,6 +213,21 @@ def test_places(tmp_path, device):
     assert seen == ["cpu" if device == "cpu" else "cuda:0", "cpu"]
 
 
+@pytest.mark.parametrize("where", ["cuda", {"cpu": "cuda:0"}])
+def test_a_place_that_is_not_there_is_no_damage(where, tmp_path):
+    if lucid_gpu.cuda.is_available():
+        pytest.skip("there is a GPU")
+    save({"x": lucid_gpu.ones(2)}, tmp_path / "file")
+    with pytest.raises(CheckpointError, match="on a CUDA device .* map_location='cpu' to have the"):
+        load(tmp_path / "file", map_location=where)
+
+
+def test_what_a_map_location_raises_is_told(tmp_path):
+    save({"x": lucid_gpu.ones(2)}, tmp_path / "file")
+    with pytest.raises(CheckpointError, match="file: map_location raised ZeroDivisionError: div"):
+        load(tmp_path / "file", map_location=lambda t, place: 1 / 0)
+
+
 def test_mapped_files(tmp_path):
     path = tmp_path / "file"
     save({"x": lucid_gpu.arange(1000.0), "e": lucid_gpu.zeros(0), "n": [1]}, path)
@@ -276,6 +292,19 @@ def test_what_cannot_be_saved_is_named(thing, tmp_path):
     with pytest.raises(TypeError, match="save cannot store the"):
         save({"deep": thing}, tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_arguments_that_are_no_files(tmp_path):
+    for call in (
+        lambda m: m.save("file", m.ones(1)),
+        lambda m: m.save(m.ones(1), 3),
+        lambda m: m.load(3),
+        lambda m: m.load(b"file"),
+        lambda m: m.load(m.ones(1)),
+    ):
+        same_error(call, "path")
+    with pytest.raises(FileNotFoundError, match="Parent directory does not exist: .*nowhere'"):
+        save(lucid_gpu.ones(1), tmp_path / "nowhere" / "file")
 
 
 def test_code_is_never_run(tmp_path):

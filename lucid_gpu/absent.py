@@ -1,0 +1,30 @@
+"""Names of PyTorch that are absent on purpose, and what to write instead."""
+
+from __future__ import annotations
+
+__all__ = ["lacking"]
+
+_ONE_GPU = "one process trains on one GPU"
+_INSTEAD = {
+    "ao": "there is no quantization; amp.autocast computes in 16 bits",
+    "distributed": _ONE_GPU,
+    "export": "models are saved by their state_dict()",
+    "hub": "a state dict saved by PyTorch is read by load(path)",
+    "jit": "elementwise ops fuse without it; leave jit.script away",
+    "mps": "the devices are cpu and cuda",
+    "multiprocessing": "processes are Python's multiprocessing; utils.data.DataLoader has workers",
+    "nested": "batches of unequal length are padded, or packed by nn.utils.rnn",
+    "nn.DataParallel": _ONE_GPU + "; leave DataParallel away",
+    "nn.parallel": _ONE_GPU + "; leave DistributedDataParallel away",
+    "onnx": "models are saved by their state_dict()",
+    "quantization": "there is no quantization; amp.autocast computes in 16 bits",
+    "xpu": "the devices are cpu and cuda",
+}
+
+
+def lacking(module: str, name: str) -> AttributeError:
+    """The error of a module that has no such name; ``module`` is "" or, say, "nn"."""
+    path = f"{module}.{name}".lstrip(".")
+    where = f"lucid_gpu.{module}".rstrip(".")
+    why = f": {_INSTEAD[path]} (docs/names.md)" if path in _INSTEAD else ""
+    return AttributeError(f"module {where!r} has no attribute {name!r}{why}")
