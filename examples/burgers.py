@@ -176,8 +176,10 @@ class Solver(training.Run):
 
 def flags() -> training.Parser:
     made = training.parser("Solve Burgers' equation with a network.", "runs/burgers")
-    made.add_argument("--steps", type=training.positive, default=1500, help="of Adam")
-    made.add_argument("--lbfgs", type=training.positive, default=500, help="steps of L-BFGS")
+    made.add_argument("--steps", type=training.positive, default=1500, help="of Adam (%(default)s)")
+    made.add_argument(
+        "--lbfgs", type=training.positive, default=500, help="steps of L-BFGS (%(default)s)"
+    )
     return made
 
 

@@ -232,10 +232,16 @@ def _cell(column: int, row: int, colour: Any) -> Any:
 
 def flags() -> training.Parser:
     made = training.parser("Train a GPT on Python's standard library.", "runs/char_gpt")
-    made.add_argument("--steps", type=training.positive, default=2500)
-    made.add_argument("--prompt", default="\nclass ", help="what it goes on from")
-    made.add_argument("--sample", type=training.positive, default=600, help="letters to write")
-    made.add_argument("--temperature", type=above_zero, default=0.7, help="below 1: more careful")
+    made.add_argument("--steps", type=training.positive, default=2500, help="(%(default)s)")
+    made.add_argument(
+        "--prompt", default="\n    def __init__(self, ", help="what it goes on from (%(default)r)"
+    )
+    made.add_argument(
+        "--sample", type=training.positive, default=600, help="letters to write (%(default)s)"
+    )
+    made.add_argument(
+        "--temperature", type=above_zero, default=0.6, help="below 1: more careful (%(default)s)"
+    )
     return made
 
 

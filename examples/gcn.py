@@ -185,7 +185,7 @@ class Reader(training.Run):
 
 def flags() -> training.Parser:
     made = training.parser("Read digits by a graph of neighbours, few labels known.", "runs/gcn")
-    made.add_argument("--epochs", type=training.positive, default=200)
+    made.add_argument("--epochs", type=training.positive, default=200, help="(%(default)s)")
     return made
 
 

@@ -207,16 +207,17 @@ def positive(text: str) -> int:
 
 def parser(description: str, out: str) -> Parser:
     """The flags that every example takes."""
-    made = Parser(
-        description=description,
-        allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    made = Parser(description=description, allow_abbrev=False)
     add = made.add_argument
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda if it can be")
-    add("--seed", type=int, default=0, help="of everything random")
+    add(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="auto: cuda if there is one",
+    )
+    add("--seed", type=int, default=0, help="of everything random (%(default)s)")
     add("--resume", action="store_true", help="go on from the checkpoint")
-    add("--out", type=Path, default=Path(out), help="where results go")
+    add("--out", type=Path, default=Path(out), help="where results go (%(default)s)")
     return made
 
 

@@ -132,7 +132,7 @@ def tiled(images: torch.Tensor) -> Any:
 
 def flags() -> training.Parser:
     made = training.parser("Train a variational autoencoder on scanned digits.", "runs/vae")
-    made.add_argument("--epochs", type=training.positive, default=150)
+    made.add_argument("--epochs", type=training.positive, default=150, help="(%(default)s)")
     return made
 
 
