@@ -51,6 +51,7 @@ from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops import transfer as _transfer
+from lucid_gpu.ops.arguments import public as _public
 from lucid_gpu.ops.creation import tensor  # named, since type checkers see the module else
 from lucid_gpu.tape.modes import (
     enable_grad,
@@ -76,6 +77,9 @@ for _module in (reductions, _cumsum, indexing, _index_add, _matmul, _softmax):
         globals()[_function.__name__] = _function
 globals().update(elementwise.FUNCTIONS)
 spmm = _matmul.mm
+for _name in _late.TAKE_OUT:
+    if _name in globals():
+        globals()[_name] = _public(globals()[_name])
 
 _LAZY = {
     "amp": "lucid_gpu.amp",
@@ -175,7 +179,8 @@ def __getattr__(name: str) -> Any:
         globals()[name] = found
         return found
     if name in _late.FUNCTIONS:
-        found = globals()[name] = _late.load(_late.FUNCTIONS[name], name)
+        found = _late.load(_late.FUNCTIONS[name], name)
+        found = globals()[name] = _public(found) if name in _late.TAKE_OUT else found
         _late.findable({name: found}, __name__)
         return found
     from lucid_gpu.absent import lacking
@@ -215,4 +220,4 @@ def result_type(a: Any, b: Any) -> _dtypes.dtype:
 
 
 _late.findable(dict(globals()), __name__)
-del _function, _module
+del _function, _module, _name

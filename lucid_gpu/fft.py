@@ -5,6 +5,9 @@ They have gradients of every order: the adjoint of a transform is a transform.
 
 from __future__ import annotations
 
+from types import FunctionType
+
+from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.fourier import (
     fft,
     fft2,
@@ -29,9 +32,15 @@ from lucid_gpu.ops.fourier import (
     rfftfreq,
     rfftn,
 )
+from lucid_gpu.ops.late import findable
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",
     "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft",
     "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip
+
+for _name in __all__:
+    if isinstance(globals()[_name], FunctionType):
+        globals()[_name] = public(globals()[_name])  # with out=
+findable(globals(), __name__)

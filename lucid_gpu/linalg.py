@@ -6,6 +6,10 @@ elements among them, and has first and second derivatives.
 
 from __future__ import annotations
 
+from types import FunctionType
+
+from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.late import findable
 from lucid_gpu.ops.linalg.cholesky import cholesky, cholesky_ex
 from lucid_gpu.ops.linalg.determinant import det, slogdet
 from lucid_gpu.ops.linalg.eigen import eig, eigh, eigvals, eigvalsh
@@ -41,3 +45,8 @@ __all__ = [
     "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals",
     "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+for _name in __all__:
+    if isinstance(globals()[_name], FunctionType):
+        globals()[_name] = public(globals()[_name])  # with out=
+findable(globals(), __name__)

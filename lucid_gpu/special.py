@@ -12,6 +12,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.elementwise import into, where
 from lucid_gpu.ops.reductions import logsumexp as logsumexp
 from lucid_gpu.ops.softmax import log_softmax as log_softmax
@@ -46,11 +47,13 @@ gammaln, psi, expit = [
 _HALF_ROOT = math.sqrt(0.5)
 
 
+@public
 def ndtr(input: Tensor) -> Tensor:
     """The standard normal distribution function, accurate in both tails."""
     return (input * -_HALF_ROOT).erfc() * 0.5
 
 
+@public
 def log_ndtr(input: Tensor) -> Tensor:
     """The logarithm of `ndtr`, also where that vanishes; so are its derivatives."""
     if input.dtype.category < 2:
@@ -61,6 +64,7 @@ def log_ndtr(input: Tensor) -> Tensor:
     return where(far, tail, ((high * _HALF_ROOT).erfc() * -0.5).log1p())
 
 
+@public
 def entr(input: Tensor) -> Tensor:
     """``-x log(x)``: 0 at 0, minus infinity below."""
     if input.dtype.category < 2:
@@ -70,6 +74,7 @@ def entr(input: Tensor) -> Tensor:
     return where(input > 0, -x * x.log(), outside)
 
 
+@public
 def xlog1py(input: Any, other: Any) -> Tensor:
     """``x * log(1 + y)``, and 0 where x is."""
     x = input if isinstance(input, Tensor) else other.new_full((), input)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.tensor import Tensor
+
+Op = TypeVar("Op", bound=Callable[..., Any])
 
 
 def require_tensor(op: str, role: str, position: int, given: Any) -> None:
@@ -52,7 +54,7 @@ def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
 _NUMPYS_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
-def public(function: Callable[..., Any]) -> Callable[..., Any]:
+def public(function: Op) -> Op:
     """An op as users call it: with NumPy's names for ``dim`` and ``keepdim`` too, and ``out=``."""
 
     @functools.wraps(function)
@@ -66,7 +68,7 @@ def public(function: Callable[..., Any]) -> Callable[..., Any]:
         given = {_NUMPYS_NAMES.get(name, name): value for name, value in kwargs.items()}
         return put_into(function(*args, **given), out, function.__name__)
 
-    return op
+    return cast(Op, op)
 
 
 def put_into(result: Any, out: Any, name: str) -> Any:
@@ -80,4 +82,4 @@ def put_into(result: Any, out: Any, name: str) -> Any:
             f"{name}(): argument 'out' must be a tuple of {len(result)} Tensors, got {len(out)}"
         )
     parts = [into(r, o, name) for r, o in zip(result, out, strict=True)]
-    return type(result)(*parts)
+    return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)

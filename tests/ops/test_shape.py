@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, gives, refuses, same_error
+from tests.oracle import agree, gives, refuses, same_error, torch_module
 
 RNG = np.random.default_rng(5)
 CUBE = RNG.standard_normal((2, 3, 4))
@@ -120,6 +120,33 @@ def test_results_are_put_into_out(device: str) -> None:
     products = [[[2, 3], [6, 11]], [[1, 3], [3, 13]], [[2, 1], [0, 1]]]
     stacked = [[0, 1], [2, 3]]
     gives([products, True, stacked, stacked], scenario, device)
+
+
+OUT: dict[str, Any] = {
+    "functions of methods": lambda m, t, out: (
+        m.addmm(t, t, t, out=out).tolist(), m.clamp(t, 1, 2, out=out).tolist(),
+        m.index_select(t, 0, m.tensor([1, 0]).to(t.device), out=out).tolist(), t.triu().tolist(),
+        m.triu(t, out=out) is out, out.tolist(), m.inner(t, t, out=out).tolist(),
+    ),
+    "several results": lambda m, t, out: (
+        [part.tolist() for part in m.sort(t, 1, True, out=(out, out.long()))], out.tolist(),
+    ),
+    "linalg": lambda m, t, out: (m.linalg.inv(t + 1, out=out) is out, (out * 8).round().int()),
+    "linalg, several": lambda m, t, out: (
+        [round(p.item(), 3) for p in m.linalg.slogdet(t, out=(out[0, 0], out[0, 1]))],
+    ),
+    "fft": lambda m, t, out: m.fft.fft(t[0], out=m.zeros(2, dtype=m.complex64).to(t.device)).real,
+    "special": lambda m, t, out: m.special.entr(t * 0, out=out),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_out_agrees_with_torch(name: str, device: str) -> None:
+    def scenario(m: Any, where: str) -> Any:
+        t = m.arange(4.0, device=where).reshape(2, 2)
+        return OUT[name](m, t, m.zeros(2, 2, device=where))
+
+    gives(scenario(torch_module(), "cpu"), scenario, device)
 
 
 @pytest.mark.parametrize("name", [*VIEWS, *COPIES])
