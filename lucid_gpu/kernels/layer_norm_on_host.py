@@ -5,6 +5,7 @@ BLAS adds up the rows of a block several times as fast as `numpy.add.reduce` doe
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
     mean = None if rms else np.empty((rows, 1), d.numpy)
     rstd = np.empty((rows, 1), d.numpy)
     weight, bias = _as_type(d.numpy, weight, bias)
-    share = np.full(columns, 1 / columns, d.numpy)
+    share = _share(columns, d.numpy)
 
     def work(block: slice) -> None:
         n = y[block]
@@ -71,7 +72,7 @@ def gradients(
     rows, columns = x.shape
     dx = pool.empty(x.shape, x.dtype) if wanted.x else None
     (weight,) = _as_type(d.numpy, weight)
-    share = np.full(columns, 1 / columns, d.numpy)
+    share = _share(columns, d.numpy)
 
     def work(block: slice) -> tuple[Any, Any]:
         centred, h = memory_of_thread.views([d, d], (block.stop - block.start, columns))
@@ -104,6 +105,11 @@ def gradients(
         for parts, wish in zip(sums, wanted[1:])
     ]
     return dx, dweight, dbias
+
+
+@functools.lru_cache(maxsize=16)
+def _share(columns: int, kind: Any) -> Any:
+    return np.full(columns, 1 / columns, kind)
 
 
 def _as_type(kind: Any, *arrays: Any) -> list[Any]:

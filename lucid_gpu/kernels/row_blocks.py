@@ -21,6 +21,8 @@ def each(blocks: Sequence[Any], work: Callable[[Any], Any]) -> list[Any]:
     list
         What the calls returned, in the blocks' order.
     """
+    if len(blocks) == 1:
+        return [on_few_threads(0, threads.run_quietly, work, blocks[0])]
     results: list[Any] = [None] * len(blocks)
     waiting = iter(range(len(blocks)))  # its next() is one step: threads share it
 
@@ -28,7 +30,7 @@ def each(blocks: Sequence[Any], work: Callable[[Any], Any]) -> list[Any]:
         for number in waiting:
             results[number] = work(blocks[number])
 
-    alone = len(blocks) <= 1 or threads.team.count == 1
+    alone = not blocks or threads.team.count == 1
     on_few_threads(0, threads.run_quietly if alone else threads.team.run, take)
     return results
 
