@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import training  # first: from here on Ctrl-C ends in one sentence
+
+# isort: split
 import digits
 import numpy as np
-import training
 
 import lucid_gpu as torch
 from lucid_gpu import nn

@@ -12,8 +12,10 @@ import argparse
 import math
 from typing import Any
 
+import training  # first: from here on Ctrl-C ends in one sentence
+
+# isort: split
 import digits
-import training
 
 import lucid_gpu as torch
 from lucid_gpu import nn
