@@ -98,3 +98,24 @@ def helpers(module: Any, device: str) -> Any:
 def test_helpers_of_layers() -> None:
     importlib.import_module("lucid_gpu.nn.modules.utils")
     gives([[3, 3], [1, 2], [2, 2, 1, 1], ["a", "b"], [75, 100]], helpers)
+
+
+def wrapped(module: Any, device: str) -> Any:
+    net = module.nn.DataParallel(module.nn.Bilinear(2, 2, 1, bias=False))
+    module.nn.init.ones_(net.module.weight)
+    total = net(module.ones(2), input2=module.ones(2)).sum()
+    total.backward()
+    return total.cpu(), net.module.weight.grad.cpu(), list(net.state_dict())
+
+
+def test_data_parallel_calls_its_module_wherever_that_is(device: str) -> None:
+    gives([4, [[[1, 1], [1, 1]]], ["module.weight"]], wrapped)
+    on_gpu = lucid_gpu.nn.DataParallel(lucid_gpu.nn.Linear(2, 2)).module.weight.is_cuda
+    assert on_gpu == lucid_gpu.cuda.is_available()
+
+
+def test_data_parallel_refuses_several_gpus() -> None:
+    with pytest.raises(NotImplementedError, match=r"got device_ids=\[0, 1\]; write device_ids=\[0"):
+        lucid_gpu.nn.DataParallel(lucid_gpu.nn.Linear(2, 2), device_ids=[0, 1])
+    with pytest.raises(AttributeError, match="leave DistributedDataParallel away"):
+        lucid_gpu.nn.parallel.DistributedDataParallel

@@ -2,6 +2,7 @@
 
 from lucid_gpu.nn import functional, init, modules, parameter, utils
 from lucid_gpu.nn.modules import *  # noqa: F403
+from lucid_gpu.nn.parallel import DataParallel
 from lucid_gpu.nn.parameter import (
     Buffer,
     Parameter,
