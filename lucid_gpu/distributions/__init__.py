@@ -1,6 +1,6 @@
 """Probability distributions, under PyTorch's names."""
 
-from lucid_gpu.distributions import constraints, transforms
+from lucid_gpu.distributions import constraints, kl_across, transforms
 from lucid_gpu.distributions.bernoulli import Bernoulli
 from lucid_gpu.distributions.beta import Beta
 from lucid_gpu.distributions.binomial import Binomial

@@ -243,14 +243,6 @@ def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tens
     return kl_divergence(p.base_dist, q.base_dist)
 
 
-@register_kl(Uniform, Normal)
-def _uniform_normal(p: Uniform, q: Normal) -> Tensor:
-    width = p.high - p.low
-    apart = ((p.high + p.low - 2 * q.loc) / 2) ** 2
-    square = width**2 / 12 + apart
-    return (math.sqrt(math.pi * 2) * q.scale / width).log() + 0.5 * square / q.scale**2
-
-
 @register_kl(ExponentialFamily, ExponentialFamily)
 def _families(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
     """The Bregman divergence of the normalizer."""

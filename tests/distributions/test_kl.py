@@ -1,5 +1,6 @@
 """Divergences beside PyTorch's, with gradients; pairs of one's own."""
 
+import numpy as np
 import pytest
 
 import lucid_gpu
@@ -50,6 +51,59 @@ def test_agrees_with_torch(name, names, values):
         return m.distributions.kl_divergence(p, q)
 
     agree(divergence, *values, device="cpu", order=1, rtol=1e-7, atol=1e-8)
+
+
+ACROSS = {
+    "Normal": {"loc": floats(3), "scale": positive(3)},
+    "Laplace": {"loc": floats(3), "scale": positive(3)},
+    "Gumbel": {"loc": floats(3), "scale": positive(3)},
+    "Uniform": {"low": fractions(3) * [0.1, 0.1, -1], "high": 0.2 + fractions(3) * [0.8, 5, 1]},
+    "Exponential": {"rate": positive(3)},
+    "Gamma": {"concentration": positive(3), "rate": positive(3)},
+    "Chi2": {"df": positive(3)},
+    "Beta": {"concentration1": positive(3), "concentration0": positive(3)},
+    "Bernoulli": {"probs": fractions(3)},
+    "Binomial": {"total_count": 3, "probs": fractions(3)},
+    "Poisson": {"rate": positive(3)},
+}
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_across_families(name):
+    """Where PyTorch has a form, and to a uniform one that holds all of [0, 1]."""
+    torch = torch_module()
+
+    def one(m, name, settings):
+        return getattr(m.distributions, name)(**settings)
+
+    def of(m, name, leaves):
+        given = {k: (m.tensor(v) if k != "total_count" else v) for k, v in ACROSS[name].items()}
+        for v in given.values():
+            if isinstance(v, m.Tensor):
+                leaves.append(v.requires_grad_())
+        return one(m, name, given)
+
+    for other in ACROSS:
+        if other == name:
+            continue
+        found = []
+        for m in (torch, lucid_gpu):
+            leaves = []
+            p, q = of(m, name, leaves), of(m, other, leaves)
+            try:
+                value = m.distributions.kl_divergence(p, q)
+            except NotImplementedError:
+                found.append(None)
+                continue
+            row = [value.detach().numpy().copy()]
+            if value.isfinite().all() and value.requires_grad:
+                value.sum().backward()
+                row += [np.zeros(3) if v.grad is None else v.grad.numpy() for v in leaves]
+            found.append(row)
+        if found[0] is None:
+            continue
+        for ours, theirs in zip(found[1], found[0], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8, err_msg=other)
 
 
 def test_of_zero_and_one():
