@@ -696,8 +696,6 @@ class Tensor:
         return other
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if not self.is_leaf:
-            raise RuntimeError("only leaf tensors can be pickled; detach() this one first")
         array = np.ascontiguousarray(room(self.device).to_numpy(self.detach().array))
         data: Any = array.reshape(-1).view(np.uint8)
         return (
