@@ -78,8 +78,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     slope = weight.reshape(count, *[1] * (input.ndim - 2)) if input.ndim > 1 else weight
     if input.ndim < 1:
         slope = weight.reshape(())
-    below = apply(TABLE["clamp_max"], input, 0.0)  # of infinity, too: the slope's gradient reads it
-    return apply(TABLE["where"], input > 0, input, slope * below)
+    above = input > 0
+    below = apply(TABLE["where"], above, 0.0, input)  # the slope's gradient reads no infinity
+    return apply(TABLE["where"], above, input, slope * below)
 
 
 def rrelu(
