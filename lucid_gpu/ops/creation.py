@@ -437,6 +437,9 @@ def eye(
     **options: Any,
 ) -> Tensor:
     """Ones on the diagonal of an ``n`` by ``m`` matrix."""
+    for name, count in (("n", n), ("m", m)):
+        if count is not None and count < 0:
+            raise RuntimeError(f"{name} must be greater or equal to 0, got {count}")
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     return _from_host(np.eye(n, m), d, resolve(device), requires_grad, options)
 

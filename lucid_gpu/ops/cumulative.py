@@ -245,6 +245,8 @@ def gradient(
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = [normalise_dim(d, input.ndim) for d in dims]
+    if len({*axes}) < len(axes):
+        raise RuntimeError(f"a dim appears multiple times in the list of dims {list(dims)}")
     spacing = 1 if spacing is None else spacing
     steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
     if len(steps) != len(axes):

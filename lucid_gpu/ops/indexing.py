@@ -465,6 +465,12 @@ def gather(
             "Index tensor must have the same number of dimensions as input tensor: got "
             f"{index.ndim} and {input.ndim}"
         )
+    sizes = zip(index.shape, input.shape, strict=True)
+    if index.numel() and any(n > m for d, (n, m) in enumerate(sizes) if d != dim):
+        raise RuntimeError(
+            f"Size does not match: expected index {list(index.shape)} to be no larger than self "
+            f"{list(input.shape)} apart from dimension {dim}"
+        )
     return gathered("GatherBackward0", input, dim, index)
 
 

@@ -312,6 +312,14 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     targets = (destination,) if isinstance(destination, int) else tuple(destination)
     sources = tuple([normalise_dim(d, rank) for d in sources])
     targets = tuple([normalise_dim(d, rank) for d in targets])
+    if len(sources) != len(targets):
+        raise RuntimeError(
+            f"movedim: Invalid source or destination dims: source ({list(sources)} dims) should "
+            f"contain the same number of dims as destination ({list(targets)} dims)"
+        )
+    for name, dims in (("source", sources), ("destination", targets)):
+        if len({*dims}) < len(dims):
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(dims)})")
     order = [d for d in range(rank) if d not in sources]
     for target, source_dim in sorted(zip(targets, sources, strict=True)):
         order.insert(target, source_dim)
@@ -449,6 +457,8 @@ def cat(
             raise TypeError(
                 f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
             )
+        if not t.ndim:
+            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     require_one_device("cat", *tensors)
     kept = [t for t in tensors if tuple(t.shape) != (0,)] or tensors[:1]
     first = kept[0]
@@ -505,8 +515,15 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """``length`` positions of a dimension from ``start`` on, as a view."""
+    if not input.ndim:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     dim = normalise_dim(dim, input.ndim)
     extent, start = input.shape[dim], operator.index(start)
+    if not -extent <= start <= extent:
+        raise IndexError(
+            f"start out of range (expected to be in range of [-{extent}, {extent}], but got "
+            f"{start})"
+        )
     if start < 0:
         start += extent
     if start < 0 or length < 0 or start + length > extent:

@@ -241,6 +241,8 @@ def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Ten
                 f"cov(): expected {name} to have one weight for each of {x.shape[1]} observations, "
                 f"got shape {list(given.shape)}"
             )
+        if given is not None and bool((given < 0).any()):
+            raise RuntimeError(f"cov(): {name} cannot be negative")
     if fweights is not None and fweights.dtype.category != 1:
         raise RuntimeError(
             f"cov(): expected fweights to have integral dtype but got {fweights.dtype.name}"

@@ -170,6 +170,7 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "too much to fill with": (lambda m: m.ones(2, dtype=m.int8).fill_(300), "without overflow"),
     "no integer": (lambda m: m.full((2,), float("nan"), dtype=m.int32), "without overflow"),
     "no real number": (lambda m: m.full((2,), 1j, dtype=m.float32), "without overflow"),
+    "a negative identity": (lambda m: m.eye(2, -3), "m must be greater or equal to 0, got -3"),
 }
 
 

@@ -328,6 +328,10 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "topk too many": (lambda m: m.ones(2).topk(3), "selected index k out of range"),
     "iterating a number": (lambda m: list(m.tensor(1.0)), "iteration over a 0-d tensor"),
     "len of a number": (lambda m: len(m.tensor(1.0)), "len() of a 0-d tensor"),
+    "gather of more rows": (
+        lambda m: m.zeros(1, 3).gather(1, m.zeros(2, 2, dtype=m.int64)),
+        "Size does not match",
+    ),
 }
 
 

@@ -93,6 +93,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "norm of integers": (lambda m: m.tensor([1, 2]).norm(), "Expected a floating point"),
     "triangle of a vector": (lambda m: m.ones(3).tril(), "at least 2 dimensions"),
     "covariance of bools": (lambda m: m.tensor([True, False]).cov(), "bool dtype is not supported"),
+    "slopes twice": (lambda m: m.gradient(m.ones(3, 3), dim=(1, 1)), "multiple times in the list"),
+    "negative weights": (
+        lambda m: m.ones(2).cov(aweights=m.tensor([-1.0, 1])),
+        "aweights cannot be negative",
+    ),
 }
 
 

@@ -306,6 +306,17 @@ MISUSE: dict[str, tuple[Any, str]] = {
     ),
     "repeat too few": (lambda m: m.ones(2, 2).repeat(2), "repeat dims can not be smaller"),
     "flip twice": (lambda m: m.ones(2, 2).flip(0, 0), "appears multiple times"),
+    "movedim of unequal numbers": (
+        lambda m: m.zeros(2, 3, 4).movedim((0, 1), (2,)),
+        "should contain the same number of dims",
+    ),
+    "movedim to one place": (lambda m: m.zeros(2, 3).movedim((0, 1), (1, -1)), "repeated dim in"),
+    "cat of numbers": (
+        lambda m: m.cat([m.tensor(1.0)] * 2),
+        "zero-dimensional tensor (at position 0)",
+    ),
+    "narrow of a number": (lambda m: m.tensor(1.0).narrow(0, 0, 1), "narrow() cannot be applied"),
+    "narrow from outside": (lambda m: m.zeros(3).narrow(0, 4, 0), "start out of range"),
 }
 
 
