@@ -87,7 +87,7 @@ def test_a_run_and_what_it_leaves(example, tmp_path, capsys, device):
     assert example.command(tmp_path, device=device) == 0
     said = capsys.readouterr().out.splitlines()
     assert f"results are in {tmp_path}" in said
-    assert re.fullmatch(r"[a-z, ]+: [0-9.e+-]+", said[-1])
+    assert re.fullmatch(r"[a-z, ]+[0-9.]*[a-z, ]+: [0-9.e+-]+", said[-1])
     assert {p.name for p in tmp_path.iterdir()} == {"checkpoint.safetensors", example.picture}
     assert (tmp_path / example.picture).read_bytes().startswith(b"\x89PNG")
 
