@@ -70,6 +70,12 @@ class Op:
     def differentiable(self) -> bool:
         return any(f is not NONE for f in self.vjp)
 
+    @property
+    def formula(self) -> str:
+        """The row for people: its CUDA C, without our prefixes and the casts of constants."""
+        text = self.cuda.format("input", "other", "third")
+        return text.replace("lucid_", "").replace("(T)", "")
+
     def __repr__(self) -> str:
         return f"Op({self.name})"
 

@@ -451,6 +451,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: A
 
 
 def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
+    """`tensor` of this one's type, on its device, unless told otherwise."""
     return tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
 
@@ -459,6 +460,9 @@ def _new(maker: Any) -> Any:
         made: Tensor = maker(*size, **{"dtype": self.dtype, "device": self.device, **options})
         return made
 
+    method.__doc__ = (
+        f"`{maker.__name__}` of this tensor's type, on its device, unless told otherwise."
+    )
     return method
 
 

@@ -49,7 +49,7 @@ def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor
 def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
     function = (_unary_function if op.arity == 1 else _binary_function)(op, method)
     function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = f"Elementwise ``{op.name}``; see the op table for its gradient."
+    function.__doc__ = f"``{op.formula}``, element by element."
     return function
 
 
@@ -109,6 +109,7 @@ for _name, _op in TABLE.items():
     _method: Callable[..., Any] = unary(_op) if _op.arity == 1 else binary(_op)
     if _name in _DIVIDES:
         _method = _checked(_method)
+    _method.__doc__ = f"``{_op.formula}``, element by element; ``input`` is the tensor."
     _set(_name, _method)
     FUNCTIONS[_name] = _function(_op, _method)
 
@@ -117,7 +118,9 @@ def _in_place(op: Op) -> Callable[..., Tensor]:
     def method(self: Tensor, *others: Any) -> Tensor:
         return self._write(apply(op, before_write(self), *others), f"{op.name}_")
 
-    return _checked(method) if op.name in _DIVIDES else method
+    made = _checked(method) if op.name in _DIVIDES else method
+    made.__doc__ = f"`{op.name}`, in place."
+    return made
 
 
 for _name, _op in TABLE.items():
@@ -486,6 +489,7 @@ def _convert(d: dtype) -> Callable[..., Tensor]:
     def method(self: Tensor, memory_format: Any = None) -> Tensor:
         return cast(self, d) if memory_format is None else to(self, d, memory_format=memory_format)
 
+    method.__doc__ = f"The elements as {d.name}."
     return method
 
 
@@ -495,6 +499,7 @@ for _type_name, _type in (*dt.ALIASES.items(), ("bool", dt.bool), ("bfloat16", d
 
 
 def _type_as(self: Tensor, other: Tensor) -> Tensor:
+    """The elements with another tensor's type, on its device."""
     return to(self, other)
 
 
@@ -565,21 +570,46 @@ def _tolist(self: Tensor) -> Any:
     return (array.astype("float64") if self.dtype is dt.bfloat16 else array).tolist()
 
 
+def _dim(self: Tensor) -> int:
+    """Number of dimensions."""
+    return self.ndim
+
+
+def _element_size(self: Tensor) -> int:
+    """Bytes of an element."""
+    return self.dtype.itemsize
+
+
+def _is_floating_point(self: Tensor) -> bool:
+    """Whether the elements are real floating point numbers."""
+    return self.dtype.is_floating_point
+
+
+def _is_complex(self: Tensor) -> bool:
+    """Whether the elements are complex."""
+    return self.dtype.is_complex
+
+
+def _conj(self: Tensor) -> Tensor:
+    """The complex conjugate; a real tensor itself."""
+    return self.conj_physical() if self.dtype.is_complex else self
+
+
 for _plain_name, _plain in (
     ("type_as", _type_as),
-    ("numel", _numel),
     ("nelement", _numel),
+    ("numel", _numel),
     ("size", _size),
     ("zero_", _zero_),
     ("fill_", _fill_),
     ("copy_", _copy_),
     ("tolist", _tolist),
-    ("dim", lambda self: self.ndim),
-    ("ndimension", lambda self: self.ndim),
-    ("element_size", lambda self: self.dtype.itemsize),
-    ("is_floating_point", lambda self: self.dtype.is_floating_point),
-    ("is_complex", lambda self: self.dtype.is_complex),
-    ("conj", lambda self: self.conj_physical() if self.dtype.is_complex else self),
+    ("ndimension", _dim),
+    ("dim", _dim),
+    ("element_size", _element_size),
+    ("is_floating_point", _is_floating_point),
+    ("is_complex", _is_complex),
+    ("conj", _conj),
 ):
     _set(_plain_name, _plain)
 _getters: dict[str, Callable[[Tensor], Any]] = {

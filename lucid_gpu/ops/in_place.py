@@ -94,6 +94,7 @@ def written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return self._write(value, f"{function.__name__}_")
 
     method.__name__ = f"{function.__name__}_"
+    method.__doc__ = f"`{function.__name__}`, in place."
     method.__dict__["__wrapped__"] = function
     return method
 

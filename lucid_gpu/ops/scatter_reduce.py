@@ -205,6 +205,7 @@ def _in_place(function: Any) -> Any:
         return self._write(function(self.alias(), *args, **kwargs), name)
 
     method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"`{function.__name__}`, in place."
     return method
 
 
