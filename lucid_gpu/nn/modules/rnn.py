@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.modules.rnn_cells import *  # noqa: F403  PyTorch has them here
 from lucid_gpu.nn.modules.rnn_cells import draw_uniform
 from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.nn.utils.rnn import PackedSequence
