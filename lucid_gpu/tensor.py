@@ -599,6 +599,11 @@ class Tensor:
         return id(self)
 
     def __contains__(self, element: Any) -> bool:
+        if not isinstance(element, (Tensor, bool, int, float, complex, np.generic)):
+            raise RuntimeError(
+                "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+                f"{type(element)}."
+            )
         return bool((self == element).any())
 
     def __repr__(self) -> str:
@@ -1014,8 +1019,11 @@ def _remember(a: Expr, key: Any, result: Tensor) -> None:
         a.program.next[key] = expr.program
 
 
-def binary(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
-    """The method of a two-operand row; ``reflected`` is for ``2 - x``."""
+def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Tensor, Any], Any]:
+    """The method of a two-operand row; ``reflected`` is for ``2 - x``.
+
+    An operator leaves operands of other kinds to these; ``x.mul(y)``, ``named``, refuses them.
+    """
     id_float, id_int = next(_ids), next(_ids)
 
     def method(self: Tensor, other: Any) -> Any:
@@ -1040,7 +1048,7 @@ def binary(op: Op, reflected: bool = False) -> Callable[[Tensor, Any], Any]:
                 a.program.next[key] = expr.program
             return result
         if not isinstance(other, Tensor):
-            if not isinstance(other, (bool, complex, np.generic, np.ndarray)):
+            if not (named or isinstance(other, (bool, complex, np.generic, np.ndarray))):
                 return NotImplemented
             return apply(op, other, self) if reflected else apply(op, self, other)
         if reflected:

@@ -217,6 +217,8 @@ def full(
     """
     shape = _shape((size,))
     where = resolve(device)
+    if isinstance(fill_value, (np.number, np.bool_)):
+        fill_value = fill_value.item()
     d = dt.scalar_type(fill_value) if dtype is None else as_dtype(dtype)
     array = room(where).empty(shape, d, where)
     array.fill(number_in(fill_value, d))
@@ -227,6 +229,8 @@ def number_in(value: Any, d: dtype) -> Any:
     """A number as a type holds it: cut to integers; negative ones go round in unsigned types."""
     if isinstance(value, Tensor):
         value = value.item()
+    if not isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
+        raise TypeError(f"argument 'fill_value' must be Number, not {type(value).__name__}")
     if isinstance(value, complex) and not d.is_complex:
         if value.imag:
             raise _overflow(d)

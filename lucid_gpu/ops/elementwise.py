@@ -37,10 +37,8 @@ def _unary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]
 def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
     def function(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
         if out is None and isinstance(input, Tensor):
-            result: Any = method(input, other)
-            if result is not NotImplemented:
-                kept: Tensor = result
-                return kept
+            result: Tensor = method(input, other)
+            return result
         return into(apply(op, input, other), out, op.name)
 
     return function
@@ -106,7 +104,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _name, _op in TABLE.items():
     if _name in _INTERNAL or _op.rule == "draw":
         continue
-    _method: Callable[..., Any] = unary(_op) if _op.arity == 1 else binary(_op)
+    _method: Callable[..., Any] = unary(_op) if _op.arity == 1 else binary(_op, named=True)
     if _name in _DIVIDES:
         _method = _checked(_method)
     _method.__doc__ = f"``{_op.formula}``, element by element; ``input`` is the tensor."

@@ -11,7 +11,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
-from lucid_gpu.ops.arguments import put_into
+from lucid_gpu.ops.arguments import put_into, require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.levels import open_levels
@@ -201,6 +201,7 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
 
 def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     """Product of two matrices, (n, k) and (k, m)."""
+    require_tensor("mm", "mat2", 2, mat2)
     if input.ndim != 2 or mat2.ndim != 2:
         raise RuntimeError(
             f"mm(): expected 2-D tensors, got shapes {list(input.shape)} and {list(mat2.shape)}"
@@ -225,6 +226,7 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Inner product of two vectors."""
+    require_tensor("dot", "tensor", 2, tensor)
     if input.ndim != 1 or tensor.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
     if input.shape != tensor.shape:

@@ -56,6 +56,8 @@ NO_TENSOR: dict[str, tuple[Callable[[Any], Any], str]] = {
     "softmax": (lambda m: m.softmax([1.0], 0), "must be Tensor, not list"),
     "cat of one": (lambda m: m.cat(m.ones(2, 3), m.ones(2, 3)), "not Tensor: write cat([a, b])"),
     "stack of one": (lambda m: m.stack(3), "must be tuple of Tensors, not int"),
+    "mm": (lambda m: m.mm(m.ones(2, 2), [1.0]), "argument 'mat2' (position 2) must be Tensor, not"),
+    "dot": (lambda m: m.ones(2).dot([1.0]), "dot(): argument 'tensor' (position 2) must be Tensor"),
     "size": (lambda m: m.zeros("a"), "argument 'size' must be ints"),
 }
 

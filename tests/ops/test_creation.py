@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import same_error, torch_module
+from tests.oracle import gives, same_error, torch_module
 
 MAKERS: dict[str, Any] = {
     "tensor of floats": lambda m, d: m.tensor([1.5, 2], device=d),
@@ -167,6 +167,9 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "too little for bytes": (lambda m: m.tensor([-300], dtype=m.int8), "to type int8 without ov"),
     "too much for int32": (lambda m: m.tensor([1e20], dtype=m.int32), "without overflow"),
     "NaN as a number": (lambda m: m.tensor([float("nan")], dtype=m.int64), "without overflow"),
+    "a string to fill with": (lambda m: m.ones(2).fill_("a"), "must be Number, not str"),
+    "nothing to fill with": (lambda m: m.full((2,), None), "NoneType"),
+    "a string as a constant": (lambda m: m.nn.init.constant_(m.ones(2), "a"), "must be Number, no"),
     "too much to fill with": (lambda m: m.ones(2, dtype=m.int8).fill_(300), "without overflow"),
     "no integer": (lambda m: m.full((2,), float("nan"), dtype=m.int32), "without overflow"),
     "no real number": (lambda m: m.full((2,), 1j, dtype=m.float32), "without overflow"),
@@ -193,3 +196,16 @@ def test_an_allocation_that_cannot_be_met_says_how_much_was_asked(device: str) -
     with pytest.raises(kind, match=words):
         lucid_gpu.empty(1 << 45, device=device)
     assert lucid_gpu.ones(2, device=device).tolist() == [1.0, 1.0]
+
+
+def test_numbers_of_numpy_fill() -> None:
+    def filled(m: Any, where: str) -> Any:
+        numbers = (np.float32(3), np.int64(3), np.bool_(True))
+        made = [m.full((1,), n) for n in numbers] + [m.ones(1).fill_(n) for n in numbers]
+        return [(t.tolist(), str(t.dtype).split(".")[1]) for t in made]
+
+    gives(
+        [([3.0], "float32"), ([3], "int64"), ([True], "bool")]
+        + [([v], "float32") for v in (3.0, 3.0, 1.0)],
+        filled,
+    )

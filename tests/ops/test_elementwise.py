@@ -222,6 +222,13 @@ MISUSE: dict[str, tuple[Any, str]] = {
         lambda m: m.exp(2.0),
         "argument 'input' (position 1) must be Tensor, not float",
     ),
+    "a list as a factor": (lambda m: m.ones(2).mul([1, 2]), "must be Tensor or a number, not list"),
+    "nothing to compare with": (lambda m: m.ones(2).eq(None), "eq(): argument must be Tensor or"),
+    "a string as exponent": (lambda m: m.ones(2).pow("a"), "not str"),
+    "a string among numbers": (
+        lambda m: "a" in m.ones(2),
+        "__contains__ only supports Tensor or s",
+    ),
     "a number as condition": (lambda m: m.where(0, m.ones(2), 1), "where()"),
     "a bound out of range": (lambda m: m.ones(2).byte().clamp(-1, 300), "without overflow"),
     "places of integers": (lambda m: m.tensor([12]).round(decimals=1), "not implemented"),

@@ -243,6 +243,7 @@ def scheduler_error(name, *args, **settings):
         (lambda m: m.optim.lr_scheduler.StepLR(m.ones(1), 3), "Tensor is not an Optimizer"),
         (scheduler_error("StepLR", 3, last_epoch=4), "param 'initial_lr' is not specified in"),
         (scheduler_error("LambdaLR", [half]), "Expected 2 lr_lambdas, but got 1"),
+        (scheduler_error("LambdaLR", 0.5), "lr_lambda should be a function, but got float"),
         (scheduler_error("MultiplicativeLR", 3), "lr_lambda should be a function, but got int"),
         (scheduler_error("ConstantLR", 2), "factor expected to be between 0 and 1."),
         (scheduler_error("LinearLR", 0), "expected to be greater than 0 and less or equal to 1."),

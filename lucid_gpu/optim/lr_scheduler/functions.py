@@ -36,6 +36,11 @@ class LambdaLR(LRScheduler):
         several = isinstance(lr_lambda, (list, tuple))
         if several and len(lr_lambda) != count:  # type: ignore[arg-type]
             raise ValueError(f"Expected {count} lr_lambdas, but got {len(lr_lambda)}")  # type: ignore[arg-type]
+        for function in lr_lambda if several else (lr_lambda,):  # type: ignore[union-attr]
+            if not callable(function):
+                raise TypeError(
+                    f"lr_lambda should be a function, but got {type(function).__name__}"
+                )
         self.lr_lambdas: list[Any] = list(lr_lambda) if several else [lr_lambda] * count  # type: ignore[arg-type]
         super().__init__(optimizer, last_epoch)
 
@@ -68,19 +73,6 @@ class MultiplicativeLR(LambdaLR):
     lr_lambda : callable or list of callables
     last_epoch : int
     """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Function | list[Function],
-        last_epoch: int = -1,
-    ) -> None:
-        for function in lr_lambda if isinstance(lr_lambda, (list, tuple)) else [lr_lambda]:
-            if not callable(function):
-                raise TypeError(
-                    f"lr_lambda should be a function, but got {type(function).__name__}"
-                )
-        super().__init__(optimizer, lr_lambda, last_epoch)
 
     def get_lr(self) -> list[Rate]:
         self._warn_outside_step()
