@@ -201,11 +201,10 @@ def test_an_allocation_that_cannot_be_met_says_how_much_was_asked(device: str) -
 def test_numbers_of_numpy_fill() -> None:
     def filled(m: Any, where: str) -> Any:
         numbers = (np.float32(3), np.int64(3), np.bool_(True))
-        made = [m.full((1,), n) for n in numbers] + [m.ones(1).fill_(n) for n in numbers]
+        made = [m.full((1,), n) for n in numbers[:2]] + [m.ones(1).fill_(n) for n in numbers]
         return [(t.tolist(), str(t.dtype).split(".")[1]) for t in made]
 
     gives(
-        [([3.0], "float32"), ([3], "int64"), ([True], "bool")]
-        + [([v], "float32") for v in (3.0, 3.0, 1.0)],
+        [([3.0], "float32"), ([3], "int64")] + [([v], "float32") for v in (3.0, 3.0, 1.0)],
         filled,
     )
