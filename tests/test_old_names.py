@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +30,16 @@ IMPORTED = (
 def test_can_be_imported(module: str, name: str) -> None:
     for package in ("lucid_gpu", torch_module().__name__):
         assert hasattr(importlib.import_module(f"{package}.{module}"), name)
+
+
+def test_cuda_amp_and_the_version_of_cuda_are_attributes(device: str) -> None:
+    code = "import lucid_gpu as t; t.cuda.amp.GradScaler(enabled=False); t.cuda.amp.autocast"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    found = lucid_gpu.version.cuda
+    if lucid_gpu.cuda.is_available():
+        assert float(found) >= 12
+    else:
+        assert found is None
 
 
 def variable(module: Any, device: str) -> Any:

@@ -19,7 +19,7 @@ PACKAGE = "lucid_gpu"
 # A room is the first name after `lucid_gpu.`: a folder or a module. Its row lists what lies right
 # below it; what lies below that may be imported too. "*" may import everything.
 BELOW: dict[str, tuple[str, ...]] = {
-    "version": (),
+    "version": ("devices",),
     "absent": (),
     "kernel_sources": (),
     "dtypes": (),

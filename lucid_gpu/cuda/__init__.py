@@ -7,6 +7,7 @@ what cannot be done raises a RuntimeError that says which of them is missing.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from lucid_gpu.cuda import nvtx
@@ -67,7 +68,9 @@ from lucid_gpu.devices.cuda_errors import AcceleratorError, OutOfMemoryError
 
 
 def __getattr__(name: str) -> object:
-    """``cuda.FloatTensor`` and its kin."""
+    """``cuda.FloatTensor`` and its kin, and `amp`."""
+    if name == "amp":
+        return importlib.import_module("lucid_gpu.cuda.amp")
     from lucid_gpu.ops.tensor_types import TYPES
 
     if ("cuda", name) not in TYPES:

@@ -58,6 +58,14 @@ def problem() -> str | None:
     return None
 
 
+def runtime_version() -> str | None:
+    """The CUDA runtime that CuPy uses, such as ``"12.9"``; None where there is no GPU."""
+    if problem() is not None:
+        return None
+    major, rest = divmod(import_cupy().cuda.runtime.runtimeGetVersion(), 1000)
+    return f"{major}.{rest // 10}"
+
+
 @functools.cache
 def _has_driver() -> bool:
     try:

@@ -56,8 +56,8 @@ MANY_KERNELS = {"actor_critic", "char_gpt", "mixed_precision", "resnet", "siames
 
 def exchanged(source: str) -> str:
     """The script with its imports of torch turned into imports of lucid_gpu."""
-    source = re.sub(r"^import torch$", "import lucid_gpu as torch", source, flags=re.M)
-    return re.sub(r"^(import|from) torch\b", r"\1 lucid_gpu", source, flags=re.M)
+    source = re.sub(r"^( *)import torch$", r"\1import lucid_gpu as torch", source, flags=re.M)
+    return re.sub(r"^( *)(import|from) torch\b", r"\1\2 lucid_gpu", source, flags=re.M)
 
 
 def script(name: str, ours: bool) -> ModuleType:
