@@ -53,6 +53,8 @@ def slide_of(kernel: Sequence[int], stride: Any, padding: Any, dilation: Any) ->
     rank = len(kernel)
     none = (0,) * rank
     strides, dilations = setting(stride, "stride", rank), setting(dilation, "dilation", rank)
+    if min(kernel) < 1:
+        raise RuntimeError(f"kernel size should be greater than zero, but got {list(kernel)}")
     if min(strides) < 1:
         raise RuntimeError("non-positive stride is not supported")
     if min(dilations) < 1:
