@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments, shares
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
@@ -72,9 +72,8 @@ class Adam(Optimizer):
                     "step_size": group["lr"] / (1 - b1**step),
                     "root_correction": 1 / sqrt(1 - b2**step),
                     "kept": 1 - group["lr"] * group["weight_decay"],
+                    **shares(group["betas"]),
                 },
-                b1=b1,
-                b2=b2,
                 **chosen(group, "eps", "weight_decay", "decoupled_weight_decay", "maximize"),
             )
 

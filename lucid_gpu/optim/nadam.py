@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments, shares
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
@@ -68,8 +68,9 @@ class NAdam(Optimizer):
                 "of_mean": lr * following / (1 - product * following),
                 "root_correction": 1 / sqrt(1 - b2**step),
                 "kept": 1 - lr * group["weight_decay"],
+                **shares(group["betas"]),
             }
-            self._apply(_nadam, some, states, numbers, b1=b1, b2=b2, **common)
+            self._apply(_nadam, some, states, numbers, **common)
 
 
 def _nadam(

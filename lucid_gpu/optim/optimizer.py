@@ -318,8 +318,9 @@ def moments(
     g: Tensor,
     *,
     kept: Tensor,
-    b1: float,
-    b2: float,
+    new: Tensor,
+    old_square: Tensor,
+    new_square: Tensor,
     weight_decay: float,
     decoupled_weight_decay: bool,
     maximize: bool,
@@ -328,7 +329,13 @@ def moments(
     g = descent(p, g, 0 if decoupled_weight_decay else weight_decay, maximize)
     if weight_decay and decoupled_weight_decay:
         p = p * kept
-    return p, m + (g - m) * (1 - b1), v * b2 + g * g * (1 - b2), g
+    return p, m + (g - m) * new, v * old_square + g * g * new_square, g
+
+
+def shares(betas: tuple[float, float]) -> dict[str, float]:
+    """What `moments` takes of old and new; numbers, since schedulers may change betas each step."""
+    b1, b2 = betas
+    return {"new": 1 - b1, "old_square": b2, "new_square": 1 - b2}
 
 
 def _as_list(params: Any) -> list[Any]:

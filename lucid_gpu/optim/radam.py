@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, moments, shares
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
@@ -63,17 +63,10 @@ class RAdam(Optimizer):
             numbers = {
                 "step_size": lr / (1 - b1**step) * (rectified or 1.0),
                 "kept": 1 - lr * group["weight_decay"],
+                **shares(group["betas"]),
             }
-            self._apply(
-                _radam,
-                some,
-                states,
-                numbers,
-                b1=b1,
-                b2=b2,
-                adaptive=rectified is not None,
-                **common,
-            )
+            adaptive = rectified is not None
+            self._apply(_radam, some, states, numbers, adaptive=adaptive, **common)
 
 
 def _rectification(step: float, b2: float) -> float | None:

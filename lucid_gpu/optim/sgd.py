@@ -57,7 +57,8 @@ class SGD(Optimizer):
         if not group["momentum"]:
             self._apply(_plain, members, (), numbers, **common)
             return
-        common |= chosen(group, "momentum", "nesterov")
+        numbers["momentum"] = group["momentum"]  # which schedulers may change each step
+        common |= chosen(group, "nesterov")
         name = "momentum_buffer"
         fresh = [member for member in members if member[2].get(name) is None]
         later = [member for member in members if member[2].get(name) is not None]
@@ -81,7 +82,7 @@ def _with_momentum(
     g: Tensor,
     *,
     lr: Tensor,
-    momentum: float,
+    momentum: Tensor,
     dampening: float,
     weight_decay: float,
     nesterov: bool,

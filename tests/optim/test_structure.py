@@ -12,6 +12,7 @@ import lucid_gpu
 from lucid_gpu import optim, profiler
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.rows import table_of
+from lucid_gpu.ops import foreach
 
 COUNT, SIZE = 100, 64
 BYTES = COUNT * SIZE * 4  # of all parameters
@@ -78,3 +79,23 @@ def test_settings_may_change_between_steps(where: str) -> None:
             optimizer.step()
         expected -= 0.1**step
         assert p.tolist() == q.tolist() == pytest.approx([expected] * 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("SGD", {"momentum": 0.9}, {"momentum": 0.85}),
+        ("Adam", {"betas": (0.9, 0.999)}, {"betas": (0.85, 0.99)}),
+        ("NAdam", {"betas": (0.9, 0.999)}, {"betas": (0.85, 0.99)}),
+        ("RAdam", {"betas": (0.9, 0.999)}, {"betas": (0.85, 0.99)}),
+    ],
+)
+def test_what_schedulers_cycle_is_not_traced_again(name: str, before: Any, after: Any) -> None:
+    p = lucid_gpu.ones(3, requires_grad=True)
+    p.grad = lucid_gpu.ones(3)
+    optimizer = getattr(optim, name)([p], lr=0.1, **before)
+    optimizer.step()
+    rules = len(foreach._traced)
+    optimizer.param_groups[0].update(after)
+    optimizer.step()
+    assert len(foreach._traced) == rules
