@@ -291,3 +291,10 @@ def test_errors_are_torchs(call, words):
         return call(m.utils.data, m)
 
     same_error(run, words)
+
+
+def test_samples_of_pytorch_say_how_they_come_over():
+    with pytest.raises(
+        TypeError, match=r"<class 'torch.Tensor'>: have .*from_numpy\(x.numpy\(\)\)"
+    ):
+        default_collate([torch_module().ones(2)])

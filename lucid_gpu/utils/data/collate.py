@@ -92,8 +92,11 @@ def _like(first: Any, joined: dict[Any, Any]) -> Any:
 def _message(kind: Any) -> str:
     return (
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-        f"found {kind}"
+        f"found {kind}" + _THEIRS * (kind.__module__ == "torch")
     )
+
+
+_THEIRS = ": have the dataset, or its last transform, give lucid_gpu.from_numpy(x.numpy())"
 
 
 def default_convert(data: Any) -> Any:
