@@ -28,8 +28,8 @@ def moveaxis(input: Tensor, source: Any, destination: Any) -> Tensor:
 
 
 def ravel(input: Tensor) -> Tensor:
-    """All elements as a vector; a view where the layout allows it."""
-    return shape.reshape(input, -1)
+    """All elements as a vector without gaps; a view where the tensor is row-major."""
+    return shape.reshape(input.contiguous(), -1)
 
 
 def adjoint(input: Tensor) -> Tensor:

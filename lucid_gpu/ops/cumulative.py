@@ -18,7 +18,7 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.indexing import gathered
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
-from lucid_gpu.ops.shape import cat
+from lucid_gpu.ops.shape import cat, flip
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -66,6 +66,14 @@ def _shifted(input: Tensor, dim: int, edge: float, forwards: bool) -> Tensor:
     shape = tuple(1 if i == dim else n for i, n in enumerate(input.shape))
     end = input.new_full(shape, edge)
     return cat([rest, end] if forwards else [end, rest], dim)
+
+
+def products_of_others(input: Tensor, dim: int) -> Tensor:
+    """Of all elements along a dimension but the one at each place: before it, times behind it."""
+    wide = input.to(input.dtype.compute)
+    before = _shifted(cumprod(wide, dim), dim, 1.0, False)
+    behind = _shifted(cumprod(flip(wide, dim), dim), dim, 1.0, False)
+    return (before * flip(behind, dim)).to(input.dtype)
 
 
 def recurrence(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:

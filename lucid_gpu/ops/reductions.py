@@ -322,26 +322,11 @@ def prod(
 
 
 def _prod_vjp(node: Any, g: Tensor) -> Any:
-    """The product of the others: products of what stands before and after each element."""
     (x,) = node.saved_tensors
     g = g if node.keepdim else g.unsqueeze(node.dim)
-    parts = [x.narrow(node.dim, i, 1) for i in range(x.shape[node.dim])]
-    before = _running(parts)
-    after = _running(parts[::-1])[::-1]
-    from lucid_gpu.ops.shape import cat
+    from lucid_gpu.ops.cumulative import products_of_others
 
-    if not parts:
-        return (x * 0,)
-    others = [(a * b).conj_physical() for a, b in zip(before, after, strict=True)]
-    return (cat([g * other for other in others], node.dim),)
-
-
-def _running(parts: list[Tensor]) -> list[Tensor]:
-    """Products of all earlier parts."""
-    result: list[Any] = []
-    for i in range(len(parts)):
-        result.append(constant(1, parts[0]) if i == 0 else result[-1] * parts[i - 1])
-    return result
+    return (g * products_of_others(x, node.dim).conj_physical(),)
 
 
 def norm(

@@ -43,6 +43,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
         SQUARE,
     ),
     "counts of complex numbers": (lambda m, t: t.count_nonzero(), COMPLEX),
+    "a long product": (lambda m, t: t.prod(), np.linspace(0.9, 1.1, 2000)),
     "running sum of an integer": (lambda m, t: t[0, 0].cumsum(0), BYTES),
     "sum to the size of bytes": (lambda m, t: (t.sum_to_size(2, 1), t.sum_to_size(2, 2)), BYTES),
     "norms out of range": (
