@@ -16,6 +16,8 @@ from tests.oracle import gives, refuses, torch_module
 IMPORTED = (
     ("autograd", "Variable"),
     ("autograd.variable", "Variable"),
+    ("nn.modules.conv", "_ConvNd"),
+    ("nn.modules.conv", "_ConvTransposeNd"),
     ("nn.modules.utils", "_pair"),
     ("nn.modules.utils", "_reverse_repeat_tuple"),
     ("nn.init", "_calculate_fan_in_and_fan_out"),

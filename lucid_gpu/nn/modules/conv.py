@@ -25,7 +25,7 @@ __all__ = [
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Filters(Module):
+class _ConvNd(Module):
     """A bank of filters and how it slides over so many axes."""
 
     _rank: int
@@ -122,7 +122,7 @@ _CONV = """
     """
 
 
-class _Conv(_Filters):
+class _Conv(_ConvNd):
     _about = _CONV
 
     def __init__(
@@ -218,7 +218,7 @@ _TRANSPOSED = """
     """
 
 
-class _ConvTranspose(_Filters):
+class _ConvTransposeNd(_ConvNd):
     _about = _TRANSPOSED
 
     def __init__(
@@ -291,19 +291,19 @@ class _ConvTranspose(_Filters):
         return [n - low for n, low in zip(size, least, strict=True)]
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTransposeNd):
     """Filters put onto each place of signals, and added up: the adjoint of `Conv1d`."""
 
     _rank = 1
 
 
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTransposeNd):
     """Filters put onto each place of images, and added up: the adjoint of `Conv2d`."""
 
     _rank = 2
 
 
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTransposeNd):
     """Filters put onto each place of volumes, and added up: the adjoint of `Conv3d`."""
 
     _rank = 3
