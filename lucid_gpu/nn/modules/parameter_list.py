@@ -165,7 +165,7 @@ class ParameterDict(Module):
 
     def copy(self) -> ParameterDict:
         """Another dictionary of the same parameters."""
-        return ParameterDict(dict(self.items()))
+        return ParameterDict(self.items())  # pairs keep their order
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         """What stands at a key, after putting ``default`` there if nothing did."""
