@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid_gpu.devices import xp_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.pooling import _avg_pool, _max_pool
 from lucid_gpu.ops.sliding import Sizes
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -118,9 +119,11 @@ def _windows(n: int, m: int) -> list[range]:
 
 def _averages(x: Tensor, axis: int, m: int) -> Tensor:
     """The matrix ``(n, m)`` that takes the means of windows."""
-    n = x.shape[axis]
-    columns = [[1 / len(w) if i in w else 0.0 for i in range(n)] for w in _windows(n, m)]
-    return tensor(columns, dtype=x.dtype, device=x.device).reshape(m, n).transpose(0, 1)
+    xp, n = xp_of(x), x.shape[axis]
+    place, window = xp.arange(n)[:, None], xp.arange(m)
+    begin, end = window * n // m, -(-(window + 1) * n // m)
+    share = ((place >= begin) & (place < end)) / xp.maximum(end - begin, 1)
+    return from_array(share.astype(x.dtype.numpy), x.dtype, x.device)
 
 
 def _places(x: Tensor, size: Sizes) -> Tensor:
