@@ -263,7 +263,7 @@ CASES: tuple[Case, ...] = (
         build=models.gpt(layers=4, width=128, heads=4, length=128, batch=8, letters=96),
         at_most=1.1,
         check_steps=3,
-        tolerance=1e-3,
+        tolerance=1e-2,  # AdamW makes whole steps of the keys' bias, whose gradient is rounding
     ),
     Case(
         "lstm",
