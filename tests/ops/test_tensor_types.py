@@ -76,7 +76,7 @@ def test_types_by_name_and_back(device: str) -> None:
     assert x.type(lucid_gpu.LongTensor).type() == "lucid_gpu.LongTensor"
     assert x.long().type(x.type()).type() == x.type()
     assert x.byte().dtype is lucid_gpu.uint8 and x.char().dtype is lucid_gpu.int8
-    assert x.type(float).dtype is lucid_gpu.float32
+    assert x.type(float).dtype is lucid_gpu.float64
     assert (x * 1j).type().endswith("ComplexFloatTensor")
     assert x.double().new([1, 2]).dtype is lucid_gpu.float64
     assert x.new(2, 3).device == x.device and tuple(x.new(2, 3).shape) == (2, 3)
