@@ -63,6 +63,7 @@ def environment(peer: Peer | None = None) -> dict[str, str]:
     """The environment of a measured process: this one's, the tree importable, two threads."""
     env = dict(os.environ)
     env.update(dict.fromkeys(_THREAD_VARIABLES, str(THREADS)))
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # pip has compiled the other peers
     path = env.get("PYTHONPATH")
     env["PYTHONPATH"] = f"{TREE}{os.pathsep}{path}" if path else str(TREE)
     env.update(peer.env if peer else {})
