@@ -42,6 +42,13 @@ def training(
     return step
 
 
+def classifying(torch: Any, model: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The loss of a model's scores for labels."""
+    cross_entropy = torch.nn.functional.cross_entropy
+    loss_of: Callable[..., Any] = compiled(lambda x, y: cross_entropy(model(x), y))
+    return loss_of
+
+
 def mlp(widths: tuple[int, ...], batch: int) -> Build:
     """Layers with ReLU between them, Adam."""
 
@@ -56,7 +63,7 @@ def mlp(widths: tuple[int, ...], batch: int) -> Build:
         model = model.to(device)
         images = torch.tensor(rng.standard_normal((batch, widths[0]), np.float32), device=device)
         labels = torch.tensor(rng.integers(0, widths[-1], batch), device=device)
-        loss_of = compiled(lambda x, y: nn.functional.cross_entropy(model(x), y))
+        loss_of = classifying(torch, model, compiled)
         adam = torch.optim.Adam(model.parameters(), lr=1e-3)
         return training(torch, model, adam, loss_of, images, labels)
 
@@ -78,7 +85,7 @@ def lenet(batch: int) -> Build:
         model = model.to(device)
         images = torch.tensor(rng.standard_normal((batch, 1, 28, 28), np.float32), device=device)
         labels = torch.tensor(rng.integers(0, 10, batch), device=device)
-        loss_of = compiled(lambda x, y: nn.functional.cross_entropy(model(x), y))
+        loss_of = classifying(torch, model, compiled)
         sgd = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
         return training(torch, model, sgd, loss_of, images, labels)
 
@@ -157,7 +164,7 @@ def lstm(features: int, width: int, length: int, batch: int, classes: int) -> Bu
         model = model.to(device)
         signals = rng.standard_normal((batch, length, features), np.float32)
         labels = torch.tensor(rng.integers(0, classes, batch), device=device)
-        loss_of = compiled(lambda x, y: nn.functional.cross_entropy(model(x), y))
+        loss_of = classifying(torch, model, compiled)
         sgd = torch.optim.SGD(model.parameters(), lr=1e-1)
         return training(torch, model, sgd, loss_of, torch.tensor(signals, device=device), labels)
 

@@ -178,7 +178,6 @@ def _fill_namespace() -> None:
     for d in dt.ALL:
         NAMESPACE[f"one_{d.name}"] = np.array(1, d.numpy)
         NAMESPACE[f"zero_{d.name}"] = np.array(0, d.numpy)
-
     for op in TABLE.values():
         for name in re.findall(r"np\.(\w+)", op.numpy):
             NAMESPACE[name] = getattr(np, name)

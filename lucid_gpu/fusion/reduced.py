@@ -311,11 +311,7 @@ def _reducing(values: Sequence[Expr]) -> list[Pending]:
 
 
 def _equal(a: Expr, b: Expr) -> bool:
-    return (
-        a.program is b.program
-        and len(a.leaves) == len(b.leaves)
-        and all(map(is_, a.leaves, b.leaves))
-    )
+    return a.program is b.program and all(map(is_, a.leaves, b.leaves))
 
 
 def _run_before(group: Sequence[Pending], values: Sequence[Expr]) -> list[Any]:
