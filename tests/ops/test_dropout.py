@@ -17,7 +17,7 @@ from lucid_gpu.fusion import eager
 from lucid_gpu.fusion.program import forget
 from lucid_gpu.nn import functional as F
 from lucid_gpu.utils.checkpoint import checkpoint
-from tests.oracle import same_error
+from tests.oracle import same_error, torch_module
 
 
 def test_zeros_and_scales(device: str) -> None:
@@ -271,7 +271,7 @@ def test_unusual_ranks_warn() -> None:
 
 
 def test_layers_look_as_torchs() -> None:
-    torch = pytest.importorskip("torch")
+    torch = torch_module()
     for name in ("Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"):
         ours, theirs = (getattr(m.nn, name)(0.2, True) for m in (lucid_gpu, torch))
         assert repr(ours) == repr(theirs)

@@ -139,7 +139,7 @@ def test_a_signal_comes_back(device: str) -> None:
 @pytest.mark.parametrize("length", [0, 1, 2, 7])
 @pytest.mark.parametrize("periodic", [True, False])
 def test_windows(length: int, periodic: bool, device: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = torch_module()
     for name, more in (
         ("hann", ()), ("hamming", ()), ("hamming", (0.5, 0.3)), ("blackman", ()),
         ("bartlett", ()), ("kaiser", ()), ("kaiser", (3.5,)),
