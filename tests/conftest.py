@@ -162,8 +162,10 @@ def on_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
-    """Each test starts at the same place of the random stream."""
+    """Each test starts at the same place of the random stream, PyTorch's too."""
     lucid_gpu.manual_seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

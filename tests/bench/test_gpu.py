@@ -11,17 +11,16 @@ from bench import gpu, gpu_cases, gpu_check, gpu_report
 
 
 def test_a_part_that_hangs_is_ended_with_its_children():
-    code = "import subprocess, sys; print('begun', flush=True); subprocess.run(['sleep', '60'])"
     start = time.monotonic()
-    ended = gpu.run([sys.executable, "-c", code], 1.0)
-    assert time.monotonic() - start < 10
+    ended = gpu.run(["sh", "-c", "echo begun; sleep 200; true"], 1.0)
+    assert time.monotonic() - start < 100
     assert ended.code is None
     assert ended.figures()["verdict"] == "out of time"
     assert "begun" in ended.output
 
 
 def test_a_part_that_fails_keeps_its_last_words():
-    figures = gpu.run([sys.executable, "-c", "raise SystemExit('no luck')"], 30).figures()
+    figures = gpu.run([sys.executable, "-c", "raise SystemExit('no luck')"], 200).figures()
     assert figures["verdict"] == "failed"
     assert "no luck" in figures["output"]
 
@@ -29,18 +28,20 @@ def test_a_part_that_fails_keeps_its_last_words():
 def test_the_suite_ends_in_good_order_when_its_time_is_up(tmp_path):
     """What passed by then is counted; what takes no device is left out."""
     (tmp_path / "test_slow.py").write_text(
-        "import time, pytest\n"
+        "import pytest\n"
+        "from bench import gpu_suite\n"
         "@pytest.mark.parametrize('device', ['cuda'])\n"
-        "@pytest.mark.parametrize('n', range(50))\n"
-        "def test_one(n, device): time.sleep(0.1)\n"
+        "@pytest.mark.parametrize('n', range(9))\n"
+        "def test_one(n, device):\n"
+        "    if n == 3: gpu_suite._end = 0\n"
         "def test_the_same_everywhere(): pass\n"
     )
     log = tmp_path / "tests.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "bench.gpu_suite", f"--junitxml={log}"]
-    ended = gpu.run([*command, str(tmp_path)], 60, LUCID_TEST_SECONDS="1")
+    ended = gpu.run([*command, str(tmp_path)], 200, LUCID_TEST_SECONDS="1000")
     assert ended.code == gpu.STOPPED and "the time for tests is up" in ended.output
     assert "1 deselected" in ended.output
-    assert 1 <= gpu.read_junit(log)["counts"]["passed"] < 50
+    assert gpu.read_junit(log)["counts"]["passed"] == 5  # the last began as the clock was looked at
 
 
 def test_junit_is_counted(tmp_path):

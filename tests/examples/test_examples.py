@@ -150,7 +150,7 @@ def test_as_a_script(name):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=250,
         env={"PYTHONPATH": str(FOLDER.parent)},
         cwd="/",
     ).stdout

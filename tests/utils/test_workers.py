@@ -28,7 +28,7 @@ from lucid_gpu.utils.data import (
 )
 from tests.oracle import same_error
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(150)
 
 
 class Squares(Dataset):
@@ -86,16 +86,26 @@ def test_streams_are_shared_out():
 
 
 class Slow(Squares):
+    """Its first sample waits to be let go."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.go = multiprocessing.Event()
+
     def __getitem__(self, i):
-        time.sleep(0.4 if i == 0 else 0)
+        if i == 0:
+            self.go.wait()
         return i
 
 
 def test_out_of_order():
-    batches = lists(DataLoader(Slow(6), 1, num_workers=2, in_order=False))
-    assert sorted(batches) == [[i] for i in range(6)]
-    assert batches[0] != [0]
-    assert lists(DataLoader(Slow(6), 1, num_workers=2)) == [[i] for i in range(6)]
+    dataset = Slow(6)
+    batches = iter(DataLoader(dataset, 1, num_workers=2, in_order=False))
+    first = next(batches).tolist()
+    assert first != [0]
+    dataset.go.set()
+    assert sorted([first, *lists(batches)]) == [[i] for i in range(6)]
+    assert lists(DataLoader(dataset, 1, num_workers=2)) == [[i] for i in range(6)]
 
 
 class Seeds(Dataset):
@@ -197,11 +207,12 @@ def test_persistent_workers_stay():
 
 
 def gone(pid):
+    """Whether a process has ended, though nobody may have asked how."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return True
-    return False
+    return status.rpartition(")")[2].split()[0] == "Z"
 
 
 def test_an_early_end_leaves_no_process():
@@ -274,7 +285,7 @@ def test_a_worker_that_dies_is_an_error(end, words):
 
 
 def test_waiting_has_a_limit():
-    loader = DataLoader(Squares(2, 0, lambda: time.sleep(60)), num_workers=1, timeout=0.2)
+    loader = DataLoader(Squares(2, 0, lambda: time.sleep(600)), num_workers=1, timeout=0.2)
     with pytest.raises(RuntimeError, match="DataLoader timed out after 0.2 seconds"):
         next(iter(loader))
     assert multiprocessing.active_children() == []
@@ -298,7 +309,7 @@ PROGRAM = """
     class D(Dataset):
         def __len__(self): return 10
         def __getitem__(self, i):
-            if i: time.sleep(30)
+            if i: time.sleep(600)
             return os.getpid()
     for batch in DataLoader(D(), 1, num_workers=1, collate_fn=list):
         print(batch[0], flush=True)
@@ -310,7 +321,7 @@ def test_an_interrupt_ends_all_quietly():
         worker = int(process.stdout.readline())
         time.sleep(0.3)  # it waits for the second batch now
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate()
     assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt")
     assert gone(worker)
 
@@ -319,11 +330,9 @@ def test_workers_leave_when_the_parent_is_killed():
     with run(PROGRAM) as process:
         worker = int(process.stdout.readline())
         process.kill()
-        process.communicate(timeout=30)
-    deadline = time.monotonic() + 20
-    while not gone(worker) and time.monotonic() < deadline:
+        process.communicate()
+    while not gone(worker):  # or the test runs out of its time
         time.sleep(0.05)
-    assert gone(worker)
 
 
 @pytest.mark.parametrize(
