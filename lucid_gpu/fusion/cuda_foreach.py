@@ -29,7 +29,8 @@ def tile_of(work: Work, types: Sequence[dtype], packed: bool) -> tuple[int, int]
 
 
 def _table_of(work: Work, types: Sequence[dtype]) -> Table:
-    return table_of(len(types), len(work.scalars) + len(work.constants))
+    bytes_of = [d.itemsize for d in (*work.scalars, *work.constants)]
+    return table_of(len(types), len(bytes_of), max(8, *bytes_of, 0))
 
 
 def foreach_kernel(

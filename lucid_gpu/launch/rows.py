@@ -32,9 +32,12 @@ class Table(NamedTuple):
         return f"lucid_rows<{self.columns}, {self.rows}>"
 
 
-def table_of(columns: int, others: int) -> Table:
-    """The largest table that fits beside so many other arguments, of at most 8 bytes each."""
-    return Table(columns, (ARGUMENT_BYTES - 8 * others - 8) // (8 * columns + 8))
+def table_of(columns: int, others: int, widest: int = 8) -> Table:
+    """The largest table that fits before so many other arguments, each aligned to its bytes.
+
+    ``widest`` are the most bytes of one of them: 16 for complex128.
+    """
+    return Table(columns, (ARGUMENT_BYTES - widest * others - widest) // (8 * columns + 8))
 
 
 def filled(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.fusion import blocked, foreach, host_executor
+from lucid_gpu.fusion import blocked, cuda_foreach, foreach, host_executor
 from lucid_gpu.launch.rows import filled, table_of
 
 from .nvrtc import architectures, compiled
@@ -82,6 +83,17 @@ def test_the_table_fits_in_the_arguments_of_a_kernel():
         size = struct.calcsize("=" + table.form)
         assert size + 80 <= 4096 and size % 8 == 0 and table.rows >= 40
     assert table_of(4, 9).rows >= 100  # Adam's, with a number for everything
+
+
+@pytest.mark.parametrize("numbers", [(dt.float32,), (dt.complex128,) * 3, (dt.complex128, dt.bool)])
+def test_numbers_of_sixteen_bytes_have_their_place(numbers):
+    for columns in range(1, 12):
+        work = SimpleNamespace(scalars=numbers, constants=numbers)
+        table = cuda_foreach._table_of(work, [dt.complex128] * columns)
+        end = struct.calcsize("=" + table.form)
+        for d in (*numbers, *numbers):
+            end += -end % d.itemsize + d.itemsize
+        assert end <= 4096 and table.rows >= 40
 
 
 def test_tensors_longer_than_a_row_are_several():
