@@ -148,6 +148,11 @@ class _Complex:
 _STYLES: dict[int, Any] = {0: _Plain, 1: _Plain, 2: _Float, 3: _Complex}
 
 
+def number_format(values: Sequence[Any], d: dt.dtype) -> Any:
+    """The style that numbers of a type are written in beside each other: a function."""
+    return _STYLES[d.category](values)
+
+
 # --- layout ---------------------------------------------------------------------------------------
 
 

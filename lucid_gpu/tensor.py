@@ -613,6 +613,11 @@ class Tensor:
 
         return tensor_repr(self)
 
+    def _repr_html_(self) -> str | None:
+        from lucid_gpu.viz.notebook import tensor_html
+
+        return tensor_html(self)
+
     def __format__(self, spec: str) -> str:
         if self.ndim == 0 and (spec or type(self) is Tensor):
             return format(self.item(), spec)

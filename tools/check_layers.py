@@ -53,7 +53,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "distributions": ("nn", "linalg"),
     "utils": ("autograd", "cuda"),
     "cuda": ("ops", "amp"),
-    "viz": ("nn", "profiler"),
+    "viz": ("optim", "printing", "profiler"),
     "backends": ("devices",),
     "__init__": ("*",),
 }
@@ -64,6 +64,9 @@ LATE: set[tuple[str, str]] = {
     ("tensor.py", "ops"),  # thin methods that hand on
     ("tensor.py", "printing"),
     ("tensor.py", "sparse"),
+    ("tensor.py", "viz"),  # what notebooks show
+    ("nn/modules/module.py", "viz"),
+    ("optim/optimizer.py", "viz"),
     ("ops/creation.py", "sparse"),
     ("ops/layouts.py", "sparse"),
     ("ops/matmul.py", "sparse"),

@@ -295,6 +295,11 @@ class Optimizer(Hooked):
             text += f"\nParameter Group {i}\n" + "".join(lines)
         return text + ")"
 
+    def _repr_html_(self) -> str:
+        from lucid_gpu.viz.notebook import optimizer_html
+
+        return optimizer_html(self)
+
 
 class _Required:
     def __repr__(self) -> str:

@@ -651,6 +651,11 @@ class Module:
         body = "".join(f"\n  {line}" for line in lines)
         return f"{type(self).__name__}({body}\n)"
 
+    def _repr_html_(self) -> str:
+        from lucid_gpu.viz.notebook import module_html
+
+        return module_html(self)
+
 
 def _indent(text: str) -> str:
     return text.replace("\n", "\n  ")
