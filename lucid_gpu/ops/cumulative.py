@@ -15,6 +15,7 @@ from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.cumsum import cumsum
 from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.indexing import gathered
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
@@ -36,11 +37,6 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     input = input.to(to if dtype is None else as_dtype(dtype))
     dim = normalise_dim(dim, input.ndim)
     return _running_product(input, dim) if input.ndim else input.clone()
-
-
-def cumprod_(self: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
-    """`cumprod` in place; its gradient reads the factors that were there."""
-    return self._write(cumprod(self.alias(), dim, dtype=dtype), "cumprod_")
 
 
 def _running_product(input: Tensor, dim: int) -> Tensor:
@@ -301,5 +297,5 @@ def _slopes(y: Tensor, dim: int, spacing: Any, order: int) -> Tensor:
 
 
 _OPS: tuple[Any, ...] = (cumprod, logcumsumexp, cummax, cummin, diff)
-METHODS = (*[public(op) for op in _OPS], cumprod_)
+METHODS = (*[public(op) for op in _OPS], written(cumprod, Tensor.alias))
 FUNCTIONS = (*METHODS[:-1], trapezoid, trapz, cumulative_trapezoid, gradient)

@@ -86,11 +86,16 @@ def before_write(tensor: Tensor) -> Tensor:
     return tensor.alias() if state.grad is WATCHED else tensor
 
 
-def written(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The in-place form of an op, as a method."""
+def written(
+    function: Callable[..., Tensor], before: Callable[[Tensor], Tensor] = before_write
+) -> Callable[..., Tensor]:
+    """The in-place form of an op, as a method.
+
+    Where backward reads what was there before, ``before`` is `Tensor.alias`.
+    """
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        value = function(before_write(self), *args, **kwargs)
+        value = function(before(self), *args, **kwargs)
         return self._write(value, f"{function.__name__}_")
 
     method.__name__ = f"{function.__name__}_"

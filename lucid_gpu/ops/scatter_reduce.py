@@ -14,6 +14,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import room, xp_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_add import _by_elements, _checked, keys_of_slices, scatter_add
 from lucid_gpu.ops.indexing import gather, scatter
 from lucid_gpu.ops.record import record
@@ -197,17 +198,5 @@ def index_reduce(
     return scatter_reduce(input, dim, wide, source, reduce, include_self=include_self)
 
 
-def _in_place(function: Any) -> Any:
-    """The in-place form; backward reads what was there before."""
-    name = f"{function.__name__}_"
-
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self._write(function(self.alias(), *args, **kwargs), name)
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"`{function.__name__}`, in place."
-    return method
-
-
 FUNCTIONS = (scatter_reduce, index_reduce)
-METHODS = (*FUNCTIONS, _in_place(scatter_reduce), _in_place(index_reduce))
+METHODS = (*FUNCTIONS, *[written(f, Tensor.alias) for f in FUNCTIONS])
