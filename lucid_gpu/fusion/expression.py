@@ -71,7 +71,9 @@ class Cell:
 
     def twin(self, node: Any = None, output: int = 0) -> Cell:
         """Another leaf on the same array."""
-        other = Cell(self.array, node, output)
+        return self._shares_with(Cell(self.array, node, output))
+
+    def _shares_with(self, other: Cell) -> Cell:
         if self.borrowed:
             other.borrowed = True
         sharers = self.sharers

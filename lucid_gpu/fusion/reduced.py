@@ -134,15 +134,7 @@ class ReducedCell(Cell):
         with _lock:
             if type(self) is not ReducedCell:
                 return Cell.twin(self, node, output)
-            other = ReducedCell(self.pending, self.result, node, output)
-            if self.borrowed:
-                other.borrowed = True
-            sharers = self.sharers
-            if sharers is None:
-                sharers = self.sharers = [weakref.ref(self)]
-            sharers.append(weakref.ref(other))
-            other.sharers = sharers
-            return other
+            return self._shares_with(ReducedCell(self.pending, self.result, node, output))
 
     def again(self) -> Cell:
         with _lock:
