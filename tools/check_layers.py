@@ -48,7 +48,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "serialization": ("nn", "sparse"),
     "nn": ("absent", "autograd"),
     "func": ("nn",),
-    "optim": ("nn",),
+    "optim": ("nn", "limits"),
     "amp": ("nn",),
     "distributions": ("nn", "linalg"),
     "utils": ("autograd", "cuda"),

@@ -43,6 +43,7 @@ from lucid_gpu.ops.feature_dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
+from lucid_gpu.ops.fractional_pooling import fractional_max_pool2d, fractional_max_pool3d
 from lucid_gpu.ops.grid_sample import affine_grid, grid_sample
 from lucid_gpu.ops.group_norm import (
     group_norm,
@@ -144,6 +145,8 @@ __all__ = [
     "embedding_bag",
     "feature_alpha_dropout",
     "fold",
+    "fractional_max_pool2d",
+    "fractional_max_pool3d",
     "gaussian_nll_loss",
     "gelu",
     "glu",

@@ -2,11 +2,13 @@
 
 from lucid_gpu.optim import lr_scheduler, swa_utils
 from lucid_gpu.optim.adadelta import Adadelta
+from lucid_gpu.optim.adafactor import Adafactor
 from lucid_gpu.optim.adagrad import Adagrad
 from lucid_gpu.optim.adam import Adam, AdamW
 from lucid_gpu.optim.adamax import Adamax
 from lucid_gpu.optim.asgd import ASGD
 from lucid_gpu.optim.lbfgs import LBFGS
+from lucid_gpu.optim.muon import Muon
 from lucid_gpu.optim.nadam import NAdam
 from lucid_gpu.optim.optimizer import Optimizer
 from lucid_gpu.optim.radam import RAdam
@@ -19,10 +21,12 @@ __all__ = [
     "LBFGS",
     "SGD",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
     "Adamax",
+    "Muon",
     "NAdam",
     "Optimizer",
     "RAdam",

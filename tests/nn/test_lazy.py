@@ -19,6 +19,9 @@ LAYERS = {
     "LazyBatchNorm1d": ((), (2, 3)),
     "LazyBatchNorm2d": ((1e-3, None), (2, 3, 4, 4)),
     "LazyBatchNorm3d": ((1e-3, 0.1, False), (2, 3, 4, 4, 2)),
+    "LazyInstanceNorm1d": ((), (2, 3, 4)),
+    "LazyInstanceNorm2d": ((1e-3, 0.1, True, False), (2, 3, 4, 4)),
+    "LazyInstanceNorm3d": ((1e-3, 0.1, False), (2, 3, 4, 4, 2)),
 }
 
 
@@ -88,6 +91,7 @@ def test_first_values_are_drawn_as_a_layers():
         (lambda m: m.nn.LazyConv2d(4, 3)(m.zeros(5, 5)), "(batched) input to LazyConv2d"),
         (lambda m: m.nn.LazyConv2d(4, 3, groups=2)(m.zeros(1, 5, 5, 5)), "divisible by groups"),
         (lambda m: m.nn.LazyBatchNorm2d()(m.zeros(5, 5)), "expected 4D input"),
+        (lambda m: m.nn.LazyInstanceNorm2d()(m.zeros(5, 5)), "expected 3D or 4D input"),
         (lambda m: m.nn.LazyLinear(3).weight.shape, "Can't access the shape of an uninit"),
         (
             lambda m: m.nn.Linear(5, 3).load_state_dict(m.nn.LazyLinear(3).state_dict()),

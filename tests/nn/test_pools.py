@@ -6,7 +6,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.func import vmap
 from tests.nn.layers import agrees
-from tests.oracle import agree, same_error
+from tests.oracle import agree, gives, same_error
 
 normal = np.random.default_rng(0).standard_normal
 SIGNALS, IMAGES, VOLUMES = normal((2, 3, 7)), normal((2, 3, 7, 6)), normal((2, 3, 5, 6, 4))
@@ -68,6 +68,50 @@ def test_maxima_go_back(rank, device):
     agree(back, normal((2, 2, 4, 6, 4)[: rank + 2]), device=device, order=2 if rank == 2 else 1)
 
 
+FRACTIONS = {
+    "2-D": (lambda f, x, u: f.fractional_max_pool2d(x, 2, (3, 4), None, True, u), IMAGES),
+    "2-D, a ratio": (
+        lambda f, x, u: f.fractional_max_pool2d(x, (2, 1), None, (0.5, 0.4), True, u),
+        IMAGES[0],
+    ),
+    "2-D, one window": (lambda f, x, u: f.fractional_max_pool2d(x, 3, 1, None, True, u), IMAGES),
+    "3-D": (
+        lambda f, x, u: f.fractional_max_pool3d(x, (2, 3, 2), (3, 2, 2), None, True, u),
+        VOLUMES,
+    ),
+    "3-D, a ratio": (
+        lambda f, x, u: f.fractional_max_pool3d(x, 2, None, (0.5,) * 3, True, u),
+        VOLUMES[0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FRACTIONS)
+def test_fractional_pools_agree_with_torch(name, device):
+    call, x = FRACTIONS[name]
+    rank = int(name[0])
+    samples = np.random.default_rng(2).random((2 if x.ndim == rank + 2 else 1, 3, rank))
+    agree(lambda m, x, u: call(m.nn.functional, x, u.detach()), x, samples, device=device)
+
+
+def test_fractional_layers():
+    def told(m, _):
+        images, volumes = m.from_numpy(IMAGES), m.from_numpy(VOLUMES)
+        layer = m.nn.FractionalMaxPool2d(2, output_ratio=(0.5, 0.7), return_indices=True)
+        pooled, places = layer(images)
+        there = m.equal(images.flatten(2).gather(2, places.flatten(2)), pooled.flatten(2))
+        other = m.nn.FractionalMaxPool3d(2, 2, _random_samples=m.rand(2, 3, 3).double())
+        shapes = [list(pooled.shape), list(other(volumes).shape)]
+        return [there, shapes, repr(layer), list(other.state_dict())]
+
+    shapes = [[2, 3, 3, 4], [2, 3, 2, 2, 2]]
+    gives([True, shapes, "FractionalMaxPool2d()", ["_random_samples"]], told)
+
+
+def fractional(m, *args, **settings):
+    return m.nn.functional.fractional_max_pool2d(m.zeros(2, 3, 7, 8), *args, **settings)
+
+
 def test_results_take_any_view(device):
     x = lucid_gpu.rand(9, 2, 6, 6, device=device)
     y = lucid_gpu.nn.functional.conv2d(x, lucid_gpu.rand(2, 2, 3, 3, device=device))
@@ -124,6 +168,14 @@ def test_narrow_types_agree_with_torch(device):
             lambda m: m.nn.MaxUnpool2d(2)(m.zeros(4, 4), m.zeros(4, 4).long()),
             "should be a 3d or 4d Tensor, but got a tensor with 2 dimensions.",
         ),
+        (lambda m: fractional(m, 2), "requires specifying either an output_size or an output"),
+        (lambda m: fractional(m, 2, (7, 3)), "pool height 2 too large relative to input height 7"),
+        (lambda m: fractional(m, 2, (3, 3, 3)), "output_size must either be a single Int or tuple"),
+        (lambda m: fractional(m, 2, 3, _random_samples=m.rand(2, 3, 3)), "size(2) equals to 2; "),
+        (lambda m: fractional(m, 2, 3, _random_samples=m.rand(2, 3)), "have 3 dimensions, got 2"),
+        (lambda m: m.nn.FractionalMaxPool2d(2), "requires specifying either an output size, or"),
+        (lambda m: m.nn.FractionalMaxPool3d(2, 3, 0.5), "only one of output_size and output_"),
+        (lambda m: m.nn.FractionalMaxPool3d(2, None, 1.5), "must be between 0 and 1 (got 1.5)"),
     ],
 )
 def test_errors_are_torchs(call, words):

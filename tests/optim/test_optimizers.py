@@ -36,6 +36,7 @@ SETTINGS = [
     ("RAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
     ("ASGD", {"lr": 0.1, "t0": 5, "lambd": 0.01, "weight_decay": 0.1}),
     ("Rprop", {"lr": 1e-4, "etas": (0.5, 1.1)}),
+    ("Adafactor", {}),
 ]
 X = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
 Y = np.array([0, 1, 2, 1, 0])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
-from lucid_gpu.nn.modules import batchnorm, conv, linear
+from lucid_gpu.nn.modules import batchnorm, conv, instancenorm, linear
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import UninitializedBuffer, UninitializedParameter
 from lucid_gpu.tape.modes import no_grad
@@ -24,10 +25,13 @@ class LazyModuleMixin:
     """
 
     cls_to_become: Any = None
+    _defaults: Mapping[str, Any] = {}  # which are others than those of the ordinary module
     _settings: dict[str, Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         bound = inspect.signature(self.cls_to_become).bind(0, *args, **kwargs)
+        for name, value in self._defaults.items():
+            bound.arguments.setdefault(name, value)
         bound.apply_defaults()
         with no_grad():
             super().__init__(**bound.arguments)
@@ -108,11 +112,26 @@ class _OfBatches(LazyModuleMixin):
         return int(input.shape[1])
 
 
+class _OfInstances(LazyModuleMixin):
+    rank: int
+    _defaults = {"affine": True, "track_running_stats": True}
+
+    def _size_of(self, input: Tensor) -> int:
+        ranks = self.rank + 1, self.rank + 2
+        if input.ndim not in ranks:
+            raise ValueError(f"expected {ranks[0]}D or {ranks[1]}D input (got {input.ndim}D input)")
+        return int(input.shape[-ranks[0]])
+
+
 _ROWS: tuple[tuple[type[LazyModuleMixin], tuple[type[Module], ...]], ...] = (
     (_OfFeatures, (linear.Linear,)),
     (_OfChannels, (conv.Conv1d, conv.Conv2d, conv.Conv3d)),
     (_OfChannels, (conv.ConvTranspose1d, conv.ConvTranspose2d, conv.ConvTranspose3d)),
     (_OfBatches, (batchnorm.BatchNorm1d, batchnorm.BatchNorm2d, batchnorm.BatchNorm3d)),
+    (
+        _OfInstances,
+        (instancenorm.InstanceNorm1d, instancenorm.InstanceNorm2d, instancenorm.InstanceNorm3d),
+    ),
 )
 
 

@@ -19,6 +19,8 @@ __all__ = [
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
@@ -344,5 +346,65 @@ class LPPool2d(_LPPool):
 
 class LPPool3d(_LPPool):
     """The p-norm of each box of a volume."""
+
+    _rank = 3
+
+
+class _FractionalMaxPool(_Pool):
+    _function = "fractional_max_pool"
+    _shown = ()
+    _about = """
+
+    Parameters
+    ----------
+    kernel_size : int or one an axis
+    output_size : int or one an axis
+        How many windows.
+    output_ratio : float or one an axis
+        The same as a share of the input's size, instead.
+    return_indices : bool
+        Also return where in its plane each maximum is.
+    """
+
+    _random_samples: Tensor | None
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.return_indices = self._tuple(kernel_size), return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else self._tuple(output_size)
+        self.output_ratio = None if output_ratio is None else self._tuple(output_ratio)
+        if output_size is None and output_ratio is None:
+            raise ValueError(
+                f"{type(self).__name__} requires specifying either an output size, or a pooling "
+                "ratio"
+            )
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input: Tensor) -> Any:
+        return self._pooled(
+            *(input, self.kernel_size, self.output_size, self.output_ratio),
+            *(self.return_indices, self._random_samples),
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The largest pixels of as many windows of an image as asked for, at random places."""
+
+    _rank = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The largest numbers of as many boxes of a volume as asked for, at random places."""
 
     _rank = 3
