@@ -67,6 +67,17 @@ class Band:
         turned.__dict__["transposed"] = self
         return turned
 
+    def spread(self) -> None:
+        """Give each row's first place to its unused ones, and them part of its weight.
+
+        A weight of 0 would let a NaN or an infinity into sums that do not contain it.
+        """
+        unused = self.weights == 0
+        share = self.weights[0] / (unused.sum(0) + 1)
+        self.places = np.where(unused, self.places[0], self.places)
+        self.weights = np.where(unused, share, self.weights)
+        self.weights[0] = share
+
     def is_identity(self) -> bool:
         out = self.places.shape[1]
         used = (self.weights == 0) | (self.places == np.arange(out))
@@ -175,5 +186,7 @@ def area(size: int, out: int) -> Band:
     to = np.arange(out)
     low, high = to * size // out, -(-(to + 1) * size // out)
     places = low + np.arange(int((high - low).max()))[:, None]
-    weights = (places < high) / (high - low)
-    return Band(np.minimum(places, size - 1), weights, size)
+    matrix = Band(np.minimum(places, high - 1), (places < high) / (high - low), size)
+    for side in (matrix, matrix.transposed):
+        side.spread()
+    return matrix

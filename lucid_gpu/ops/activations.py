@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import require_float, require_one_device, require_tensor
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import leaky_relu
 from lucid_gpu.ops.random import _uniform
@@ -20,25 +20,22 @@ __all__ = ["glu", "gumbel_softmax", "hardshrink", "prelu", "rrelu", "softshrink"
 
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     """``x`` where it is above ``threshold``, else ``value``."""
+    require_tensor("threshold", "input", 1, input)
+    if input.dtype.category not in (1, 2):
+        raise NotImplementedError(f'"threshold" not implemented for {input.dtype.name}')
     return apply(TABLE["where"], input <= threshold, value, input).to(input.dtype)
-
-
-def _require_float(name: str, input: Tensor) -> None:
-    require_tensor(name, "input", 1, input)
-    if input.dtype.category < 2:
-        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """``x`` outside ``[-lambd, lambd]``, zero inside."""
-    _require_float("hardshrink", input)
+    require_float("hardshrink", input)
     inside = (input >= -lambd).logical_and(input <= lambd)
     return apply(TABLE["where"], inside, 0.0, input)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """``x`` moved towards zero by ``lambd``, and zero within it."""
-    _require_float("softshrink", input)
+    require_float("softshrink", input)
     if lambd < 0:
         raise RuntimeError(
             f"lambda must be in range [0, inf) for input dtype {input.dtype.name}, but found "
@@ -90,7 +87,7 @@ def rrelu(
 
     Xu et al., "Empirical Evaluation of Rectified Activations" (2015).
     """
-    _require_float("rrelu", input)
+    require_float("rrelu", input)
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:

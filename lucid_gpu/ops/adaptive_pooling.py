@@ -10,14 +10,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid_gpu.devices import xp_of
+from lucid_gpu.kernels.resampling import area
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import tensor
+from lucid_gpu.ops.interpolate import along
 from lucid_gpu.ops.pooling import _avg_pool, _max_pool
 from lucid_gpu.ops.sliding import Sizes
 from lucid_gpu.tape.modes import no_grad
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -79,10 +80,12 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
         kernel = _kernel(input, size)
         if kernel is not None:
             return _avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0)
+        if 0 in size:
+            return input.new_zeros((*input.shape[:-rank], *size))
         wide = input.to(input.dtype.compute)
-        for axis, wanted in enumerate(size, input.ndim - rank):
-            wide = (wide.movedim(axis, -1) @ _averages(wide, axis, wanted)).movedim(-1, axis)
-        return wide.to(input.dtype).contiguous()
+        for axis, wanted in enumerate(size, -rank):
+            wide = along(wide, axis, area(wide.shape[axis], wanted))
+        return wide.to(input.dtype)
 
     return named(adaptive_avg_pool, name, _MEAN, rank)
 
@@ -117,15 +120,6 @@ def _windows(n: int, m: int) -> list[range]:
     return [range(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
 
 
-def _averages(x: Tensor, axis: int, m: int) -> Tensor:
-    """The matrix ``(n, m)`` that takes the means of windows."""
-    xp, n = xp_of(x), x.shape[axis]
-    place, window = xp.arange(n)[:, None], xp.arange(m)
-    begin, end = window * n // m, -(-(window + 1) * n // m)
-    share = ((place >= begin) & (place < end)) / xp.maximum(end - begin, 1)
-    return from_array(share.astype(x.dtype.numpy), x.dtype, x.device)
-
-
 def _places(x: Tensor, size: Sizes) -> Tensor:
     """Where the numbers of each window stand in their plane; the last of short ones repeated."""
     rank = len(size)
@@ -139,7 +133,7 @@ def _places(x: Tensor, size: Sizes) -> Tensor:
         wide = [1] * (2 * rank)
         wide[axis], wide[rank + axis] = m, longest
         places = places + along.reshape(wide)
-    return places.reshape(math.prod(size), -1)
+    return places.reshape(math.prod(size), math.prod(places.shape[rank:]))
 
 
 def _kernel(input: Tensor, size: Sizes) -> Sizes | None:
@@ -155,17 +149,25 @@ def _size(rank: int, name: str, input: Tensor, output_size: Any) -> Sizes:
     shape = list(input.shape)
     if input.ndim not in (rank + 1, rank + 2):
         raise RuntimeError(f"{name}(): Expected {rank + 1}D or {rank + 2}D tensor, but got {shape}")
-    if 0 in shape[-rank:]:
+    channels = name in ("adaptive_avg_pool1d", "adaptive_avg_pool2d")  # may be none
+    if 0 in shape[-rank - (not channels) :]:
         raise RuntimeError(
             f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input "
             f"has sizes {shape}"
         )
     many = isinstance(output_size, Sequence)
+    sizes = output_size if many else [output_size]
+    wrong = [m for m in sizes if m is not None and not hasattr(m, "__index__")]
+    if wrong:
+        raise TypeError(
+            f"{name}(): argument 'output_size' (position 2) must be int or tuple of ints, not "
+            f"{type(wrong[0]).__name__}"
+        )
     given = tuple(output_size) if many else (output_size,) * rank
     if len(given) != rank:
         raise RuntimeError(f"{name}: output_size must be {rank}, got {output_size!r}")
-    size = tuple([n if m is None else m for n, m in zip(shape[-rank:], given, strict=True)])
-    if any(not isinstance(m, int) or m < 0 for m in size):
+    size = tuple([n if m is None else int(m) for n, m in zip(shape[-rank:], given, strict=True)])
+    if min(size) < 0:
         raise RuntimeError(
             f"{name}: elements of output_size must be greater than or equal to 0 but received "
             f"{output_size!r}"

@@ -22,6 +22,13 @@ def require_tensor(op: str, role: str, position: int, given: Any) -> None:
         )
 
 
+def require_float(op: str, input: Any) -> None:
+    """Refuse what is no tensor of real floating point numbers."""
+    require_tensor(op, "input", 1, input)
+    if input._expr.program.dtype.category != 2:
+        raise NotImplementedError(f'"{op}" not implemented for {input.dtype.name}')
+
+
 def told(function: Callable[..., Any], error: AttributeError, args: tuple[Any, ...]) -> Exception:
     """PyTorch's refusal of an argument that lacks what tensors have, or the error as it was."""
     for place, (role, given) in enumerate(zip(signature(function).parameters, args, strict=False)):

@@ -14,6 +14,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
+from lucid_gpu.ops.arguments import require_float
 from lucid_gpu.ops.in_place import before_write, written
 from lucid_gpu.tensor import Tensor, _set, apply, binary, unary
 
@@ -305,17 +306,20 @@ def frac(input: Tensor) -> Tensor:
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``x`` where positive, else ``negative_slope * x``."""
+    require_float("leaky_relu", input)
     return apply(TABLE["where"], input > 0, input, input * negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+    require_float("elu", input)
     below = apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha
     return apply(TABLE["where"], input <= 0, below, input)
 
 
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+    require_float("celu", input)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     below = (apply(TABLE["clamp_max"], input, 0.0) / alpha).expm1() * alpha
@@ -329,11 +333,14 @@ def selu(input: Tensor) -> Tensor:
 
 def silu(input: Tensor) -> Tensor:
     """``x * sigmoid(x)``."""
+    if input.dtype.category < 2:
+        require_float("silu", input)
     return input * input.sigmoid()
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``, and ``x`` itself where ``beta * x > threshold``."""
+    require_float("softplus", input)
     scaled = input * beta
     far = scaled > threshold
     curve = apply(TABLE["where"], far, 0.0, scaled).exp().log1p() / beta
@@ -342,11 +349,13 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 def mish(input: Tensor) -> Tensor:
     """``x * tanh(softplus(x))``."""
+    require_float("mish", input)
     return input * softplus(input).tanh()
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``x * Phi(x)`` (Hendrycks and Gimpel, 2016); ``approximate`` is ``"none"`` or ``"tanh"``."""
+    require_float("gelu", input)
     if approximate == "tanh":
         inner = math.sqrt(2 / math.pi) * (input + 0.044715 * (input * input * input))
         return 0.5 * input * (1 + inner.tanh())
@@ -357,8 +366,19 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """Clamped to ``[min_val, max_val]``; no gradient at and beyond the ends."""
+    if input.dtype.category != 2:
+        return _hardtanh_of_integers(input, min_val, max_val)
     outside = (input <= min_val).logical_or(input >= max_val)  # where NaN is not
     return apply(TABLE["where"], outside, clamp(input.detach(), min_val, max_val), input)
+
+
+def _hardtanh_of_integers(input: Tensor, low: float, high: float) -> Tensor:
+    if input.dtype.category != 1:
+        kind = RuntimeError if input.dtype is dt.bool else NotImplementedError
+        raise kind(f"{input.dtype.name} inputs not supported for hardtanh")
+    if input.dtype is dt.uint8 and (low < 0 or high < 0):
+        raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
+    return clamp(input, int(low), int(high))
 
 
 def relu6(input: Tensor) -> Tensor:
@@ -368,16 +388,19 @@ def relu6(input: Tensor) -> Tensor:
 
 def hardsigmoid(input: Tensor) -> Tensor:
     """``relu6(x + 3) / 6``."""
+    require_float("hardsigmoid", input)
     return hardtanh(input + 3, 0.0, 6.0) / 6
 
 
 def hardswish(input: Tensor) -> Tensor:
     """``x * relu6(x + 3) / 6``."""
+    require_float("hardswish", input)
     return input * hardtanh(input + 3, 0.0, 6.0) / 6
 
 
 def logsigmoid(input: Tensor) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
+    require_float("logsigmoid", input)
     below = input < 0  # each branch is the whole function, so derivatives at 0 are right too
     size = apply(TABLE["where"], below, input, -input)
     return apply(TABLE["where"], below, input, 0.0) - size.exp().log1p()

@@ -130,7 +130,8 @@ def smooth_l1_loss(
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     d = (input - target).abs()
     if beta:
-        d = apply(TABLE["where"], d < beta, 0.5 * d * d / beta, d - 0.5 * beta)
+        near = apply(TABLE["clamp_max"], d, beta)  # no branch that an infinity makes NaN
+        d = near / beta * (d - 0.5 * near)
     return reduce_loss(d, reduction)
 
 
@@ -157,7 +158,8 @@ def huber_loss(
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     d = (input - target).abs()
-    loss = apply(TABLE["where"], d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta))
+    near = apply(TABLE["clamp_max"], d, delta)
+    loss = near * (d - 0.5 * near)
     if weight is None or reduction != "mean":
         return _weighted(loss, input, weight, reduction)
     return _weighted(loss, input, weight, "none").mean()  # not over the sum of weights, as of mse

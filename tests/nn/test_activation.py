@@ -155,10 +155,30 @@ def test_older_names_of_hardtanh():
         (lambda m, x: m.nn.Threshold(), "missing"),
         (lambda m, x: m.nn.CELU(0)(x), "alpha cannot be 0 for CELU"),
         (lambda m, x: m.nn.Softmax(3)(x[:0]), "Dimension out of range"),
+        *[
+            (lambda m, x, f=f: getattr(m.nn.functional, f)(x.long()), "not implemented for int64")
+            for f in ("leaky_relu", "elu", "selu", "celu", "silu", "mish", "gelu", "softplus")
+        ],
+        (lambda m, x: m.nn.functional.hardsigmoid(x.long()), "not implemented for int64"),
+        (lambda m, x: m.nn.functional.hardswish(x.bool()), "not implemented for bool"),
+        (lambda m, x: m.nn.functional.logsigmoid(x.byte()), "not implemented for uint8"),
+        (lambda m, x: m.nn.functional.threshold(x.bool(), 0, 1), "not implemented for bool"),
+        (lambda m, x: m.nn.functional.gelu(x * 1j), "not implemented for complex64"),
+        (lambda m, x: m.nn.functional.hardtanh(x.byte()), "unsigned type with negative limits"),
+        (lambda m, x: m.nn.functional.hardtanh(x.byte(), 0, 300), "without overflow"),
+        (lambda m, x: m.nn.functional.relu6(x.bool()), "inputs not supported for hardtanh"),
     ],
 )
 def test_errors_are_torchs(call, words):
     same_error(lambda m: call(m, m.zeros(2, 6, 3)), words)
+
+
+def test_whole_numbers_are_cut_off_as_such(device):
+    def cut(m, x):
+        F = m.nn.functional
+        return F.hardtanh(x), F.hardtanh(x, -1.5, 2.5), F.relu6(x), F.relu6(x.abs().byte())
+
+    agree(cut, np.array([-3, 0, 2, 9]), device=device)
 
 
 def test_fuses_into_one_kernel():

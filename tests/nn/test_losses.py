@@ -214,6 +214,17 @@ def test_weights_are_buffers():
     assert repr(loss) == "CrossEntropyLoss()"
 
 
+@pytest.mark.parametrize("name", ["huber_loss", "smooth_l1_loss"])
+def test_differences_that_are_not_finite(name, device):
+    x = np.array([np.inf, -np.inf, np.nan, 1.0, 3.0, 0.5, np.inf])
+    y = np.array([0.0, 0.0, 0.0, np.nan, 1.0, 0.25, np.inf])
+    loss = name
+    agree(
+        lambda m, x, y: getattr(m.nn.functional, loss)(x, y, reduction="none"),
+        x, y, device=device, order=1,
+    )  # fmt: skip
+
+
 def test_extreme_scores_stay_finite(device):
     x = lucid_gpu.tensor([[1000.0, -1000.0]], requires_grad=True)
     loss = nn.functional.binary_cross_entropy_with_logits(x, lucid_gpu.tensor([[0.0, 1.0]]))

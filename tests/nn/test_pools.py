@@ -127,6 +127,30 @@ def test_batches_of_volumes_under_vmap():
         np.testing.assert_allclose(vmap(pool)(x).numpy(), pool(x).numpy())
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("size", [(3, 4), (9, 2)])
+@pytest.mark.parametrize("area", [False, True])
+def test_what_is_not_finite_stays_in_its_windows(area, size, bad, device):
+    x = IMAGES.copy()
+    x[0, 0, 1, 1] = x[1, 2, -1, -1] = bad
+
+    def means(m, x):
+        if area:
+            return m.nn.functional.interpolate(x, size, mode="area")
+        return m.nn.functional.adaptive_avg_pool2d(x, size)
+
+    agree(means, x, device=device)
+    agree(lambda m, x: (means(m, x) * m.tensor(bad).to(x.device)).sum(), x, order=1, device=device)
+
+
+def test_no_windows(device):
+    def shapes(m, x):
+        F = m.nn.functional
+        return F.adaptive_avg_pool2d(x, (0, 2)), F.adaptive_max_pool2d(x, 0)
+
+    agree(shapes, IMAGES, order=0, device=device)
+
+
 def test_narrow_types_agree_with_torch(device):
     def pooled(m, x):
         return m.nn.functional.adaptive_avg_pool2d(x.half(), (3, 4)).float()
@@ -146,6 +170,9 @@ def test_narrow_types_agree_with_torch(device):
         (lambda m: m.nn.AdaptiveAvgPool2d((2, 3, 4))(m.zeros(1, 1, 4, 4)), "output_size must be 2"),
         (lambda m: m.nn.AdaptiveAvgPool2d(-1)(m.zeros(1, 4, 4)), "greater than or equal to 0"),
         (lambda m: m.nn.AdaptiveMaxPool2d(2)(m.zeros(1, 0, 4)), "to have non-zero size"),
+        (lambda m: m.nn.AdaptiveMaxPool1d(2)(m.zeros(2, 0, 4)), "to have non-zero size"),
+        (lambda m: m.nn.AdaptiveAvgPool2d(2.5)(m.zeros(1, 4, 4)), "tuple of ints, not float"),
+        (lambda m: m.nn.AdaptiveMaxPool3d("abc")(m.zeros(1, 4, 4, 4)), "tuple of ints, not str"),
         (lambda m: m.nn.AdaptiveMaxPool1d(2)(m.zeros(1, 4).long()), "not implemented for"),
         (
             lambda m: m.nn.MaxUnpool1d(2)(m.zeros(1, 2), m.tensor([[0, 9]])),
