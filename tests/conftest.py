@@ -14,6 +14,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.device import resolve
+from lucid_gpu.fusion.realise import waiting
 
 try:
     from hypothesis import HealthCheck, settings
@@ -161,9 +162,13 @@ def on_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _same_numbers() -> None:
-    """Each test starts at the same place of the random stream, PyTorch's too."""
+def _alike() -> None:
+    """Each test starts alike: at the same place of the random stream, and with nothing pending.
+
+    A reduction that an error of another test keeps would be computed in one of this one's kernels.
+    """
     lucid_gpu.manual_seed(0)
+    waiting.clear()
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
 
