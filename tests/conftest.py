@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import os
 import platform
@@ -159,6 +160,23 @@ def on_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, "resolve", lambda d: where if d is None else resolve(d))
     monkeypatch.setattr(lucid_gpu, "from_numpy", lambda array: take(array).to(where))
     monkeypatch.setattr(lucid_gpu.Tensor, "numpy", numpy)
+
+
+@pytest.fixture
+def own_heap() -> Iterator[None]:
+    """What other tests left is neither counted by the garbage collector nor walked through."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+def without_gc(own_heap: None) -> Iterator[None]:
+    """Things die by reference counts alone."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

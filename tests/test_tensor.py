@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import pickle
 import threading
 import weakref
@@ -484,18 +483,14 @@ def test_a_pending_value_can_become_a_leaf(device: str) -> None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def test_values_die_with_their_last_user(device: str) -> None:
-    gc.disable()
-    try:
-        x = lucid_gpu.ones(1000, device=device)
-        y = x + 1
-        cell = weakref.ref(x._expr.leaves[0])
-        del x
-        assert cell() is not None  # y reads it
-        y.tolist()
-        assert cell() is None  # y is computed
-    finally:
-        gc.enable()
+def test_values_die_with_their_last_user(device: str, without_gc: None) -> None:
+    x = lucid_gpu.ones(1000, device=device)
+    y = x + 1
+    cell = weakref.ref(x._expr.leaves[0])
+    del x
+    assert cell() is not None  # y reads it
+    y.tolist()
+    assert cell() is None  # y is computed
 
 
 def test_a_view_keeps_its_base(device: str) -> None:

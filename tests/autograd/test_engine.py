@@ -7,7 +7,6 @@ import gc
 import threading
 import traceback
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,17 +17,6 @@ from lucid_gpu.tape import engine
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import Node
 from tests.oracle import gives, modules
-
-
-@pytest.fixture
-def without_gc() -> Iterator[None]:
-    """By reference counts alone."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def leaf(m: Any, device: str, *values: float) -> Any:

@@ -15,17 +15,6 @@ from tests.autograd.functions import make
 from tests.oracle import gives
 
 
-@pytest.fixture
-def without_gc() -> Iterator[None]:
-    """By reference counts alone."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def times_saved(ctx: Any, g: Any, *others: Any) -> Any:
     return g * ctx.saved_tensors[0]
 

@@ -562,29 +562,24 @@ class Box:
 
 
 @pytest.mark.parametrize("how", ["dropped", "backward", "backward kept"])
-def test_what_was_packed_goes_with_the_graph(how: str, device: str) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        boxes: list[Any] = []
+def test_what_was_packed_goes_with_the_graph(how: str, device: str, without_gc: None) -> None:
+    boxes: list[Any] = []
 
-        def pack(t: Any) -> Any:
-            box = Box(t.detach())
-            boxes.append(weakref.ref(box))
-            return box
+    def pack(t: Any) -> Any:
+        box = Box(t.detach())
+        boxes.append(weakref.ref(box))
+        return box
 
-        x = lucid_gpu.rand(5, device=device, requires_grad=True)
-        with saved_tensors_hooks(pack, lambda box: box.value):
-            y = (x.exp() * x).tanh().sum()
-        assert len(boxes) == 4 and all(b() is not None for b in boxes)
-        if how != "dropped":
-            y.backward(retain_graph=how.endswith("kept"))
-            x.grad.tolist()
-            assert all((b() is None) is (how == "backward") for b in boxes)
-        del y
-        assert all(b() is None for b in boxes)
-    finally:
-        gc.enable()
+    x = lucid_gpu.rand(5, device=device, requires_grad=True)
+    with saved_tensors_hooks(pack, lambda box: box.value):
+        y = (x.exp() * x).tanh().sum()
+    assert len(boxes) == 4 and all(b() is not None for b in boxes)
+    if how != "dropped":
+        y.backward(retain_graph=how.endswith("kept"))
+        x.grad.tolist()
+        assert all((b() is None) is (how == "backward") for b in boxes)
+    del y
+    assert all(b() is None for b in boxes)
 
 
 def test_a_result_kept_by_its_own_pack_hook_is_collected(device: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -106,18 +105,13 @@ def test_a_saved_output_is_an_equal_other_one_with_the_same_node(realised: bool)
     on_both(scenario)
 
 
-def test_a_saved_output_makes_no_cycle(device: str) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        x = lucid_gpu.rand(4, device=device, requires_grad=True)
-        y = x.exp()
-        y.grad_fn._saved_result.tolist()
-        node = weakref.ref(y.grad_fn)
-        del y
-        assert node() is None
-    finally:
-        gc.enable()
+def test_a_saved_output_makes_no_cycle(device: str, without_gc: None) -> None:
+    x = lucid_gpu.rand(4, device=device, requires_grad=True)
+    y = x.exp()
+    y.grad_fn._saved_result.tolist()
+    node = weakref.ref(y.grad_fn)
+    del y
+    assert node() is None
 
 
 def test_what_was_freed_is_refused() -> None:

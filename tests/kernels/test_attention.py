@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 import weakref
 from typing import Any
@@ -214,16 +213,12 @@ def test_writing_what_backward_needs_is_noticed() -> None:
         out.sum().backward()
 
 
-def test_a_graph_of_attention_is_freed() -> None:
+def test_a_graph_of_attention_is_freed(without_gc: None) -> None:
     q, k, v = _leaves(lucid_gpu.float32, 2, 10, 8)
     out = attend(q, k, v)
     node = weakref.ref(out.grad_fn)
-    gc.disable()
-    try:
-        del out
-        assert node() is None
-    finally:
-        gc.enable()
+    del out
+    assert node() is None
 
 
 # --- bounds --------------------------------------------------------------------------------------

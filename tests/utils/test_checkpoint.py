@@ -629,16 +629,6 @@ def test_checkpoint_sequential_takes_a_sequential() -> None:
 ROWS, COLUMNS = 37, 16
 
 
-@pytest.fixture
-def without_gc() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def large_arrays() -> int:
     """How many arrays of the activations' size are alive."""
     found = {}
@@ -708,8 +698,7 @@ def test_a_checkpoint_that_stops_early_does_not_leak(device: str, without_gc: No
 
 
 @pytest.mark.parametrize("how", ["dropped", "backward", "retained", "second order", "failed"])
-def test_nested_checkpoints_are_freed(how: str, device: str) -> None:
-    gc.collect()
+def test_nested_checkpoints_are_freed(how: str, device: str, own_heap: None) -> None:
     before = large_arrays()
     w = lucid_gpu.rand(COLUMNS, COLUMNS, device=device, requires_grad=True)
     x = lucid_gpu.rand(ROWS, COLUMNS, device=device, requires_grad=True)
