@@ -30,6 +30,7 @@ TYPES = (float16, bfloat16, float32)
 ACCESS = 16  # bytes, where all rows begin at a multiple of them
 LOG2_E = math.log2(math.e)
 BLOCK = 1 << 18  # scores of a block of the NumPy twin
+SHARED_FROM = 1 << 15  # scores of a block below which handing it to a thread costs more than it
 
 _TEMPLATE = "T, D, M, N, W, MMA"
 FORM = "24q 6i 2f"  # of the structure `at`: strides of eight arrays, sizes, scales
@@ -324,7 +325,7 @@ def _places(q: Any, k: Any) -> Iterator[Place]:
     """Heads whose scores are about a block together; a single large head falls into parts."""
     batch, groups, shared, queries = q.shape[:4]
     of_group = shared * queries * k.shape[3]
-    block = min(BLOCK, batch * groups * of_group // threads.team.count)
+    block = min(BLOCK, max(batch * groups * of_group // threads.team.count, SHARED_FROM))
     heads = min(max(block // of_group, 1), groups)
     batches = max(block // (of_group * groups), 1)
     parts = 2 * threads.team.count if batch * groups == 1 and of_group > 8 * BLOCK else 1
