@@ -1,4 +1,4 @@
-"""The absolute value of a normal one."""
+"""The absolute value of a normal one, and of what else is symmetric around 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,44 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["HalfNormal"]
 
 
-class HalfNormal(Distribution):
+class Half(Distribution):
+    """``|x|`` for an ``x`` whose distribution around 0 is symmetric."""
+
+    arg_constraints: Any = {"scale": constraints.positive}
+    support: Any = constraints.nonnegative
+    has_rsample = True
+    scale: Tensor
+    base_dist: Any
+
+    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
+        self._take(validate_args, scale=scale)
+
+    @property
+    def mode(self) -> Tensor:
+        return zeros_like(self.scale)
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        drawn: Tensor = self.base_dist.rsample(sample_shape)
+        return drawn.abs()
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        inside: Tensor = self.base_dist.log_prob(value) + math.log(2)
+        return inside.masked_fill(value < 0, -math.inf)
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        below: Tensor = self.base_dist.cdf(value)
+        return 2 * below - 1
+
+    def icdf(self, value: Tensor) -> Tensor:
+        place: Tensor = self.base_dist.icdf((value + 1) / 2)
+        return place
+
+    def entropy(self) -> Tensor:
+        entropy: Tensor = self.base_dist.entropy()
+        return entropy - math.log(2)
+
+
+class HalfNormal(Half):
     """``|x|`` for a normal ``x`` of mean 0.
 
     Parameters
@@ -23,14 +60,6 @@ class HalfNormal(Distribution):
         The standard deviation of ``x``.
     validate_args : bool, optional
     """
-
-    arg_constraints: Any = {"scale": constraints.positive}
-    support: Any = constraints.nonnegative
-    has_rsample = True
-    scale: Tensor
-
-    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        self._take(validate_args, scale=scale)
 
     @property
     def base_dist(self) -> Normal:
@@ -42,25 +71,5 @@ class HalfNormal(Distribution):
         return self.scale * math.sqrt(2 / math.pi)
 
     @property
-    def mode(self) -> Tensor:
-        return zeros_like(self.scale)
-
-    @property
     def variance(self) -> Tensor:
         return self.scale**2 * (1 - 2 / math.pi)
-
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        return self.base_dist.rsample(sample_shape).abs()
-
-    def _log_prob(self, value: Tensor) -> Tensor:
-        inside = self.base_dist.log_prob(value) + math.log(2)
-        return inside.masked_fill(value < 0, -math.inf)
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return 2 * self.base_dist.cdf(value) - 1
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.base_dist.icdf((value + 1) / 2)
-
-    def entropy(self) -> Tensor:
-        return self.base_dist.entropy() - math.log(2)

@@ -12,12 +12,14 @@ from typing import Any
 from lucid_gpu.distributions.bernoulli import Bernoulli
 from lucid_gpu.distributions.beta import Beta
 from lucid_gpu.distributions.binomial import Binomial
+from lucid_gpu.distributions.continuous_bernoulli import ContinuousBernoulli
 from lucid_gpu.distributions.exponential import Exponential
 from lucid_gpu.distributions.gamma import Gamma
 from lucid_gpu.distributions.gumbel import EULER, Gumbel
 from lucid_gpu.distributions.kl import register_kl
 from lucid_gpu.distributions.laplace import Laplace
 from lucid_gpu.distributions.normal import Normal
+from lucid_gpu.distributions.pareto import Pareto
 from lucid_gpu.distributions.poisson import Poisson
 from lucid_gpu.distributions.uniform import Uniform
 from lucid_gpu.tensor import Tensor
@@ -29,6 +31,7 @@ _LOG: dict[type, Callable[[Any], Tensor]] = {
     Exponential: lambda p: -p.rate.log() - EULER,
     Beta: lambda p: p.concentration1.digamma() - (p.concentration1 + p.concentration0).digamma(),
     Uniform: lambda p: _mean_log(p.low, p.high),
+    Pareto: lambda p: p.scale.log() + 1 / p.alpha,
 }
 # E[exp(-t x)]
 _FALLING: dict[type, Callable[[Any, Tensor], Tensor]] = {
@@ -39,11 +42,14 @@ _FALLING: dict[type, Callable[[Any, Tensor], Tensor]] = {
 }
 # What q is that gives no probability to some of p's values.
 _INFINITE: dict[type, tuple[type, ...]] = {
-    Exponential: (Beta, Uniform),
-    Gamma: (Beta, Uniform),
-    Gumbel: (Beta, Exponential, Gamma, Uniform),
-    Laplace: (Beta, Exponential, Gamma, Uniform),
-    Normal: (Beta, Exponential, Gamma, Uniform),
+    Beta: (Pareto,),
+    ContinuousBernoulli: (Pareto,),
+    Exponential: (Beta, ContinuousBernoulli, Pareto, Uniform),
+    Gamma: (Beta, ContinuousBernoulli, Pareto, Uniform),
+    Gumbel: (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform),
+    Laplace: (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform),
+    Normal: (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform),
+    Pareto: (Beta, ContinuousBernoulli, Uniform),
     Poisson: (Bernoulli, Binomial),
 }
 
@@ -99,8 +105,26 @@ def _uniform_beta(p: Uniform, q: Beta) -> Tensor:
     return scale - ends - p.entropy()
 
 
+def _to_continuous_bernoulli(p: Any, q: ContinuousBernoulli) -> Tensor:
+    return -p.mean * q.logits - (-q.probs).log1p() - q._log_scale() - p.entropy()
+
+
+@register_kl(Uniform, Pareto)
+def _uniform_pareto(p: Uniform, q: Pareto) -> Tensor:
+    falling = (q.alpha + 1) * _mean_log(p.low, p.high) - q.alpha * q.scale.log()
+    return (falling - q.alpha.log() - p.entropy()).masked_fill(p.low < q.scale, math.inf)
+
+
+@register_kl(Pareto, Pareto)
+def _pareto(p: Pareto, q: Pareto) -> Tensor:
+    ratio = q.alpha / p.alpha
+    result = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
+    return result.masked_fill(p.scale < q.scale, math.inf)
+
+
+@register_kl(ContinuousBernoulli, Uniform)
 @register_kl(Beta, Uniform)
-def _beta_uniform(p: Beta, q: Uniform) -> Tensor:
+def _to_uniform(p: Any, q: Uniform) -> Tensor:
     outside = (q.low > 0).logical_or(q.high < 1)
     return ((q.high - q.low).log() - p.entropy()).masked_fill(outside, math.inf)
 
@@ -119,14 +143,17 @@ def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
 
 
 _p: type
-for _p in (Beta, Exponential, Gamma, Gumbel, Laplace, Uniform):
+for _p in (Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Laplace, Pareto, Uniform):
     register_kl(_p, Normal)(_to_normal)
-for _p in (Beta, Gamma):
+for _p in (Beta, ContinuousBernoulli, Gamma, Pareto):
     register_kl(_p, Exponential)(_to_exponential)
 register_kl(Uniform, Exponential)(_of_uniform(_to_exponential))
-for _p in (Beta, Exponential):
+for _p in (Beta, Exponential, Pareto):
     register_kl(_p, Gamma)(_to_gamma(_LOG[_p]))
 register_kl(Uniform, Gamma)(_of_uniform(_to_gamma(_LOG[Uniform])))
+for _p in (Beta, ContinuousBernoulli):
+    register_kl(_p, ContinuousBernoulli)(_to_continuous_bernoulli)
+register_kl(Uniform, ContinuousBernoulli)(_of_uniform(_to_continuous_bernoulli, 1.0))
 register_kl(Uniform, Beta)(_of_uniform(_uniform_beta, 1.0))
 for _p, _falling in _FALLING.items():
     register_kl(_p, Gumbel)(_to_gumbel(_falling))

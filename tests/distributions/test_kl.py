@@ -34,6 +34,8 @@ PAIRS = [
     ("Poisson", ("rate",), (positive(3), positive(3))),
     ("Gumbel", ("loc", "scale"), (floats(3), positive(3), floats(3), positive(3))),
     ("Chi2", ("df",), (positive(3), positive(3))),
+    ("ContinuousBernoulli", ("probs",), (fractions(3), fractions(3))),
+    ("Pareto", ("scale", "alpha"), (fractions(3), positive(3), np.full(3, 0.5), positive(3))),
     (
         "MultivariateNormal",
         ("loc", "scale_tril"),
@@ -65,6 +67,8 @@ ACROSS = {
     "Bernoulli": {"probs": fractions(3)},
     "Binomial": {"total_count": 3, "probs": fractions(3)},
     "Poisson": {"rate": positive(3)},
+    "ContinuousBernoulli": {"probs": fractions(3)},
+    "Pareto": {"scale": 0.1 * fractions(3), "alpha": np.array([0.5, 1.5, 3.0])},
 }
 
 
