@@ -51,6 +51,7 @@ from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops import transfer as _transfer
+from lucid_gpu.ops.arguments import guarded as _guarded
 from lucid_gpu.ops.arguments import public as _public
 from lucid_gpu.ops.creation import tensor  # named, since type checkers see the module else
 from lucid_gpu.tape.modes import (
@@ -71,12 +72,12 @@ e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 
 for _module in (creation, shape, complex_numbers):
     for _function in _module.FUNCTIONS:
-        globals()[_function.__name__] = _function
+        globals()[_function.__name__] = _guarded(_function)
 for _module in (reductions, _cumsum, indexing, _index_add, _matmul, _softmax):
     for _function in _module.METHODS:
-        globals()[_function.__name__] = _function
+        globals()[_function.__name__] = _guarded(_function)
 globals().update(elementwise.FUNCTIONS)
-spmm = _matmul.mm
+spmm = _guarded(_matmul.mm)
 for _name in _late.TAKE_OUT:
     if _name in globals():
         globals()[_name] = _public(globals()[_name])
@@ -180,7 +181,7 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _late.FUNCTIONS:
         found = _late.load(_late.FUNCTIONS[name], name)
-        found = globals()[name] = _public(found) if name in _late.TAKE_OUT else found
+        found = globals()[name] = (_public if name in _late.TAKE_OUT else _guarded)(found)
         _late.findable({name: found}, __name__)
         return found
     from lucid_gpu.absent import lacking
@@ -197,16 +198,19 @@ def is_tensor(value: Any) -> Any:
     return isinstance(value, Tensor)
 
 
+@_guarded
 def is_inference(input: Tensor) -> Any:
     """Whether a tensor was made in inference mode, or views what was."""
     return input.is_inference()
 
 
+@_guarded
 def numel(input: Tensor) -> Any:
     """Number of elements."""
     return input.numel()
 
 
+@_guarded
 def is_floating_point(input: Tensor) -> Any:
     """Whether a tensor's type is a floating point type."""
     return input.dtype.is_floating_point

@@ -25,7 +25,7 @@ from lucid_gpu.ops.adaptive_pooling import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
-from lucid_gpu.ops.arguments import told
+from lucid_gpu.ops.arguments import require_tensor, require_tensors, told
 from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.batch_norm import batch_norm
 from lucid_gpu.ops.convolution import conv1d, conv2d, conv3d
@@ -272,6 +272,7 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(function)
     def twin(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        require_tensor(twin.__name__, "input", 1, input)
         return input.copy_(function(input, *args, **kwargs))
 
     twin.__name__ = twin.__qualname__ = f"{function.__name__.lstrip('_')}_"
@@ -362,6 +363,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         For a number that is negative or no class; a GPU is not waited for where ``num_classes`` is
         given, and such a row is zeros.
     """
+    require_tensor("one_hot", "tensor", 1, tensor)
     if tensor.dtype is not int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if num_classes <= 0 and not tensor.numel():
@@ -396,6 +398,7 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """``-weight[t] * input[n, t]``, reduced; see `lucid_gpu.ops.cross_entropy.nll_loss`."""
+    require_tensors("nll_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     return ops.nll_loss(input, target, weight, ignore_index, reduction)
 

@@ -130,6 +130,7 @@ def gumbel_softmax(
         Without effect, as in PyTorch.
     dim : int
     """
+    require_tensor("gumbel_softmax", "logits", 1, logits)
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
     noise = -zeros_like(logits.detach()).exponential_().log()

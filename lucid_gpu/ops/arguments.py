@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from typing import Any, TypeVar, cast
 
@@ -22,6 +22,12 @@ def require_tensor(op: str, role: str, position: int, given: Any) -> None:
         )
 
 
+def require_tensors(op: str, **given: Any) -> None:
+    """Refuse what is no tensor among the first arguments, which are given in their order."""
+    for place, (role, value) in enumerate(given.items()):
+        require_tensor(op, role, place + 1, value)
+
+
 def require_float(op: str, input: Any) -> None:
     """Refuse what is no tensor of real floating point numbers."""
     require_tensor(op, "input", 1, input)
@@ -29,15 +35,41 @@ def require_float(op: str, input: Any) -> None:
         raise NotImplementedError(f'"{op}" not implemented for {input.dtype.name}')
 
 
-def told(function: Callable[..., Any], error: AttributeError, args: tuple[Any, ...]) -> Exception:
-    """PyTorch's refusal of an argument that lacks what tensors have, or the error as it was."""
-    for place, (role, given) in enumerate(zip(signature(function).parameters, args, strict=False)):
-        if given is error.obj and not isinstance(given, Tensor):
+def told(
+    function: Callable[..., Any],
+    error: Exception,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+) -> Exception:
+    """PyTorch's refusal of an argument that had to be a tensor, or the error as it was."""
+    parameters = signature(function).parameters
+    given = {**dict(zip(parameters, args, strict=False)), **(kwargs or {})}
+    lacking = error.obj if isinstance(error, AttributeError) else error
+    for place, (role, parameter) in enumerate(parameters.items()):
+        value = given.get(role, given)
+        wanted = value is lacking or parameter.annotation == "Tensor"
+        if wanted and value is not given and not isinstance(value, Tensor):
             return TypeError(
                 f"{function.__name__.lstrip('_')}(): argument '{role}' (position {place + 1}) must "
-                f"be Tensor, not {type(given).__name__}: lucid_gpu.tensor(...) makes one"
+                f"be Tensor, not {type(value).__name__}: lucid_gpu.tensor(...) makes one"
             )
     return error
+
+
+def guarded(function: Op) -> Op:
+    """A function that says which argument is no tensor, after it failed because of that."""
+
+    @functools.wraps(function)
+    def op(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            refusal = told(function, error, args, kwargs)
+            if refusal is error:
+                raise
+            raise refusal from None
+
+    return cast(Op, op)
 
 
 def several(op: str, given: Any) -> list[Tensor]:
@@ -69,7 +101,7 @@ def public(function: Op) -> Op:
         if not kwargs:
             try:
                 return function(*args)
-            except AttributeError as error:
+            except (AttributeError, TypeError) as error:
                 raise told(function, error, args) from None
         out = kwargs.pop("out", None)
         given = {_NUMPYS_NAMES.get(name, name): value for name, value in kwargs.items()}

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.kernels.batch_norm import statistics
-from lucid_gpu.ops.arguments import require_one_device
+from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.levels import innermost, open_levels
@@ -52,6 +52,7 @@ def batch_norm(
     -------
     Tensor, of input's shape
     """
+    require_tensor("batch_norm", "input", 1, input)
     if input.ndim < 2:
         raise IndexError(
             f"batch_norm takes an input of shape (n, c) or (n, c, *); got {list(input.shape)}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.complex_numbers import complex, imag, real
 from lucid_gpu.ops.shape import base_array, stack, view_of
 from lucid_gpu.tensor import Tensor
@@ -82,21 +83,25 @@ def conj(input: Tensor) -> Tensor:
 
 def resolve_conj(input: Tensor) -> Tensor:
     """The tensor itself: conjugates are never left for later."""
+    require_tensor("resolve_conj", "input", 1, input)
     return input
 
 
 def resolve_neg(input: Tensor) -> Tensor:
     """The tensor itself: negatives are never left for later."""
+    require_tensor("resolve_neg", "input", 1, input)
     return input
 
 
 def is_conj(input: Tensor) -> bool:
     """Whether the tensor is conjugated when it is read: never."""
+    require_tensor("is_conj", "input", 1, input)
     return False
 
 
 def is_neg(input: Tensor) -> bool:
     """Whether the tensor is negated when it is read: never."""
+    require_tensor("is_neg", "input", 1, input)
     return False
 
 

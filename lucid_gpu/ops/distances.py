@@ -90,6 +90,7 @@ def _require_norm(name: str, p: float) -> None:
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Distances between all pairs of a matrix's rows, in the order of an upper triangle."""
+    require_tensor("pdist", "input", 1, input)
     if input.ndim != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     if not input.dtype.is_floating_point:

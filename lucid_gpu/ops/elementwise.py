@@ -165,7 +165,7 @@ def div(
 
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """Elements of ``input`` where the condition holds, else of ``other``; alone, its indices."""
-    if input is None and other is None:
+    if input is None and other is None and isinstance(condition, Tensor):
         from lucid_gpu.ops.indexing import nonzero
 
         return nonzero(condition, as_tuple=True)

@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import require_one_device, require_tensor, require_tensors
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
 from lucid_gpu.ops.record import record
@@ -185,6 +185,7 @@ def kl_div(
         ``"batchmean"`` divides the sum by the size of the first dimension, which is the divergence.
     log_target : bool
     """
+    require_tensors("kl_div", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     if reduction == "mean":
         warnings.warn(
@@ -274,6 +275,7 @@ def poisson_nll_loss(
     eps : float
     reduction : {"mean", "sum", "none"}
     """
+    require_tensors("poisson_nll_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -367,6 +369,7 @@ def binary_cross_entropy_with_logits(
     pos_weight : Tensor, optional
         Weight of the positive part; broadcasts.
     """
+    require_tensors("binary_cross_entropy_with_logits", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     if tuple(target.shape) != tuple(input.shape):
         raise ValueError(

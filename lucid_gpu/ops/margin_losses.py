@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.ops.arguments import require_one_device
+from lucid_gpu.ops.arguments import require_one_device, require_tensors
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
@@ -79,6 +79,7 @@ def hinge_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """``input`` where the target is 1, ``max(0, margin - input)`` where it is -1, reduced."""
+    require_tensors("hinge_embedding_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     apart = apply(TABLE["where"], target != 1, _positive(margin - input), 0.0)
     return reduce_loss(apart + apply(TABLE["where"], target != -1, input, 0.0), reduction)
@@ -94,6 +95,7 @@ def margin_ranking_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """``max(0, -target * (input1 - input2) + margin)``, reduced; targets are 1 and -1."""
+    require_tensors("margin_ranking_loss", input1=input1, input2=input2, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError(
@@ -121,6 +123,7 @@ def cosine_embedding_loss(
     margin : float
     reduction : {"mean", "sum", "none"}
     """
+    require_tensors("cosine_embedding_loss", input1=input1, input2=input2, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     if target.ndim > 1:
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
@@ -196,6 +199,7 @@ def _triplet(
     swap: bool,
     reduction: str,
 ) -> Tensor:
+    require_tensors("triplet_margin_loss", anchor=anchor, positive=positive, negative=negative)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.ndim == positive.ndim == negative.ndim:
@@ -221,6 +225,7 @@ def soft_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """``log(1 + exp(-target * input))``, reduced; targets are 1 and -1."""
+    require_tensors("soft_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     return reduce_loss(-logsigmoid(target * input), reduction)
 
@@ -241,6 +246,7 @@ def multilabel_soft_margin_loss(
     weight : Tensor, shape (c,), optional
     reduction : {"mean", "sum", "none"}
     """
+    require_tensors("multilabel_soft_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     loss = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None:
@@ -284,6 +290,7 @@ def multi_margin_loss(
         Of each target's class.
     reduction : {"mean", "sum", "none"}
     """
+    require_tensors("multi_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
@@ -336,6 +343,7 @@ def multilabel_margin_loss(
         Class numbers; they end at the first -1.
     reduction : {"mean", "sum", "none"}
     """
+    require_tensors("multilabel_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     x = _as_rows("multilabel_margin_loss", input)
     require_one_device("multilabel_margin_loss", input, target)

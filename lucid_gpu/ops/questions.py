@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.tensor import Tensor
 
 
@@ -17,6 +18,7 @@ def is_signed(input: Tensor) -> bool:
 
 def is_nonzero(input: Tensor) -> bool:
     """Whether a tensor's only element is not zero."""
+    require_tensor("is_nonzero", "input", 1, input)
     return bool(input)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.nn import functional as F
 from lucid_gpu.ops.arguments import told
-from tests.oracle import same_error
+from tests.oracle import same_error, torch_module
 
 ones = lucid_gpu.ones
 
@@ -67,6 +69,43 @@ def test_what_is_no_tensor_is_refused_in_torchs_words(name: str) -> None:
     same_error(*NO_TENSOR[name])
 
 
+NOT_COMPARED = {"normal", "fold", "unfold"}  # their settings are looked at first
+SETTERS = ("set_", "use_deterministic", "manual_seed", "seed", "save", "load", "compile")
+
+
+@pytest.mark.parametrize("space", ["", ".nn.functional"])
+@pytest.mark.parametrize("given", [[1.0, 2.0], None], ids=["list", "None"])
+@pytest.mark.filterwarnings("ignore")
+def test_every_function_refuses_what_is_no_tensor(given: Any, space: str) -> None:
+    torch = torch_module()
+    ours, theirs = [
+        operator.attrgetter(f"nn{space[3:]}")(m) if space else m for m in (lucid_gpu, torch)
+    ]
+    refused = 0
+    for name in set(dir(ours)) & set(dir(theirs)) - NOT_COMPARED:
+        if name[0] == "_" or name.startswith(SETTERS) or not inspect.isroutine(getattr(ours, name)):
+            continue
+        for more in range(4):
+            words = _refusal(getattr(theirs, name), given, [torch.ones(2, 2)] * more)
+            if "must be Tensor" in words:
+                refused += 1
+                mine = _refusal(getattr(ours, name), given, [lucid_gpu.ones(2, 2)] * more)
+                assert "must be Tensor" in mine or "missing" in mine, (name, mine)
+                break
+    assert refused > 60
+
+
+def _refusal(function: Callable[..., Any], given: Any, more: list[Any]) -> str:
+    """What a call is refused with by a TypeError."""
+    try:
+        function(given, *more)
+    except TypeError as error:
+        return str(error)
+    except Exception as error:  # of other kinds there is nothing to compare
+        return repr(error)
+    return ""
+
+
 def test_other_attributes_that_are_missing_stay_missing() -> None:
     error = AttributeError("no such thing", obj=lucid_gpu.ones(2))
-    assert told(lucid_gpu.mean, error, ([1.0],)) is error
+    assert told(lucid_gpu.mean, error, (ones(2),)) is error
