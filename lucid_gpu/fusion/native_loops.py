@@ -1,11 +1,9 @@
 """A block's ufunc calls without the interpreter between them.
 
-A ufunc holds compiled SIMD loops, one a combination of types, all of one C signature:
-``loop(char **arguments, intp *count, intp *steps, void *data)``. This module finds the loops of a
-generated block, lists them with their argument pointers in a table, and lets forty bytes of machine
-code call one after another. Nothing is compiled, the arithmetic is NumPy's to the last bit; what
-goes away is the interpreter (a third of a microsecond a call) and, with it, the lock that made two
-threads wait for each other. So blocks can be as small as the L1 cache.
+This module finds the loops of a generated block (`lucid_gpu.devices.loops`) and lists them with
+their argument pointers in a table, which is walked as a whole. What goes away is the interpreter
+and, with it, the lock that made two threads wait for each other. So blocks can be as small as the
+L1 cache.
 
 A row of the iteration space is one pass over the table. The last entry adds to every argument
 pointer its increment, by NumPy's own integer addition; a table of tables walks many rows.
@@ -17,133 +15,21 @@ ufunc, a type without such loops) `build` says None, and the plan runs as ordina
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import mmap
-import os
-import platform
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lucid_gpu.devices import threads
+from lucid_gpu.devices.loops import POINTER, address, loop_of, walker
 from lucid_gpu.devices.pool import aligned
 
 WIDTH = 2048  # elements of a row where the iteration space is flat
 NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks
 CHUNK_ELEMENTS = 128 * 1024  # taken at once from the shared counter
 ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
-
-_HEAD = object.__basicsize__
-_POINTER = np.dtype(np.intp)
-
-# System V AMD64: walk(entries, count) calls entry.loop(entry.arguments, .count, .steps, .data).
-_WALK_X86_64 = bytes.fromhex(
-    "53"  # push rbx
-    "55"  # push rbp
-    "4883ec08"  # sub rsp, 8         keep the stack aligned for calls
-    "4889fb"  # mov rbx, rdi         entries
-    "4889f5"  # mov rbp, rsi         how many
-    "4885ed"  # test rbp, rbp        next:
-    "741b"  # jz done
-    "488b7b08"  # mov rdi, [rbx+8]
-    "488b7310"  # mov rsi, [rbx+16]
-    "488b5318"  # mov rdx, [rbx+24]
-    "488b4b20"  # mov rcx, [rbx+32]
-    "ff13"  # call [rbx]
-    "4883c328"  # add rbx, 40
-    "48ffcd"  # dec rbp
-    "ebe0"  # jmp next
-    "4883c408"  # add rsp, 8         done:
-    "5d5bc3"  # pop rbp; pop rbx; ret
-)
-
-
-class _UfuncStruct(ctypes.Structure):
-    """The head of NumPy's public PyUFuncObject (numpy/ufuncobject.h)."""
-
-    _fields_ = (
-        ("head", ctypes.c_byte * _HEAD),
-        ("nin", ctypes.c_int),
-        ("nout", ctypes.c_int),
-        ("nargs", ctypes.c_int),
-        ("identity", ctypes.c_int),
-        ("functions", ctypes.POINTER(ctypes.c_void_p)),
-        ("data", ctypes.POINTER(ctypes.c_void_p)),
-        ("ntypes", ctypes.c_int),
-        ("reserved", ctypes.c_int),
-        ("name", ctypes.c_char_p),
-    )
-
-
-def loop_of(ufunc: Any, signature: str) -> tuple[int, int] | None:
-    """Address and data of a ufunc's loop for types such as ``"ff->f"``, or None."""
-    if signature not in ufunc.types:
-        return None
-    inside = _UfuncStruct.from_address(id(ufunc))
-    known = (inside.nin, inside.nout, inside.nargs, inside.ntypes, inside.name)
-    if known != (ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes, ufunc.__name__.encode()):
-        return None
-    number = ufunc.types.index(signature)
-    return inside.functions[number] or 0, inside.data[number] or 0
-
-
-def address(array: Any) -> int:
-    """Where an array's first element lies (the ``data`` of PyArrayObject, after its head)."""
-    if type(array) is not np.ndarray:
-        raise TypeError(f"expected a NumPy array, got {type(array).__name__}")
-    return ctypes.c_size_t.from_address(id(array) + _HEAD).value
-
-
-_walk: Any = None  # the walker and its address; False where there is none
-
-
-def walker() -> Any:
-    """The machine code as a callable that lets go of the GIL, with its address; or False."""
-    global _walk
-    if _walk is None:
-        _walk = _make_walker()
-    return _walk
-
-
-def _make_walker() -> Any:
-    posix = sys.platform.startswith(("linux", "darwin"))
-    if os.environ.get("LUCID_NATIVE_LOOPS") == "0" or not posix:
-        return False
-    if platform.machine() not in ("x86_64", "AMD64") or sys.maxsize < 2**32:
-        return False
-    if sys.implementation.name != "cpython":
-        return False
-    try:
-        memory = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        memory.write(_WALK_X86_64)
-        where = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        protect = ctypes.CDLL(None, use_errno=True).mprotect
-        protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        if protect(where, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC):
-            return False  # a system that forbids it
-    except (OSError, ValueError, AttributeError):
-        return False
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t)(where)
-    call.memory = memory  # type: ignore[attr-defined]  # lives as long as the function
-    return (call, where) if _works(call) else False
-
-
-def _works(call: Any) -> bool:
-    """Does one loop, walked, give what the ufunc gives?"""
-    found = loop_of(np.multiply, "dd->d")
-    if found is None:
-        return False
-    a, b, out = np.arange(5.0), np.arange(5.0) + 0.5, np.zeros(5)
-    arguments = np.array([address(a), address(b), address(out)], _POINTER)
-    count, steps = np.array([5], _POINTER), np.array([8, 8, 8], _POINTER)
-    words = [found[0], address(arguments), address(count), address(steps), found[1]]
-    table = np.array(words, _POINTER)
-    call(address(table), 1)
-    return bool((out == a * b).all())
 
 
 class Statement(NamedTuple):
@@ -276,7 +162,7 @@ class _Table:
         self.kept = [kernel]  # constants whose addresses stand in the table
         names = [*kernel.given, *kernel.scratch, *kernel.fixed]
         place = {name: i for i, name in enumerate(names)}
-        self.bases = np.zeros(len(names), _POINTER)
+        self.bases = np.zeros(len(names), POINTER)
         self.given = len(kernel.given)
         self.memory = [aligned(rows.width * types[name].itemsize) for name in kernel.scratch]
         for name, block in zip(kernel.scratch, self.memory, strict=True):
@@ -285,15 +171,15 @@ class _Table:
             self.bases[place[name]] = address(number)
         slots = [n for s in kernel.statements for n in (*s.operands, s.out)]
         moves = {**{s: (0, types[s].itemsize) for s in kernel.scratch}, **rows.moves}
-        self.slots = np.array([place[n] for n in slots], _POINTER)
-        self.increments = np.array([moves.get(n, (0, 0))[0] for n in slots], _POINTER)
-        self.steps = np.array([moves.get(n, (0, 0))[1] for n in slots], _POINTER)
-        self.arguments = np.zeros(len(slots), _POINTER)
-        self.count = np.array([rows.width], _POINTER)
+        self.slots = np.array([place[n] for n in slots], POINTER)
+        self.increments = np.array([moves.get(n, (0, 0))[0] for n in slots], POINTER)
+        self.steps = np.array([moves.get(n, (0, 0))[1] for n in slots], POINTER)
+        self.arguments = np.zeros(len(slots), POINTER)
+        self.count = np.array([rows.width], POINTER)
         self._fill(kernel, walk)
 
     def _fill(self, kernel: Kernel, walk: int) -> None:
-        size = _POINTER.itemsize
+        size = POINTER.itemsize
         words: list[int] = []
         slot = 0
         for statement, (loop, data) in zip(kernel.statements, kernel.loops, strict=True):
@@ -306,12 +192,12 @@ class _Table:
                 data,
             ]
             slot += len(statement.operands) + 1
-        add = loop_of(np.add, f"{_POINTER.char * 2}->{_POINTER.char}")
+        add = loop_of(np.add, f"{POINTER.char * 2}->{POINTER.char}")
         assert add is not None
         pointer = address(self.arguments)
-        self.bump = np.array([pointer, address(self.increments), pointer], _POINTER)
-        self.bump_count = np.array([slot], _POINTER)
-        self.bump_steps = np.array([size] * 3, _POINTER)
+        self.bump = np.array([pointer, address(self.increments), pointer], POINTER)
+        self.bump_count = np.array([slot], POINTER)
+        self.bump_steps = np.array([size] * 3, POINTER)
         words += [
             add[0],
             address(self.bump),
@@ -319,11 +205,11 @@ class _Table:
             address(self.bump_steps),
             add[1],
         ]
-        self.row = np.array(words, _POINTER)
+        self.row = np.array(words, POINTER)
         self.entries = len(kernel.statements) + 1
         chunk = min(kernel.chunk, kernel.rows.number)
         again = [walk, address(self.row), self.entries, 0, 0]
-        self.many = np.array(again * chunk, _POINTER)
+        self.many = np.array(again * chunk, POINTER)
         self.row_address, self.many_address = address(self.row), address(self.many)
 
     def point(self, pointers: Sequence[int], row: int = 0) -> None:

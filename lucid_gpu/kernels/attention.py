@@ -19,6 +19,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import room, threads
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
+from lucid_gpu.kernels import attention_by_calls as by_calls
 from lucid_gpu.kernels.row_blocks import each
 from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.launcher import launcher_of
@@ -259,6 +260,9 @@ Place = tuple[slice, slice, slice]  # batches, groups of heads, rows of queries
 def _forward_on_host(
     q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, causal: bool
 ) -> None:
+    if by_calls.applies((q, k, v, out), causal):
+        by_calls.forward(q, k, v, out, lse, scale, causal)
+        return
     q, k, v, out, lse = (_by_group(x, k) for x in (q, k, v, out, lse))
 
     def work(place: Place) -> None:
@@ -284,6 +288,9 @@ def _forward_on_host(
 def _backward_on_host(
     saved: tuple[Any, ...], g: Any, gradients: tuple[Any, ...], scale: float, causal: bool
 ) -> None:
+    if by_calls.applies((*saved[:4], g, *gradients), causal):
+        by_calls.backward(saved, g, gradients, scale, causal)
+        return
     q, k, v, out, lse, g, dq, dk, dv = (_by_group(x, saved[1]) for x in (*saved, g, *gradients))
     places = [*_places(q, k)]
 

@@ -13,6 +13,7 @@ import lucid_gpu
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
 from lucid_gpu.kernels import attention as family
+from lucid_gpu.kernels import attention_by_calls as by_calls
 from lucid_gpu.nn.functional import scaled_dot_product_attention as attend
 from tests.oracle import agree
 
@@ -20,9 +21,10 @@ normal = np.random.default_rng(0).standard_normal
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 
 
-@pytest.fixture(params=["numpy", "plain", "tensor cores"])
+@pytest.fixture(params=["numpy", "calls", "plain", "tensor cores"])
 def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    if request.param != "numpy":
+    monkeypatch.setattr(by_calls, "FEWEST", 0 if request.param == "calls" else 1 << 60)
+    if request.param not in ("numpy", "calls"):
         monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
         monkeypatch.setattr(family, "has_tensor_cores", lambda _: request.param == "tensor cores")
     return request.param
@@ -226,7 +228,7 @@ def test_a_graph_of_attention_is_freed(without_gc: None) -> None:
 
 def test_no_matrix_of_scores_is_moved(executor: str) -> None:
     """One kernel forward and two backward; each array once, and two numbers a row."""
-    if executor == "numpy":
+    if executor in ("numpy", "calls"):
         pytest.skip("NumPy launches no kernels")
     batch, heads, rows, columns = 1, 2, 192, 32
     whole = batch * heads * rows * columns * 2
