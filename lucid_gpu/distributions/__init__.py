@@ -7,6 +7,7 @@ from lucid_gpu.distributions.binomial import Binomial
 from lucid_gpu.distributions.categorical import Categorical
 from lucid_gpu.distributions.cauchy import Cauchy
 from lucid_gpu.distributions.chi2 import Chi2
+from lucid_gpu.distributions.constraint_registry import biject_to, transform_to
 from lucid_gpu.distributions.continuous_bernoulli import ContinuousBernoulli
 from lucid_gpu.distributions.dirichlet import Dirichlet
 from lucid_gpu.distributions.distribution import Distribution
@@ -24,7 +25,10 @@ from lucid_gpu.distributions.inverse_gamma import InverseGamma
 from lucid_gpu.distributions.kl import kl_divergence, register_kl
 from lucid_gpu.distributions.kumaraswamy import Kumaraswamy
 from lucid_gpu.distributions.laplace import Laplace
+from lucid_gpu.distributions.lkj_cholesky import LKJCholesky
 from lucid_gpu.distributions.log_normal import LogNormal
+from lucid_gpu.distributions.logistic_normal import LogisticNormal
+from lucid_gpu.distributions.lowrank_multivariate_normal import LowRankMultivariateNormal
 from lucid_gpu.distributions.mixture_same_family import MixtureSameFamily
 from lucid_gpu.distributions.multinomial import Multinomial
 from lucid_gpu.distributions.multivariate_normal import MultivariateNormal
@@ -44,3 +48,4 @@ from lucid_gpu.distributions.transforms import *  # noqa: F403
 from lucid_gpu.distributions.uniform import Uniform
 from lucid_gpu.distributions.von_mises import VonMises
 from lucid_gpu.distributions.weibull import Weibull
+from lucid_gpu.distributions.wishart import Wishart

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.distributions.utils import eps
 from lucid_gpu.ops.creation import full
+from lucid_gpu.ops.shape import cat as _cat
+from lucid_gpu.ops.shape import stack as _stack
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
     "Constraint",
     "boolean",
+    "cat",
     "corr_cholesky",
     "dependent",
     "dependent_property",
@@ -40,6 +43,7 @@ __all__ = [
     "real_vector",
     "simplex",
     "square",
+    "stack",
     "symmetric",
     "unit_interval",
 ]
@@ -300,6 +304,70 @@ class _PositiveDefinite(_Symmetric):
         return cholesky_ex(value)[1] == 0 if symmetric.all() else symmetric
 
 
+class _Joined(Constraint):
+    """Constraints on parts of a value along a dimension."""
+
+    _joined: Callable[..., Tensor]
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
+        if not all(isinstance(c, Constraint) for c in cseq):
+            raise AssertionError("All elements of cseq must be Constraint instances")
+        self.cseq = list(cseq)
+        self.dim = dim
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]
+        return any(c.is_discrete for c in self.cseq)
+
+    def _parts(self, value: Tensor) -> list[Tensor]:
+        raise NotImplementedError
+
+    def check(self, value: Tensor) -> Tensor:
+        if not -value.ndim <= self.dim < value.ndim:
+            raise AssertionError(
+                f"dim {self.dim} out of range for value with {value.ndim} dimensions"
+            )
+        pairs = zip(self.cseq, self._parts(value), strict=False)
+        return type(self)._joined([c.check(part) for c, part in pairs], self.dim)
+
+
+class _Cat(_Joined):
+    """Parts of so many entries each, as ``cat`` joins them."""
+
+    _joined = _cat
+
+    def __init__(
+        self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(cseq, dim)
+        self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
+        if len(self.lengths) != len(self.cseq):
+            raise AssertionError(
+                f"lengths ({len(self.lengths)}) must match cseq ({len(self.cseq)})"
+            )
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        return max(c.event_dim for c in self.cseq)
+
+    def _parts(self, value: Tensor) -> list[Tensor]:
+        return list(value.split(self.lengths, self.dim))
+
+
+class _Stack(_Joined):
+    """Entries along a dimension, as ``stack`` joins them."""
+
+    _joined = _stack
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]
+        count = max(c.event_dim for c in self.cseq)
+        return count + (self.dim + count < 0)
+
+    def _parts(self, value: Tensor) -> list[Tensor]:
+        return list(value.unbind(self.dim))
+
+
 dependent = _Dependent()
 boolean = _Boolean()
 one_hot = _OneHot()
@@ -325,3 +393,5 @@ square = _Square()
 symmetric = _Symmetric()
 positive_semidefinite = _PositiveSemidefinite()
 positive_definite = _PositiveDefinite()
+cat = _Cat
+stack = _Stack

@@ -24,6 +24,7 @@ from lucid_gpu.distributions.gumbel import EULER, Gumbel
 from lucid_gpu.distributions.half_normal import HalfNormal
 from lucid_gpu.distributions.independent import Independent
 from lucid_gpu.distributions.laplace import Laplace
+from lucid_gpu.distributions.lowrank_multivariate_normal import LowRankMultivariateNormal
 from lucid_gpu.distributions.multivariate_normal import (
     MultivariateNormal,
     half_log_det,
@@ -213,8 +214,12 @@ def _geometric(p: Geometric, q: Geometric) -> Tensor:
     return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
 
 
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
 @register_kl(MultivariateNormal, MultivariateNormal)
-def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+def _multivariate(p: Any, q: Any) -> Tensor:
+    """By the factors of both covariances."""
     if p.event_shape != q.event_shape:
         raise ValueError(
             "KL-divergence between two Multivariate Normals with different event shapes cannot be "

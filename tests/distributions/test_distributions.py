@@ -32,6 +32,12 @@ def covariance(*shape):
     return half @ half.swapaxes(-1, -2)
 
 
+def correlation(*shape):
+    """The factor of a correlation matrix."""
+    rows = factor(*shape)
+    return rows / np.sqrt((rows**2).sum(-1, keepdims=True))
+
+
 def simplex(*shape):
     weights = positive(*shape)
     return weights / weights.sum(-1, keepdims=True)
@@ -208,6 +214,38 @@ TABLE += [
         fractions(3),
     ),
 ]
+TABLE += [
+    (
+        "LogisticNormal",
+        made("LogisticNormal", "loc", "scale"),
+        (floats(2, 3), positive(3)),
+        simplex(2, 4),
+    ),
+    (
+        "LowRankMultivariateNormal",
+        made("LowRankMultivariateNormal", "loc", "cov_factor", "cov_diag"),
+        (floats(2, 4), floats(4, 2), positive(4)),
+        floats(3, 2, 4),
+    ),
+    (
+        "Wishart",
+        made("Wishart", "df", "covariance_matrix"),
+        (5 + positive(2), covariance(3, 3)),
+        covariance(2, 3, 3),
+    ),
+    (
+        "Wishart by its precision",
+        made("Wishart", "df", "precision_matrix"),
+        (5 + positive(2, 1), covariance(2, 3, 3)),
+        covariance(3, 3),
+    ),
+    (
+        "LKJCholesky",
+        made("LKJCholesky", "concentration", dim=3),
+        (positive(2),),
+        correlation(2, 3, 3),
+    ),
+]
 NAMES = [row[0] for row in TABLE]
 WHAT = ("mean", "mode", "variance", "stddev", "entropy", "cdf", "icdf")
 
@@ -268,6 +306,7 @@ def test_what_is_known_agrees_with_torch(make, parameters, value):
         agree(answer, *parameters, device="cpu", order=order, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:Singular sample")  # which PyTorch says of others, too
 @pytest.mark.parametrize(("make", "parameters"), [r[1:3] for r in TABLE], ids=NAMES)
 def test_shapes_agree_with_torch(make, parameters):
     found = []
@@ -294,7 +333,7 @@ def test_shapes_agree_with_torch(make, parameters):
     assert found[0] == found[1]
 
 
-NO_MOMENTS = "Cauchy|Categorical|Transf|squash|Rel"
+NO_MOMENTS = "Cauchy|Categorical|Transf|squash|Rel|LogisticN|LKJ"
 MOMENTS = [row[:3] for row in TABLE if not re.search(NO_MOMENTS, row[0])]
 
 

@@ -44,6 +44,25 @@ PAIRS = [
 ]
 
 
+LOW_RANK = {"loc": floats(3), "cov_factor": floats(2, 3, 2), "cov_diag": positive(3)}
+OF_VECTORS = [
+    ("LowRankMultivariateNormal", LOW_RANK),
+    ("LowRankMultivariateNormal", {**LOW_RANK, "loc": floats(3), "cov_factor": floats(3, 1)}),
+    ("MultivariateNormal", {"loc": floats(2, 3), "scale_tril": tables.factor(3, 3)}),
+]
+
+
+@pytest.mark.parametrize(("i", "j"), [(0, 1), (1, 2), (2, 0)])
+def test_low_ranks(i, j):
+    (name_p, of_p), (name_q, of_q) = OF_VECTORS[i], OF_VECTORS[j]
+
+    def divergence(m, *values):
+        p = made(name_p, *of_p)(m, *values[: len(of_p)])
+        return m.distributions.kl_divergence(p, made(name_q, *of_q)(m, *values[len(of_p) :]))
+
+    agree(divergence, *of_p.values(), *of_q.values(), device="cpu", order=1, rtol=1e-7)
+
+
 @pytest.mark.parametrize(("name", "names", "values"), PAIRS, ids=[row[0] for row in PAIRS])
 def test_agrees_with_torch(name, names, values):
     make = made(name, *names)
