@@ -261,3 +261,17 @@ def test_nvtx_is_told_each_kernel(monkeypatch: pytest.MonkeyPatch, device: str) 
 
 def test_a_copy_is_measured_once(device: str) -> None:
     assert profiler.copy_bandwidth(device) == profiler.copy_bandwidth(device) > 0
+ls: cannot access 'tests/*/test_profile*.py': No such file or directory
+
+
+def test_the_older_names(device):
+    x = lucid_gpu.ones(10, device=device)
+    with lucid_gpu.autograd.profiler.profile(use_cuda=True, profile_memory=True) as prof:
+        with lucid_gpu.autograd.profiler.record_function("forward"):
+            (x * 2 + 1).tolist()
+    assert [row.key for row in prof.key_averages()] == ["forward", "lucid_mul_add"]
+    assert "lucid_mul_add" in prof.key_averages().table(copy=False)
+    assert prof.self_cpu_time_total > 0 and prof.total_average() > 0
+    with lucid_gpu.autograd.profiler.profile(enabled=False) as prof:
+        (x * 3).tolist()
+    assert len(prof.key_averages()) == 0

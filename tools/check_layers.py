@@ -43,7 +43,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "random": ("ops",),
     "special": ("ops",),
     "sparse": ("ops", "printing"),
-    "autograd": ("ops",),  # Function records as ops do
+    "autograd": ("ops", "profiler"),  # Function records as ops do
     "testing": ("autograd",),
     "serialization": ("nn", "sparse"),
     "nn": ("absent", "autograd"),

@@ -23,7 +23,7 @@ from lucid_gpu.tape.modes import (
 def __getattr__(name: str) -> Any:
     if name == "Variable":
         return importlib.import_module("lucid_gpu.autograd.variable").Variable
-    if name in ("forward_ad", "functional"):
+    if name in ("forward_ad", "functional", "profiler"):
         return importlib.import_module(f"lucid_gpu.autograd.{name}")
     raise AttributeError(f"module 'lucid_gpu.autograd' has no attribute {name!r}")
 
@@ -46,6 +46,7 @@ __all__ = [
     "is_grad_enabled",
     "no_grad",
     "once_differentiable",
+    "profiler",
     "set_detect_anomaly",
     "set_grad_enabled",
 ]
