@@ -13,6 +13,7 @@ import numpy as np
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
+from lucid_gpu.kernels import layer_norm_by_calls as by_calls
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
 from lucid_gpu.kernels.row_blocks import each_of_rows
 
@@ -23,6 +24,8 @@ LONG = 2048  # columns from which rounding counts: `numpy.add.reduce` adds in pa
 
 def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
     """Rows, shape (rows, columns), normalised; weight and bias may be None."""
+    if by_calls.applies(x, *[a for a in (weight, bias) if a is not None]):
+        return by_calls.normalised(x, weight, bias, eps, rms)
     d = from_numpy_dtype(x.dtype).compute
     rows, columns = x.shape
     y = pool.empty(x.shape, x.dtype)
@@ -67,6 +70,8 @@ def gradients(
     x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted
 ) -> tuple[Any, Any, Any]:
     """The gradients of rows, weight and bias, those that are wanted."""
+    if by_calls.applies(x, g, *[a for a in (weight, *known) if a is not None]):
+        return by_calls.gradients(x, g, weight, known, wanted)
     mean, rstd = known
     d = from_numpy_dtype(rstd.dtype)
     rows, columns = x.shape
