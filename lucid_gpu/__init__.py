@@ -93,6 +93,7 @@ _LAZY = {
     "fusion": "lucid_gpu.fusion",
     "linalg": "lucid_gpu.linalg",
     "nn": "lucid_gpu.nn",
+    "numpy": "lucid_gpu.numpy",
     "optim": "lucid_gpu.optim",
     "profiler": "lucid_gpu.profiler",
     "random": "lucid_gpu.random",

@@ -66,7 +66,6 @@ class Tensor:
 
         return construct(cls, args, named)
 
-    __array_ufunc__ = None  # NumPy's operators leave ours to us
     __array_priority__ = 1000
 
     if TYPE_CHECKING:  # what `_attach_operators` and the modules of `lucid_gpu.ops` attach
@@ -629,6 +628,16 @@ class Tensor:
             array = array.astype(dtype, copy=False)
         return array if copy is False else np.array(array)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        from lucid_gpu.numpy.ufuncs import array_ufunc
+
+        return array_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from lucid_gpu.numpy.dispatch import array_function
+
+        return array_function(function, types, args, kwargs)
+
     def item(self) -> Any:
         """The only element as a Python number.
 
@@ -913,7 +922,7 @@ def apply(
     shape: tuple[int, ...] | None = None,
 ) -> Tensor:
     """Apply a row of the op table to tensors and numbers; the way every op can be built."""
-    operands = tuple([_operand(op, o) for o in operands])
+    operands = tuple([_operand(op, o, operands) for o in operands])
     operands = _on_one_device(operands)
     shared = False
     for o in operands:
@@ -968,13 +977,17 @@ def _realise_largest(tensors: list[Tensor]) -> None:
     max(pending, key=lambda t: len(t._expr.program.instructions))._realise()
 
 
-def _operand(op: Op, value: Any) -> Any:
+def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
+    """A tensor or a number; an array of the host comes along to the device of the tensors."""
     if isinstance(value, (Tensor, *_NUMBERS)):
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, np.ndarray):
-        return from_array(value.copy())
+    theirs = room_of_array(value)
+    if theirs is not None:
+        found = from_array(value.copy(), None, theirs.device_of(value))
+        like = next((t for t in beside if isinstance(t, Tensor)), found)
+        return found if theirs.type == "cuda" else found.to(like.device)
     raise TypeError(f"{op.name}(): argument must be Tensor or a number, not {type(value).__name__}")
 
 
@@ -1055,7 +1068,7 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
                 a.program.next[key] = expr.program
             return result
         if not isinstance(other, Tensor):
-            if not (named or isinstance(other, (bool, complex, np.generic, np.ndarray))):
+            if not (named or kind is bool or kind is complex or room_of_array(other) is not None):
                 return NotImplemented
             return apply(op, other, self) if reflected else apply(op, self, other)
         if reflected:

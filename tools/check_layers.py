@@ -48,6 +48,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "serialization": ("nn", "sparse"),
     "nn": ("absent", "autograd"),
     "func": ("nn",),
+    "numpy": ("func", "utils"),
     "optim": ("nn", "limits"),
     "amp": ("nn",),
     "distributions": ("nn", "linalg"),
@@ -65,6 +66,7 @@ LATE: set[tuple[str, str]] = {
     ("tensor.py", "printing"),
     ("tensor.py", "sparse"),
     ("tensor.py", "viz"),  # what notebooks show
+    ("tensor.py", "numpy"),  # what NumPy asks of a tensor
     ("nn/modules/module.py", "viz"),
     ("optim/optimizer.py", "viz"),
     ("ops/creation.py", "sparse"),
@@ -95,6 +97,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         # take users' arrays in, and reckon shapes and indices on the host.
         "dtypes.py",
         "tensor.py",
+        "numpy/",
         "serialization/",
         "ops/creation.py",
         "ops/grids.py",

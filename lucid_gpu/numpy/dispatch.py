@@ -1,0 +1,98 @@
+"""What ``Tensor.__array_function__`` answers: NumPy's functions found among ours by their name.
+
+A family's file holds functions under NumPy's names and signatures, listed in its ``__all__``.
+`FAMILIES` says to which of NumPy's modules they belong; `VALUES` names the functions whose result
+has no derivative, which the array library computes.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.devices import room_of_array, xp_of
+from lucid_gpu.func.trees import tree_map
+from lucid_gpu.numpy.operands import first_tensor
+from lucid_gpu.numpy.refusals import unsupported
+from lucid_gpu.tensor import Tensor, from_array
+
+__all__ = ["array_function"]
+
+# files of this folder: the module of NumPy whose functions they are
+FAMILIES = {
+    "arranging": np,
+    "joining": np,
+    "reductions": np,
+    "shapes": np,
+}
+
+# results are whole numbers, truth values or positions
+VALUES = (
+    "allclose argmax argmin argpartition argsort argwhere array_equal array_equiv bincount "
+    "count_nonzero digitize flatnonzero histogram histogram2d histogram_bin_edges histogramdd "
+    "in1d intersect1d iscomplex iscomplexobj isclose isin isneginf isposinf isreal isrealobj "
+    "lexsort may_share_memory nanargmax nanargmin nonzero searchsorted setdiff1d setxor1d "
+    "shares_memory union1d unravel_index array2string array_repr array_str packbits "
+    "unpackbits save savetxt savez savez_compressed"
+)
+
+
+def array_function(
+    function: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call our function of that name, or say that there is none.
+
+    Raises
+    ------
+    TypeError
+        For a function that tensors do not have; the message names it.
+    """
+    if not all(map(_understood, types)):
+        return NotImplemented
+    found = _table().get(function)
+    if found is None:
+        raise unsupported(f"{function.__module__}.{function.__name__}")
+    return found(*args, **kwargs)
+
+
+def _understood(kind: type) -> bool:
+    return issubclass(kind, (Tensor, np.ndarray)) or kind.__module__.split(".")[0] == "cupy"
+
+
+@functools.cache
+def _table() -> dict[Any, Callable[..., Any]]:
+    table: dict[Any, Callable[..., Any]] = {}
+    for name in VALUES.split():
+        if hasattr(np, name):
+            table[getattr(np, name)] = functools.partial(_on_values, name)
+    for file, module in FAMILIES.items():
+        family = importlib.import_module(f"lucid_gpu.numpy.{file}")
+        for name in family.__all__:
+            if hasattr(module, name):  # older NumPy lacks some
+                table[getattr(module, name)] = getattr(family, name)
+    return table
+
+
+def _on_values(name: str, *args: Any, **kwargs: Any) -> Any:
+    """A function without a derivative: on the arrays, its arrays as tensors again."""
+    tensor = first_tensor((*args, *kwargs.values()))
+    assert tensor is not None  # else NumPy had not asked
+    function = getattr(xp_of(tensor), name, None)
+    if function is None:
+        raise unsupported(f"numpy.{name} on {tensor.device}")
+    args, kwargs = tree_map(_array, (args, kwargs))
+    return tree_map(functools.partial(_result, where=tensor.device), function(*args, **kwargs))
+
+
+def _array(value: Any) -> Any:
+    return value.detach().array if isinstance(value, Tensor) else value
+
+
+def _result(value: Any, where: Any) -> Any:
+    if isinstance(value, np.bool) or room_of_array(value) is None:
+        return value
+    return from_array(np.asarray(value) if isinstance(value, np.generic) else value, None, where)

@@ -1,0 +1,89 @@
+"""What is passed to NumPy's functions, as tensors on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import room_of_array
+from lucid_gpu.ops.creation import tensor
+from lucid_gpu.tensor import Tensor, from_array
+
+__all__ = ["as_tensor", "as_tensors", "element_type", "first_tensor", "inexact", "on_memory_of"]
+
+
+def first_tensor(values: Iterable[Any]) -> Tensor | None:
+    """The first tensor among arguments and in the lists among them."""
+    return next(_tensors(values), None)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+        elif isinstance(value, dict):
+            yield from _tensors(value.values())
+
+
+def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
+    """A tensor of what NumPy takes for an array; arrays are copied, for others may write them.
+
+    Parameters
+    ----------
+    value : Tensor, array, number, or nested lists of them
+    like : Tensor, optional
+        On whose device numbers, lists and arrays of the host are put.
+
+    Raises
+    ------
+    TypeError
+        For arrays of objects, texts and records.
+    """
+    if isinstance(value, Tensor):
+        return value
+    if room_of_array(value) is not None and not isinstance(value, np.generic):
+        found = on_memory_of(value.copy())
+        return found if like is None or found.is_cuda else found.to(like.device)
+    if isinstance(value, (list, tuple)) and first_tensor(value) is not None:
+        from lucid_gpu.ops.shape import stack
+
+        parts = as_tensors(value, like)
+        d = np.result_type(*[p.dtype.numpy for p in parts])
+        return stack([p.to(element_type(d)) for p in parts])
+    array = np.asarray(value)
+    return tensor(array, device=like.device if like is not None else None)
+
+
+def on_memory_of(array: Any) -> Tensor:
+    """A tensor on the memory of an array that nobody else writes as long as it lives."""
+    found = room_of_array(array)
+    assert found is not None
+    if isinstance(array, np.generic):
+        array = np.asarray(array)
+    d = dt.from_numpy_dtype(array.dtype)
+    if array.dtype != d.numpy:  # foreign byte order
+        array = array.astype(d.numpy)
+    return from_array(array, d, found.device_of(array))
+
+
+def as_tensors(values: Iterable[Any], like: Tensor | None = None) -> list[Tensor]:
+    """Each as a tensor, numbers and lists on the device of the tensors."""
+    values = list(values)
+    found = first_tensor(values)
+    like = like if found is None else found
+    return [as_tensor(value, like) for value in values]
+
+
+def element_type(d: Any) -> dt.dtype:
+    """The element type for what NumPy takes for one: ``float``, ``"f4"``, ``np.int64``."""
+    return d if isinstance(d, dt.dtype) else dt.from_numpy_dtype(np.dtype(d))
+
+
+def inexact(t: Tensor) -> Tensor:
+    """Whole numbers and truth values as float64, as NumPy's means and roots take them."""
+    return t if t.dtype.category >= 2 else t.to(dt.float64)

@@ -1,0 +1,276 @@
+"""Sums, means and extrema, under NumPy's names."""
+
+from __future__ import annotations
+
+from builtins import max as builtin_max
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.numpy import shapes
+from lucid_gpu.numpy.operands import as_tensor, element_type, inexact
+from lucid_gpu.numpy.refusals import takes_out, write_into
+from lucid_gpu.ops.reductions import amax as _largest
+from lucid_gpu.ops.reductions import amin as _smallest
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["all", "amax", "amin", "any", "average", "max", "mean", "min", "prod", "ptp", "std"]
+__all__ += ["sum", "var"]
+
+NOT_GIVEN = np._NoValue
+
+
+def axes_of(a: Tensor, axis: Any) -> tuple[int, ...]:
+    """The axes reduced over, counted from the front; all for None."""
+    return tuple(range(a.ndim)) if axis is None else shapes.axes_of(axis, a.ndim)
+
+
+def kept(keepdims: Any) -> bool:
+    """What ``keepdims`` says, NumPy's default among it."""
+    return keepdims is not NOT_GIVEN and bool(keepdims)
+
+
+def _masked(a: Tensor, where: Any, neutral: Any) -> Tensor:
+    """``a`` with the neutral element wherever the mask is false."""
+    if where is NOT_GIVEN or where is True:
+        return a
+    return a.where(as_tensor(where, a).to(dt.bool), neutral)
+
+
+def _wide(a: Tensor, dtype: Any) -> Tensor:
+    """In the type NumPy sums in: that asked for, else int64 for smaller whole numbers."""
+    if dtype is not None:
+        return a.to(element_type(dtype))
+    return a.to(dt.int64) if a.dtype.category < 2 else a
+
+
+def _begun(result: Tensor, initial: Any, neutral: int, join: Callable[..., Tensor]) -> Tensor:
+    """The result with the element that it starts from, where that is another than the neutral."""
+    if initial is NOT_GIVEN or initial is None or type(initial) is int and initial == neutral:
+        return result
+    return join(result, initial)
+
+
+@takes_out
+def sum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = NOT_GIVEN,
+    initial: Any = NOT_GIVEN,
+    where: Any = NOT_GIVEN,
+) -> Tensor:
+    """`numpy.sum`."""
+    a = _masked(_wide(as_tensor(a), dtype), where, 0)
+    axes = axes_of(a, axis)
+    total = a.sum(axes, kept(keepdims)) if axes else a.clone()
+    return _begun(total, initial, 0, Tensor.__add__)
+
+
+@takes_out
+def prod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = NOT_GIVEN,
+    initial: Any = NOT_GIVEN,
+    where: Any = NOT_GIVEN,
+) -> Tensor:
+    """`numpy.prod`."""
+    a = _masked(_wide(as_tensor(a), dtype), where, 1)
+    product, axes = a, axes_of(a, axis)
+    for one in axes:
+        product = product.prod(one, True)
+    return _begun(_shed(product, axes, keepdims), initial, 1, Tensor.__mul__)
+
+
+def _shed(result: Tensor, axes: tuple[int, ...], keepdims: Any) -> Tensor:
+    """Without the axes of length one that a reduction kept, unless they are wanted."""
+    return result if kept(keepdims) or not axes else result.squeeze(axes)
+
+
+def _extremum(largest: bool) -> Callable[..., Any]:
+    reduce = _largest if largest else _smallest
+    name, join = ("max", Tensor.maximum) if largest else ("min", Tensor.minimum)
+
+    @takes_out
+    def extremum(
+        a: Any,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: Any = NOT_GIVEN,
+        initial: Any = NOT_GIVEN,
+        where: Any = NOT_GIVEN,
+    ) -> Tensor:
+        a = as_tensor(a)
+        axes = axes_of(a, axis)
+        if where is not NOT_GIVEN and where is not True:
+            if initial is NOT_GIVEN:
+                raise ValueError(
+                    f"reduction operation '{join.__name__}' does not have an identity, so to use a "
+                    "where mask one has to specify 'initial'"
+                )
+            a = _masked(a, where, initial)
+        begun = None if initial is NOT_GIVEN else as_tensor(initial, a).to(a.dtype)
+        if begun is not None and any_empty(a, axes):
+            shape = [1 if i in axes else n for i, n in enumerate(a.shape)]
+            return _shed(begun.expand(shape), axes, keepdims)
+        found = reduce(a, axes, kept(keepdims)) if axes else a.clone()
+        return found if begun is None else join(found, begun)
+
+    extremum.__name__ = extremum.__qualname__ = name
+    extremum.__doc__ = f"`numpy.{name}`; elements that are equal share the gradient."
+    return extremum
+
+
+def any_empty(a: Tensor, axes: tuple[int, ...]) -> bool:
+    """Whether one of the axes has no element."""
+    return 0 in [a.shape[i] for i in axes]
+
+
+max = amax = _extremum(True)
+min = amin = _extremum(False)
+
+
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = NOT_GIVEN) -> Any:
+    """`numpy.ptp`: the largest less the smallest element."""
+    return np.subtract(max(a, axis, None, keepdims), min(a, axis, None, keepdims), out=out)
+
+
+@takes_out
+def mean(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = NOT_GIVEN,
+    *,
+    where: Any = NOT_GIVEN,
+) -> Tensor:
+    """`numpy.mean`; of whole numbers in float64."""
+    a = as_tensor(a)
+    a = inexact(a) if dtype is None else a.to(element_type(dtype))
+    axes = axes_of(a, axis)
+    if where is NOT_GIVEN or where is True:
+        return a.mean(axes, kept(keepdims)) if axes else a.clone()
+    mask = as_tensor(where, a).to(dt.bool).expand(a.shape)
+    count = mask.to(a.dtype).sum(axes, kept(keepdims))
+    return a.where(mask, 0.0).sum(axes, kept(keepdims)) / count
+
+
+@takes_out
+def var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: Any = NOT_GIVEN,
+    *,
+    where: Any = NOT_GIVEN,
+    mean: Any = NOT_GIVEN,
+    correction: Any = NOT_GIVEN,
+) -> Tensor:
+    """`numpy.var`: divided by the number of elements, where PyTorch's takes one less."""
+    a = as_tensor(a)
+    a = inexact(a) if dtype is None else a.to(element_type(dtype))
+    axes = axes_of(a, axis)
+    ddof = ddof if correction is NOT_GIVEN else correction
+    middle = _mean(a, axes, None, None, True, where=where) if mean is NOT_GIVEN else mean
+    apart = np.abs(a - middle).square()
+    if where is NOT_GIVEN or where is True:
+        count: Any = np.prod([a.shape[i] for i in axes], dtype=int) - ddof
+        total = apart.sum(axes, kept(keepdims)) if axes else apart
+        return total / float(np.maximum(count, 0)) if count > 0 else total / 0.0
+    mask = as_tensor(where, a).to(dt.bool).expand(a.shape)
+    count = mask.to(apart.dtype).sum(axes, kept(keepdims)) - ddof
+    return apart.where(mask, 0.0).sum(axes, kept(keepdims)) / count.clamp(min=0)
+
+
+_mean = mean
+
+
+def std(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: Any = NOT_GIVEN,
+    *,
+    where: Any = NOT_GIVEN,
+    mean: Any = NOT_GIVEN,
+    correction: Any = NOT_GIVEN,
+) -> Any:
+    """`numpy.std`: the root of `numpy.var`."""
+    spread = var(
+        a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction
+    )
+    return np.sqrt(spread, out=out)
+
+
+def average(
+    a: Any,
+    axis: Any = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: Any = NOT_GIVEN,
+) -> Any:
+    """`numpy.average`."""
+    a = inexact(as_tensor(a, weights if isinstance(weights, Tensor) else None))
+    axes = axes_of(a, axis)
+    if weights is None:
+        found = mean(a, axis, keepdims=keepdims)
+        count = a.numel() / builtin_max(found.numel(), 1)
+        return (found, found * 0 + count) if returned else found
+    shares = as_tensor(weights, a)
+    if shares.shape != a.shape:
+        if axis is None:
+            raise TypeError("Axis must be specified when shapes of a and weights differ.")
+        if tuple(shares.shape) != tuple(a.shape[i] for i in axes):
+            raise ValueError(
+                "Shape of weights must be consistent with shape of a along specified axis."
+            )
+        shares = shares.permute(tuple(np.argsort(axes).tolist()))
+        shares = shares.reshape([n if i in axes else 1 for i, n in enumerate(a.shape)])
+    total = shares.expand(a.shape).sum(axes, kept(keepdims))
+    if bool((total == 0).any()):
+        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+    found = (a * shares).sum(axes, kept(keepdims)) / total
+    return (found, total) if returned else found
+
+
+def all(
+    a: Any,
+    axis: Any = None,
+    out: Any = None,
+    keepdims: Any = NOT_GIVEN,
+    *,
+    where: Any = NOT_GIVEN,
+) -> Any:
+    """`numpy.all`."""
+    return _truth(a, axis, out, keepdims, where, True)
+
+
+def any(
+    a: Any,
+    axis: Any = None,
+    out: Any = None,
+    keepdims: Any = NOT_GIVEN,
+    *,
+    where: Any = NOT_GIVEN,
+) -> Any:
+    """`numpy.any`."""
+    return _truth(a, axis, out, keepdims, where, False)
+
+
+def _truth(a: Any, axis: Any, out: Any, keepdims: Any, where: Any, whole: bool) -> Any:
+    a = _masked(as_tensor(a).to(dt.bool), where, whole)
+    axes = axes_of(a, axis)
+    found = (a.all if whole else a.any)(axes, kept(keepdims)) if axes else a
+    return found if out is None else write_into(out, found, "numpy.all" if whole else "numpy.any")

@@ -1,0 +1,82 @@
+"""What is refused, by which sentence, and results written where ``out=`` says."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["no_gradient", "takes_out", "unsupported", "write_into"]
+
+
+def unsupported(name: str) -> TypeError:
+    """The error of a function that tensors do not have."""
+    return TypeError(
+        f"{name} does not take lucid_gpu's tensors. Where no gradient is needed, give it an array: "
+        "t.detach().numpy() (t.detach().cupy() on a GPU)"
+    )
+
+
+def no_gradient(name: str) -> RuntimeError:
+    """The error of a function without a gradient that was to be differentiated."""
+    return RuntimeError(
+        f"{name} has no gradient here, but one of its arguments requires grad. Give it t.detach() "
+        "if that is meant"
+    )
+
+
+def write_into(out: Any, result: Tensor, name: str) -> Any:
+    """Write a result into ``out``, a tensor or an array.
+
+    Raises
+    ------
+    RuntimeError
+        Where the result requires grad.
+    """
+    if isinstance(out, tuple):
+        (out,) = out
+    if result.requires_grad or (
+        isinstance(out, Tensor) and out.requires_grad and is_grad_enabled()
+    ):
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
+            "but one of the arguments requires grad. Without out= (and without += on an array) "
+            "the result is a new tensor: a = a + t"
+        )
+    if isinstance(out, Tensor):
+        return out.copy_(result)
+    if tuple(out.shape) != tuple(result.shape):
+        raise ValueError(
+            f"{name}(): non-broadcastable output operand with shape {tuple(out.shape)} doesn't "
+            f"match the broadcast shape {tuple(result.shape)}"
+        )
+    values = result.array
+    if not np.can_cast(values.dtype, out.dtype, "same_kind"):
+        raise TypeError(
+            f"{name}(): cannot cast the result from {values.dtype} to {out.dtype}, the type of out"
+        )
+    out[...] = values
+    return out
+
+
+def takes_out(function: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Let a function with a parameter ``out`` write its result there."""
+    place = list(inspect.signature(function).parameters).index("out")
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > place:
+            out = args[place]
+            args = (*args[:place], None, *args[place + 1 :])
+        else:
+            out = kwargs.pop("out", None)
+        result = function(*args, **kwargs)
+        return result if out is None else write_into(out, result, f"numpy.{function.__name__}")
+
+    return wrapper

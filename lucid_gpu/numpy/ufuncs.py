@@ -1,0 +1,265 @@
+"""NumPy's ufuncs on tensors: which op each is, in which types it computes.
+
+Operators (`OPERATORS`) promote as PyTorch's do, for ``a + t`` and ``t + a`` must not differ. All
+others compute in the types that NumPy's own loop would.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import room, room_of_array
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.numpy.operands import as_tensor, as_tensors, first_tensor
+from lucid_gpu.numpy.refusals import no_gradient, unsupported, write_into
+from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tensor import Tensor, apply, from_array
+
+__all__ = ["array_ufunc"]
+
+
+def _row(name: str) -> Callable[..., Any]:
+    return functools.partial(apply, TABLE[name])
+
+
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """A function that is imported when it is first called."""
+
+    def function(*operands: Any) -> Any:
+        import importlib
+
+        return getattr(importlib.import_module(module), name)(*operands)
+
+    return function
+
+
+def _cbrt(x: Tensor) -> Tensor:
+    return x.sign() * x.abs() ** (1 / 3)
+
+
+def _logaddexp2(a: Any, b: Any) -> Any:
+    return _row("logaddexp")(a * math.log(2), b * math.log(2)) / math.log(2)
+
+
+def _fmax(a: Any, b: Any) -> Any:
+    return b.where(a.isnan(), a.where(b.isnan(), _row("maximum")(a, b)))
+
+
+def _fmin(a: Any, b: Any) -> Any:
+    return b.where(a.isnan(), a.where(b.isnan(), _row("minimum")(a, b)))
+
+
+def _product(a: Any, b: Any) -> Any:
+    return as_tensor(a, b if isinstance(b, Tensor) else None).matmul(as_tensor(b, a))
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    name: _row(row)
+    for name, row in {
+        "add": "add",
+        "subtract": "sub",
+        "multiply": "mul",
+        "divide": "div",
+        "floor_divide": "floor_divide",
+        "remainder": "remainder",
+        "power": "pow",
+        "equal": "eq",
+        "not_equal": "ne",
+        "less": "lt",
+        "less_equal": "le",
+        "greater": "gt",
+        "greater_equal": "ge",
+        "bitwise_and": "bitwise_and",
+        "bitwise_or": "bitwise_or",
+        "bitwise_xor": "bitwise_xor",
+        "left_shift": "bitwise_left_shift",
+        "right_shift": "bitwise_right_shift",
+        "invert": "bitwise_not",
+        "negative": "neg",
+        "absolute": "abs",
+    }.items()
+}
+OPERATORS["positive"] = lambda x: +x
+OPERATORS["matmul"] = _product
+OPERATORS["divmod"] = lambda a, b: (_row("floor_divide")(a, b), _row("remainder")(a, b))
+
+# NumPy's and SciPy's names: rows of the op table, or short compositions of them
+LOOPS: dict[str, Callable[..., Any]] = {
+    name: _row(row)
+    for name, row in {
+        "arccos": "acos",
+        "arccosh": "acosh",
+        "arcsin": "asin",
+        "arcsinh": "asinh",
+        "arctan": "atan",
+        "arctan2": "atan2",
+        "arctanh": "atanh",
+        "conjugate": "conj_physical",
+        "expit": "sigmoid",
+        "fabs": "abs",
+        "gammaln": "lgamma",
+        "psi": "digamma",
+        "rint": "round",
+    }.items()
+}
+SAME = (
+    "ceil copysign cos cosh erf erfc erfcx erfinv exp exp2 expm1 floor fmod hypot isfinite isinf "
+    "isnan log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum "
+    "minimum ndtri reciprocal sign sin sinh sqrt square tan tanh trunc xlogy"
+)
+LOOPS |= {name: _row(name) for name in SAME.split()}
+LOOPS |= {
+    "cbrt": _cbrt,
+    "degrees": lambda x: x * (180 / math.pi),
+    "rad2deg": lambda x: x * (180 / math.pi),
+    "radians": lambda x: x * (math.pi / 180),
+    "deg2rad": lambda x: x * (math.pi / 180),
+    "float_power": _row("pow"),
+    "fmax": _fmax,
+    "fmin": _fmin,
+    "heaviside": lambda x, at_zero: x.heaviside(at_zero),
+    "ldexp": lambda x, exponent: x * _row("exp2")(as_tensor(exponent, x).to(x.dtype)),
+    "logaddexp2": _logaddexp2,
+    "modf": lambda x: (x - x.trunc(), x.trunc()),
+    "log_ndtr": _late("lucid_gpu.special", "log_ndtr"),
+    "ndtr": _late("lucid_gpu.special", "ndtr"),
+    "logit": _late("lucid_gpu.special", "logit"),
+    "xlog1py": _late("lucid_gpu.special", "xlog1py"),
+    "entr": _late("lucid_gpu.special", "entr"),
+    "vecdot": lambda a, b: (a.conj() * b).sum(-1),
+    "matvec": lambda a, x: _product(a, x.unsqueeze(-1)).squeeze(-1),
+    "vecmat": lambda x, a: _product(x.conj().unsqueeze(-2), a).squeeze(-2),
+}
+
+# ufunc.reduce and ufunc.accumulate, as functions of the reductions' file
+REDUCE = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_and": "all",
+    "logical_or": "any",
+}
+ACCUMULATE = {"add": "cumsum", "multiply": "cumprod"}
+
+
+def array_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    """What ``Tensor.__array_ufunc__`` answers: the result, or NotImplemented for other libraries'.
+
+    Raises
+    ------
+    TypeError
+        For a ufunc or method that tensors do not have; the message names it.
+    RuntimeError
+        For ``out=`` where a gradient is wanted.
+    """
+    out = options.pop("out", None)
+    if not all(map(_understood, (*inputs, *(out or ())))):
+        return NotImplemented
+    if method == "__call__":
+        result = _called(ufunc, inputs, options)
+    elif method == "reduce":
+        options.setdefault("axis", 0)
+        result = _by_family(ufunc, "reduce", REDUCE)(*inputs, **options)
+    elif method == "accumulate":
+        options.setdefault("axis", 0)
+        result = _by_family(ufunc, "accumulate", ACCUMULATE)(*inputs, **options)
+    elif method == "outer":
+        a, b = as_tensors(inputs)
+        wide = a.reshape(tuple(a.shape) + (1,) * b.ndim)
+        result = _called(ufunc, (wide, b), options)
+    else:
+        raise unsupported(f"numpy.{ufunc.__name__}.{method}")
+    if not out or all(o is None for o in out):
+        return result
+    if not isinstance(result, tuple):
+        return write_into(out[0], result, f"numpy.{ufunc.__name__}")
+    return tuple([write_into(o, r, ufunc.__name__) for o, r in zip(out, result, strict=True)])
+
+
+def _understood(value: Any) -> bool:
+    """Numbers, lists and arrays are; classes of other libraries answer for themselves."""
+    if value is None or isinstance(value, (Tensor, bool, int, float, complex, list, tuple)):
+        return True
+    return room_of_array(value) is not None or not hasattr(type(value), "__array_ufunc__")
+
+
+def _by_family(ufunc: Any, method: str, names: dict[str, str]) -> Callable[..., Any]:
+    name = names.get(ufunc.__name__)
+    if name is None:
+        raise unsupported(f"numpy.{ufunc.__name__}.{method}")
+    from lucid_gpu.numpy import reductions
+
+    found: Callable[..., Any] = getattr(reductions, name)
+    return found
+
+
+def _called(ufunc: Any, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    d, where = options.pop("dtype", None), options.pop("where", True)
+    options.pop("casting", None), options.pop("order", None), options.pop("subok", None)
+    name = ufunc.__name__
+    if options:
+        raise TypeError(f"numpy.{name}: {', '.join(options)} is not taken where tensors come in")
+    if where is not True:
+        raise TypeError(
+            f"numpy.{name}: where= leaves elements unset; write numpy.where(mask, result, other)"
+        )
+    like = first_tensor(inputs)
+    inputs = [_operand(value, like) for value in inputs]
+    operands: Sequence[Any] | None
+    operands = inputs if name in OPERATORS else _in_loop_types(ufunc, inputs)
+    operation = OPERATORS.get(name) or LOOPS.get(name)
+    if operation is None or operands is None:
+        return _on_values(ufunc, inputs)
+    result = operation(*operands)
+    return result if d is None else result.to(dt.from_numpy_dtype(np.dtype(d)))
+
+
+def _operand(value: Any, like: Tensor | None) -> Any:
+    """Numbers stay numbers, which are weak; all else becomes a tensor."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, (bool, int, float, complex)) else as_tensor(value, like)
+
+
+def _in_loop_types(ufunc: Any, inputs: Sequence[Any]) -> list[Any] | None:
+    """The operands in the types of NumPy's loop; None where tensors have no such type."""
+    types = tuple([v.dtype.numpy if isinstance(v, Tensor) else type(v) for v in inputs])
+    wanted = _loop_types(ufunc, types)
+    if wanted is None:
+        return None
+    like = first_tensor(inputs)
+    return [as_tensor(v, like).to(d) for v, d in zip(inputs, wanted, strict=True)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _loop_types(ufunc: Any, types: tuple[Any, ...]) -> list[dt.dtype] | None:
+    rest = (None,) * ufunc.nout
+    try:
+        found = ufunc.resolve_dtypes((*types, *rest))
+        return [dt.from_numpy_dtype(d) for d in found[: ufunc.nin]]
+    except TypeError:  # bfloat16 is not NumPy's; no tensor has its uint16
+        return None if len(set(types)) > 1 else [dt.from_numpy_dtype(d) for d in types]
+
+
+def _on_values(ufunc: Any, inputs: Sequence[Any]) -> Any:
+    """A ufunc without a gradient, computed by the array library."""
+    given = [v for v in inputs if isinstance(v, Tensor)]
+    where = given[0].device
+    function = getattr(room(where).xp, ufunc.__name__, None)
+    if function is None:
+        raise unsupported(f"numpy.{ufunc.__name__}")
+    arrays = [v.detach().array if isinstance(v, Tensor) else v for v in inputs]
+    result = function(*arrays)
+    results = result if isinstance(result, tuple) else (result,)
+    wanted = is_grad_enabled() and any(v.requires_grad for v in given)
+    if wanted and any(r.dtype.kind in "fc" for r in results):
+        raise no_gradient(f"numpy.{ufunc.__name__}")
+    tensors = tuple([from_array(r if r.ndim else np.asarray(r), None, where) for r in results])
+    return tensors if isinstance(result, tuple) else tensors[0]
