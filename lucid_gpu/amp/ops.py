@@ -181,6 +181,8 @@ def _functions(name: str) -> Iterator[Any]:
         function = getattr(home, name, None)
         if inspect.isfunction(function):
             yield function
+            if (inner := inspect.unwrap(function)) is not function:  # which layers call
+                yield inner
 
 
 installed = Exchanged(castings)

@@ -67,6 +67,8 @@ def types_of(op: Op, operands: Sequence[Operand]) -> tuple[list[dtype], dtype]:
         return [dt.int64] * 3 + [d for d, _, _ in operands[3:]], dt.float32
     common = _promoted(operands)
     _refuse(op, common)
+    if op.name == "sub" and any(d is dt.bool for d, _, _ in operands):
+        raise RuntimeError(_NO_BOOL["sub of one"])
     if rule == "float" and common.category < 2:
         common = dt.get_default_dtype()
     if op.name == "square" and common is dt.bool:  # x ** 2, where 2 is an integer
@@ -84,6 +86,8 @@ _NO_BOOL = {
     "invert a mask, use the `~` or `logical_not()` operator instead.",
     "sub": "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
     "`logical_xor()` operator instead.",
+    "sub of one": "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+    "trying to invert a mask, use the `~` or `logical_not()` operator instead.",
 }
 _NO_COMPLEX = frozenset(
     [

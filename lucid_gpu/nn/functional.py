@@ -25,7 +25,7 @@ from lucid_gpu.ops.adaptive_pooling import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
-from lucid_gpu.ops.arguments import require_tensor, require_tensors, told
+from lucid_gpu.ops.arguments import public, put_into, require_tensor, require_tensors, told
 from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.batch_norm import batch_norm
 from lucid_gpu.ops.convolution import conv1d, conv2d, conv3d
@@ -332,10 +332,16 @@ def softmin(
     return softmaxes.softmax(-input, dim, dtype)
 
 
+gelu, softplus, logsigmoid = public(gelu), public(softplus), public(logsigmoid)  # with out=
+hardshrink, softshrink = public(hardshrink), public(softshrink)
+avg_pool2d, avg_pool3d = public(avg_pool2d), public(avg_pool3d)
+
 # -- layers ------------------------------------------------------------------------------------
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """``input @ weight.T + bias``.
 
     Parameters
@@ -348,6 +354,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     -------
     Tensor, shape (*, out_features) or (*)
     """
+    if out is not None:
+        return put_into(linear(input, weight, bias), out, "linear")
     if weight.ndim == 2:
         return matmul.linear(input, weight, bias)
     product = input @ weight

@@ -73,6 +73,8 @@ def nll_loss(
     """
     _check_target(input, target)
     _check_weight(input, weight)
+    if input.dtype.category != 2:
+        raise NotImplementedError(f'"nll_loss" not implemented for {input.dtype.name}')
     target, kept = _safe(input, target, ignore_index)
     return _total(-_pick(input, target), target, kept, weight, reduction)
 

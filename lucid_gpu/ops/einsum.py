@@ -301,6 +301,10 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
                 f"{a.shape[i]} in dim {i} and second has size {b.shape[j]} in dim {j}"
             )
         right[j] = i
+    if a.dtype is not b.dtype:
+        raise RuntimeError(
+            f"both inputs should have same dtype, got {a.dtype.name} and {b.dtype.name}"
+        )
     needed = set(left).symmetric_difference(right)
     return _pair((a, tuple(left)), (b, tuple(right)), needed)[0]
 

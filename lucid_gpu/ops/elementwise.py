@@ -14,7 +14,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
-from lucid_gpu.ops.arguments import require_float
+from lucid_gpu.ops.arguments import require_float, require_tensor
 from lucid_gpu.ops.in_place import before_write, written
 from lucid_gpu.tensor import Tensor, _set, apply, binary, unary
 
@@ -52,10 +52,26 @@ def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
     return function
 
 
+# ops of which PyTorch converts no result for ``out=``
+_EXACT = """abs ceil conj_physical floor frac mm matmul median neg nan_to_num round sign sort tril
+    triu trunc bmm dot mv addmm addmv baddbmm addbmm gather index_select take topk max min amax
+    amin argmax argmin kthvalue mode norm softmax log_softmax clamp clamp_min clamp_max clip scatter
+    scatter_add index_add masked_select nonzero diag cross inner cummax cummin logcumsumexp
+    take_along_dim inverse qr svd chain_matmul index_copy quantile nanquantile renorm aminmax
+    isposinf isneginf msort triangular_solve heaviside tensordot narrow_copy bucketize searchsorted
+    float_power where"""
+EXACT = frozenset(_EXACT.split())
+
+
 def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
     """Put a result where ``out=`` says."""
     if out is None:
         return result
+    if name in EXACT and out.dtype is not result.dtype:
+        raise RuntimeError(
+            f"Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} "
+            f"instead, in {name}()"
+        )
     if result.is_sparse or out.is_sparse:
         raise NotImplementedError(
             f"{name}(): out= takes and gives dense tensors; call .to_dense() first"
@@ -100,6 +116,19 @@ def _checked(method: Callable[..., Any], reflected: bool = False) -> Callable[..
     return function
 
 
+def _bounded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method whose bound, where it is a whole number, is one of the tensor's type."""
+
+    def function(self: Tensor, other: Any) -> Any:
+        d = self._expr.program.dtype
+        if d.category < 2:
+            other = _within(other, d)
+        return method(self, other)
+
+    return function
+
+
+_BOUNDS = ("clamp_min", "clamp_max")
 _DIVIDES = {"floor_divide": "floordiv", "remainder": "mod", "fmod": None}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _name, _op in TABLE.items():
@@ -108,6 +137,8 @@ for _name, _op in TABLE.items():
     _method: Callable[..., Any] = unary(_op) if _op.arity == 1 else binary(_op, named=True)
     if _name in _DIVIDES:
         _method = _checked(_method)
+    if _name in _BOUNDS:
+        _method = _bounded(_method)
     _method.__doc__ = f"``{_op.formula}``, element by element; ``input`` is the tensor."
     _set(_name, _method)
     FUNCTIONS[_name] = _function(_op, _method)
@@ -118,6 +149,7 @@ def _in_place(op: Op) -> Callable[..., Tensor]:
         return self._write(apply(op, before_write(self), *others), f"{op.name}_")
 
     made = _checked(method) if op.name in _DIVIDES else method
+    made = _bounded(made) if op.name in _BOUNDS else made
     made.__doc__ = f"`{op.name}`, in place."
     return made
 
@@ -163,7 +195,9 @@ def div(
     return into(quotient, out, "div")
 
 
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+def where(
+    condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None
+) -> Any:
     """Elements of ``input`` where the condition holds, else of ``other``; alone, its indices."""
     if input is None and other is None and isinstance(condition, Tensor):
         from lucid_gpu.ops.indexing import nonzero
@@ -181,7 +215,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
             "where expected condition to be a boolean tensor, but got a tensor with dtype "
             f"{condition.dtype.name}; compare it, as in x != 0"
         )
-    return apply(TABLE["where"], condition, input, other)
+    return into(apply(TABLE["where"], condition, input, other), out, "where")
 
 
 def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
@@ -199,7 +233,7 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     if isinstance(min, Tensor) and isinstance(max, Tensor):
         return _clamp_between(input, min, max)
-    if input.dtype.category == 1:
+    if input.dtype.category < 2:
         min, max = _within(min, input.dtype), _within(max, input.dtype)
     if min is not None:
         input = apply(TABLE["clamp_min"], input, min)
@@ -212,7 +246,9 @@ def _within(bound: Any, d: dtype) -> Any:
     """A whole bound as a type of integers holds it."""
     from lucid_gpu.ops.creation import number_in
 
-    return number_in(bound, d) if type(bound) is int else bound
+    if d is dt.bool and type(bound) is builtins.bool:
+        raise NotImplementedError('"clamp" not implemented for bool: use logical_and, logical_or')
+    return number_in(bound, d) if type(bound) is int and d.category == 1 else bound
 
 
 def _clamp_between(input: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -241,17 +277,28 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
     product = tensor1 * tensor2
+    if product.dtype is dt.bool and input.dtype is dt.bool:
+        raise NotImplementedError('"addcmul" not implemented for bool')
     return input + (product if value == 1 else product * value)
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """``input + value * tensor1 / tensor2``."""
+    if tensor1.dtype.category < 2 and tensor2.dtype.category < 2:
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported: convert one with .float(), or "
+            "write input + value * tensor1 // tensor2"
+        )
     quotient = tensor1 / tensor2
     return input + (quotient if value == 1 else quotient * value)
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """``value`` where the mask is true."""
+    if not isinstance(value, Tensor) and input.dtype is not dt.bool:
+        from lucid_gpu.ops.creation import number_in
+
+        value = number_in(value, input.dtype)
     return apply(TABLE["where"], mask, value, input).to(input.dtype)
 
 
@@ -272,12 +319,19 @@ def nan_to_num(
 
 def rad2deg(input: Tensor) -> Tensor:
     """Radians to degrees."""
-    return input * (180.0 / math.pi)
+    return _real("rad2deg", input) * (180.0 / math.pi)
 
 
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians."""
-    return input * (math.pi / 180.0)
+    return _real("deg2rad", input) * (math.pi / 180.0)
+
+
+def _real(name: str, input: Tensor) -> Tensor:
+    require_tensor(name, "input", 1, input)
+    if input.dtype.is_complex:
+        raise RuntimeError(f"{name} is not supported for complex tensors.")
+    return input
 
 
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
@@ -298,6 +352,7 @@ def _rounded(input: Tensor, decimals: int) -> Tensor:
 
 def frac(input: Tensor) -> Tensor:
     """The fractional part."""
+    require_float("frac", input)
     return input - input.trunc()
 
 

@@ -455,6 +455,8 @@ def gather(
     require_tensor("gather", "index", 2, index)
     require_one_device("gather", input, index)
     dim = normalise_dim(dim, input.ndim)
+    if not index.numel():  # of any rank and type, as in PyTorch
+        return input.reshape(-1)[:0].reshape(index.shape)
     if index.dtype.category != 1:
         raise RuntimeError("gather(): Expected dtype int32/int64 for index")
     if input.ndim + index.ndim < 2:  # the other one may be a vector
@@ -539,6 +541,9 @@ def scatter(
     """
     require_tensor("scatter", "index", 2, index)
     src = value if src is None else src
+    if not index.numel():
+        normalise_dim(dim, input.ndim)
+        return input.clone()
     if not input.ndim and index.ndim < 2:
         if isinstance(src, Tensor):
             src = src.reshape(-1)

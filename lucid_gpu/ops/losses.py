@@ -10,8 +10,14 @@ import math
 import warnings
 from typing import Any
 
+from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.ops.arguments import require_one_device, require_tensor, require_tensors
+from lucid_gpu.ops.arguments import (
+    require_float,
+    require_one_device,
+    require_tensor,
+    require_tensors,
+)
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
 from lucid_gpu.ops.record import record
@@ -64,6 +70,17 @@ def _same_size(op: str, input: Tensor, target: Tensor) -> None:
         )
 
 
+def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
+    """``input - target`` as floats, of which one may be given as bool."""
+    if input.dtype is bool_type:
+        input = input.to(target.dtype)
+    elif target.dtype is bool_type:
+        target = target.to(input.dtype)
+    d = target if target.dtype is bool_type else input - target
+    require_float(op, d)
+    return d
+
+
 def _weighted(loss: Tensor, input: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     """Reduced; a mean is over the weights."""
     if weight is None:
@@ -95,7 +112,8 @@ def mse_loss(
     """
     reduction = reduction_of(size_average, reduce, reduction)
     _same_size("mse_loss", input, target)
-    return _weighted((input - target).square(), input, weight, reduction)
+    d = _difference("mse_loss", input, target)
+    return _weighted(d.square(), input, weight, reduction)
 
 
 def l1_loss(
@@ -128,7 +146,8 @@ def smooth_l1_loss(
     _same_size("smooth_l1_loss", input, target)
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    d = (input - target).abs()
+    d = _difference("smooth_l1_loss", input, target)
+    d = d.abs()
     if beta:
         near = apply(TABLE["clamp_max"], d, beta)  # no branch that an infinity makes NaN
         d = near / beta * (d - 0.5 * near)
@@ -157,7 +176,9 @@ def huber_loss(
     _same_size("huber_loss", input, target)
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
-    d = (input - target).abs()
+    require_float("huber_loss", input)
+    d = _difference("huber_loss", input, target)
+    d = d.abs()
     near = apply(TABLE["clamp_max"], d, delta)
     loss = near * (d - 0.5 * near)
     if weight is None or reduction != "mean":
@@ -193,6 +214,11 @@ def kl_div(
             "'batchmean' divides only by the batch size, and aligns with the KL div math definition"
             ".'mean' will be changed to behave the same as 'batchmean' in the next major release.",
             stacklevel=2,
+        )
+    if input.dtype.category != 2 or target.dtype.category != 2:
+        raise RuntimeError(
+            "kl_div: Integral inputs not supported, nor complex ones; got "
+            f"{input.dtype.name} and {target.dtype.name}"
         )
     if log_target:
         loss = target.exp() * (target - input)
@@ -318,6 +344,7 @@ def binary_cross_entropy(
         )
     if target.dtype is not input.dtype:
         raise RuntimeError(f"Found dtype {target.dtype.name} but expected {input.dtype.name}")
+    require_float("binary_cross_entropy", input)
     if not open_levels and input.device.type == "cpu":
         for role, t in (("input", input), ("target", target)):
             a = t.detach().array
@@ -376,6 +403,11 @@ def binary_cross_entropy_with_logits(
             f"Target size ({target.shape}) must be the same as input size ({input.shape})"
         )
     negative = -logsigmoid(input)
+    if target.dtype.category < input.dtype.category:
+        raise RuntimeError(
+            f"result type {input.dtype.name} can't be cast to the desired output type "
+            f"{target.dtype.name}: give targets as floats, target.to(input.dtype)"
+        )
     if pos_weight is not None:
         negative = negative * ((pos_weight - 1) * target + 1)
     loss = input * (1 - target) + negative

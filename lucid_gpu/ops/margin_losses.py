@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.ops.arguments import require_one_device, require_tensors
+from lucid_gpu.ops.arguments import require_float, require_one_device, require_tensors
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
@@ -82,7 +82,8 @@ def hinge_embedding_loss(
     require_tensors("hinge_embedding_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     apart = apply(TABLE["where"], target != 1, _positive(margin - input), 0.0)
-    return reduce_loss(apart + apply(TABLE["where"], target != -1, input, 0.0), reduction)
+    loss = apart + apply(TABLE["where"], target != -1, input, 0.0)
+    return reduce_loss(loss.to(input.dtype) if input.dtype.category < 2 else loss, reduction)
 
 
 def margin_ranking_loss(
@@ -227,6 +228,11 @@ def soft_margin_loss(
     """``log(1 + exp(-target * input))``, reduced; targets are 1 and -1."""
     require_tensors("soft_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
+    if input.dtype.category != 2 or target.dtype.category > 2:
+        raise RuntimeError(
+            f"soft_margin_loss: scores are real floats, got {input.dtype.name} and targets of "
+            f"{target.dtype.name}"
+        )
     return reduce_loss(-logsigmoid(target * input), reduction)
 
 
@@ -307,6 +313,7 @@ def multi_margin_loss(
             f"inconsistent weight size, expected {classes} but got {list(weight.shape)}"
         )
     _require_long(target)
+    require_float("multi_margin_loss", input)
     column = target.reshape(-1, 1)
     _check_targets(column, 0, classes, "target out of range")
     z = _positive(margin - x.gather(1, column) + x)
@@ -352,6 +359,7 @@ def multilabel_margin_loss(
             f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
         )
     _require_long(target)
+    require_float("multilabel_margin_loss", input)
     t, classes = target.reshape(tuple(x.shape)), x.shape[1]
     _check_targets(t, -1, classes, "argument #2 'target' is out of range")
     listed = ((t < 0).long().cumsum(1) == 0).to(x.dtype)

@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import room
+from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
@@ -88,6 +89,8 @@ def _same_type(a: Tensor, b: Tensor) -> None:
             f"expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != "
             f"{b.dtype.name}; convert one with .to(...)"
         )
+    if a.dtype is bool_type:
+        raise NotImplementedError('"matmul" not implemented for bool; convert with .to(...)')
 
 
 def _rows(x: Any) -> Any:

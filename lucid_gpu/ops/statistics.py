@@ -306,7 +306,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
-    if input.dtype.category > 1:
+    if input.dtype.category != 1:
         raise NotImplementedError(f'"bincount" not implemented for {input.dtype.name}')
     if input.ndim != 1 or bool((input < 0).any()):
         raise RuntimeError(
