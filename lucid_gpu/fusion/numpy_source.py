@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices import threads
-from lucid_gpu.dtypes import dtype, float32
+from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import special
 from lucid_gpu.fusion.blocks import (
     BLOCK_BYTES,
@@ -107,19 +107,22 @@ class _Writer:
         else:
             self._release(i, ins)
             target = self._target(i, ins)
-        if ins.op == "erf" and ins.dtype is float32:
-            self.lines += self._erf(operands[0], target)
-        else:
+        steps = special.STEPS.get((ins.op, ins.dtype.name))
+        if steps is None:
             self.lines.append(_call(ins, operands, target))
+        else:
+            self._steps(steps, ins.dtype, operands[0], target)
         return target
 
-    def _erf(self, x: str, target: str) -> list[str]:
-        """As plain ufuncs, which `native_loops` can walk."""
-        spare = self.free.setdefault(float32, [])
+    def _steps(self, steps: special.Steps, d: dtype, x: str, target: str) -> None:
+        """As plain ufuncs, with two arrays of scratch that are free again afterwards."""
+        spare = self.free.setdefault(d, [])
         while len(spare) < 2:
             spare.append(len(self.scratch))
-            self.scratch.append(float32)
-        return special.erf_float32(x, target, *[f"s{number}" for number in spare[:2]])
+            self.scratch.append(d)
+        names = {"x": x, "out": target, "s0": f"s{spare[0]}", "s1": f"s{spare[1]}"}
+        for ufunc, *arguments in steps:
+            self.lines.append(f"{ufunc}({', '.join([names.get(a, a) for a in arguments])})")
 
     def _compute_once(self, i: int, ins: Instruction, operands: list[str]) -> str:
         name = f"h{i}"

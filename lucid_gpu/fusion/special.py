@@ -170,32 +170,32 @@ ERF_FLOAT32 = (1.12837923e+00, 1.02770291e-01, -1.97310830e-04, -6.11528542e-04,
 # fmt: on
 
 
-def erf_float32(x: str, out: str, square: str, p: str) -> list[str]:
-    """Calls of ufuncs that compute it in float32; ``square`` and ``p`` are scratch."""
-    calls = [f"minimum({x}, erf_high, out={out})", f"maximum({out}, erf_low, out={out})"]
-    calls += [f"multiply({out}, {out}, {square})", f"multiply({square}, erf_p8, {p})"]
-    for i in range(7, 0, -1):
-        calls += [f"add({p}, erf_p{i}, {p})", f"multiply({p}, {square}, {p})"]
-    return [*calls, f"add({p}, erf_p0, {p})", f"multiply({p}, {out}, {out})", f"tanh({out}, {out})"]
-
-
 NUMBERS = {f"erf_p{i}": np.array(c, np.float32) for i, c in enumerate(ERF_FLOAT32)}
 NUMBERS.update(erf_high=np.array(ERF_BOUND, np.float32), erf_low=np.array(-ERF_BOUND, np.float32))
 
+_ERF = ["minimum x erf_high out", "maximum out erf_low out"]
+_ERF += ["multiply out out s0", "multiply s0 erf_p8 s1"]
+for _i in range(7, 0, -1):
+    _ERF += [f"add s1 erf_p{_i} s1", "multiply s1 s0 s1"]
+_ERF += ["add s1 erf_p0 s1", "multiply s1 out out", "tanh out out"]
 
-def _erf_of_floats(x: Any, out: Any) -> None:
-    square, p = np.empty_like(x), np.empty_like(x)
-    names = {**NUMBERS, "x": x, "out": out, "square": square, "p": p}
-    for call in erf_float32("x", "out", "square", "p"):
-        ufunc, arguments = call[:-1].split("(")
-        *operands, into = [names[a.removeprefix("out=")] for a in arguments.split(", ")]
+# Rows that are several ufuncs in a type, which `native_loops` can walk: each with its operands and
+# where its result goes; s0 and s1 are scratch.
+Steps = list[list[str]]
+STEPS: dict[tuple[str, str], Steps] = {("erf", "float32"): [step.split() for step in _ERF]}
+
+
+def _stepwise(steps: Steps, x: Any, out: Any) -> None:
+    names = {**NUMBERS, "x": x, "out": out, "s0": np.empty_like(x), "s1": np.empty_like(x)}
+    for ufunc, *arguments in steps:
+        *operands, into = [names[a] for a in arguments]
         getattr(np, ufunc)(*operands, out=into)
 
 
 def erf(x: Any, out: Any) -> None:
     """The error function, right to a few units in the last place."""
     if x.dtype == np.float32:
-        return _erf_of_floats(x, out)
+        return _stepwise(STEPS["erf", "float32"], x, out)
     magnitude = np.abs(x)
     near = _erf_near_zero(np.minimum(magnitude, x.dtype.type(0.46875)))
     value = np.where(magnitude <= 0.46875, near, 1 - _erfc_of_magnitude(magnitude))
