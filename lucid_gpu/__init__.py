@@ -159,7 +159,7 @@ _FROM = {
     "set_printoptions": "lucid_gpu.printing",
     "get_float32_matmul_precision": "lucid_gpu.devices.precision",
     "set_float32_matmul_precision": "lucid_gpu.devices.precision",
-    "default_generator": "lucid_gpu.ops.random",
+    "default_generator": "lucid_gpu.ops.generator",
     **dict.fromkeys(("AcceleratorError", "OutOfMemoryError"), "lucid_gpu.devices.cuda_errors"),
     **dict.fromkeys(
         (

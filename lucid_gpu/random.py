@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from lucid_gpu.ops.random import default_generator as default_generator
-from lucid_gpu.ops.random import get_rng_state as get_rng_state
-from lucid_gpu.ops.random import initial_seed as initial_seed
-from lucid_gpu.ops.random import manual_seed as manual_seed
-from lucid_gpu.ops.random import seed as seed
-from lucid_gpu.ops.random import set_rng_state as set_rng_state
+from lucid_gpu.ops.generator import default_generator as default_generator
+from lucid_gpu.ops.generator import get_rng_state as get_rng_state
+from lucid_gpu.ops.generator import initial_seed as initial_seed
+from lucid_gpu.ops.generator import manual_seed as manual_seed
+from lucid_gpu.ops.generator import seed as seed
+from lucid_gpu.ops.generator import set_rng_state as set_rng_state
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lucid_gpu.cuda.gpus import device_count
-from lucid_gpu.ops import random
+from lucid_gpu.ops import generator
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 
 def manual_seed(seed: int) -> None:
     """Seed the random numbers of GPUs, and with them the CPU's: the generator is the same."""
-    random.manual_seed(seed)
+    generator.manual_seed(seed)
 
 
 manual_seed_all = manual_seed
@@ -32,7 +32,7 @@ manual_seed_all = manual_seed
 
 def seed() -> None:
     """Seed the random numbers so that nobody can foresee them."""
-    random.seed()
+    generator.seed()
 
 
 seed_all = seed
@@ -40,12 +40,12 @@ seed_all = seed
 
 def initial_seed() -> int:
     """The seed of the random numbers."""
-    return random.initial_seed()
+    return generator.initial_seed()
 
 
 def get_rng_state(device: Any = "cuda") -> Tensor:
     """The generator's state, a CPU tensor of bytes."""
-    return random.get_rng_state()
+    return generator.get_rng_state()
 
 
 def get_rng_state_all() -> list[Tensor]:
@@ -55,7 +55,7 @@ def get_rng_state_all() -> list[Tensor]:
 
 def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
     """Go to a state that `get_rng_state` gave."""
-    random.set_rng_state(new_state)
+    generator.set_rng_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:

@@ -14,7 +14,7 @@ from lucid_gpu.distributions.utils import (
     probs_to_logits,
 )
 from lucid_gpu.ops.creation import arange
-from lucid_gpu.ops.random import multinomial
+from lucid_gpu.ops.multinomial import multinomial
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Categorical"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu.func.batching import BatchLevel, batch_levels
 from lucid_gpu.func.entries import Entry
-from lucid_gpu.ops import dropout, random
+from lucid_gpu.ops import dropout, multinomial, random, random_numbers
 from lucid_gpu.ops.creation import empty
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tensor import Tensor
@@ -55,7 +55,7 @@ def _outside(level: BatchLevel, entry: Entry, *args: Any, **kwargs: Any) -> Any:
         level.asleep = False
 
 
-@_rule(random._uniform, random._normal)
+@_rule(random_numbers._uniform, random_numbers._normal)
 def _fill(level: BatchLevel, entry: Entry, shape: Any, *args: Any) -> Tensor:
     if level.randomness == "same":
         same: Tensor = _outside(level, entry, shape, *args)
@@ -63,7 +63,7 @@ def _fill(level: BatchLevel, entry: Entry, shape: Any, *args: Any) -> Tensor:
     return level.wrap(_outside(level, entry, (level.size, *shape), *args))
 
 
-@_rule(random._integers)
+@_rule(random_numbers._integers)
 def _whole(level: BatchLevel, entry: Entry, low: int, high: int, shape: Any, *args: Any) -> Tensor:
     if level.randomness == "same":
         same: Tensor = _outside(level, entry, low, high, shape, *args)
@@ -79,7 +79,7 @@ def _orders(level: BatchLevel, entry: Entry, *args: Any, **kwargs: Any) -> Tenso
     return level.wrap(stack([_outside(level, entry, *args, **kwargs) for _ in range(level.size)]))
 
 
-@_rule(random.multinomial)
+@_rule(multinomial.multinomial)
 def _multinomial(
     level: BatchLevel, entry: Entry, input: Tensor, *args: Any, **kwargs: Any
 ) -> Tensor:

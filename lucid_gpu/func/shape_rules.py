@@ -13,6 +13,7 @@ from lucid_gpu.ops import (
     diagonals,
     elementwise,
     random,
+    random_numbers,
     shape,
     strides,
     transfer,
@@ -147,7 +148,7 @@ def _coins(level: BatchLevel, f: Any, p: Tensor, sizes: Any, where: Any, generat
             "Expected p_in >= 0 && p_in <= 1 to be true, but got false: bernoulli takes "
             "probabilities"
         )
-    drawn: Tensor = random._uniform(sizes, value.dtype, where, generator) < p.detach()
+    drawn: Tensor = random_numbers._uniform(sizes, value.dtype, where, generator) < p.detach()
     return drawn
 
 

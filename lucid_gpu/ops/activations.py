@@ -10,7 +10,7 @@ from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import require_float, require_one_device, require_tensor
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import leaky_relu
-from lucid_gpu.ops.random import _uniform
+from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.tensor import Tensor, apply

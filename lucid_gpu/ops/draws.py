@@ -12,7 +12,8 @@ import ml_dtypes
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.kernels import gamma_samples
-from lucid_gpu.ops.random import Generator, _draw, _normal, _placed, _uniform
+from lucid_gpu.ops.generator import Generator, _draw
+from lucid_gpu.ops.random_numbers import _normal, _placed, _uniform
 from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor
 

@@ -9,7 +9,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.dropout import dropped
-from lucid_gpu.ops.random import _uniform
+from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]

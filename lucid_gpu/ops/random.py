@@ -1,320 +1,27 @@
-"""Random tensors.
-
-Numbers are counter-based: a generator is a seed and the number of draws made so far, and element i
-of a draw is a function of seed, draw and i alone (`lucid_gpu.devices.philox` defines it). So the
-same seed gives the same numbers on every device, whatever the number of threads: bit for bit, but
-for the last places of normal and exponential numbers, where another library computes the logarithm.
-
-On the CPU NumPy makes them. On a GPU they are rows of the op table on an index, and so part of any
-kernel: of one of their own, as a rule, but dropout's mask is made where it is used.
-"""
+"""Random tensors, and tensors filled with random numbers."""
 
 from __future__ import annotations
 
-import math
-import secrets
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import CPU, device, resolve
+from lucid_gpu.device import device, resolve
 from lucid_gpu.devices import philox, room
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
-from lucid_gpu.fusion.expression import drawn
-from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.elementwise import into
-from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
-
-DEFAULT_SEED = 67280421310721  # PyTorch's, before `manual_seed`
-_STATE_BYTES = 16
-
-
-class Generator:
-    """A stream of random numbers: a seed and a count of draws.
-
-    Parameters
-    ----------
-    device : device or str
-        Where the tensors it fills are; the numbers do not depend on it.
-
-    Attributes
-    ----------
-    device : device
-    """
-
-    def __init__(self, device: Any = "cpu") -> None:
-        self.device: device = resolve(device)
-        self._seed = DEFAULT_SEED
-        self._draws = 0
-        self._lock = threading.Lock()
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of a seed from its beginning; negative seeds count from 2**64 down."""
-        seed = int(seed)
-        if not -(1 << 63) <= seed < 1 << 64:
-            raise ValueError(
-                f"Overflow when unpacking long long: seed {seed} is not within [-2**63, 2**64)"
-            )
-        with self._lock:
-            self._seed, self._draws = seed & ((1 << 64) - 1), 0
-        return self
-
-    def seed(self) -> int:
-        """Start a stream that nobody can foresee; returns its seed."""
-        return self.manual_seed(secrets.randbits(64)).initial_seed()
-
-    def initial_seed(self) -> int:
-        """The seed of the stream."""
-        return self._seed
-
-    def get_state(self) -> Tensor:
-        """The state as a CPU tensor of 16 bytes."""
-        with self._lock:
-            state = self._seed.to_bytes(8, "little") + self._draws.to_bytes(8, "little")
-        return tensor(list(state), dtype=dt.uint8)
-
-    def set_state(self, new_state: Tensor) -> Generator:
-        """Go to a state that `get_state` gave.
-
-        Raises
-        ------
-        TypeError, RuntimeError
-            For another type or size of tensor.
-        """
-        if not isinstance(new_state, Tensor) or new_state.dtype is not dt.uint8:
-            raise TypeError("RNG state must be a ByteTensor (uint8)")
-        if tuple(new_state.shape) != (_STATE_BYTES,):
-            raise RuntimeError(
-                f"Expected an RNG state of size {_STATE_BYTES} but found the input RNG state size "
-                f"to be {new_state.numel()}"
-            )
-        state = bytes(new_state.tolist())
-        with self._lock:
-            self._seed = int.from_bytes(state[:8], "little")
-            self._draws = int.from_bytes(state[8:], "little")
-        return self
-
-    def clone_state(self) -> Generator:
-        """A generator of its own in the same state."""
-        other = Generator(self.device)
-        return other.set_state(self.get_state())
-
-    def next_draw(self) -> tuple[int, int]:
-        """Seed and offset of a draw, which nobody else gets."""
-        with self._lock:
-            offset = self._draws
-            self._draws = (offset + 1) & ((1 << 64) - 1)
-            return self._seed, offset
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"device": self.device, "seed": self._seed, "draws": self._draws}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["device"])  # type: ignore[misc]
-        self._seed, self._draws = state["seed"], state["draws"]
-
-    def __repr__(self) -> str:
-        return f"<lucid_gpu.Generator device={self.device} seed={self._seed} draws={self._draws}>"
-
-
-# One for all devices: a script draws the same numbers wherever its tensors are.
-default_generator = Generator()
-
-
-def manual_seed(seed: int) -> Generator:
-    """Seed the default generator, of all devices."""
-    return default_generator.manual_seed(seed)
-
-
-def seed() -> int:
-    """Give the default generator a seed nobody can foresee, and return it."""
-    return default_generator.seed()
-
-
-def initial_seed() -> int:
-    """The default generator's seed."""
-    return default_generator.initial_seed()
-
-
-def get_rng_state() -> Tensor:
-    """The default generator's state."""
-    return default_generator.get_state()
-
-
-def set_rng_state(new_state: Tensor) -> None:
-    """Set the default generator's state."""
-    default_generator.set_state(new_state)
-
-
-# --- draws ----------------------------------------------------------------------------------------
-
-
-def _draw(generator: Generator | None, where: device) -> tuple[int, int]:
-    if generator is None:
-        return default_generator.next_draw()
-    if not isinstance(generator, Generator):
-        raise TypeError(f"generator must be a Generator or None, not {type(generator).__name__}")
-    if generator.device.type != where.type:
-        raise RuntimeError(
-            f"Expected a '{where.type}' device type for generator but found "
-            f"'{generator.device.type}'"
-        )
-    return generator.next_draw()
-
-
-def _placed(array: Any, shape: Sequence[int], d: dtype, where: device) -> Tensor:
-    """Host numbers as a tensor of a type on a device."""
-    array = array.reshape(shape).astype(d.numpy, copy=False)
-    return from_array(room(where).from_numpy(array, where), d, where)
-
-
-def _real(d: dtype) -> dtype:
-    """The type of a complex type's parts."""
-    return {dt.complex64: dt.float32, dt.complex128: dt.float64}.get(d, d)
-
-
-def _floating(name: str, d: dtype) -> None:
-    if d.category < 2:
-        raise NotImplementedError(
-            f'"{name}" not implemented for {d.name}: give a floating point dtype'
-        )
-
-
-def _fractions(make: Any, shape: Sequence[int], d: dtype, draw: tuple[int, int]) -> Any:
-    """Uniform or normal numbers on the host, of ``d``'s compute type or complex."""
-    count = math.prod(shape) * (2 if d.is_complex else 1)
-    array = make(*draw, count, _real(d))
-    return array.view(d.numpy) if d.is_complex else array
-
-
-def _fused(
-    row: str, d: dtype, shape: Sequence[int], where: device, draw: tuple[int, int], *numbers: float
-) -> Tensor:
-    """A row of random numbers as a pending value; 16-bit types are rounded from float32."""
-    made = _tensor(drawn(TABLE[row], d.compute, tuple(shape), where, draw, numbers))
-    return made if made.dtype is d else made.to(d)
-
-
-def _computed(value: Tensor) -> Tensor:
-    """A value as data, which nobody computes again."""
-    value._realise()
-    return value
-
-
-def _complex(pairs: Tensor, d: dtype, shift: float) -> Tensor:
-    """Pairs of real numbers as complex ones."""
-    array = pairs.array.view(d.numpy).reshape(pairs.shape[:-1])
-    value = from_array(array, d, pairs.device)
-    return value + shift if shift else value
-
-
-def _uniform(
-    shape: Sequence[int],
-    d: dtype,
-    where: device,
-    generator: Generator | None,
-    low: float = 0.0,
-    high: float = 1.0,
-    pending: bool = False,
-) -> Tensor:
-    """Uniform numbers; ``pending`` leaves them, on a GPU, to the kernel that uses them."""
-    _floating("uniform", d)
-    draw = _draw(generator, where)
-    if runs_cuda_c(where):
-        value = _uniform_fused(shape, d, where, draw, low, high)
-        return value if pending else _computed(value)
-    array = _fractions(philox.uniform, shape, d, draw)
-    if (low, high) != (0.0, 1.0):
-        array *= array.dtype.type(high - low)
-        array += array.dtype.type(low)
-        if not d.is_complex:
-            array = array.astype(d.numpy, copy=False)
-            array[array >= high] = low  # rounding must not give the end that is left out
-    return _placed(array, shape, d, where)
-
-
-def _uniform_fused(
-    shape: Sequence[int], d: dtype, where: device, draw: tuple[int, int], low: float, high: float
-) -> Tensor:
-    real = _real(d)
-    digits = philox.DIGITS[real]
-    spare, unit = (64 if real is dt.float64 else 32) - digits, (high - low) * 2.0**-digits
-    if d.is_complex:
-        pairs = _fused("random_uniform", real, (*shape, 2), where, draw, spare, unit, 0.0)
-        return _complex(pairs, d, low)
-    value = _fused("random_uniform", d, shape, where, draw, spare, unit, float(low))
-    if (low, high) != (0.0, 1.0):
-        end = float(room(CPU).xp.asarray(high).astype(d.numpy))
-        value = apply(TABLE["where"], value >= end, low, value)
-    return value
-
-
-def _normal(
-    shape: Sequence[int],
-    d: dtype,
-    where: device,
-    generator: Generator | None,
-    mean: float = 0.0,
-    std: float = 1.0,
-) -> Tensor:
-    if std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
-    _floating("normal", d)
-    draw = _draw(generator, where)
-    if d.is_complex:
-        std = std * math.sqrt(0.5)  # the variance is shared by the two parts
-    if runs_cuda_c(where):
-        if d.is_complex:
-            pairs = _fused("random_normal", _real(d), (*shape, 2), where, draw, float(std), 0.0)
-            return _complex(pairs, d, mean)
-        numbers = (float(std), float(mean))
-        return _computed(_fused("random_normal", d, shape, where, draw, *numbers))
-    array = _fractions(philox.normal, shape, d, draw)
-    if std != 1:
-        array *= array.dtype.type(std)
-    if mean != 0:
-        array += array.dtype.type(mean)
-    return _placed(array, shape, d, where)
-
-
-def _integers(
-    low: int,
-    high: int,
-    shape: Sequence[int],
-    d: dtype,
-    where: device,
-    generator: Generator | None,
-) -> Tensor:
-    """Whole numbers from [low, high) in any type that holds them."""
-    if low >= high:
-        raise RuntimeError(
-            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
-        )
-    least, most = _bounds(d)
-    for name, value in (("from", low), ("to - 1", high - 1)):
-        if not least <= value <= most:
-            raise RuntimeError(f"{name} is out of bounds for {d.name}: {value}")
-    draw, span = _draw(generator, where), high - low
-    if runs_cuda_c(where):
-        found = _fused("random_below", dt.int64, shape, where, draw, span % (1 << 64))
-        return _computed((found + low if low else found).to(d))
-    return _placed(philox.integers(*draw, math.prod(shape), low, span), shape, d, where)
-
-
-def _bounds(d: dtype) -> tuple[float, float]:
-    if d is dt.bool:
-        return 0, 1
-    if d.category == 1:
-        bits = 8 * d.itemsize - d.is_signed
-        return (-(1 << bits) if d.is_signed else 0), (1 << bits) - 1
-    most = {dt.float16: 65504.0}.get(d, 3e38)
-    return -most, most
-
-
-# --- functions ------------------------------------------------------------------------------------
+from lucid_gpu.ops.generator import Generator, _draw
+from lucid_gpu.ops.random_numbers import (
+    _bounds,
+    _computed,
+    _fused,
+    _integers,
+    _normal,
+    _placed,
+    _uniform,
+)
+from lucid_gpu.tensor import Tensor, from_array
 
 
 def _shape_of(name: str, size: tuple[Any, ...]) -> tuple[int, ...]:
@@ -610,79 +317,6 @@ def _coins(p: Any, shape: Sequence[int], where: device, generator: Generator | N
     return result
 
 
-def multinomial(
-    input: Tensor,
-    num_samples: int,
-    replacement: bool = False,
-    *,
-    generator: Generator | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
-    """Indices drawn with probabilities proportional to weights.
-
-    Parameters
-    ----------
-    input : Tensor, shape (n,) or (m, n)
-        Weights, not negative; rows are independent.
-    num_samples : int
-    replacement : bool
-        Whether an index may be drawn again.
-
-    Returns
-    -------
-    Tensor of int64, shape (num_samples,) or (m, num_samples)
-    """
-    _check_multinomial(input, num_samples, replacement)
-    weights = input.detach().cpu().array.astype("float64").reshape(-1, input.shape[-1])
-    if not (weights >= 0).all() or not (weights < math.inf).all():
-        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
-    if not (weights.sum(axis=1) > 0).all():
-        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    draw = _draw(generator, input.device)
-    pick = _with_replacement if replacement else _without_replacement
-    shape = (*input.shape[:-1], num_samples)
-    result = _placed(pick(weights, num_samples, draw), shape, dt.int64, input.device)
-    return _finish(result, False, out, "multinomial")
-
-
-def _check_multinomial(input: Tensor, num_samples: int, replacement: bool) -> None:
-    if input.ndim not in (1, 2):
-        raise RuntimeError("prob_dist must be 1 or 2 dim")
-    if input.dtype.category != 2:
-        raise RuntimeError(
-            f"multinomial only supports floating-point dtypes for input, got: {input.dtype.name}"
-        )
-    if num_samples <= 0:
-        raise RuntimeError("cannot sample n_sample <= 0 samples")
-    if not replacement and num_samples > input.shape[-1]:
-        raise RuntimeError(
-            "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
-            f"{num_samples} > {input.shape[-1]}"
-        )
-
-
-def _with_replacement(weights: Any, count: int, draw: tuple[int, int]) -> Any:
-    """Where uniform numbers fall among the cumulated weights."""
-    xp = room(CPU).xp
-    rows = len(weights)
-    drawn = philox.uniform(*draw, rows * count, dt.float64).reshape(rows, count)
-    sums = weights.cumsum(axis=1)
-    found = [
-        xp.searchsorted(row, u * row[-1], side="right") for row, u in zip(sums, drawn, strict=True)
-    ]
-    last = [row.nonzero()[0][-1] for row in weights]  # rounding must not lead past it
-    return xp.minimum(xp.array(found), xp.array(last)[:, None])
-
-
-def _without_replacement(weights: Any, count: int, draw: tuple[int, int]) -> Any:
-    """The smallest of exponential waiting times: the first events of independent processes."""
-    xp = room(CPU).xp
-    waits = philox.exponential(*draw, weights.size).reshape(weights.shape)
-    never = weights == 0
-    waits = xp.where(never, math.inf, waits / xp.where(never, 1.0, weights))
-    return waits.argsort(axis=1, kind="stable")[:, :count]
-
-
 # --- methods --------------------------------------------------------------------------------------
 
 
@@ -755,14 +389,9 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     return self._write(_placed(array, self.shape, self.dtype, where), "exponential_")
 
 
-METHODS = (uniform_, normal_, random_, bernoulli_, exponential_, bernoulli, multinomial)
+METHODS = (uniform_, normal_, random_, bernoulli_, exponential_, bernoulli)
 FUNCTIONS = (
-    Generator,
     bernoulli,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    multinomial,
     normal,
     rand,
     rand_like,
@@ -771,6 +400,4 @@ FUNCTIONS = (
     randn,
     randn_like,
     randperm,
-    seed,
-    set_rng_state,
 )

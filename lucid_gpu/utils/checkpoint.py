@@ -9,7 +9,7 @@ from typing import Any
 
 from lucid_gpu.autograd.backward import backward
 from lucid_gpu.autograd.function import Function
-from lucid_gpu.ops import random
+from lucid_gpu.ops import generator
 from lucid_gpu.tape.modes import enable_grad, state
 from lucid_gpu.tensor import Tensor
 from lucid_gpu.utils.recomputation import Call, CheckpointError, Contexts, realise_results, replayed
@@ -195,7 +195,7 @@ class CheckpointFunction(Function):
                 "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=4
             )
         ctx.function = function
-        ctx.random_state = random.get_rng_state() if preserve else None
+        ctx.random_state = generator.get_rng_state() if preserve else None
         ctx.others = [Tensor if isinstance(a, Tensor) else a for a in args]
         ctx.save_for_backward(*tensors)
         results = function(*args)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lucid_gpu.autograd.saved_hooks import saved_tensors_hooks
-from lucid_gpu.ops import random
+from lucid_gpu.ops import generator
 from lucid_gpu.ops.record import modified, save, unpack
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, state
 from lucid_gpu.tensor import Tensor
@@ -88,7 +88,7 @@ class Call:
         self.kwargs = kwargs
         self.check_looks = determinism_check == "default"
         self.early_stop = early_stop
-        self.random_state = random.get_rng_state() if preserve_rng_state else None
+        self.random_state = generator.get_rng_state() if preserve_rng_state else None
         self.args: tuple[Any, ...] = ()
         self.again: Any = None
         self.places: list[weakref.ref[Place]] = []
@@ -241,12 +241,12 @@ def replayed(random_state: Tensor | None) -> Iterator[None]:
     if random_state is None:
         yield
         return
-    before = random.get_rng_state()
-    random.set_rng_state(random_state)
+    before = generator.get_rng_state()
+    generator.set_rng_state(random_state)
     try:
         yield
     finally:
-        random.set_rng_state(before)
+        generator.set_rng_state(before)
 
 
 def realise_results(results: Any, arguments: Sequence[Tensor]) -> None:

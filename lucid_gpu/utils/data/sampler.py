@@ -8,7 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from lucid_gpu.dtypes import float64
 from lucid_gpu.ops.creation import as_tensor
-from lucid_gpu.ops.random import Generator, multinomial, randint, randperm
+from lucid_gpu.ops.generator import Generator
+from lucid_gpu.ops.multinomial import multinomial
+from lucid_gpu.ops.random import randint, randperm
 
 __all__ = [
     "BatchSampler",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices.threads import set_num_threads
-from lucid_gpu.ops.random import manual_seed
+from lucid_gpu.ops.generator import manual_seed
 from lucid_gpu.utils.data import transport
 from lucid_gpu.utils.data.fetch import Reading
 

@@ -1,0 +1,92 @@
+"""Places drawn by their weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import CPU
+from lucid_gpu.devices import philox, room
+from lucid_gpu.ops.generator import Generator, _draw
+from lucid_gpu.ops.random import _finish
+from lucid_gpu.ops.random_numbers import (
+    _placed,
+)
+from lucid_gpu.tensor import Tensor
+
+
+def multinomial(
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Indices drawn with probabilities proportional to weights.
+
+    Parameters
+    ----------
+    input : Tensor, shape (n,) or (m, n)
+        Weights, not negative; rows are independent.
+    num_samples : int
+    replacement : bool
+        Whether an index may be drawn again.
+
+    Returns
+    -------
+    Tensor of int64, shape (num_samples,) or (m, num_samples)
+    """
+    _check_multinomial(input, num_samples, replacement)
+    weights = input.detach().cpu().array.astype("float64").reshape(-1, input.shape[-1])
+    if not (weights >= 0).all() or not (weights < math.inf).all():
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if not (weights.sum(axis=1) > 0).all():
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    draw = _draw(generator, input.device)
+    pick = _with_replacement if replacement else _without_replacement
+    shape = (*input.shape[:-1], num_samples)
+    result = _placed(pick(weights, num_samples, draw), shape, dt.int64, input.device)
+    return _finish(result, False, out, "multinomial")
+
+
+def _check_multinomial(input: Tensor, num_samples: int, replacement: bool) -> None:
+    if input.ndim not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if input.dtype.category != 2:
+        raise RuntimeError(
+            f"multinomial only supports floating-point dtypes for input, got: {input.dtype.name}"
+        )
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > input.shape[-1]:
+        raise RuntimeError(
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
+            f"{num_samples} > {input.shape[-1]}"
+        )
+
+
+def _with_replacement(weights: Any, count: int, draw: tuple[int, int]) -> Any:
+    """Where uniform numbers fall among the cumulated weights."""
+    xp = room(CPU).xp
+    rows = len(weights)
+    drawn = philox.uniform(*draw, rows * count, dt.float64).reshape(rows, count)
+    sums = weights.cumsum(axis=1)
+    found = [
+        xp.searchsorted(row, u * row[-1], side="right") for row, u in zip(sums, drawn, strict=True)
+    ]
+    last = [row.nonzero()[0][-1] for row in weights]  # rounding must not lead past it
+    return xp.minimum(xp.array(found), xp.array(last)[:, None])
+
+
+def _without_replacement(weights: Any, count: int, draw: tuple[int, int]) -> Any:
+    """The smallest of exponential waiting times: the first events of independent processes."""
+    xp = room(CPU).xp
+    waits = philox.exponential(*draw, weights.size).reshape(weights.shape)
+    never = weights == 0
+    waits = xp.where(never, math.inf, waits / xp.where(never, 1.0, weights))
+    return waits.argsort(axis=1, kind="stable")[:, :count]
+
+
+METHODS = FUNCTIONS = (multinomial,)
