@@ -70,6 +70,7 @@ LATE: set[tuple[str, str]] = {
     ("nn/modules/module.py", "viz"),
     ("optim/optimizer.py", "viz"),
     ("ops/creation.py", "sparse"),
+    ("ops/embedding.py", "sparse"),  # gradients that list rows
     ("ops/layouts.py", "sparse"),
     ("ops/matmul.py", "sparse"),
     ("ops/recurrence.py", "autograd"),  # its gradient, when that is differentiated again

@@ -39,7 +39,7 @@ def embedding(
     scale_grad_by_freq : bool
         Divide a row's gradient by how often it is looked up.
     sparse : bool
-        Refused: gradients are dense.
+        Whether the gradient of ``weight`` is a sparse tensor, of the rows that were looked up.
 
     Returns
     -------
@@ -51,7 +51,6 @@ def embedding(
         Where a number in ``input`` is not a row; on a GPU it is raised where the host next waits.
     """
     index = look_up("embedding", input, weight)
-    refuse_sparse("embedding", sparse)
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D, got shape {list(weight.shape)}")
     rows = weight.shape[0]
@@ -62,6 +61,8 @@ def embedding(
     bounds.check(index, rows, 0, weight.device, 0, bounds.no_row)
     if max_norm is not None:
         shorten_rows(input, weight, max_norm, norm_type)
+    if sparse:
+        return _take_rows_sparsely(weight, index, padding_idx, scale_grad_by_freq)
     scale = None
     if scale_grad_by_freq:
         xp = xp_of(weight)
@@ -85,15 +86,6 @@ def look_up(op: str, input: Tensor, weight: Tensor) -> Any:
     return input.array
 
 
-def refuse_sparse(op: str, sparse: bool) -> None:
-    """Gradients that list only the rows looked up do not exist here."""
-    if sparse:
-        raise NotImplementedError(
-            f"{op}: sparse=True is not supported, gradients of the table are dense; leave it out: "
-            "the gradient has the same values"
-        )
-
-
 def shorten_rows(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows of ``weight`` that are looked up to at most ``max_norm``, in place."""
     with no_grad():
@@ -113,6 +105,27 @@ def _take_rows(weight: Tensor, index: Any, skip: int | None, scale: Tensor | Non
         (weight,),
         lambda node, g: (_sum_rows(g if scale is None else g * scale, index, rows, skip),),
     )
+
+
+def _take_rows_sparsely(weight: Tensor, index: Any, skip: int | None, scaled: bool) -> Tensor:
+    """Rows by number, whose gradient lists them instead of adding them up."""
+    size = tuple(weight.shape)
+
+    def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+        from lucid_gpu.sparse.gradients import listed_rows
+
+        if scaled:
+            raise RuntimeError(
+                "embedding_backward: scale_grad_by_freq not supported with sparse gradients"
+            )
+        numbers = from_array(index.reshape(-1).astype("int64"), None, g.device)
+        values = g.reshape(numbers.shape[0], size[1])
+        if skip is not None:
+            kept = numbers != skip
+            numbers, values = numbers[kept], values[kept]
+        return (listed_rows("EmbeddingSparseBackward0", numbers, values, size),)
+
+    return record("EmbeddingBackward0", weight.array.take(index, axis=0), (weight,), vjp)
 
 
 def _sum_rows(g: Tensor, index: Any, rows: int, skip: int | None) -> Tensor:

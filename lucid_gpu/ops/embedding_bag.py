@@ -7,7 +7,7 @@ import math
 from lucid_gpu.devices import xp_of
 from lucid_gpu.dtypes import int32, int64
 from lucid_gpu.ops.creation import arange, full
-from lucid_gpu.ops.embedding import embedding, look_up, refuse_sparse
+from lucid_gpu.ops.embedding import embedding, look_up
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["embedding_bag"]
@@ -60,8 +60,8 @@ def embedding_bag(
     numbers, offsets = _bags(input, offsets)
     if include_last_offset and not len(offsets):
         raise RuntimeError("include_last_offset: number of offset should be at least 1")
-    refuse_sparse("embedding_bag", sparse)
-    rows = embedding(numbers, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    lengths = (max_norm, norm_type)
+    rows = embedding(numbers, weight, padding_idx, *lengths, scale_grad_by_freq, sparse)
     ends = offsets[1:] if include_last_offset else offsets
     bags = len(ends)
     bag = _bag_of(numbers, offsets)

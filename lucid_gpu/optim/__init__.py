@@ -15,6 +15,7 @@ from lucid_gpu.optim.radam import RAdam
 from lucid_gpu.optim.rmsprop import RMSprop
 from lucid_gpu.optim.rprop import Rprop
 from lucid_gpu.optim.sgd import SGD
+from lucid_gpu.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD",
@@ -32,6 +33,7 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "SparseAdam",
     "lr_scheduler",
     "swa_utils",
 ]

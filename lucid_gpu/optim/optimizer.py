@@ -15,6 +15,7 @@ from lucid_gpu.optim.hooks import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from lucid_gpu.optim.listed_rows import update_listed
 from lucid_gpu.tape.modes import enable_grad, set_grad_enabled
 from lucid_gpu.tensor import Tensor
 
@@ -50,6 +51,8 @@ class Optimizer(Hooked):
     """
 
     _numbers: ClassVar[tuple[str, ...]] = ()  # states that are numbers here, tensors when saved
+    _takes_sparse: ClassVar[bool] = False
+    _listed = False  # whether a gradient that lists rows was ever seen
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         super().__init__()
@@ -143,9 +146,12 @@ class Optimizer(Hooked):
         name = type(self).__name__
         for p, g, _ in members:
             if g.is_sparse:
-                raise RuntimeError(
-                    f"{name} does not support sparse gradients: call .to_dense() first"
-                )
+                self._listed = True
+                if not self._takes_sparse:
+                    raise RuntimeError(
+                        f"{name} does not support sparse gradients, please consider SparseAdam "
+                        "instead, or call .to_dense() first"
+                    )
             kind = p._expr.program.dtype.category
             if kind < 2:
                 raise RuntimeError(
@@ -176,6 +182,10 @@ class Optimizer(Hooked):
         for each.
         """
         rows = [(p, *[state[name] for name in states], g) for p, g, state in members]
+        if self._listed:
+            rows = update_listed(rule, rows, numbers, settings)
+            if not rows:
+                return
         if not self.defaults.get("differentiable"):
             update_in_place(rule, rows, 1 + len(states), numbers, **settings)
             return

@@ -32,6 +32,8 @@ class SGD(Optimizer):
         Record the step, so that gradients flow through it.
     """
 
+    _takes_sparse = True
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -53,6 +55,8 @@ class SGD(Optimizer):
 
     def _update(self, group: Group, members: list[Member]) -> None:
         common = chosen(group, "weight_decay", "maximize")
+        if self._listed and (group["momentum"] or group["weight_decay"]):  # which all rows feel
+            members = [(p, g.to_dense(), state) for p, g, state in members]
         numbers = {"lr": group["lr"]}
         if not group["momentum"]:
             self._apply(_plain, members, (), numbers, **common)

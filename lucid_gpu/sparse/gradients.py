@@ -83,6 +83,11 @@ def assemble(pattern: Pattern, values: Tensor, name: str) -> SparseTensor:
     return recorded(name, pattern, values.detach(), (values,), _assemble_vjp, listed=True)
 
 
+def listed_rows(name: str, numbers: Tensor, values: Tensor, size: tuple[int, ...]) -> SparseTensor:
+    """A matrix of rows by number; those of one number add up."""
+    return assemble(Pattern(numbers.unsqueeze(0), size, numbers.shape[0] < 2), values, name)
+
+
 def _assemble_vjp(node: Any, g: Tensor) -> Any:
     return (at_places(g, node.pattern),)
 

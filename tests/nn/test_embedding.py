@@ -137,11 +137,109 @@ def test_errors_are_torchs(call, words):
     same_error(lambda m: call(m, lambda **k: m.nn.EmbeddingBag(5, 3, **k)), words)
 
 
-def test_sparse_gradients_are_refused():
-    for make in (lucid_gpu.nn.Embedding, lucid_gpu.nn.EmbeddingBag):
-        with pytest.raises(NotImplementedError, match=make.__name__ + ": sparse=True is not supp"):
-            make(3, 2, sparse=True)
-    with pytest.raises(NotImplementedError, match="embedding: sparse=True is not supported"):
-        lucid_gpu.nn.functional.embedding(
-            lucid_gpu.tensor(ROWS), lucid_gpu.zeros(5, 2), sparse=True
-        )
+SPARSE = {
+    "rows": lambda m: m.nn.Embedding(5, 3, sparse=True),
+    "padding": lambda m: m.nn.Embedding(5, 3, 1, sparse=True),
+    "sums": lambda m: m.nn.EmbeddingBag(5, 3, mode="sum", sparse=True),
+    "means": lambda m: m.nn.EmbeddingBag(5, 3, padding_idx=4, sparse=True),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_gradients_are_torchs(name, device):
+    """Twice backward: lists of rows add up; then a dense gradient makes the sum dense."""
+    theirs, ours = pair(SPARSE[name], device)
+    found = []
+    for m, layer, where in ((torch_module(), theirs, "cpu"), (lucid_gpu, ours, device)):
+        numbers = m.tensor(BAGS).to(where)
+        layer(numbers).square().sum().backward()
+        first = layer.weight.grad
+        rows = first.coalesce()
+        layer(numbers[:1]).sum().backward()
+        both = layer.weight.grad.to_dense()
+        layer.weight.sum().backward()
+        told = [first.is_sparse, first.sparse_dim(), rows.indices().tolist(), repr(layer)]
+        told.append(layer.weight.grad.is_sparse)
+        grads = [rows.values(), both, layer.weight.grad]
+        found.append((told, [t.detach().cpu().numpy() for t in grads]))
+    (told, expected), (mine, got) = found
+    assert mine == told
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sparse_gradient_is_differentiated_again():
+    numbers = np.array([1, 4, 1])
+
+    def second(m, weight):
+        rows = m.nn.functional.embedding(m.tensor(numbers), weight, sparse=True)
+        (g,) = m.autograd.grad((rows**3).sum(), weight, create_graph=True)
+        (h,) = m.autograd.grad((g.to_dense() ** 2).sum(), weight)
+        return g.to_dense().detach(), h.to_dense()
+
+    agree(second, normal((5, 2)), device="cpu", order=0)
+
+
+STEPS = {
+    "SGD": lambda m, p: m.optim.SGD(p, lr=0.1, maximize=True),
+    "momentum": lambda m, p: m.optim.SGD(p, lr=0.1, momentum=0.9),
+    "Adagrad": lambda m, p: m.optim.Adagrad(p, lr=0.1, lr_decay=0.1),
+    "SparseAdam": lambda m, p: m.optim.SparseAdam(p, lr=0.1, betas=(0.8, 0.9)),
+    "SparseAdam, uphill": lambda m, p: m.optim.SparseAdam(p, maximize=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of PyTorch's Adagrad
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_by_sparse_gradients_are_torchs(name, device):
+    theirs, ours = pair(lambda m: m.nn.Embedding(6, 3, sparse=True), device)
+    ends = []
+    for m, layer, where in ((torch_module(), theirs, "cpu"), (lucid_gpu, ours, device)):
+        optimizer = STEPS[name](m, layer.parameters())
+        for numbers in (BAGS, BAGS[:1], BAGS[1:]):
+            optimizer.zero_grad()
+            layer(m.tensor(numbers).to(where)).square().sum().backward()
+            optimizer.step()
+        state = optimizer.state_dict()["state"].get(0, {})
+        states = [
+            float(v) if k == "step" else np.asarray(v.to_dense().detach().cpu())
+            for k, v in state.items()
+            if v is not None
+        ]
+        ends.append((list(state) or None, [layer.weight.detach().cpu().numpy(), *states]))
+    assert name in ("SGD", "momentum") or ends[0][0] == ends[1][0]
+    for a, b in zip(ends[1][1], ends[0][1], strict=False):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def looked_up(m, **settings):
+    weight = m.ones(5, 3).requires_grad_()
+    m.nn.functional.embedding(m.tensor([1, 2]), weight, sparse=True, **settings).sum().backward()
+    return weight
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: looked_up(m, scale_grad_by_freq=True), "not supported with sparse gradients"),
+        (lambda m: m.optim.Adam([looked_up(m)]).step(), "Adam does not support sparse gradients"),
+        (lambda m: m.optim.Adagrad([looked_up(m)], weight_decay=1).step(), "weight_decay option"),
+        (lambda m: m.optim.SparseAdam([m.ones(2)], lr=0), "Invalid learning rate: 0"),
+        (lambda m: m.optim.SparseAdam([m.eye(2).to_sparse()]), "requires dense parameter tensors"),
+        (
+            lambda m: m.optim.SparseAdam([looked_up(m) + 0]).step(),
+            "can't optimize a non-leaf Tensor",
+        ),
+    ],
+)
+def test_errors_of_sparse_gradients_are_torchs(call, words):
+    same_error(call, words)
+
+
+def test_sparse_adam_wants_sparse_gradients():
+    def step(m):
+        weight = m.ones(5, 3).requires_grad_()
+        weight.sum().backward()
+        m.optim.SparseAdam([weight]).step()
+
+    same_error(step, "SparseAdam does not support dense gradients, please consider Adam instead")

@@ -9,7 +9,6 @@ from lucid_gpu.nn import init
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import empty
-from lucid_gpu.ops.embedding import refuse_sparse
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -34,7 +33,6 @@ class _Table(Module):
         dtype: Any,
     ) -> None:
         super().__init__()
-        refuse_sparse(type(self).__name__, sparse)
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise AssertionError(
@@ -104,7 +102,8 @@ class Embedding(_Table):
     scale_grad_by_freq : bool
         Divide a row's gradient by how often it is looked up.
     sparse : bool
-        Refused: gradients are dense.
+        Whether the gradient lists only the rows that were looked up, as a sparse tensor: `SGD`
+        without momentum, `Adagrad` and `SparseAdam` then change those rows only.
     device, dtype : optional
 
     Attributes
@@ -132,7 +131,10 @@ class Embedding(_Table):
 
     def forward(self, input: Tensor) -> Tensor:
         settings = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
-        return F.embedding(input, self.weight, *settings)
+        return F.embedding(input, self.weight, *settings, self.sparse)
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (", sparse=True" if self.sparse else "")
 
     @classmethod
     def from_pretrained(
