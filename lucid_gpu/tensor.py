@@ -120,7 +120,11 @@ class Tensor:
     @property
     def array(self) -> Any:
         """The realised buffer, a NumPy or CuPy array; it must not be written to."""
-        return self._cell().array
+        expr = self._expr
+        if not expr.program.is_load:
+            self._realise()
+            expr = self._expr
+        return expr.leaves[0].array
 
     def _cell(self) -> Cell:
         expr = self._expr

@@ -162,6 +162,25 @@ def start(
     return [Expr(load, (ReducedCell(pending, i),), None) for i, load in enumerate(recipe.results)]
 
 
+def summed_to(value: Expr, shape: Shape) -> Any:
+    """The sum over what broadcasting ``shape`` repeated, as an array: computed without waiting."""
+    key = (summed_to, shape)
+    plan: Plan | None = value.program.next.get(key)
+    if plan is None:
+        axes = repeated(value.program.shape, shape)
+        recipe = recipe_of(value.program, "sum", axes, shape, None)
+        plan = value.program.next[key] = plan_of([Pending(value, recipe)])[0]
+    return realising.execute(plan, value.leaves)[0]
+
+
+def repeated(shape: Shape, target: Shape) -> tuple[int, ...]:
+    """The dimensions of a shape along which broadcasting ``target`` to it repeats."""
+    extra = len(shape) - len(target)
+    return tuple(
+        [i for i, n in enumerate(shape) if i < extra or (target[i - extra] == 1 and n != 1)]
+    )
+
+
 def recipe_of(
     program: Program, row: str, axes: tuple[int, ...], shape: Shape, divisor: Any
 ) -> Recipe:

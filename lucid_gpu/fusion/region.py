@@ -11,6 +11,7 @@ from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.program import LIMIT, WRAPPED, Program, load_program
+from lucid_gpu.fusion.reduced import summed_to
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.tape.engine import observing
 from lucid_gpu.tape.hooks import RemovableHandle
@@ -190,15 +191,22 @@ class RegionNode(Node):
         )
         self._check_versions(gradient)
         early: dict[Any, Any] = {}
-        if gradient.summed and not state.grad and not runs_cuda_c(self.program.device):
-            early = self._stored_anyway(gradient, merged)
-        for part, shape in gradient.steps:
-            known = early.get(part)
-            if known is None:
-                value = Expr(part.program, tuple([merged[i] for i in part.leaves]), None)
-            else:
-                value = known._expr
-            merged = (*merged, self.sum_to(value, shape).leaves[0])
+        if gradient.steps:
+            by_numpy = not (state.grad or runs_cuda_c(self.program.device))
+            if by_numpy and gradient.summed:
+                early = self._stored_anyway(gradient, merged)
+            alone = by_numpy and len(gradient.steps) == 1  # no other sum to share a kernel with
+            for part, shape in gradient.steps:
+                known = early.get(part)
+                if known is None:
+                    value = Expr(part.program, tuple([merged[i] for i in part.leaves]), None)
+                else:
+                    value = known._expr
+                if alone and value.program.is_load and 0 not in value.program.shape:
+                    leaf = Cell(summed_to(value, shape))
+                else:
+                    leaf = self.sum_to(value, shape).leaves[0]
+                merged = (*merged, leaf)
         wrap = self.wrap
         results = []
         for _, part in gradient.results:

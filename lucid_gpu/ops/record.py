@@ -119,7 +119,7 @@ class OpNode(Node):
     ) -> None:
         super().__init__(tuple([edge_of(t._expr) for t in inputs]))
         self.function = function
-        self.needs_input_grad = tuple([t.requires_grad for t in inputs])
+        self.needs_input_grad = tuple([t._expr.program.needs_grad for t in inputs])
         self.saved: tuple[Saved | None, ...] = tuple(
             [None if t is None else save(t) for t in saved]
         )
@@ -197,40 +197,61 @@ def record(
         level = innermost(inputs)
         if level is not None:
             return level.record(name, array, inputs, vjp, saved, dtype, keeps_output, **attributes)
-    where = inputs[0].device if inputs else None
-    many = isinstance(array, tuple)
-    arrays = array if many else (array,)
-    results = [_wrap(a, where, dtype) for a in arrays]
-    if state.grad and any(t.requires_grad for t in inputs):
-        kind = _classes.get(name)
-        if kind is None:
-            kind = _classes[name] = type(name, (OpNode,), {})
-        node = kind(inputs, vjp, saved)
-        node.__dict__.update(attributes)
-        if many:
-            node._output_count = len(results)
+    where = inputs[0]._expr.program.device if inputs else None
+    many = type(array) is tuple
+    node = None
+    if state.grad:
+        for t in inputs:
+            if t._expr.program.needs_grad:
+                kind = _classes.get(name)
+                if kind is None:
+                    kind = _classes[name] = type(name, (OpNode,), {})
+                node = kind(inputs, vjp, saved)
+                node.__dict__.update(attributes)
+                break
+    if not many:
+        result = _wrap(array, where, dtype, node, 0)
+        if node is not None:
+            node.metas = (result._expr.program,)
+            if keeps_output:
+                node.saved += (save_output(result, 0),)
+        elif state.grad is None:
+            _mark_dependent(inputs, (result,))
+        return result
+    results = tuple([_wrap(a, where, dtype, node, i) for i, a in enumerate(array)])
+    if node is not None:
+        node._output_count = len(results)
         node.metas = tuple([r._expr.program for r in results])
-        for i, result in enumerate(results):
-            if result.dtype.category >= 2:
-                result._attach(node, i)
         if keeps_output:
             node.saved += tuple([save_output(r, i) for i, r in enumerate(results)])
-    elif state.grad is None and not all(t._expr.program.independent for t in inputs):
-        for result in results:
-            if not result._expr.program.is_load:
-                result._realise()
-            result._expr = expression.dependent(result._expr)
-    return tuple(results) if many else results[0]
+    elif state.grad is None:
+        _mark_dependent(inputs, results)
+    return results
 
 
-def _wrap(array: Any, where: Any, d: dt.dtype | None) -> Tensor:
+def _wrap(array: Any, where: Any, d: dt.dtype | None, node: Any, output: int) -> Tensor:
+    """An output of a node, or of an op that is not recorded."""
     if isinstance(array, Tensor):
+        if node is not None and array._expr.program.dtype.category >= 2:
+            array._attach(node, output)
         return array
     if isinstance(array, np.generic):  # what NumPy gives for 0-d results
         array = np.asarray(array)
     if d is None:
         d = dt.from_numpy_dtype(array.dtype)
-    return _tensor(expression.of_array(array, d, where))
+    if node is None or d.category < 2:
+        return _tensor(expression.of_array(array, d, where))
+    return _tensor(expression.of_array(array, d, where, True, node, output))
+
+
+def _mark_dependent(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+    """Inside `Function.forward`: these depend on what requires grad."""
+    if all(t._expr.program.independent for t in inputs):
+        return
+    for result in results:
+        if not result._expr.program.is_load:
+            result._realise()
+        result._expr = expression.dependent(result._expr)
 
 
 def constant(number: Any, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:

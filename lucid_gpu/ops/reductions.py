@@ -193,9 +193,7 @@ def _sum_vjp(node: Any, g: Tensor) -> Any:
 
 def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Sum over whatever broadcasting ``shape`` to the input's shape repeated."""
-    own = tuple(input.shape)
-    extra = len(own) - len(shape)
-    dims = tuple(i for i, n in enumerate(own) if i < extra or (shape[i - extra] == 1 and n != 1))
+    dims = reduced.repeated(input._expr.program.shape, shape)
     if not dims:
         return reshape_lazily(input, shape)
     return _summed("SumBackward1", input, dims, shape)

@@ -98,8 +98,10 @@ def view_of_all(input: Tensor) -> Tensor:
 
 def base_array(input: Tensor) -> Any:
     """The array to take a view of."""
-    input._own_memory()
-    return input.array
+    cell = input._cell()
+    if cell.borrowed:
+        input._own_memory()
+    return cell.array
 
 
 def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
