@@ -46,8 +46,9 @@ class Adadelta(Optimizer):
     def _update(self, group: Group, members: list[Member]) -> None:
         states = ("square_avg", "acc_delta")
         self._begin(members, states)
-        common = chosen(group, "rho", "eps", "weight_decay", "maximize")
-        self._apply(_adadelta, members, states, {"lr": group["lr"]}, **common)
+        common = chosen(group, "eps", "weight_decay", "maximize")
+        numbers = {"lr": group["lr"], "rho": group["rho"], "new": 1 - group["rho"]}
+        self._apply(_adadelta, members, states, numbers, **common)
 
 
 def _adadelta(
@@ -57,12 +58,13 @@ def _adadelta(
     g: Tensor,
     *,
     lr: Tensor,
-    rho: float,
-    eps: float,
-    weight_decay: float,
+    rho: Tensor,
+    new: Tensor,
+    eps: Tensor | float,
+    weight_decay: Tensor | float,
     maximize: bool,
 ) -> tuple[Tensor, ...]:
     g = descent(p, g, weight_decay, maximize)
-    v = v * rho + g * g * (1 - rho)
+    v = v * rho + g * g * new
     change = (u + eps).sqrt() / (v + eps).sqrt() * g
-    return p - change * lr, v, u * rho + change * change * (1 - rho)
+    return p - change * lr, v, u * rho + change * change * new

@@ -76,8 +76,8 @@ def _adagrad(
     g: Tensor,
     *,
     lr: Tensor,
-    eps: float,
-    weight_decay: float,
+    eps: Tensor | float,
+    weight_decay: Tensor | float,
     maximize: bool,
 ) -> tuple[Tensor, ...]:
     g = descent(p, g, weight_decay, maximize)

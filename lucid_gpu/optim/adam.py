@@ -120,7 +120,7 @@ def _adam(
     *rest: Tensor,
     step_size: Tensor,
     root_correction: Tensor,
-    eps: float,
+    eps: Tensor | float,
     **common: Any,
 ) -> tuple[Tensor, ...]:
     *largest, g = rest

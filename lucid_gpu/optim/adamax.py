@@ -52,7 +52,7 @@ class Adamax(Optimizer):
         common = chosen(group, "eps", "weight_decay", "maximize")
         for (step,), some in self._alike(members).items():
             numbers = {"step_size": group["lr"] / (1 - b1**step)}
-            self._apply(_adamax, some, states, numbers, b1=b1, b2=b2, **common)
+            self._apply(_adamax, some, states, numbers, new=1 - b1, b2=b2, **common)
 
 
 def _adamax(
@@ -62,13 +62,13 @@ def _adamax(
     g: Tensor,
     *,
     step_size: Tensor,
-    b1: float,
-    b2: float,
-    eps: float,
-    weight_decay: float,
+    new: Tensor,
+    b2: Tensor,
+    eps: Tensor | float,
+    weight_decay: Tensor | float,
     maximize: bool,
 ) -> tuple[Tensor, ...]:
     g = descent(p, g, weight_decay, maximize)
-    m = m + (g - m) * (1 - b1)
+    m = m + (g - m) * new
     u = (u * b2).maximum(g.abs() + eps)
     return p - m / u * step_size, m, u

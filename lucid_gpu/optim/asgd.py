@@ -63,7 +63,7 @@ def _asgd(
     eta: Tensor,
     kept: Tensor,
     mu: Tensor,
-    weight_decay: float,
+    weight_decay: Tensor | float,
     maximize: bool,
 ) -> tuple[Tensor, ...]:
     p = p * kept - descent(p, g, weight_decay, maximize) * eta

@@ -82,7 +82,7 @@ def _nadam(
     of_gradient: Tensor,
     of_mean: Tensor,
     root_correction: Tensor,
-    eps: float,
+    eps: Tensor | float,
     **common: Any,
 ) -> tuple[Tensor, ...]:
     p, m, v, g = moments(p, m, v, g, **common)

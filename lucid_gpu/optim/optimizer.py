@@ -179,8 +179,11 @@ class Optimizer(Hooked):
 
         ``rule(parameter, *states, gradient, **numbers, **settings)`` returns the new parameter and
         states. ``numbers`` change from step to step, ``settings`` hardly ever: the rule is traced
-        for each.
+        for each. Settings that are numbers other than zero are such ``numbers`` too.
         """
+        counting = {k: v for k, v in settings.items() if type(v) in (float, int) and v}
+        settings = {k: v for k, v in settings.items() if k not in counting}
+        numbers = {**(numbers or {}), **counting}
         rows = [(p, *[state[name] for name in states], g) for p, g, state in members]
         if self._listed:
             rows = update_listed(rule, rows, numbers, settings)
@@ -190,7 +193,7 @@ class Optimizer(Hooked):
             update_in_place(rule, rows, 1 + len(states), numbers, **settings)
             return
         for row in rows:
-            for t, new in zip(row, rule(*row, **(numbers or {}), **settings), strict=False):
+            for t, new in zip(row, rule(*row, **numbers, **settings), strict=False):
                 t.copy_(new)
 
     def _begin(
@@ -319,11 +322,16 @@ class _Required:
 required = _Required()
 
 
-def descent(p: Tensor, g: Tensor, weight_decay: float, maximize: bool) -> Tensor:
+def counts(number: Tensor | float) -> bool:
+    """Whether a setting that a rule is given is anything but zero."""
+    return isinstance(number, Tensor) or number != 0
+
+
+def descent(p: Tensor, g: Tensor, weight_decay: Tensor | float, maximize: bool) -> Tensor:
     """The gradient that rules descend by: its negative to maximize, with L2 decay added."""
     if maximize:
         g = -g
-    return g + p * weight_decay if weight_decay else g
+    return g + p * weight_decay if counts(weight_decay) else g
 
 
 def moments(
@@ -336,13 +344,13 @@ def moments(
     new: Tensor,
     old_square: Tensor,
     new_square: Tensor,
-    weight_decay: float,
+    weight_decay: Tensor | float,
     decoupled_weight_decay: bool,
     maximize: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """How rules of Adam's family begin: decay, and running means of ``g`` and of its square."""
     g = descent(p, g, 0 if decoupled_weight_decay else weight_decay, maximize)
-    if weight_decay and decoupled_weight_decay:
+    if counts(weight_decay) and decoupled_weight_decay:
         p = p * kept
     return p, m + (g - m) * new, v * old_square + g * g * new_square, g
 

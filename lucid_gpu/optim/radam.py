@@ -87,7 +87,7 @@ def _radam(
     *,
     step_size: Tensor,
     adaptive: bool,
-    eps: float,
+    eps: Tensor | float,
     **common: Any,
 ) -> tuple[Tensor, ...]:
     p, m, v, _ = moments(p, m, v, g, **common)

@@ -53,8 +53,9 @@ class RMSprop(Optimizer):
         states += ("grad_avg",) * group["centered"]
         states += ("momentum_buffer",) * (group["momentum"] > 0)
         self._begin(members, states)
-        names = ("alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
-        self._apply(_rmsprop, members, states, {"lr": group["lr"]}, **chosen(group, *names))
+        names = ("eps", "weight_decay", "momentum", "centered", "maximize")
+        numbers = {"lr": group["lr"], "alpha": group["alpha"], "new": 1 - group["alpha"]}
+        self._apply(_rmsprop, members, states, numbers, **chosen(group, *names))
 
 
 def _rmsprop(
@@ -62,23 +63,24 @@ def _rmsprop(
     v: Tensor,
     *rest: Tensor,
     lr: Tensor,
-    alpha: float,
-    eps: float,
-    weight_decay: float,
+    alpha: Tensor,
+    new: Tensor,
+    eps: Tensor | float,
+    weight_decay: Tensor | float,
     momentum: float,
     centered: bool,
     maximize: bool,
 ) -> tuple[Tensor, ...]:
     *more, g = rest
     g = descent(p, g, weight_decay, maximize)
-    new = [v * alpha + g * g * (1 - alpha)]
-    variance = new[0]
+    made = [v * alpha + g * g * new]
+    variance = made[0]
     if centered:
         mean = more.pop(0)
-        new.append(mean + (g - mean) * (1 - alpha))
-        variance = variance - new[-1] * new[-1]
+        made.append(mean + (g - mean) * new)
+        variance = variance - made[-1] * made[-1]
     change = g / (variance.sqrt() + eps)
     if more:
         change = more[0] * momentum + change
-        new.append(change)
-    return (p - change * lr, *new)
+        made.append(change)
+    return (p - change * lr, *made)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
-from lucid_gpu.optim.settings import chosen, settings
+from lucid_gpu.optim.settings import settings
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Rprop"]
@@ -53,7 +53,10 @@ class Rprop(Optimizer):
                 state["step_size"] = p.detach().new_full(p.shape, float(group["lr"]))
         states = ("prev", "step_size")
         self._begin(members, states)
-        self._apply(_rprop, members, states, **chosen(group, "etas", "step_sizes", "maximize"))
+        names = ("slower", "faster", "least", "most")
+        values = (*group["etas"], *group["step_sizes"])
+        numbers = dict(zip(names, values, strict=True))
+        self._apply(_rprop, members, states, numbers, maximize=group["maximize"])
 
 
 def _rprop(
@@ -62,14 +65,16 @@ def _rprop(
     size: Tensor,
     g: Tensor,
     *,
-    etas: tuple[float, float],
-    step_sizes: tuple[float, float],
+    slower: Tensor,
+    faster: Tensor,
+    least: Tensor,
+    most: Tensor,
     maximize: bool,
 ) -> tuple[Tensor, ...]:
     g = descent(p, g, 0, maximize)
     kept = g * before
     turned = kept < 0
-    factor = where(turned, etas[0], where(kept > 0, etas[1], 1.0))
-    size = (size * factor).clamp(*step_sizes)
+    factor = where(turned, slower, where(kept > 0, faster, 1.0))
+    size = (size * factor).clamp(min=least).clamp(max=most)
     g = g.masked_fill(turned, 0.0)
     return p - g.sign() * size, g, size

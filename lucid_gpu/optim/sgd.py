@@ -75,7 +75,7 @@ class SGD(Optimizer):
 
 
 def _plain(
-    p: Tensor, g: Tensor, *, lr: Tensor, weight_decay: float, maximize: bool
+    p: Tensor, g: Tensor, *, lr: Tensor, weight_decay: Tensor | float, maximize: bool
 ) -> tuple[Tensor, ...]:
     return (p - descent(p, g, weight_decay, maximize) * lr,)
 
@@ -87,8 +87,8 @@ def _with_momentum(
     *,
     lr: Tensor,
     momentum: Tensor,
-    dampening: float,
-    weight_decay: float,
+    dampening: Tensor | float,
+    weight_decay: Tensor | float,
     nesterov: bool,
     maximize: bool,
 ) -> tuple[Tensor, ...]:

@@ -13,6 +13,7 @@ from lucid_gpu import optim, profiler
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.rows import table_of
 from lucid_gpu.ops import foreach
+from tests.oracle import torch_module
 
 COUNT, SIZE = 100, 64
 BYTES = COUNT * SIZE * 4  # of all parameters
@@ -88,14 +89,46 @@ def test_settings_may_change_between_steps(where: str) -> None:
         ("Adam", {"betas": (0.9, 0.999)}, {"betas": (0.85, 0.99)}),
         ("NAdam", {"betas": (0.9, 0.999)}, {"betas": (0.85, 0.99)}),
         ("RAdam", {"betas": (0.9, 0.999)}, {"betas": (0.85, 0.99)}),
+        *[
+            (name, {"weight_decay": 0.1}, {"weight_decay": 0.07, **more})
+            for name, more in {
+                "SGD": {},
+                "Adam": {"eps": 1e-5},
+                "AdamW": {"eps": 1e-5},
+                "NAdam": {"eps": 1e-5},
+                "RAdam": {"eps": 1e-5},
+                "ASGD": {"lambd": 0.01, "alpha": 0.5, "t0": 3.0},
+                "Adagrad": {"eps": 1e-5, "lr_decay": 0.1},
+                "Adadelta": {"rho": 0.8, "eps": 1e-5},
+                "Adamax": {"betas": (0.85, 0.99), "eps": 1e-5},
+                "RMSprop": {"alpha": 0.9},
+            }.items()
+        ],
+        ("RMSprop", {"momentum": 0.5, "centered": True}, {"momentum": 0.4, "eps": 1e-5}),
+        ("SGD", {"momentum": 0.9, "dampening": 0.1}, {"dampening": 0.2}),
+        ("Rprop", {}, {"etas": (0.4, 1.3), "step_sizes": (1e-5, 10)}),
     ],
 )
 def test_what_schedulers_cycle_is_not_traced_again(name: str, before: Any, after: Any) -> None:
     p = lucid_gpu.ones(3, requires_grad=True)
     p.grad = lucid_gpu.ones(3)
     optimizer = getattr(optim, name)([p], lr=0.1, **before)
-    optimizer.step()
+    for _ in range(2):  # SGD's first step takes no dampening
+        optimizer.step()
     rules = len(foreach._traced)
     optimizer.param_groups[0].update(after)
     optimizer.step()
     assert len(foreach._traced) == rules
+    _same_as_torch(name, before, after, p)
+
+
+def _same_as_torch(name: str, before: Any, after: Any, p: Any) -> None:
+    torch = torch_module()
+    q = torch.ones(3, requires_grad=True)
+    q.grad = torch.ones(3)
+    optimizer = getattr(torch.optim, name)([q], lr=0.1, **before)
+    for _ in range(2):
+        optimizer.step()
+    optimizer.param_groups[0].update(after)
+    optimizer.step()
+    assert p.tolist() == pytest.approx(q.tolist(), rel=1e-5)
