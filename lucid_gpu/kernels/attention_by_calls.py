@@ -89,15 +89,17 @@ def _operands(calls: Calls, layouts: tuple[Layout, ...]) -> list[Any]:
 def _forward(layouts: tuple[Layout, ...], scale: float, causal: bool) -> Calls:
     calls = Calls()
     q, k, v, out, lse = _operands(calls, layouts)
-    queries, keys = len(q), len(k)
-    s, top, total = (calls.scratch(queries, n) for n in (keys, 1, 1))
+    (queries, width), keys = q.shape, len(k)
+    s, my_q, top, total = (calls.scratch(queries, n) for n in (keys, width, 1, 1))
+    turned = calls.scratch(width, keys)
     factor, ones = calls.constant(scale), calls.constant(np.ones((keys, 1)))
     least, zero = calls.constant(-np.inf), calls.constant(0)
     calls(np.positive, least, top)
+    calls.rows(np.multiply, q, factor, my_q)
+    calls.rows(np.positive, k.T, turned)  # BLAS takes longer over so narrow a transpose
     for rows, keys_of, seen in _blocks(queries, keys, causal):
         part, most = s[rows, keys_of], top[rows]
-        calls.matmul(q[rows], k[keys_of].T, part)
-        calls.rows(np.multiply, part, factor, part, count=seen)
+        calls.matmul(my_q[rows], turned[:, keys_of], part)
         calls.rows(np.maximum, most, part, most, count=seen)
         calls.rows(np.subtract, part, most, part, count=seen)
         calls.rows(np.exp, part, part, count=seen)
@@ -116,28 +118,32 @@ def _backward(layouts: tuple[Layout, ...], scale: float, causal: bool) -> Calls:
     calls = Calls()
     q, k, v, out, lse, g, dq, dk, dv = _operands(calls, layouts)
     (queries, width), keys = q.shape, len(k)
-    p, ds, along, less, delta = (calls.scratch(queries, n) for n in (keys, keys, width, 1, 1))
+    p, ds, less, delta = (calls.scratch(queries, n) for n in (keys, keys, 1, 1))
+    my_q, along = calls.scratch(queries, width), calls.scratch(queries, width)
+    turned_k, turned_v = calls.scratch(width, keys), calls.scratch(width, keys)
     factor, ones = calls.constant(scale), calls.constant(np.ones((width, 1)))
     zero = calls.constant(0)
     calls(np.multiply, lse, calls.constant(1 / LOG2_E), less)
+    calls.rows(np.multiply, q, factor, my_q)
+    calls.rows(np.positive, k.T, turned_k)
+    calls.rows(np.positive, v.T, turned_v)
     calls.rows(np.multiply, g, out, along)
     calls.matmul(along, ones, delta)
     blocks = [*_blocks(queries, keys, causal)]
     for rows, keys_of, seen in blocks:
         weights, slopes = p[rows, keys_of], ds[rows, keys_of]
-        calls.matmul(q[rows], k[keys_of].T, weights)
-        calls.rows(np.multiply, weights, factor, weights, count=seen)
+        calls.matmul(my_q[rows], turned_k[:, keys_of], weights)
         calls.rows(np.subtract, weights, less[rows], weights, count=seen)
         calls.rows(np.exp, weights, weights, count=seen)
-        calls.matmul(g[rows], v[keys_of].T, slopes)
+        calls.matmul(g[rows], turned_v[:, keys_of], slopes)
         calls.rows(np.subtract, slopes, delta[rows], slopes, count=seen)
         calls.rows(np.multiply, slopes, weights, slopes, count=seen)
-        calls.rows(np.multiply, slopes, factor, slopes, count=seen)
         for part in (weights, slopes):
             calls.rows(np.positive, zero, part, first=seen, count=keys_of.stop - seen)
         calls.matmul(slopes, k[keys_of], dq[rows])
+        calls.rows(np.multiply, dq[rows], factor, dq[rows])
     for rows, keys_of, _ in blocks:
         columns, under = (rows, slice(rows.start, None)) if causal else (keys_of, rows)
         calls.matmul(p[under, columns].T, g[under], dv[columns])
-        calls.matmul(ds[under, columns].T, q[under], dk[columns])
+        calls.matmul(ds[under, columns].T, my_q[under], dk[columns])
     return calls
