@@ -74,6 +74,7 @@ LATE: set[tuple[str, str]] = {
     ("ops/layouts.py", "sparse"),
     ("ops/matmul.py", "sparse"),
     ("ops/recurrence.py", "autograd"),  # its gradient, when that is differentiated again
+    ("nn/utils/stateless.py", "func"),
     ("nn/modules/rnn.py", "amp"),  # asked only where types differ
     ("autograd/backward.py", "func"),  # batches of cotangents are vmap's
     ("autograd/gradcheck.py", "func"),

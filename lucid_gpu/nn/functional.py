@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.dtypes import int64
+from lucid_gpu.nn.linear_cross_entropy import linear_cross_entropy
 from lucid_gpu.nn.multi_head_attention import multi_head_attention_forward
 from lucid_gpu.ops import activations, elementwise, matmul
 from lucid_gpu.ops import cross_entropy as ops
@@ -168,6 +169,7 @@ __all__ = [
     "leaky_relu",
     "leaky_relu_",
     "linear",
+    "linear_cross_entropy",
     "local_response_norm",
     "log_softmax",
     "logsigmoid",

@@ -1,14 +1,20 @@
 """What training loops do to gradients, weights and sequences, under PyTorch's names."""
 
-from lucid_gpu.nn.utils import parametrizations, parametrize, rnn
+from lucid_gpu.nn.utils import parametrizations, parametrize, rnn, stateless
 from lucid_gpu.nn.utils.clip_grad import (
+    clip_grad_norm,
     clip_grad_norm_,
     clip_grad_value_,
     clip_grads_with_norm_,
     get_total_norm,
 )
 from lucid_gpu.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
-from lucid_gpu.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+from lucid_gpu.nn.utils.fusion import (
+    fuse_conv_bn_eval,
+    fuse_conv_bn_weights,
+    fuse_linear_bn_eval,
+    fuse_linear_bn_weights,
+)
 from lucid_gpu.nn.utils.init import skip_init
 from lucid_gpu.nn.utils.old_norms import (
     remove_spectral_norm,
@@ -18,11 +24,14 @@ from lucid_gpu.nn.utils.old_norms import (
 )
 
 __all__ = [
+    "clip_grad_norm",
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
     "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights",
     "fuse_linear_bn_eval",
+    "fuse_linear_bn_weights",
     "get_total_norm",
     "parameters_to_vector",
     "parametrizations",
@@ -32,6 +41,7 @@ __all__ = [
     "rnn",
     "skip_init",
     "spectral_norm",
+    "stateless",
     "vector_to_parameters",
     "weight_norm",
 ]
