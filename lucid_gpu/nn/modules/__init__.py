@@ -4,6 +4,7 @@
 
 from lucid_gpu.nn.modules.activation import *
 from lucid_gpu.nn.modules.adaptive import *
+from lucid_gpu.nn.modules.arguments import telling
 from lucid_gpu.nn.modules.attention import *
 from lucid_gpu.nn.modules.batchnorm import *
 from lucid_gpu.nn.modules.channelshuffle import *
@@ -63,3 +64,7 @@ __all__ = [
     "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
 ]
 # fmt: on
+
+for _name in __all__:
+    if _name != "Module":
+        telling(globals()[_name])

@@ -1,0 +1,36 @@
+"""Constructors given wrong arguments name the class that was called, and what was meant."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lucid_gpu import nn
+from tests.oracle import same_error
+
+CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "missing": (lambda m: m.nn.Conv2d(3, 4), "Conv2d.__init__() missing 1 required"),
+    "of a subclass": (lambda m: m.nn.ConvTranspose1d(), "ConvTranspose1d.__init__() missing 3"),
+    "nearly": (lambda m: m.nn.Conv2d(3, 4, 3, strides=2), "'strides'; did you mean 'stride'?"),
+    "of a row": (lambda m: m.nn.ReLU(inplce=True), "'inplce'; did you mean 'inplace'?"),
+    "a base's": (lambda m: m.nn.BatchNorm2d(3, epsilon=1), "BatchNorm2d.__init__() got an unexp"),
+    "lazy": (lambda m: m.nn.LazyConv2d(), "LazyConv2d.__init__() missing"),
+    "recurrent": (lambda m: m.nn.LSTM(3, 4, num_layer=2), "did you mean 'num_layers'?"),
+    "too many": (lambda m: m.nn.Linear(1, 2, True, None, None, 3), "Linear.__init__() takes from"),
+    "pool": (lambda m: m.nn.MaxPool2d(), "MaxPool2d.__init__() missing"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_class_is_named(name: str) -> None:
+    same_error(*CALLS[name])
+
+
+def test_what_else_fails_is_told_as_it_was() -> None:
+    class Mine(nn.Conv2d):
+        def __init__(self) -> None:
+            super().__init__(1, 2, 3)
+            int(knd=2)  # type: ignore[call-overload]
+
+    with pytest.raises(TypeError, match=r"^int\(\) got an unexpected|^'knd' is an invalid"):
+        Mine()
