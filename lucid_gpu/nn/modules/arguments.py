@@ -24,7 +24,7 @@ def telling(kind: type[Any]) -> None:
                 error.args = (_told(str(error.args[0]), kind, init), *error.args[1:])
             raise
 
-    kind.__init__ = __init__  # type: ignore[misc]
+    kind.__init__ = __init__
 
 
 def _told(text: str, kind: type[Any], init: Any) -> str:
