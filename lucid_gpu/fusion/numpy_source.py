@@ -122,7 +122,9 @@ class _Writer:
             self.scratch.append(d)
         names = {"x": x, "out": target, "s0": f"s{spare[0]}", "s1": f"s{spare[1]}"}
         for ufunc, *arguments in steps:
-            self.lines.append(f"{ufunc}({', '.join([names.get(a, a) for a in arguments])})")
+            *operands, into = [names.get(a, a) for a in arguments]
+            to = "out=" if ufunc in ("minimum", "maximum") else ""  # NumPy wants it said for these
+            self.lines.append(f"{ufunc}({', '.join(operands)}, {to}{into})")
 
     def _compute_once(self, i: int, ins: Instruction, operands: list[str]) -> str:
         name = f"h{i}"
