@@ -173,7 +173,7 @@ def _call(ins: Instruction, operands: list[str], out: str) -> str:
     return text.replace("np.", "")  # a global is found faster than an attribute
 
 
-NAMESPACE: dict[str, Any] = {"np": np, "special": special, **special.NUMBERS}
+NAMESPACE: dict[str, Any] = {"__name__": __name__, "np": np, "special": special, **special.NUMBERS}
 
 
 def _fill_namespace() -> None:
