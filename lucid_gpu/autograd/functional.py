@@ -11,7 +11,8 @@ from typing import Any
 
 from lucid_gpu.autograd.backward import grad
 from lucid_gpu.ops.creation import zeros_like
-from lucid_gpu.ops.shape import split, stack
+from lucid_gpu.ops.shape import stack
+from lucid_gpu.ops.splitting import split
 from lucid_gpu.ops.wrapping import cut
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, set_grad_enabled
 from lucid_gpu.tensor import Tensor

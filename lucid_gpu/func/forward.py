@@ -12,7 +12,8 @@ from lucid_gpu.func.transforms import _numbers, _units, refuse_complex, vjp
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
 from lucid_gpu.func.vmap import vmap
 from lucid_gpu.ops.creation import zeros_like
-from lucid_gpu.ops.shape import movedim, split
+from lucid_gpu.ops.shape import movedim
+from lucid_gpu.ops.splitting import split
 from lucid_gpu.tape.modes import inference_mode
 from lucid_gpu.tensor import Tensor
 

@@ -29,6 +29,7 @@ from lucid_gpu.ops import (
     scatter_reduce,
     shape,
     softmax,
+    splitting,
     statistics,
     strides,
     windows,
@@ -56,7 +57,7 @@ _LOOPED = (
 )
 
 
-LATE = (cumulative, order, statistics)
+LATE = (cumulative, order, splitting, statistics)
 
 
 def all_entries() -> list[Entry]:

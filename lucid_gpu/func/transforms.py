@@ -11,7 +11,7 @@ from lucid_gpu.func.graphs import Ends, fresh, parts_of
 from lucid_gpu.func.trees import Structure, flatten, leaves_of, tree_map, unflatten
 from lucid_gpu.func.vmap import everywhere_batched, vmap
 from lucid_gpu.ops.creation import zeros_like
-from lucid_gpu.ops.shape import split
+from lucid_gpu.ops.splitting import split
 from lucid_gpu.ops.wrapping import cut
 from lucid_gpu.tape.modes import inference_mode, is_grad_enabled
 from lucid_gpu.tensor import Tensor

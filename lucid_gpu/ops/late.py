@@ -53,6 +53,8 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "grids": ("", "", "meshgrid cartesian_prod combinations tril_indices triu_indices "
               "unravel_index"),
     "rolled": ("roll rot90 flipud fliplr", "", ""),
+    "splitting": ("narrow split split_with_sizes chunk unbind unsafe_split "
+                  "unsafe_split_with_sizes unsafe_chunk tensor_split", "", ""),
     "stacking": ("hsplit vsplit dsplit", "", "concat concatenate hstack vstack dstack row_stack "
                  "column_stack atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes "
                  "broadcast_tensors"),

@@ -6,7 +6,8 @@ from typing import Any
 
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.reductions import normalise_dim
-from lucid_gpu.ops.shape import cat, flip, narrow, transpose
+from lucid_gpu.ops.shape import cat, flip, transpose
+from lucid_gpu.ops.splitting import narrow
 from lucid_gpu.tensor import Tensor
 
 

@@ -12,7 +12,8 @@ from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.indexing import slice_view, with_values
 from lucid_gpu.ops.reductions import normalise_dim
-from lucid_gpu.ops.shape import cat, narrow
+from lucid_gpu.ops.shape import cat
+from lucid_gpu.ops.splitting import narrow
 from lucid_gpu.tensor import Tensor, from_array
 
 

@@ -6,7 +6,6 @@ cotangent.
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -26,7 +25,6 @@ from lucid_gpu.ops.reductions import (
     reshape_lazily,
     sum_to_shape,
 )
-from lucid_gpu.storage import SameMemory
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tensor import Tensor, _mark_shared, apply
 
@@ -442,7 +440,7 @@ def _same_vjp(node: Any, g: Tensor) -> Any:
     return (g,)
 
 
-# --- joining and splitting ------------------------------------------------------------------------
+# --- joining --------------------------------------------------------------------------------------
 
 
 def cat(
@@ -494,7 +492,7 @@ def cat(
 def _cat_vjp(node: Any, g: Tensor) -> Any:
     parts, start = [], 0
     for needed, n in zip(node.needs_input_grad, node.sizes, strict=True):
-        parts.append(narrow(g, node.dim, start, n) if needed else None)
+        parts.append(g.narrow(node.dim, start, n) if needed else None)
         start += n
     return parts
 
@@ -513,178 +511,6 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
                 f"{list(tensors[0].shape)} at entry 0 and {list(t.shape)} at entry {i}"
             )
     return cat([unsqueeze(t, dim) for t in tensors], dim)
-
-
-def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """``length`` positions of a dimension from ``start`` on, as a view."""
-    if not input.ndim:
-        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
-    dim = normalise_dim(dim, input.ndim)
-    extent, start = input.shape[dim], operator.index(start)
-    if not -extent <= start <= extent:
-        raise IndexError(
-            f"start out of range (expected to be in range of [-{extent}, {extent}], but got "
-            f"{start})"
-        )
-    if start < 0:
-        start += extent
-    if start < 0 or length < 0 or start + length > extent:
-        raise RuntimeError(
-            f"start ({start}) + length ({length}) exceeds dimension size ({extent})."
-        )
-    from lucid_gpu.ops.indexing import slice_view
-
-    lead = (slice(None),) * dim
-    return slice_view(input, (*lead, slice(start, start + length)), "SliceBackward0")
-
-
-def _parts(extent: int, split_size_or_sections: Any, dim: int) -> list[slice]:
-    """The consecutive parts of a dimension, of one size or of given sizes."""
-    if isinstance(split_size_or_sections, int):
-        step = split_size_or_sections
-        if step <= 0 and extent:
-            raise RuntimeError(
-                f"split expects split_size be non-negative and non-zero, but got split_size={step}"
-            )
-        return [slice(i, min(i + step, extent)) for i in range(0, extent, step or 1)] or [slice(0)]
-    sizes = list(split_size_or_sections)
-    if sum(sizes) != extent:
-        raise RuntimeError(
-            f"split_with_sizes expects split_sizes to sum exactly to {extent} (input tensor's "
-            f"size at dimension {dim}), but got split_sizes={sizes}"
-        )
-    ends = list(itertools.accumulate(sizes))
-    return [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
-
-
-def _dimension_to_split(input: Tensor, dim: int, name: str) -> int:
-    if not input.ndim:
-        raise RuntimeError(f"{name} expects at least a 1-dimensional tensor; got one of shape []")
-    return normalise_dim(dim, input.ndim)
-
-
-def split(
-    input: Tensor, split_size_or_sections: Any = None, dim: int = 0, *, split_size: Any = None
-) -> tuple[Tensor, ...]:
-    """Views of consecutive parts, of one size or of given sizes."""
-    if split_size is not None:
-        split_size_or_sections = split_size
-    dim = _dimension_to_split(input, dim, "split")
-    parts = _parts(input.shape[dim], split_size_or_sections, dim)
-    one_size = isinstance(split_size_or_sections, int)
-    name = "SplitBackward0" if one_size else "SplitWithSizesBackward0"
-    return _views_of(input, name, dim, parts)
-
-
-def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of consecutive parts of given sizes."""
-    return split(input, list(split_sizes), dim)
-
-
-def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most ``chunks`` views of equal size, but for the last."""
-    return split(input, _chunk_size(input, chunks, dim), dim)
-
-
-def _chunk_size(input: Tensor, chunks: int, dim: int) -> int:
-    extent = input.shape[_dimension_to_split(input, dim, "chunk")]
-    if chunks <= 0:
-        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    return max(1, -(-extent // chunks))
-
-
-def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The slices along a dimension, which they lose."""
-    if not input.ndim:
-        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    dim = normalise_dim(dim, input.ndim)
-    return _views_of(input, "UnbindBackward0", dim, range(input.shape[dim]))
-
-
-def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple[Tensor, ...]:
-    """Several views at once, by one node: they must not be written while grad is recorded."""
-    from lucid_gpu.ops.indexing import slice_view
-
-    lead = (slice(None),) * dim
-    steps = [(slice_view, ((*lead, part, ...), "SliceBackward0")) for part in parts]
-    if input._wrapper is not None:
-        return tuple([function(input, *arguments) for function, arguments in steps])
-    results = _parts_of(input, name, dim, [(*lead, part, ...) for part in parts])
-    for result, step in zip(results, steps, strict=True):
-        _share(input, result, step)
-        if state.grad:
-            result._creation = "multiple"
-        else:
-            result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
-    return results
-
-
-def _parts_of(input: Tensor, name: str, dim: int, indices: Sequence[Any]) -> tuple[Tensor, ...]:
-    array = base_array(input)
-    arrays = tuple([array[index] for index in indices])
-    vjp = _unbind_vjp if arrays and arrays[0].ndim < array.ndim else _split_vjp
-    results: tuple[Tensor, ...] = record(name, arrays, (input,), vjp, dtype=input.dtype, dim=dim)
-    return results
-
-
-def _split_vjp(node: Any, *parts: Tensor) -> Any:
-    return (cat(parts, node.dim),)
-
-
-def _unbind_vjp(node: Any, *parts: Tensor) -> Any:
-    return (stack(parts, node.dim),)
-
-
-def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """As `split`, but the parts may be written in place.
-
-    Writing a part changes the input's memory but not its history: do not use the input, or parts
-    that overlap, afterwards.
-    """
-    dim = _dimension_to_split(input, dim, "split")
-    parts = _parts(input.shape[dim], split_size_or_sections, dim)
-    lead = (slice(None),) * dim
-    results = _parts_of(input, "UnsafeSplitBackward0", dim, [(*lead, p, ...) for p in parts])
-    memory = input._memory()
-    for result in results:
-        result._storage = SameMemory(memory)
-        memory.add(result)
-        memory.add_cell(result._expr.leaves[0])
-    return results
-
-
-def unsafe_split_with_sizes(
-    input: Tensor, split_sizes: Sequence[int], dim: int = 0
-) -> tuple[Tensor, ...]:
-    """As `split_with_sizes`, but the parts may be written in place: see `unsafe_split`."""
-    return unsafe_split(input, list(split_sizes), dim)
-
-
-def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """As `chunk`, but the parts may be written in place: see `unsafe_split`."""
-    return unsafe_split(input, _chunk_size(input, chunks, dim), dim)
-
-
-def tensor_split(
-    input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None,
-    sections: int | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """Views of as many parts, their sizes as equal as can be, or cut at the given positions."""
-    if indices_or_sections is None:
-        indices_or_sections = sections if indices is None else indices
-    if isinstance(indices_or_sections, Tensor):
-        indices_or_sections = indices_or_sections.tolist()
-    dim = _dimension_to_split(input, dim, "tensor_split")
-    extent = input.shape[dim]
-    if isinstance(indices_or_sections, int):
-        count = indices_or_sections
-        if count <= 0:
-            raise RuntimeError(f"number of sections must be larger than 0, got {count}")
-        cuts = [extent // count * i + min(i, extent % count) for i in range(1, count)]
-    else:
-        cuts = [slice(None, cut).indices(extent)[1] for cut in indices_or_sections]
-    bounds = itertools.pairwise([0, *cuts, extent])
-    return tuple([narrow(input, dim, low, max(high - low, 0)) for low, high in bounds])
 
 
 def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
@@ -754,8 +580,7 @@ def _big_h(self: Tensor) -> Tensor:
 
 METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, transpose, t, movedim,
            expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
-           narrow, split, split_with_sizes, chunk, unbind, unsafe_split, unsafe_split_with_sizes,
-           unsafe_chunk, tensor_split, repeat, tile, flip)  # fmt: skip
+           repeat, tile, flip)  # fmt: skip
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
 for _name, _getter in (("mT", _m_t), ("T", _big_t), ("mH", _m_h), ("H", _big_h)):

@@ -10,6 +10,7 @@ from lucid_gpu.fusion import typing_rules
 from lucid_gpu.ops import shape
 from lucid_gpu.ops.arguments import public, require_one_device
 from lucid_gpu.ops.creation import zeros
+from lucid_gpu.ops.splitting import tensor_split
 from lucid_gpu.tensor import Size, Tensor
 
 
@@ -107,7 +108,7 @@ def _cut(name: str, input: Tensor, where: Any, dim: int, least: int) -> tuple[Te
             f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
             f"{input.shape[dim]} is not divisible by the split_size {where}!"
         )
-    return shape.tensor_split(input, where, dim)
+    return tensor_split(input, where, dim)
 
 
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
