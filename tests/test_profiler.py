@@ -274,3 +274,50 @@ def test_the_older_names(device):
     with lucid_gpu.autograd.profiler.profile(enabled=False) as prof:
         (x * 3).tolist()
     assert len(prof.key_averages()) == 0
+
+
+def test_schedules_are_torchs() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is the oracle here: make test ORACLE=1")
+    settings = [
+        {"wait": 1, "warmup": 1, "active": 2},
+        {"wait": 0, "warmup": 1, "active": 1, "repeat": 2, "skip_first": 3},
+        {"wait": 2, "warmup": 1, "active": 3, "repeat": 1, "skip_first": 1, "skip_first_wait": 1},
+    ]
+    for one in settings:
+        ours, theirs = profiler.schedule(**one), torch.profiler.schedule(**one)
+        assert [ours(i).name for i in range(20)] == [theirs(i).name for i in range(20)]
+    with pytest.raises(AssertionError, match="Invalid profiler schedule arguments. Got wait=-1"):
+        profiler.schedule(wait=-1, warmup=1, active=1)
+    with pytest.warns(UserWarning, match="won't be using warmup"):
+        profiler.schedule(wait=1, warmup=0, active=1)
+
+
+def test_cycles_of_steps(device: str, tmp_path: Path) -> None:
+    x = lucid_gpu.ones(3, device=device)
+    ready: list[list[tuple[str, tuple[str, ...]]]] = []
+    plan = profiler.schedule(wait=1, warmup=1, active=2)
+    write = profiler.tensorboard_trace_handler(str(tmp_path / "runs"), "me")
+
+    def handler(prof: profiler.profile) -> None:
+        ready.append([(s.name, s.ranges) for s in prof.spans if s.device is not None])
+        write(prof)
+
+    with profiler.profile(schedule=plan, on_trace_ready=handler, with_stack=True) as prof:
+        for _ in range(7):
+            with profiler.record_function("part"):
+                (x * 2).tolist()
+            prof.step()
+    kernel = "lucid_mul"
+    assert ready == [
+        [(kernel, ("ProfilerStep#2", "part")), (kernel, ("ProfilerStep#3", "part"))],
+        [(kernel, ("ProfilerStep#6", "part"))],
+    ]
+    assert len(list((tmp_path / "runs").glob("me.*.pt.trace.json"))) == 2
+    assert prof.step_num == 7 and not prof._open.ranges
+
+
+def test_a_block_that_ends_is_ready() -> None:
+    ready = []
+    with profiler.profile(on_trace_ready=ready.append) as prof:
+        (lucid_gpu.ones(3) * 2).tolist()
+    assert ready == [prof] and len(prof.spans) == 1

@@ -12,6 +12,7 @@ from lucid_gpu.profiler.averages import Average, Averages
 from lucid_gpu.profiler.bandwidth import copy_bandwidth
 from lucid_gpu.profiler.log import Log, record
 from lucid_gpu.profiler.ranges import emit_nvtx, record_function
+from lucid_gpu.profiler.schedule import ProfilerAction, schedule, tensorboard_trace_handler
 from lucid_gpu.profiler.timeline import ProfilerActivity, Span, profile
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Averages",
     "Kernel",
     "Log",
+    "ProfilerAction",
     "ProfilerActivity",
     "Span",
     "copy_bandwidth",
@@ -26,4 +28,6 @@ __all__ = [
     "profile",
     "record",
     "record_function",
+    "schedule",
+    "tensorboard_trace_handler",
 ]

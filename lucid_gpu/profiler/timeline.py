@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from lucid_gpu.launch.observers import observers
 from lucid_gpu.profiler import trace
 from lucid_gpu.profiler.averages import Averages
 from lucid_gpu.profiler.ranges import listeners
+from lucid_gpu.profiler.schedule import ProfilerAction
 
 __all__ = ["ProfilerActivity", "Span", "profile"]
 
@@ -87,13 +88,22 @@ class profile:
         Taken for PyTorch's sake.
     record_shapes : bool
         Taken for PyTorch's sake: shapes are always recorded.
+    schedule : callable, optional
+        What is done in a step, by its number, as `profiler.schedule` makes it; the program calls
+        `step` after each. Everything is noted by default.
+    on_trace_ready : callable, optional
+        Called with the profile when a cycle of the schedule, or the block, has ended.
+    profile_memory, with_stack, with_flops, with_modules : bool
+        Taken for PyTorch's sake.
 
     Attributes
     ----------
     spans : list of Span
-        Kernels and ranges, once the block has ended.
+        Kernels and ranges, once the block, or a cycle, has ended.
     seconds : float
-        What the whole block took.
+        What the whole block, or cycle, took.
+    step_num : int
+        How many steps have ended.
 
     Examples
     --------
@@ -106,28 +116,51 @@ class profile:
     """
 
     def __init__(
-        self, activities: Iterable[ProfilerActivity] | None = None, record_shapes: bool = False
+        self,
+        activities: Iterable[ProfilerActivity] | None = None,
+        record_shapes: bool = False,
+        *,
+        schedule: Callable[[int], ProfilerAction] | None = None,
+        on_trace_ready: Callable[[Any], Any] | None = None,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
     ) -> None:
         self.spans: list[Span] = []
         self.seconds = 0.0
         self._noted: list[tuple[Any, ...]] = []
         self._open = _Open()
         self._bases: dict[device, tuple[Any, float]] = {}  # an event, and when it was
-        self._steps = 0
+        self._schedule, self._ready = schedule, on_trace_ready
+        self._action = ProfilerAction.NONE
+        self._started = False
+        self.step_num = 0
 
     def __enter__(self) -> profile:
-        if self in observers:
+        if self._started:
             raise RuntimeError("this profile has been started already, and not stopped")
-        self._start = time.perf_counter()
-        observers.append(self)
-        listeners.append(self)
+        self._started = True
+        if self._schedule is None:
+            self._record()
+        else:
+            self._turn(self._schedule(self.step_num))
         return self
 
     start = __enter__
 
     def __exit__(self, *exception: Any) -> None:
-        if self not in observers:
+        if not self._started:
             raise RuntimeError("this profile has not been started, so it cannot be stopped")
+        self._started = False
+        self._turn(ProfilerAction.NONE)
+
+    def _record(self) -> None:
+        self._start = time.perf_counter()
+        observers.append(self)
+        listeners.append(self)
+
+    def _save(self) -> None:
         listeners.remove(self)
         observers.remove(self)
         for where in self._bases:
@@ -135,6 +168,23 @@ class profile:
         self.seconds = time.perf_counter() - self._start
         self.spans += [self._span(*noted) for noted in self._noted]
         self._noted = []
+        if self._ready is not None:
+            self._ready(self)
+
+    def _turn(self, action: ProfilerAction) -> None:
+        """What is done from here on; a cycle that ends is handed over."""
+        recording = self in observers
+        if recording and (self._action is ProfilerAction.RECORD_AND_SAVE or not action.records):
+            if self._schedule is not None:
+                self._close_step()
+            self._save()
+            recording = False
+        if action.records and not recording:
+            self.spans, self._bases = [], {}
+            self._record()
+        self._action = action
+        if action.records:
+            self.open(f"ProfilerStep#{self.step_num}")
 
     def stop(self) -> None:
         """End what `start` began."""
@@ -142,10 +192,16 @@ class profile:
 
     def step(self) -> None:
         """Say that a step of the program ended: ``ProfilerStep#n`` opens and closes."""
+        self._close_step()
+        if self._schedule is None:
+            self.open(f"ProfilerStep#{self.step_num}")
+        self.step_num += 1
+        if self._schedule is not None:
+            self._turn(self._schedule(self.step_num))
+
+    def _close_step(self) -> None:
         while self._open.ranges and self._open.ranges[-1][0].startswith("ProfilerStep#"):
             self.close()
-        self.open(f"ProfilerStep#{self._steps}")
-        self._steps += 1
 
     def key_averages(self, group_by_input_shape: bool = False) -> Averages:
         """The kernels and ranges summed up by name (and shape)."""
