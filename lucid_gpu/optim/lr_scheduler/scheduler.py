@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.optim.optimizer import Group, Optimizer
@@ -38,6 +40,11 @@ class LRScheduler:
         The rates at the beginning, by group.
     last_epoch : int
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _wholly(cls.__init__)  # type: ignore[method-assign]
 
     _is_initial = False
     _get_lr_called_within_step = False
@@ -143,6 +150,26 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the attributes of a `state_dict`."""
         self.__dict__.update(state_dict)
+
+
+def _wholly(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that leaves the optimizer's groups as they were where it fails."""
+
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        optimizer = kwargs.get("optimizer", args[0] if args else None)
+        groups = optimizer.param_groups if isinstance(optimizer, Optimizer) else []
+        before = [{key: (value, _copied(value)) for key, value in g.items()} for g in groups]
+        try:
+            init(self, *args, **kwargs)
+        except BaseException:
+            for group, settings in zip(groups, before, strict=True):
+                group.clear()
+                for key, (value, copy) in settings.items():
+                    group[key] = value.fill_(copy) if isinstance(value, Tensor) else value
+            raise
+
+    return __init__
 
 
 def checked_optimizer(optimizer: Any) -> Optimizer:
