@@ -261,6 +261,8 @@ def _families(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
     normalizer = p._log_normalizer(*of_p)
     gradients: Any = grad(normalizer.sum(), of_p, create_graph=True)
     result = q._log_normalizer(*of_q) - normalizer
+    batch = result.shape
     for a, b, g in zip(of_p, of_q, gradients, strict=True):
-        result = result - sum_rightmost((b - a) * g, len(q.event_shape))
+        term = (b - a) * g
+        result = result - sum_rightmost(term, term.ndim - len(batch))
     return result

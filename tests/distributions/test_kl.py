@@ -129,6 +129,21 @@ def test_across_families(name):
             np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8, err_msg=other)
 
 
+def test_families_of_matrices():
+    """Each of a batch by itself, which PyTorch adds up."""
+    freedom, scales = np.array([4.0, 6.0]), tables.covariance(2, 3, 3)
+
+    def divergence(m, df, scale):
+        d = m.distributions
+        return d.kl_divergence(d.Wishart(df, scale), d.Wishart(df + 1, m.eye(3).double()))
+
+    agree(divergence, freedom[:1].reshape(()), scales[0], device="cpu", order=1, rtol=1e-7)
+    both = divergence(lucid_gpu, lucid_gpu.tensor(freedom), lucid_gpu.tensor(scales))
+    for i in range(2):
+        one = divergence(lucid_gpu, lucid_gpu.tensor(freedom[i]), lucid_gpu.tensor(scales[i]))
+        assert both[i].item() == pytest.approx(one.item())
+
+
 def test_of_zero_and_one():
     def found(m):
         d, p = m.distributions, m.tensor([0.0, 0.0, 1.0, 1.0, 0.5])
