@@ -412,7 +412,8 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``x * Phi(x)`` (Hendrycks and Gimpel, 2016); ``approximate`` is ``"none"`` or ``"tanh"``."""
     require_float("gelu", input)
     if approximate == "tanh":
-        inner = math.sqrt(2 / math.pi) * (input + 0.044715 * (input * input * input))
+        slope = math.sqrt(2 / math.pi)
+        inner = input * (slope + 0.044715 * slope * input.square())  # fewer passes than its cube
         return 0.5 * input * (1 + inner.tanh())
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
