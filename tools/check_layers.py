@@ -48,7 +48,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "serialization": ("nn", "sparse"),
     "nn": ("absent", "autograd"),
     "func": ("nn",),
-    "numpy": ("func", "utils"),
+    "numpy": ("func", "utils", "linalg", "fft"),
     "optim": ("nn", "limits"),
     "amp": ("nn",),
     "distributions": ("nn", "linalg"),

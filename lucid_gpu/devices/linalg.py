@@ -14,6 +14,13 @@ from lucid_gpu.devices import room
 Diagnosis = Callable[[Any], int]
 
 
+class LinAlgError(RuntimeError, np.linalg.LinAlgError):
+    """A decomposition or a solution that does not exist, or was not found.
+
+    PyTorch's is a RuntimeError; programs written in NumPy catch NumPy's.
+    """
+
+
 def call(name: str, where: device, *arrays: Any, **options: Any) -> Any:
     """``xp.linalg.name`` of a room's arrays.
 

@@ -25,9 +25,16 @@ __all__ = ["array_function"]
 # files of this folder: the module of NumPy whose functions they are
 FAMILIES = {
     "arranging": np,
+    "fft": np.fft,
     "joining": np,
+    "linalg": np.linalg,
+    "products": np,
+    "running": np,
+    "selection": np,
+    "sequences": np,
     "reductions": np,
     "shapes": np,
+    "statistics": np,
 }
 
 # results are whole numbers, truth values or positions

@@ -39,7 +39,7 @@ def _masked(a: Tensor, where: Any, neutral: Any) -> Tensor:
     return a.where(as_tensor(where, a).to(dt.bool), neutral)
 
 
-def _wide(a: Tensor, dtype: Any) -> Tensor:
+def in_summed_type(a: Tensor, dtype: Any) -> Tensor:
     """In the type NumPy sums in: that asked for, else int64 for smaller whole numbers."""
     if dtype is not None:
         return a.to(element_type(dtype))
@@ -64,7 +64,7 @@ def sum(
     where: Any = NOT_GIVEN,
 ) -> Tensor:
     """`numpy.sum`."""
-    a = _masked(_wide(as_tensor(a), dtype), where, 0)
+    a = _masked(in_summed_type(as_tensor(a), dtype), where, 0)
     axes = axes_of(a, axis)
     total = a.sum(axes, kept(keepdims)) if axes else a.clone()
     return _begun(total, initial, 0, Tensor.__add__)
@@ -81,7 +81,7 @@ def prod(
     where: Any = NOT_GIVEN,
 ) -> Tensor:
     """`numpy.prod`."""
-    a = _masked(_wide(as_tensor(a), dtype), where, 1)
+    a = _masked(in_summed_type(as_tensor(a), dtype), where, 1)
     product, axes = a, axes_of(a, axis)
     for one in axes:
         product = product.prod(one, True)
@@ -180,13 +180,16 @@ def var(
     a = inexact(a) if dtype is None else a.to(element_type(dtype))
     axes = axes_of(a, axis)
     ddof = ddof if correction is NOT_GIVEN else correction
+    whole = where is NOT_GIVEN or where is True
+    if not whole:
+        mask = as_tensor(where, a).to(dt.bool).expand(a.shape)
+        a = a.where(mask, 0.0)
     middle = _mean(a, axes, None, None, True, where=where) if mean is NOT_GIVEN else mean
     apart = np.abs(a - middle).square()
-    if where is NOT_GIVEN or where is True:
+    if whole:
         count: Any = np.prod([a.shape[i] for i in axes], dtype=int) - ddof
         total = apart.sum(axes, kept(keepdims)) if axes else apart
-        return total / float(np.maximum(count, 0)) if count > 0 else total / 0.0
-    mask = as_tensor(where, a).to(dt.bool).expand(a.shape)
+        return total / float(count) if count > 0 else total / 0.0
     count = mask.to(apart.dtype).sum(axes, kept(keepdims)) - ddof
     return apart.where(mask, 0.0).sum(axes, kept(keepdims)) / count.clamp(min=0)
 

@@ -194,9 +194,9 @@ def _by_family(ufunc: Any, method: str, names: dict[str, str]) -> Callable[..., 
     name = names.get(ufunc.__name__)
     if name is None:
         raise unsupported(f"numpy.{ufunc.__name__}.{method}")
-    from lucid_gpu.numpy import reductions
+    from lucid_gpu.numpy import reductions, running
 
-    found: Callable[..., Any] = getattr(reductions, name)
+    found: Callable[..., Any] = getattr(reductions, name, None) or getattr(running, name)
     return found
 
 

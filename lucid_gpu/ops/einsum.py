@@ -240,7 +240,7 @@ def _pair(first: Labelled, second: Labelled, needed: set[Label]) -> Labelled:
         return product, (*batch, *rows, *columns)
     x = permute(x, [a.index(k) for k in (*batch, *rows, *summed)])
     y = permute(y, [b.index(k) for k in (*batch, *columns, *summed)])
-    if columns and rows:
+    if columns and (rows or batch):
         x = reshape(x, (*x.shape, *[1] * len(columns)))
     if rows:
         place = len(batch)

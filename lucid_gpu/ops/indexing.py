@@ -33,6 +33,8 @@ def _parse(input: Tensor, index: Any, wait: bool = False) -> tuple[Any, bool]:
     ------
     IndexError
         For positions outside the tensor, too many indices, or what is no index.
+    ValueError
+        For slices with a negative step, which no view of a tensor has.
     """
     parts = list(index) if isinstance(index, tuple) or _stands_for_a_tuple(index) else [index]
     parts = _without_later_ellipses([_part(input, p) for p in parts])
@@ -41,7 +43,7 @@ def _parse(input: Tensor, index: Any, wait: bool = False) -> tuple[Any, bool]:
     rank = input.ndim
     if used > rank:
         raise IndexError(f"too many indices for tensor of dimension {rank}")
-    dim = 0
+    dim, backwards = 0, {}
     for place, part in enumerate(parts):
         if part is Ellipsis:
             dim = rank - sum(_consumes(p) for p in parts[place + 1 :])
@@ -54,10 +56,32 @@ def _parse(input: Tensor, index: Any, wait: bool = False) -> tuple[Any, bool]:
                 )
         elif hasattr(part, "dtype"):
             _check_array(input, part, dim, wait)
+        elif type(part) is slice and part.step is not None and part.step < 0:
+            backwards[dim] = place
         dim += _consumes(part)
+    if backwards:
+        raise _Backwards(parts, backwards)
     if not basic:
         _check_they_broadcast(parts)
     return tuple(parts), basic
+
+
+class _Backwards(ValueError):
+    """An index with slices that go backwards: its parts, and the place of each by dimension."""
+
+    def __init__(self, parts: list[Any], places: dict[int, int]) -> None:
+        super().__init__("step must be greater than zero")
+        self.parts, self.places = parts, places
+
+    def turned(self, input: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
+        """The tensor with these dimensions flipped, and the index forwards."""
+        for dim, place in self.places.items():
+            n = input.shape[dim]
+            span = range(n)[self.parts[place]][::-1]
+            start = n - 1 - span[-1] if span else 0
+            stop = n - span[0] if span else 0
+            self.parts[place] = slice(start, stop, abs(span.step))
+        return input.flip(tuple(self.places)), tuple(self.parts)
 
 
 def _stands_for_a_tuple(index: Any) -> bool:
@@ -132,7 +156,7 @@ def _part(input: Tensor, part: Any) -> Any:
     if part is None or part is Ellipsis or type(part) in (int, bool):
         return part
     if isinstance(part, slice):
-        if part.step is not None and int(part.step) <= 0:
+        if part.step is not None and int(part.step) == 0:
             raise ValueError("step must be greater than zero")
         return slice(*[_position(v) for v in (part.start, part.stop, part.step)])
     if isinstance(part, Tensor):
@@ -189,8 +213,14 @@ def _check_array(input: Tensor, array: Any, dim: int, wait: bool = False) -> Non
 
 
 def getitem(input: Tensor, index: Any) -> Tensor:
-    """``input[index]``: a view for ints, slices, None and ...; a copy for index tensors."""
-    return _picked("IndexBackward0", input, index)
+    """``input[index]``: a view for ints, slices, None and ...; a copy for index tensors.
+
+    Slices with a negative step, which PyTorch refuses, give a copy too.
+    """
+    try:
+        return _picked("IndexBackward0", input, index)
+    except _Backwards as backwards:
+        return _picked("IndexBackward0", *backwards.turned(input))
 
 
 def _picked(kind: str, input: Tensor, index: Any) -> Tensor:

@@ -109,6 +109,8 @@ def test_operators_promote_the_same_on_either_side(device):
 
 def test_methods_of_ufuncs(device):
     for call in (
+        lambda m, x: numpy.add.accumulate(x, axis=1),
+        lambda m, x: numpy.multiply.accumulate(x),
         lambda m, x: numpy.multiply.outer(x, x[0]),
         lambda m, x: numpy.add.reduce(x, axis=(0, 1)),
     ):

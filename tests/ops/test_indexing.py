@@ -302,7 +302,11 @@ MISUSE: dict[str, tuple[Any, str]] = {
         lambda m: m.ones(3)[m.tensor([True, False])],
         "The shape of the mask [2] at index 0 does not match the shape of the indexed tensor [3]",
     ),
-    "negative step": (lambda m: m.ones(3)[::-1], "step must be greater than zero"),
+    "no step": (lambda m: m.ones(3)[::0], ""),
+    "assigning backwards": (
+        lambda m: m.ones(3).__setitem__(slice(None, None, -1), 0),
+        "step must be greater than zero",
+    ),
     "assigning out of range": (lambda m: m.ones(3).__setitem__(4, 0), "out of bounds"),
     "assigning a misfit": (
         lambda m: m.ones(3).__setitem__(m.tensor([0, 1]), m.ones(3)),
@@ -403,3 +407,29 @@ def test_what_numbers_select_is_known_without_reading_them(monkeypatch):
     y = x.index_put((index,), values)
     y.sum().backward()
     assert x.grad.array.sum() == 0 and values.grad.array.sum() == 12
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        np.s_[::-1],
+        np.s_[1::-1, ::-2],
+        np.s_[:1:-2],
+        np.s_[..., ::-3],
+        np.s_[0, None, ::-1],
+        np.s_[::-1, [2, 0]],
+        np.s_[3:1:-1],
+        np.s_[1:3:-1],
+        np.s_[5::-2, 1],
+    ],
+    ids=str,
+)
+def test_backwards_as_in_numpy(index, device):
+    values = np.arange(20.0).reshape(5, 4)
+    t = lucid_gpu.tensor(values, device=device, requires_grad=True)
+    found = t[index]
+    np.testing.assert_array_equal(found.detach().cpu().numpy(), values[index])
+    wanted = np.zeros((5, 4))
+    wanted[index] = values[index]
+    (found * found.detach()).sum().backward()
+    np.testing.assert_array_equal(t.grad.cpu().numpy(), wanted)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.devices.linalg import LinAlgError as LinAlgError
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops.creation import arange, tensor
 from lucid_gpu.ops.elementwise import where
@@ -16,10 +17,6 @@ from lucid_gpu.tensor import Tensor
 EPSILON = {  # distance from 1 to the next number
     dt.float32: 2.0**-23, dt.float64: 2.0**-52, dt.complex64: 2.0**-23, dt.complex128: 2.0**-52,
 }  # fmt: skip
-
-
-class LinAlgError(RuntimeError):
-    """A decomposition or a solution that does not exist, or was not found."""
 
 
 def require_matrices(name: str, A: Tensor, low_precision: bool = False) -> None:

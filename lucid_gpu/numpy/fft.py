@@ -1,0 +1,65 @@
+"""`numpy.fft` on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu import fft as ours
+from lucid_gpu.numpy.operands import as_tensor, inexact
+from lucid_gpu.numpy.refusals import takes_out
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["fft", "fft2", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift"]
+__all__ += ["ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftn"]
+
+
+def _along_an_axis(name: str) -> Callable[..., Any]:
+    transform = getattr(ours, name)
+
+    @takes_out
+    def function(
+        a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None
+    ) -> Tensor:
+        result: Tensor = transform(inexact(as_tensor(a)), n, axis, norm)
+        return result
+
+    return _named(function, name)
+
+
+def _along_axes(name: str, last: Any) -> Callable[..., Any]:
+    transform = getattr(ours, name)
+
+    @takes_out
+    def function(
+        a: Any, s: Any = None, axes: Any = last, norm: str | None = None, out: Any = None
+    ) -> Tensor:
+        result: Tensor = transform(inexact(as_tensor(a)), s, axes, norm)
+        return result
+
+    return _named(function, name)
+
+
+def _shifted(name: str) -> Callable[..., Any]:
+    shift = getattr(ours, name)
+
+    def function(x: Any, axes: Any = None) -> Tensor:
+        result: Tensor = shift(as_tensor(x), axes)
+        return result
+
+    return _named(function, name)
+
+
+def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`numpy.fft.{name}`."
+    return function
+
+
+fft, ifft, rfft = map(_along_an_axis, ("fft", "ifft", "rfft"))
+irfft, hfft, ihfft = map(_along_an_axis, ("irfft", "hfft", "ihfft"))
+fftn, ifftn = _along_axes("fftn", None), _along_axes("ifftn", None)
+rfftn, irfftn = _along_axes("rfftn", None), _along_axes("irfftn", None)
+fft2, ifft2 = _along_axes("fft2", (-2, -1)), _along_axes("ifft2", (-2, -1))
+rfft2, irfft2 = _along_axes("rfft2", (-2, -1)), _along_axes("irfft2", (-2, -1))
+fftshift, ifftshift = _shifted("fftshift"), _shifted("ifftshift")

@@ -1,0 +1,185 @@
+"""Products of vectors and matrices, and sums of products, under NumPy's names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
+from lucid_gpu.numpy.refusals import takes_out
+from lucid_gpu.numpy.shapes import axes_of, moveaxis
+from lucid_gpu.ops.einsum import einsum as _einsum
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["convolve", "correlate", "cross", "dot", "einsum", "inner", "kron", "outer", "polyval"]
+__all__ += ["tensordot", "vander", "vdot"]
+
+
+def alike(*operands: Any) -> list[Tensor]:
+    """Operands in the type that NumPy gives to their product."""
+    found = as_tensors(operands)
+    if len({t.dtype for t in found}) < 2:
+        return found
+    d = element_type(np.result_type(*[t.dtype.numpy for t in found]))
+    return [t.to(d) for t in found]
+
+
+@takes_out
+def dot(a: Any, b: Any, out: Any = None) -> Tensor:
+    """`numpy.dot`: over the last axis of ``a`` and the last but one of ``b``."""
+    a, b = alike(a, b)
+    if a.ndim == 0 or b.ndim == 0:
+        return a * b
+    if a.ndim <= 2 and b.ndim <= 2:
+        _agree("dot", a, b, a.shape[-1], b.shape[0])
+        return a.matmul(b)
+    return tensordot(a, b, (-1, max(b.ndim - 2, 0)))
+
+
+def _agree(name: str, a: Tensor, b: Tensor, m: int, n: int) -> None:
+    if m != n:
+        raise ValueError(
+            f"{name}: shapes {tuple(a.shape)} and {tuple(b.shape)} not aligned: {m} != {n}"
+        )
+
+
+def vdot(a: Any, b: Any) -> Tensor:
+    """`numpy.vdot`: of all elements, those of ``a`` conjugated."""
+    a, b = alike(a, b)
+    a, b = a.reshape(-1), b.reshape(-1)
+    _agree("vdot", a, b, a.shape[0], b.shape[0])
+    return (a.conj() if a.dtype.category == 3 else a).matmul(b)
+
+
+def inner(a: Any, b: Any, /) -> Tensor:
+    """`numpy.inner`: over the last axis of both."""
+    a, b = alike(a, b)
+    return a * b if a.ndim == 0 or b.ndim == 0 else tensordot(a, b, (-1, -1))
+
+
+@takes_out
+def outer(a: Any, b: Any, out: Any = None) -> Tensor:
+    """`numpy.outer`: of all elements of both."""
+    a, b = alike(a, b)
+    return a.reshape(-1, 1) * b.reshape(1, -1)
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
+    """`numpy.tensordot`."""
+    a, b = alike(a, b)
+    if isinstance(axes, (int, np.integer)):
+        count = int(axes)
+        of_a: Sequence[int] = range(a.ndim - count, a.ndim)
+        of_b: Sequence[int] = range(count)
+    else:
+        of_a, of_b = (np.atleast_1d(one).tolist() for one in axes)
+    of_a, of_b = axes_of(tuple(of_a), a.ndim), axes_of(tuple(of_b), b.ndim)
+    if [a.shape[k] for k in of_a] != [b.shape[k] for k in of_b]:
+        raise ValueError(
+            f"shape-mismatch for sum: axes {of_a} of shape {tuple(a.shape)} and axes {of_b} of "
+            f"shape {tuple(b.shape)}"
+        )
+    kept_a = [k for k in range(a.ndim) if k not in of_a]
+    kept_b = [k for k in range(b.ndim) if k not in of_b]
+    shape = [a.shape[k] for k in kept_a] + [b.shape[k] for k in kept_b]
+    count = int(np.prod([a.shape[k] for k in of_a], dtype=int))
+    left = a.permute((*kept_a, *of_a)).reshape(a.numel() // count if count else 0, count)
+    right = b.permute((*of_b, *kept_b)).reshape(count, b.numel() // count if count else 0)
+    if not count:
+        return (a.sum() + b.sum()).to(a.dtype) + left.new_zeros(shape)
+    return left.matmul(right).reshape(shape)
+
+
+def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Tensor:
+    """`numpy.einsum`, by subscripts or by lists of axes."""
+    if kwargs:
+        raise TypeError(f"numpy.einsum of tensors does not take {', '.join(kwargs)}")
+    if isinstance(operands[0], str):
+        return _einsum(operands[0], *alike(*operands[1:]))
+    last = [list(operands[-1])] if len(operands) % 2 else []
+    arrays = alike(*operands[: len(operands) - len(last) : 2])
+    pairs: list[Any] = []
+    for array, axes in zip(arrays, operands[1::2], strict=False):
+        pairs += [array, list(axes)]
+    return _einsum(*pairs, *last)
+
+
+def kron(a: Any, b: Any) -> Tensor:
+    """`numpy.kron`."""
+    a, b = alike(a, b)
+    return a.kron(b)
+
+
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Tensor:
+    """`numpy.cross` of vectors of three elements."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = alike(a, b)
+    a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
+    if a.shape[-1] != 3 or b.shape[-1] != 3:
+        raise ValueError(
+            f"incompatible vector dimensions for cross product (must be 3), got {a.shape[-1]} and "
+            f"{b.shape[-1]}"
+        )
+    (a1, a2, a3), (b1, b2, b3) = a.unbind(-1), b.unbind(-1)
+    parts = (a2 * b3 - a3 * b2, a3 * b1 - a1 * b3, a1 * b2 - a2 * b1)
+    from lucid_gpu.ops.shape import stack
+
+    return moveaxis(stack(parts, -1), -1, axisc)
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
+    """`numpy.convolve` of vectors: ``"full"``, ``"same"`` or ``"valid"``."""
+    a, v = alike(a, v)
+    if a.ndim != 1 or v.ndim != 1:
+        raise ValueError(f"object too deep for desired array: {a.ndim} and {v.ndim} dimensions")
+    if not a.numel() or not v.numel():
+        raise ValueError("a cannot be empty" if not a.numel() else "v cannot be empty")
+    if v.shape[0] > a.shape[0]:
+        a, v = v, a
+    n, m = a.shape[0], v.shape[0]
+    margins = {"full": m - 1, "same": m - 1, "valid": 0}
+    if mode not in margins:
+        raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
+    from lucid_gpu.nn.functional import pad
+
+    widened = pad(a, (margins[mode], margins[mode]))
+    found = widened.unfold(0, m, 1).matmul(v.flip(0))
+    if mode == "same":
+        found = found[(m - 1) // 2 : (m - 1) // 2 + n]
+    return found
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
+    """`numpy.correlate` of vectors."""
+    a, v = alike(a, v)
+    turned = v.flip(0)
+    longer = v.shape[0] > a.shape[0] and mode != "valid"
+    found = convolve(a, turned.conj() if turned.dtype.category == 3 else turned, mode)
+    if longer and mode == "same":
+        full = convolve(a, turned, "full")
+        start = (min(a.shape[0], v.shape[0])) // 2
+        return full[start : start + v.shape[0]]
+    return found
+
+
+def polyval(p: Any, x: Any) -> Tensor:
+    """`numpy.polyval`: the highest power's coefficient first (Horner)."""
+    p, x = alike(p, x)
+    value = x * 0
+    for coefficient in p.reshape(-1).unbind():
+        value = value * x + coefficient
+    return value
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
+    """`numpy.vander`."""
+    x = as_tensor(x)
+    if x.ndim != 1:
+        raise ValueError("x must be a one-dimensional array or sequence.")
+    powers = np.arange(x.shape[0] if N is None else N)
+    return x.unsqueeze(-1) ** as_tensor(powers if increasing else powers[::-1], x).to(x.dtype)

@@ -1,0 +1,136 @@
+"""Integrals and slopes along an axis, numbers in a row, under NumPy's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.numpy import reductions
+from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type, first_tensor, inexact
+from lucid_gpu.numpy.reductions import axes_of
+from lucid_gpu.numpy.refusals import takes_out
+from lucid_gpu.numpy.selection import diff
+from lucid_gpu.numpy.shapes import axis_of, moveaxis
+from lucid_gpu.ops.elementwise import FUNCTIONS as OPS
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["around", "geomspace", "gradient", "linspace", "logspace", "round", "trapezoid"]
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    """`numpy.trapezoid`."""
+    y = inexact(as_tensor(y))
+    axis = axis_of(axis, y.ndim)
+    if x is None:
+        step: Any = dx
+    else:
+        x = as_tensor(x, y)
+        along = [-1 if k == axis else 1 for k in range(y.ndim)]
+        step = diff(x.reshape(along) if x.ndim == 1 else x, axis=axis)
+    n = y.shape[axis]
+    middle = y.narrow(axis, 1, n - 1) + y.narrow(axis, 0, n - 1)
+    return reductions.sum(middle * step / 2.0, axis)
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """`numpy.gradient`: central differences, one-sided ones at the edges."""
+    f = inexact(as_tensor(f))
+    axes = axes_of(f, axis)
+    if len(varargs) not in (0, 1, len(axes)):
+        raise TypeError("invalid number of arguments")
+    if edge_order not in (1, 2):
+        raise ValueError("'edge_order' greater than 2 not supported")
+    each = varargs or (1.0,)
+    spaces = each * len(axes) if len(each) == 1 else each
+    found = tuple([_slopes(f, h, k, edge_order) for k, h in zip(axes, spaces, strict=True)])
+    return found[0] if len(axes) == 1 else found
+
+
+def _slopes(f: Tensor, spacing: Any, axis: int, edge_order: int) -> Tensor:
+    n = f.shape[axis]
+    if n < edge_order + 1:
+        raise ValueError(
+            "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) "
+            "elements are required."
+        )
+    places: Any = as_tensor(spacing, f)
+    places = places * as_tensor(np.arange(n), f) if places.ndim == 0 else places
+    if tuple(places.shape) != (n,):
+        raise ValueError("when 1d, distances must match the length of the corresponding dimension")
+    step = diff(places).to(f.dtype).reshape([-1 if k == axis else 1 for k in range(f.ndim)])
+
+    def part(t: Tensor, start: int, count: int) -> Tensor:
+        return t.narrow(axis, start, count)
+
+    rise = diff(f, axis=axis) / step
+    before, after = part(step, 0, n - 2), part(step, 1, n - 2)
+    inside = (part(rise, 0, n - 2) * after + part(rise, 1, n - 2) * before) / (before + after)
+    first, last = part(rise, 0, 1), part(rise, n - 2, 1)
+    if edge_order == 2:  # the parabola's slope
+        bend = (part(rise, 1, 1) - first) / (part(step, 0, 1) + part(step, 1, 1))
+        first = first - bend * part(step, 0, 1)
+        bend = (last - part(rise, n - 3, 1)) / (part(step, n - 2, 1) + part(step, n - 3, 1))
+        last = last + bend * part(step, n - 2, 1)
+    found: Any = np.concatenate([first, inside, last], axis)
+    return found
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    """`numpy.linspace`, between tensors."""
+    start, stop = (inexact(t) for t in as_tensors((start, stop)))
+    start, stop = start + stop * 0, stop + start * 0
+    parts = num - 1 if endpoint else num
+    step = (stop - start) / parts if parts > 0 else start * float("nan")
+    share = as_tensor(np.arange(num) / max(parts, 1), start).to(start.dtype)
+    share = share.reshape((-1,) + (1,) * start.ndim)
+    found = moveaxis(start * (1 - share) + stop * share, 0, axis)
+    found = found if dtype is None else found.to(element_type(dtype))
+    return (found, step) if retstep else found
+
+
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    """`numpy.logspace`, between tensors."""
+    like = first_tensor((start, stop, base))
+    exponents = linspace(as_tensor(start, like), as_tensor(stop, like), num, endpoint, axis=axis)
+    found = base**exponents
+    return found if dtype is None else found.to(element_type(dtype))
+
+
+def geomspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+) -> Any:
+    """`numpy.geomspace`, between tensors of one sign."""
+    start, stop = (inexact(t) for t in as_tensors((start, stop)))
+    sign = start.sign().detach()
+    exponents = linspace((start * sign).log(), (stop * sign).log(), num, endpoint, axis=axis)
+    found = exponents.exp() * sign
+    return found if dtype is None else found.to(element_type(dtype))
+
+
+@takes_out
+def round(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
+    """`numpy.round`: halves to even."""
+    found: Tensor = OPS["round"](as_tensor(a), decimals=decimals)
+    return found
+
+
+around = round
