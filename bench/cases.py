@@ -258,6 +258,14 @@ CASES: tuple[Case, ...] = (
         tolerance=1e-3,
     ),
     Case(
+        "resnet",
+        "ResNet, 8 basic blocks of 16 to 128, 32 images of 32 x 32, SGD, a whole step",
+        build=models.resnet((16, 32, 64, 128), blocks=2, batch=32),
+        at_most=2.0,
+        check_steps=3,
+        tolerance=1e-3,
+    ),
+    Case(
         "gpt",
         "GPT, 4 layers of 128, 8 sequences of 128, AdamW, a whole step",
         build=models.gpt(layers=4, width=128, heads=4, length=128, batch=8, letters=96),

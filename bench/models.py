@@ -13,7 +13,7 @@ import numpy as np
 Step = Callable[[], tuple[Any, ...]]
 Build = Callable[[Any, str, Callable[..., Any]], Step]
 
-__all__ = ["gpt", "lenet", "lstm", "mlp"]
+__all__ = ["gpt", "lenet", "lstm", "mlp", "resnet"]
 
 
 def seed(torch: Any, model: Any, rng: np.random.Generator, scale: float) -> None:
@@ -84,6 +84,48 @@ def lenet(batch: int) -> Build:
         seed(torch, model, rng, 0.1)
         model = model.to(device)
         images = torch.tensor(rng.standard_normal((batch, 1, 28, 28), np.float32), device=device)
+        labels = torch.tensor(rng.integers(0, 10, batch), device=device)
+        loss_of = classifying(torch, model, compiled)
+        sgd = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+        return training(torch, model, sgd, loss_of, images, labels)
+
+    return build
+
+
+def resnet(widths: tuple[int, ...], blocks: int, batch: int) -> Build:
+    """Basic blocks with batch norm on images of 32 x 32 (He et al., 2016), SGD with momentum."""
+
+    def build(torch: Any, device: str, compiled: Callable[..., Any]) -> Step:
+        nn, functional = torch.nn, torch.nn.functional
+
+        def filters(fan_in: int, fan_out: int, size: int, stride: int = 1) -> Any:
+            return nn.Conv2d(fan_in, fan_out, size, stride, padding=size // 2, bias=False)
+
+        class Block(nn.Module):  # type: ignore[name-defined]
+            def __init__(self, fan_in: int, fan_out: int, stride: int) -> None:
+                super().__init__()
+                self.first = filters(fan_in, fan_out, 3, stride)
+                self.second = filters(fan_out, fan_out, 3)
+                self.norm1, self.norm2 = nn.BatchNorm2d(fan_out), nn.BatchNorm2d(fan_out)
+                self.shortcut = nn.Sequential()
+                if stride != 1 or fan_in != fan_out:
+                    one = filters(fan_in, fan_out, 1, stride)
+                    self.shortcut = nn.Sequential(one, nn.BatchNorm2d(fan_out))
+
+            def forward(self, x: Any) -> Any:
+                hidden = functional.relu(self.norm1(self.first(x)))
+                return functional.relu(self.norm2(self.second(hidden)) + self.shortcut(x))
+
+        rng = np.random.default_rng(0)
+        layers = [filters(3, widths[0], 3), nn.BatchNorm2d(widths[0]), nn.ReLU()]
+        for fan_in, fan_out in zip((widths[0], *widths), widths, strict=False):
+            layers.append(Block(fan_in, fan_out, 1 if fan_out == widths[0] else 2))
+            layers += [Block(fan_out, fan_out, 1) for _ in range(blocks - 1)]
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10)]
+        model = nn.Sequential(*layers)
+        seed(torch, model, rng, 0.1)
+        model = model.to(device)
+        images = torch.tensor(rng.standard_normal((batch, 3, 32, 32), np.float32), device=device)
         labels = torch.tensor(rng.integers(0, 10, batch), device=device)
         loss_of = classifying(torch, model, compiled)
         sgd = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)

@@ -13,6 +13,8 @@ from lucid_gpu.devices import room
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.packs import BYTES, pack_width
+from lucid_gpu.kernels.row_blocks import each
+from lucid_gpu.kernels.windows import memory_order
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
 __all__ = ["INSTANCES", "statistics"]
@@ -69,7 +71,11 @@ def statistics(
         return _launch(x, d, where, running_mean, running_variance, momentum)
     channels = x.shape[1]
     count = x.size // channels
-    mean, variance = run_quietly(_moments, x.reshape(len(x), channels, -1), d.compute.numpy)
+    flat = _channel_rows(x)
+    if flat is None:
+        mean, variance = run_quietly(_moments, x.reshape(len(x), channels, -1), d.compute.numpy)
+    else:
+        mean, variance = _moments_of_rows(flat, d.compute.numpy)
     for running, now in (
         (running_mean, mean), (running_variance, variance * (count / (count - 1)))
     ):  # fmt: skip
@@ -150,7 +156,13 @@ def _column_parts(
 def _moments(x: Any, wide: Any) -> tuple[Any, Any]:
     """Block by block in cache: each block's own mean first, then what lies around it."""
     step = max(CACHED // max(x[0].size, 1), 1)
-    parts = [_of_block(x[i : i + step].astype(wide, copy=False)) for i in range(0, len(x), step)]
+    return _together(
+        [_of_block(x[i : i + step].astype(wide, copy=False)) for i in range(0, len(x), step)], wide
+    )
+
+
+def _together(parts: list[tuple[int, Any, Any]], wide: Any) -> tuple[Any, Any]:
+    """Mean and variance of blocks of which count, mean and spread are known."""
     if len(parts) == 1:
         count, mean, spread = parts[0]
         return mean, spread / count
@@ -161,6 +173,35 @@ def _moments(x: Any, wide: Any) -> tuple[Any, Any]:
         weights * np.square(means - mean)
     ).sum(0)
     return mean.astype(wide), variance.astype(wide)
+
+
+def _channel_rows(x: Any) -> Any:
+    """A view (channels, rest) of an array whose channels lie in memory one after another."""
+    laid = x.transpose(1, *[axis for axis in memory_order(x) if axis != 1])
+    return laid.reshape(len(laid), -1) if laid.flags.c_contiguous else None
+
+
+def _moments_of_rows(x: Any, wide: Any) -> tuple[Any, Any]:
+    """As `_moments`, for (channels, rest); threads take channels in turn."""
+    channels, count = x.shape
+    mean, variance = np.empty(channels, wide), np.empty(channels, wide)
+    step = max(CACHED // count, 1)
+
+    def work(first: int) -> None:
+        part = slice(first, first + step)
+        pieces = [x[part, i : i + CACHED] for i in range(0, count, CACHED)]
+        found = [_of_rows(piece.astype(wide, copy=False)) for piece in pieces]
+        mean[part], variance[part] = _together(found, wide)
+
+    each(range(0, channels, step), work)
+    return mean, variance
+
+
+def _of_rows(x: Any) -> tuple[int, Any, Any]:
+    """Count, mean and spread of each row."""
+    mean = x.mean(1)
+    apart = x - mean[:, None]
+    return x.shape[1], mean, (apart[:, None] @ apart[:, :, None])[:, 0, 0]
 
 
 def _of_block(x: Any) -> tuple[int, Any, Any]:

@@ -3,10 +3,7 @@
 On a GPU columns are made for a few images at a time, so that they stay in the second-level cache
 between the kernel that writes them and the product that reads them, whatever the batch.
 
-On a CPU they are made at once and kept for the weight's gradient. The batch is the innermost axis
-wherever it is at least as long as a row: copies then run over long contiguous stretches (a quarter
-of the time of channel-first order), and a batch that stays in that memory order from layer to layer
-is never transposed.
+On a CPU `convolution_on_host` does the same with blocks of windows.
 """
 
 from __future__ import annotations
@@ -15,20 +12,15 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from lucid_gpu.device import device
 from lucid_gpu.devices import room_of_array
-from lucid_gpu.devices.blas import on_few_threads
-from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import from_numpy_dtype
-from lucid_gpu.kernels.im2col import IMAGE_FIRST, IMAGE_LAST, ROW_FIRST, Order, col2im, im2col
+from lucid_gpu.kernels import convolution_on_host as on_host
+from lucid_gpu.kernels.im2col import IMAGE_FIRST, ROW_FIRST, col2im, im2col
 from lucid_gpu.kernels.windows import Frame, Window, empty
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.function import device_of
 
-SMALL = 1_000_000  # multiplications up to which OpenBLAS reads matrices where they lie, unpacked
-NARROWEST = 400  # columns of a strip that gain from it
 COLUMN_BYTES = 32 << 20  # of columns at a time on a GPU: they fit the cache of those of 2022 and on
 
 
@@ -36,10 +28,10 @@ def memory_order(frame: Frame, where: device) -> tuple[int, int, int, int]:
     """How the axes of images lie in memory where no copy is wanted."""
     if runs_cuda_c(where):
         return (0, 1, 2, 3)
-    return (1, 2, 3, 0) if _order(frame) == IMAGE_LAST else (1, 0, 2, 3)
+    return on_host.axes_in_memory(frame)
 
 
-def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> tuple[Any, Any]:
+def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     """Slide filters over images.
 
     Parameters
@@ -52,14 +44,10 @@ def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> tuple[Any, Any]:
     Returns
     -------
     array, shape (n, o, oh, ow)
-    array or None
-        Columns that `weight_gradient` would make again; None on a GPU.
     """
     if runs_cuda_c(device_of(x)):
-        return _convolve_in_parts(x, weight, frame, groups), None
-    columns = im2col(x, frame, _order(frame))
-    product = _by_strips(_filters(weight, groups), _rows(columns, groups))
-    return _as_images(product, frame, weight.shape[0]), columns
+        return _convolve_in_parts(x, weight, frame, groups)
+    return on_host.convolve(x, weight, frame, groups)
 
 
 def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
@@ -76,14 +64,13 @@ def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
     -------
     array, shape (n, c, h, w)
     """
-    filters = _filters(weight, groups).swapaxes(-1, -2)
     if runs_cuda_c(device_of(g)):
+        filters = _filters(weight, groups).swapaxes(-1, -2)
         return _input_gradient_in_parts(g, filters, frame, groups)
-    rows = _rows(_laid(g, _order(frame)), groups)
-    return col2im(_by_strips(filters, rows), frame, _order(frame))
+    return on_host.input_gradient(g, weight, frame, groups)
 
 
-def weight_gradient(x: Any, g: Any, frame: Frame, groups: int, columns: Any = None) -> Any:
+def weight_gradient(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     """The gradient of `convolve` by its filters.
 
     Parameters
@@ -92,97 +79,15 @@ def weight_gradient(x: Any, g: Any, frame: Frame, groups: int, columns: Any = No
     g : array, shape (n, o, oh, ow)
     frame : Frame
     groups : int
-    columns : array, optional
-        What `convolve` gave beside its result.
 
     Returns
     -------
     array, shape (o, c // groups, kh, kw)
     """
+    if not runs_cuda_c(device_of(g)):
+        return on_host.weight_gradient(x, g, frame, groups)
     shape = g.shape[1], frame.shape[1] // groups, *frame.window.kernel
-    if runs_cuda_c(device_of(g)):
-        return _weight_gradient_in_parts(x, g, frame, groups).reshape(shape)
-    order = _order(frame)
-    columns = im2col(x, frame, order) if columns is None else columns
-    rows = _rows(_laid(g, order), groups)
-    return _summed_by_strips(_rows(columns, groups), rows).swapaxes(-1, -2).reshape(shape)
-
-
-# --- all images at once ---------------------------------------------------------------------------
-
-
-def _order(frame: Frame) -> Order:
-    return IMAGE_LAST if frame.shape[0] >= frame.steps[1] else ROW_FIRST
-
-
-def _laid(g: Any, order: Order) -> Any:
-    """Images as rows of channels, in the order columns have."""
-    return np.ascontiguousarray(g.transpose((1, 2, 3, 0) if order == IMAGE_LAST else (1, 0, 2, 3)))
-
-
-def _rows(laid: Any, groups: int) -> Any:
-    """Rows of columns as a matrix, or as one for each group."""
-    rows, width = laid.shape[0], math.prod(laid.shape[1:])
-    return laid.reshape(rows, width) if groups == 1 else laid.reshape(groups, rows // groups, width)
-
-
-def _filters(weight: Any, groups: int) -> Any:
-    """Filters as the rows of a matrix, or of one for each group."""
-    outputs, size = weight.shape[0], math.prod(weight.shape[1:])
-    if groups == 1:
-        return weight.reshape(outputs, size)
-    return weight.reshape(groups, outputs // groups, size)
-
-
-def _as_images(product: Any, frame: Frame, outputs: int) -> Any:
-    """Rows of channels seen as images."""
-    (n, _, _, _), (oh, ow) = frame.shape, frame.steps
-    if _order(frame) == IMAGE_LAST:
-        return product.reshape(outputs, oh, ow, n).transpose(3, 0, 1, 2)
-    return product.reshape(outputs, n, oh, ow).transpose(1, 0, 2, 3)
-
-
-def _by_strips(a: Any, b: Any) -> Any:
-    """``a @ b``."""
-    if a.shape[-1] == 1 and a.dtype.char in "fd":
-        return a * b  # of a channel of its own: NumPy multiplies faster than BLAS
-    strips = _strips(a, a.size, b.shape[-1])
-    if strips is None:
-        return _matmul(a, b)
-    out = pool.empty((a.shape[0], b.shape[1]), a.dtype)
-
-    def multiply() -> None:
-        for strip in strips:
-            np.matmul(a, b[:, strip], out[:, strip])
-
-    on_few_threads(SMALL, multiply)
-    return out
-
-
-def _summed_by_strips(a: Any, b: Any) -> Any:
-    """``a @ b.T``, where ``a`` has the more rows: OpenBLAS is slower the other way about."""
-    strips = _strips(a, a.shape[0] * b.shape[0], a.shape[-1])
-    if strips is None:
-        return _matmul(a, b.swapaxes(-1, -2))
-
-    def multiply() -> Any:
-        return sum([a[:, strip] @ b[:, strip].T for strip in strips])
-
-    return on_few_threads(SMALL, multiply)
-
-
-def _strips(a: Any, size: int, width: int) -> list[slice] | None:
-    """Columns taken together where a column costs ``size`` multiplications; None for all."""
-    step = SMALL // max(size, 1)
-    if a.ndim > 2 or step < NARROWEST or step >= width or a.dtype.char not in "fd":
-        return None
-    return [slice(first, first + step) for first in range(0, width, step)]
-
-
-def _matmul(a: Any, b: Any, out: Any = None) -> Any:
-    room = room_of_array(a)
-    assert room is not None
-    return room.matmul(a, b, from_numpy_dtype(a.dtype), out)
+    return _weight_gradient_in_parts(x, g, frame, groups).reshape(shape)
 
 
 # --- some images at a time ------------------------------------------------------------------------
@@ -245,6 +150,26 @@ def _grouped(matrices: Any, groups: int) -> Any:
         return matrices
     n, rows, positions = matrices.shape
     return matrices.reshape(n, groups, rows // groups, positions)
+
+
+def _rows(laid: Any, groups: int) -> Any:
+    """Rows of columns as a matrix, or as one for each group."""
+    rows, width = laid.shape[0], math.prod(laid.shape[1:])
+    return laid.reshape(rows, width) if groups == 1 else laid.reshape(groups, rows // groups, width)
+
+
+def _filters(weight: Any, groups: int) -> Any:
+    """Filters as the rows of a matrix, or of one for each group."""
+    outputs, size = weight.shape[0], math.prod(weight.shape[1:])
+    if groups == 1:
+        return weight.reshape(outputs, size)
+    return weight.reshape(groups, outputs // groups, size)
+
+
+def _matmul(a: Any, b: Any, out: Any = None) -> Any:
+    room = room_of_array(a)
+    assert room is not None
+    return room.matmul(a, b, from_numpy_dtype(a.dtype), out)
 
 
 def _flat(images: Any) -> Any:

@@ -16,7 +16,7 @@ from lucid_gpu.ops import windows
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "named"]
 
@@ -134,16 +134,12 @@ def _of_volumes(x: Tensor, weight: Tensor, slide: Slide, groups: int) -> Tensor:
 
 def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
-    array, columns = convolution.convolve(x.array, weight.array, frame, groups)
-    kept = None
-    if columns is not None and weight.requires_grad:
-        kept = from_array(columns, x.dtype, x.device)
     return record(
         "ConvolutionBackward0",
-        array,
+        convolution.convolve(x.array, weight.array, frame, groups),
         (x, weight),
         _convolved_vjp,
-        (x if weight.requires_grad else None, weight if x.requires_grad else None, kept),
+        (x if weight.requires_grad else None, weight if x.requires_grad else None),
         x.dtype,
         shape=frame.shape,
         window=window,
@@ -152,16 +148,14 @@ def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor
 
 
 def _convolved_vjp(node: Any, g: Tensor) -> Any:
-    x, weight, columns = node.saved_tensors
+    x, weight = node.saved_tensors
     g_x = g_weight = None
     if all(node.needs_input_grad):
         g = _in_order(g, Frame(node.shape, node.window))
     if node.needs_input_grad[0]:
         g_x = _input_gradient(g, _conj(weight), node.shape, node.window, node.groups)
     if node.needs_input_grad[1]:
-        if columns is not None and x.dtype.is_complex:
-            columns = None
-        g_weight = _weight_gradient(_conj(x), g, node.window, node.groups, columns)
+        g_weight = _weight_gradient(_conj(x), g, node.window, node.groups)
     return g_x, g_weight
 
 
@@ -191,13 +185,11 @@ def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
     return u_g, u_weight
 
 
-def _weight_gradient(
-    x: Tensor, g: Tensor, window: Window, groups: int, columns: Tensor | None = None
-) -> Tensor:
-    frame, kept = Frame(x.shape, window), None if columns is None else columns.array
+def _weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
+    frame = Frame(x.shape, window)
     return record(
         "ConvolutionBackwardBackward0",
-        convolution.weight_gradient(x.array, g.array, frame, groups, kept),
+        convolution.weight_gradient(x.array, g.array, frame, groups),
         (x, g),
         _weight_gradient_vjp,
         (x if g.requires_grad else None, g if x.requires_grad else None),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lucid_gpu import profiler
-from lucid_gpu.kernels import convolution
+from lucid_gpu.kernels import convolution, convolution_on_host
 from lucid_gpu.kernels.im2col import IMAGE_FIRST, IMAGE_LAST, ROW_FIRST, col2im, im2col
 from lucid_gpu.kernels.windows import Frame, Window
 from tests.kernels.windows import CASES, KINDS, LIMITS, executor, views, windows
@@ -110,16 +110,57 @@ def test_parts_of_a_batch_add_up(
     g = rng.standard_normal((5, 6, *frame.steps))
     found = windows(x, frame, 0).reshape(5, groups, 4 // groups, 3, 2, *frame.steps)
     filters = weight.reshape(groups, 6 // groups, 4 // groups, 3, 2)
-    y, columns = convolution.convolve(x, weight, frame, groups)
+    y = convolution.convolve(x, weight, frame, groups)
     expected = np.einsum("ngcijvu,gocij->ngovu", found, filters).reshape(g.shape)
     np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
     split = g.reshape(5, groups, 6 // groups, *frame.steps)
     expected = np.einsum("ngcijvu,ngovu->gocij", found, split).reshape(weight.shape)
-    for kept in (columns, None):
-        got = convolution.weight_gradient(x, g, frame, groups, kept)
-        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+    got = convolution.weight_gradient(x, g, frame, groups)
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
     got = convolution.input_gradient(g, weight, frame, groups)
     np.testing.assert_allclose((got * x).sum(), (y * g).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("images", [2, 9])  # of fewer than a row the batch does not lie innermost
+@pytest.mark.parametrize("columns", [4, 40, 1 << 17])
+def test_blocks_of_windows_add_up(
+    columns: int, images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("BLOCK", columns), ("FEWEST", columns), ("ALONE", 0), ("SMALL", 1000),
+                        ("NARROWEST", 2)):  # fmt: skip
+        monkeypatch.setattr(convolution_on_host, name, value)
+    rng = np.random.default_rng(4)
+    for window in (
+        Window((3, 3), (1, 1), (1, 1)),
+        Window((3, 2), (2, 3), (1, 0)),
+        Window((4, 3), (6, 2), (3, 2), (4, 3)),  # stride and dilation share a divisor
+        Window((1, 1), (2, 2)),
+        Window((1, 1)),
+        Window((2, 2), (1, 1), (3, 2)),  # more padding than the filters reach
+    ):
+        frame = Frame((images, 4, 11, 8), window)
+        x, weight = rng.standard_normal(frame.shape), rng.standard_normal((6, 2, *window.kernel))
+        g = rng.standard_normal((images, 6, *frame.steps))
+        found = windows(x, frame, 0).reshape(images, 2, 2, *window.kernel, *frame.steps)
+        filters = weight.reshape(2, 3, 2, *window.kernel)
+        y = convolution_on_host.convolve(x, weight, frame, 2)
+        expected = np.einsum("ngcijvu,gocij->ngovu", found, filters).reshape(g.shape)
+        np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
+        split = g.reshape(images, 2, 3, *frame.steps)
+        expected = np.einsum("ngcijvu,ngovu->gocij", found, split).reshape(weight.shape)
+        got = convolution_on_host.weight_gradient(x, g, frame, 2)
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+        u = rng.standard_normal(frame.shape)  # the adjoint, against any images
+        u_y = convolution_on_host.convolve(u, weight, frame, 2)
+        got = convolution_on_host.input_gradient(g, weight, frame, 2)
+        np.testing.assert_allclose((got * u).sum(), (u_y * g).sum(), rtol=1e-11, atol=1e-11)
+        for one in (slice(0, 2), slice(2, 4)):  # of one group only
+            alone = Frame((images, 2, 11, 8), window)
+            half = slice(0, 3) if one.start == 0 else slice(3, 6)
+            y_half = convolution_on_host.convolve(x[:, one], weight[half], alone, 1)
+            np.testing.assert_allclose(y_half, y[:, half], rtol=1e-12, atol=1e-12)
+            got = convolution_on_host.weight_gradient(x[:, one], g[:, half], alone, 1)
+            np.testing.assert_allclose(got, expected[half], rtol=1e-12, atol=1e-12)
 
 
 def test_columns_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +178,6 @@ def test_windows_of_one_pixel_need_no_columns(monkeypatch: pytest.MonkeyPatch) -
     frame = Frame((5, 3, 4, 4), Window((1, 1)))
     x, weight = np.ones(frame.shape), np.ones((2, 3, 1, 1))
     with profiler.record() as run:
-        y, _ = convolution.convolve(x, weight, frame, 1)
+        y = convolution.convolve(x, weight, frame, 1)
         convolution.input_gradient(y, weight, frame, 1)
     assert not run.kernels
