@@ -34,3 +34,23 @@ def test_what_else_fails_is_told_as_it_was() -> None:
 
     with pytest.raises(TypeError, match=r"^int\(\) got an unexpected|^'knd' is an invalid"):
         Mine()
+
+
+RELU = nn.ReLU()
+FAILING: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "ModuleList.extend": (nn.ModuleList([RELU]), lambda c: c.extend([RELU, 3])),
+    "ModuleList.insert": (nn.ModuleList([RELU]), lambda c: c.insert(0, 3)),
+    "Sequential.extend": (nn.Sequential(RELU), lambda c: c.extend([RELU, 3])),
+    "Sequential.insert": (nn.Sequential(RELU), lambda c: c.insert(0, 3)),
+    "ModuleDict.update": (nn.ModuleDict({"a": RELU}), lambda d: d.update({"a": nn.ELU(), "b": 3})),
+    "of pairs": (nn.ModuleDict(), lambda d: d.update([("a", RELU), ("b",)])),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_what_fails_adds_nothing(name: str) -> None:
+    modules, change = FAILING[name]
+    before = [*modules.named_children()]
+    with pytest.raises((TypeError, ValueError)):
+        change(modules)
+    assert [*modules.named_children()] == before

@@ -7,12 +7,25 @@ import itertools
 import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, overload
 
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.modules.parameter_list import ParameterDict, ParameterList
 
 __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+
+
+@contextmanager
+def _wholly(module: Module) -> Iterator[None]:
+    """All children that the body adds, or none where it fails."""
+    before = dict(module._modules)
+    try:
+        yield
+    except BaseException:
+        module._modules.clear()
+        module._modules.update(before)
+        raise
 
 
 class _Numbered(Module):
@@ -71,8 +84,9 @@ class _Numbered(Module):
                 f"{type(self).__name__}.extend should be called with an iterable, but got "
                 + type(modules).__name__
             )
-        for module in list(modules):
-            self.append(module)
+        with _wholly(self):
+            for module in list(modules):
+                self.append(module)
         return self
 
     def insert(self, index: int, module: Module) -> Any:
@@ -82,7 +96,8 @@ class _Numbered(Module):
             raise IndexError(f"Index out of range: {index}")
         children = list(self)
         children.insert(index, module)
-        self._renumber(children)
+        with _wholly(self):
+            self._renumber(children)
         return self
 
     def pop(self, index: int | slice = -1) -> Any:
@@ -241,10 +256,11 @@ class ModuleDict(Module):
                 + type(modules).__name__
             )
         pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
-        for place, pair in enumerate(list(pairs)):
-            if len(pair) != 2:
-                raise ValueError(
-                    f"ModuleDict update sequence element #{place} has length {len(pair)}; 2 is "
-                    "required"
-                )
-            self[pair[0]] = pair[1]
+        with _wholly(self):
+            for place, pair in enumerate(list(pairs)):
+                if len(pair) != 2:
+                    raise ValueError(
+                        f"ModuleDict update sequence element #{place} has length {len(pair)}; 2 is "
+                        "required"
+                    )
+                self[pair[0]] = pair[1]
