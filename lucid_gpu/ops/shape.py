@@ -64,7 +64,7 @@ def view_of(
 
 def _share(input: Tensor, result: Tensor, step: tuple[Any, ...]) -> None:
     """Let a view know its base and its memory."""
-    storage = input._memory()
+    storage = input._storage or input._memory()
     result._storage = storage
     base, program = input._base, input._expr.program
     if program.inference is not result._expr.program.inference:
@@ -114,20 +114,21 @@ def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
 
 def _infer(own: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
     count = math.prod(own)
+    if -1 not in shape:
+        if math.prod(shape) != count:
+            raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
+        return shape
     if shape.count(-1) > 1:
         raise RuntimeError("only one dimension can be inferred")
-    known = math.prod(n for n in shape if n != -1)
-    if -1 in shape and (known == 0 or count % known):
+    known = -math.prod(shape)
+    if known == 0 or count % known:
         if known == 0:
             raise RuntimeError(
                 f"cannot reshape tensor of {count} elements into shape {list(shape)} because the "
                 "unspecified dimension size -1 can be any value and is ambiguous"
             )
         raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
-    full = tuple([count // known if n == -1 else n for n in shape])
-    if math.prod(full) != count:
-        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
-    return full
+    return tuple([count // known if n == -1 else n for n in shape])
 
 
 def _reshape_vjp(node: Any, g: Tensor) -> Any:
@@ -146,7 +147,7 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     wanted = _infer(own, _sizes(sizes if shape is None else (shape,)))
     array = base_array(input)
     result = array.reshape(wanted)
-    if not xp_of(input).may_share_memory(array, result) and array.size:
+    if _copied(array, result, input):
         copied: Tensor = record(
             "UnsafeViewBackward0", result, (input,), _reshape_vjp, dtype=input.dtype, shape=own
         )
@@ -169,18 +170,24 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
         _check_bytes(input, array, shape[0])
         seen = array.view(shape[0].numpy)
         return view_of(input.detach(), "ViewBackward0", seen, None, (view, shape), dtype=shape[0])
-    wanted = _infer(tuple(input.shape), _sizes(shape))
+    own = input._expr.program.shape
+    wanted = _infer(own, _sizes(shape))
     result = array.reshape(wanted)
-    if array.size and not xp_of(input).may_share_memory(array, result):
+    if _copied(array, result, input):
         if _in_row_major(input):
             return view(input, wanted)
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
             "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
         )
-    return view_of(
-        input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=tuple(input.shape)
-    )
+    return view_of(input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=own)
+
+
+def _copied(array: Any, reshaped: Any, input: Tensor) -> bool:
+    """Whether a layout did not allow a shape, and the elements had to move."""
+    if array.flags.c_contiguous or not array.size:
+        return False
+    return not xp_of(input).may_share_memory(array, reshaped)
 
 
 def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
@@ -282,7 +289,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
     if input.is_sparse:
         return input.transpose(dim0, dim1)
-    rank = input.ndim
+    rank = len(input._expr.program.shape)
     a, b = normalise_dim(dim0, rank), normalise_dim(dim1, rank)
     array = base_array(input)
     if rank:
@@ -460,22 +467,22 @@ def cat(
         if not t.ndim:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     require_one_device("cat", *tensors)
-    kept = [t for t in tensors if tuple(t.shape) != (0,)] or tensors[:1]
+    kept = [t for t in tensors if t._expr.program.shape != (0,)] or tensors[:1]
     first = kept[0]
     dim = normalise_dim(dim, first.ndim)
+    a = first._expr.program.shape
     for i, other in enumerate(kept):
-        a, b = tuple(first.shape), tuple(other.shape)
+        b = other._expr.program.shape
         if len(a) != len(b) or a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]:
             raise RuntimeError(
                 f"Sizes of tensors must match except in dimension {dim}. Expected shape like "
                 f"{list(a)} but got {list(b)} for tensor number {i} in the list."
             )
     common = first.dtype
-    from lucid_gpu.dtypes import promote_types
-
-    for other in kept[1:]:
-        common = promote_types(common, other.dtype)
-    kept = [t.to(common) for t in kept]
+    for other in kept:
+        if other.dtype is not common:
+            common = dt.promote_types(common, other.dtype)
+    kept = [t if t.dtype is common else t.to(common) for t in kept]
     array = xp_of(first).concatenate([t.array for t in kept], axis=dim)
     result: Tensor = record(
         "CatBackward0",
