@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices.blas import on_few_threads
+from lucid_gpu.devices.blas import UNSHARED, on_few_threads
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype
 
@@ -55,9 +55,12 @@ class NumpyRoom:
             return out
         a, b = _for_blas(a), _for_blas(b)
         if a.ndim == b.ndim == 2:
+            count = a.size * b.shape[1]
+            if count <= UNSHARED:
+                return np.matmul(a, b, out)
             if out is None:
                 out = pool.empty((a.shape[0], b.shape[1]), d.numpy)
-            return on_few_threads(a.size * b.shape[1], np.matmul, a, b, out)
+            return on_few_threads(count, np.matmul, a, b, out)
         return on_few_threads(a.shape[-2] * a.shape[-1] * b.shape[-1], np.matmul, a, b, out)
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices import threads
-from lucid_gpu.devices.blas import on_few_threads
+from lucid_gpu.devices.blas import UNSHARED, on_few_threads
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import dtype
@@ -74,7 +74,7 @@ class Executable:
         self.block = code.make_block(*numbers)
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
-        self.sums = self.total > ONE_BLAS_THREAD and np.add in self.ufuncs
+        self.sums = self.total > UNSHARED and np.add in self.ufuncs
         self.native = self._native(numbers)
         whole = code.layout is None
         self.indices = [
@@ -318,7 +318,6 @@ def _by_blas(value: Any, axes: Sequence[int]) -> Any:
 
 
 LONG = 2048  # elements of a row
-ONE_BLAS_THREAD = 9216  # elements up to which OpenBLAS gives a sum to no other thread
 
 
 def _scratch(types: Sequence[dtype], shape: Shape) -> list[Any]:

@@ -95,7 +95,7 @@ def _same_type(a: Tensor, b: Tensor) -> None:
 
 def _rows(x: Any) -> Any:
     """A batch of matrices, or an array of them, as one tall matrix."""
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _multiply(where: device, x: Any, y: Any, d: dtype) -> Any:
@@ -151,25 +151,24 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     weight : Tensor, shape (m, k)
     bias : Tensor, shape (m,), optional
     """
-    if weight.ndim != 2 or not input.ndim or input.shape[-1] != weight.shape[1]:
-        rows, columns = math.prod(input.shape[:-1]), input.shape[-1] if input.ndim else 1
+    a, b = input._expr.program, weight._expr.program
+    if len(b.shape) != 2 or not a.shape or a.shape[-1] != b.shape[1]:
+        rows, columns = math.prod(a.shape[:-1]), a.shape[-1] if a.shape else 1
         raise RuntimeError(
             f"mat1 and mat2 shapes cannot be multiplied ({rows}x{columns} and "
             f"{weight.shape[-1]}x{weight.shape[0]}); linear got input of shape "
-            f"{list(input.shape)} and weight of shape {list(weight.shape)}"
+            f"{list(a.shape)} and weight of shape {list(b.shape)}"
         )
-    one_device("linear", (input._expr.program, weight._expr.program))
+    where = one_device("linear", (a, b))
     _same_type(input, weight)
-    x, w = input.array, weight.array
-    flat = x if x.ndim == 2 else _rows(x)
-    array = _multiply(input.device, flat, w.T, input.dtype)
+    array = _multiply(where, _rows(input.array), weight.array.T, a.dtype)
     result: Tensor = record(
         "LinearBackward0",
-        array if x.ndim == 2 else array.reshape(*x.shape[:-1], w.shape[0]),
+        array if len(a.shape) == 2 else array.reshape(*a.shape[:-1], b.shape[0]),
         (input, weight),
         _linear_vjp,
-        (input if weight.requires_grad else None, weight if input.requires_grad else None),
-        input.dtype,
+        (input if b.needs_grad else None, weight if a.needs_grad else None),
+        a.dtype,
     )
     return result if bias is None else result + bias
 
@@ -184,18 +183,20 @@ def _linear_vjp(node: Any, g: Tensor) -> Any:
         g_x = _product(g.unsqueeze(0) if one_row else g, _conj(w))
         g_x = g_x.squeeze(0) if one_row else g_x
     if node.needs_input_grad[1]:
-        flat = g if g.ndim == 2 else _rows(g)
-        g_w = _product(flat.mT, _conj(x if x.ndim == 2 else _rows(x)))
+        g_w = _product(_rows(g).mT, _conj(_rows(x)))
     return g_x, g_w
 
 
 def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) -> list[Any]:
     """The same of arrays, where nobody asks for the gradients' gradients."""
-    cotangents, where, d = _rows(g.array), g.device, g.dtype
+    program = g._expr.program
+    cotangents, where, d = _rows(g.array), program.device, program.dtype
     found: list[Any] = [None, None]
     if w is not None and node.needs_input_grad[0]:
         array = _multiply(where, cotangents, _conj(w).array, d)
-        found[0] = from_array(array.reshape(*g.shape[:-1], array.shape[1]), d, where)
+        if len(program.shape) != 2:
+            array = array.reshape(*program.shape[:-1], array.shape[1])
+        found[0] = from_array(array, d, where)
     if x is not None and node.needs_input_grad[1]:
         array = _multiply(where, cotangents.T, _rows(_conj(x).array), d)
         found[1] = from_array(array, d, where)

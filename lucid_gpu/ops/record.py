@@ -81,17 +81,14 @@ def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, 
     """Take saved tensors out, checked for writes since."""
     result: list[Tensor | None] = []
     for entry in saved:
-        if entry is None:
-            result.append(None)
-            continue
-        if isinstance(entry, (Packed, SavedOutput)):
-            result.append(entry.unpack(reader))
-            continue
-        tensor, version = entry
-        storage = tensor._storage
-        if storage is not None and storage.version != version:
-            raise modified(tensor, version, reader)
-        result.append(tensor)
+        if type(entry) is tuple:
+            tensor, version = entry
+            storage = tensor._storage
+            if storage is not None and storage.version != version:
+                raise modified(tensor, version, reader)
+            result.append(tensor)
+        else:
+            result.append(None if entry is None else entry.unpack(reader))
     return tuple(result)
 
 
