@@ -176,11 +176,8 @@ def of_array(
 ) -> Expr:
     """The expression of a realised array."""
     strides = None if array.flags.c_contiguous else array.strides
-    return Expr(
-        load_program(d, array.shape, strides, needs_grad, where, made_here()),
-        (Cell(array, node, output),),
-        None,
-    )
+    program = load_program(d, array.shape, strides, needs_grad, where, made_here())
+    return Expr(program, (Cell(array, node, output),), None)
 
 
 def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> Expr:
@@ -235,7 +232,7 @@ _draws: dict[Any, Program] = {}
 
 def made_here() -> int:
     """The mark of tensors made in the present mode."""
-    return INFERENCE if state.off is modes.INFERENCE else 0
+    return INFERENCE if modes.watchers and state.off is modes.INFERENCE else 0
 
 
 # --- assembling an op ---------------------------------------------------------------------------

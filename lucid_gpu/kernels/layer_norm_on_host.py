@@ -6,6 +6,7 @@ BLAS adds up the rows of a block several times as fast as `numpy.add.reduce` doe
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -106,10 +107,15 @@ def gradients(
 
     sums = zip(*each_of_rows(rows, columns, work)) if rows else iter([(), ()])
     dweight, dbias = [
-        np.asarray(sum(parts, np.zeros(columns, d.numpy))).astype(x.dtype) if wish else None
+        _added(parts, columns, d.numpy).astype(x.dtype, copy=False) if wish else None
         for parts, wish in zip(sums, wanted[1:])
     ]
     return dx, dweight, dbias
+
+
+def _added(parts: Sequence[Any], columns: int, kind: Any) -> Any:
+    """What the blocks found, in their order."""
+    return parts[0] if len(parts) == 1 else np.asarray(sum(parts, np.zeros(columns, kind)))
 
 
 @functools.lru_cache(maxsize=16)

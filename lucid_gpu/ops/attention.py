@@ -121,6 +121,8 @@ def _in_tiles(
 def _heads(t: Tensor) -> Any:
     """An array of shape (batch, heads, rows, columns)."""
     x = t.array
+    if x.ndim == 4:
+        return x
     heads = x.shape[-3] if x.ndim > 2 else 1
     return x.reshape(math.prod(x.shape[:-3]), heads, *x.shape[-2:])
 

@@ -81,7 +81,7 @@ def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, 
     """Take saved tensors out, checked for writes since."""
     result: list[Tensor | None] = []
     for entry in saved:
-        if type(entry) is tuple:
+        if isinstance(entry, tuple):
             tensor, version = entry
             storage = tensor._storage
             if storage is not None and storage.version != version:
