@@ -272,7 +272,7 @@ def in_threads(count: int, work: Any) -> None:
 
     def run(i: int) -> None:
         try:
-            start.wait(timeout=20)
+            start.wait(timeout=200)
             work(i)
         except BaseException as error:
             failed.append(error)
