@@ -588,15 +588,6 @@ def _numel(self: Tensor) -> int:
     return n
 
 
-def _size(self: Tensor, dim: int | None = None) -> Any:
-    """The shape, or one extent of it."""
-    if dim is None:
-        return self.shape
-    from lucid_gpu.ops.reductions import normalise_dim
-
-    return self.shape[normalise_dim(dim, self.ndim)]
-
-
 def _zero_(self: Tensor) -> Tensor:
     """Fill with zeros, in place."""
     return _fill_(self, 0)
@@ -676,7 +667,6 @@ for _plain_name, _plain in (
     ("type_as", _type_as),
     ("nelement", _numel),
     ("numel", _numel),
-    ("size", _size),
     ("zero_", _zero_),
     ("fill_", _fill_),
     ("copy_", _copy_),

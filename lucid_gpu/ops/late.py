@@ -74,6 +74,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
                       "view_as_real view_as_complex polar conj"),
     "questions": ("is_signed is_nonzero", "is_shared",
                   "is_complex get_device detach fill"),
+    "array_methods": ("", "astype copy conjugate", ""),
     "sources": ("", "new_empty_strided apply_ map_ __dlpack__ __dlpack_device__",
                 "asarray frombuffer from_dlpack to_dlpack logspace range empty_strided"),
     "tensor_types": ("", "type new byte char", ""),

@@ -17,6 +17,7 @@ from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
+from lucid_gpu.ops import size as size
 from lucid_gpu.ops.arguments import put_into, require_one_device, several
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import (
