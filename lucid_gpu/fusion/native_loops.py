@@ -30,6 +30,7 @@ WIDTH = 2048  # elements of a row where the iteration space is flat
 NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks
 CHUNK_ELEMENTS = 128 * 1024  # taken at once from the shared counter
 ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
+WORDS = 5  # of an entry: loop, arguments, count, steps, data
 
 
 class Statement(NamedTuple):
@@ -105,7 +106,7 @@ class Kernel:
         self.scratch = list(scratch)
         self.rows = rows
         self.chunk = max(1, min(CHUNK_ELEMENTS // rows.width, rows.number))
-        self.spare: list[_Table] = []
+        self.spare: list[Table] = []
 
     def __call__(self, *jobs: tuple[Sequence[Any], int]) -> None:
         """Run over flat arrays; a job is the arrays of ``given`` and their number of elements."""
@@ -139,7 +140,7 @@ class Kernel:
         try:
             table = self.spare.pop()
         except IndexError:  # none left by an earlier run, or another thread took it
-            table = _Table(self)
+            table = Table(self)
         width = self.rows.width
         for pointers, row, count in tasks:
             table.point(pointers, row)
@@ -153,13 +154,28 @@ class Kernel:
         self.spare.append(table)
 
 
-class _Table:
+def repeated(walk: int, table: Any, times: int) -> Any:
+    """A table that walks another one so often."""
+    return np.array([walk, address(table), len(table) // WORDS, 0, 0] * times, POINTER)
+
+
+def adding(a: Any, b: Any, out: Any, kept: list[Any]) -> list[int]:
+    """The words of an entry that adds integers; ``kept`` holds what they point to."""
+    add = loop_of(np.add, f"{POINTER.char * 2}->{POINTER.char}")
+    assert add is not None
+    arguments = np.array([address(a), address(b), address(out)], POINTER)
+    count, steps = np.array([len(out)], POINTER), np.array([POINTER.itemsize] * 3, POINTER)
+    kept += [a, b, out, arguments, count, steps]
+    return [add[0], address(arguments), address(count), address(steps), add[1]]
+
+
+class Table:
     """One thread's table: argument pointers, their increments, scratch memory."""
 
     def __init__(self, kernel: Kernel) -> None:
         rows, types = kernel.rows, kernel.types
         self.call, walk = walker()
-        self.kept = [kernel]  # constants whose addresses stand in the table
+        self.kept: list[Any] = [kernel]  # constants whose addresses stand in the table
         names = [*kernel.given, *kernel.scratch, *kernel.fixed]
         place = {name: i for i, name in enumerate(names)}
         self.bases = np.zeros(len(names), POINTER)
@@ -192,24 +208,11 @@ class _Table:
                 data,
             ]
             slot += len(statement.operands) + 1
-        add = loop_of(np.add, f"{POINTER.char * 2}->{POINTER.char}")
-        assert add is not None
-        pointer = address(self.arguments)
-        self.bump = np.array([pointer, address(self.increments), pointer], POINTER)
-        self.bump_count = np.array([slot], POINTER)
-        self.bump_steps = np.array([size] * 3, POINTER)
-        words += [
-            add[0],
-            address(self.bump),
-            address(self.bump_count),
-            address(self.bump_steps),
-            add[1],
-        ]
+        words += adding(self.arguments, self.increments, self.arguments, self.kept)
         self.row = np.array(words, POINTER)
         self.entries = len(kernel.statements) + 1
         chunk = min(kernel.chunk, kernel.rows.number)
-        again = [walk, address(self.row), self.entries, 0, 0]
-        self.many = np.array(again * chunk, POINTER)
+        self.many = repeated(walk, self.row, chunk)
         self.row_address, self.many_address = address(self.row), address(self.many)
 
     def point(self, pointers: Sequence[int], row: int = 0) -> None:

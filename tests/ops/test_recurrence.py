@@ -6,7 +6,10 @@ import pytest
 import lucid_gpu
 from lucid_gpu import func
 from lucid_gpu.autograd import gradcheck, gradgradcheck
+from lucid_gpu.devices import threads
 from lucid_gpu.fusion import eager
+from lucid_gpu.fusion.native_steps import Product
+from lucid_gpu.ops import native_walk
 from lucid_gpu.ops.recurrence import CELLS, Weights, walk
 from lucid_gpu.profiler import record
 from tests.oracle import agree
@@ -124,3 +127,31 @@ def test_types(dtype, device):
         assert mine.dtype is kind
         mine, other = (t.cpu().double().numpy() for t in (mine, other))
         np.testing.assert_allclose(mine, other, rtol=rtol, atol=rtol * abs(other).max())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("mode", CELLS)
+def test_the_walk_without_python_between_steps_is_the_same(mode, reverse, monkeypatch):
+    cell, hidden, sizes = CELLS[mode], 8, (20, 20, 20, 18, 17, 17, 17, 2)
+    monkeypatch.setattr(threads, "team", threads.Team(2))
+    monkeypatch.setattr(native_walk, "ALONE", 0)
+    shapes = [(sum(sizes), cell.gates * hidden), *[(sizes[0], hidden)] * cell.states]
+    shapes += [(cell.gates * hidden, hidden), (cell.gates * hidden,)]
+    given = [lucid_gpu.tensor(normal(s) / 4).requires_grad_() for s in shapes]
+
+    def found():
+        *operands, w, bias = given
+        made = walk(cell, operands[0], sizes, operands[1:], Weights(w, bias, None), reverse)
+        slopes = lucid_gpu.autograd.grad(made, given, [(t * t).detach() for t in made])
+        return [t.detach().numpy() for t in (*made, *slopes)]
+
+    mine = found()
+    monkeypatch.setattr(native_walk, "suits", lambda *operands: False)
+    for a, b in zip(mine, found(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_products_are_cut_into_equal_narrow_ones():
+    cuts = {(16, 128, 512): 2, (32, 512, 128): 4, (4, 8, 32): 1, (7, 1000, 1009): 1}
+    for (m, k, n), parts in cuts.items():
+        assert Product(m, k, n, (4 * k, 4 * n, 4 * n), 4).parts() == parts
