@@ -1,22 +1,26 @@
 """Sums, means, products and extrema of elements by position, with the same bits every time.
 
-Sums and means are additions by position. For products and extrema the elements are put in the order
-of their positions, and neighbours of one position are joined: by NumPy's ``reduceat``, on a GPU
-over distances that double (a segmented scan: Hillis and Steele, Data Parallel Algorithms, 1986).
+Sums and means are additions by position. Products and extrema NumPy joins in the order of the
+elements; on a GPU they are put in the order of their positions, and neighbours of one position
+joined over distances that double (a segmented scan: Hillis and Steele, Data Parallel Algorithms,
+1986).
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import lucid_gpu.dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices.threads import run_quietly
+from lucid_gpu.kernels.index_add import rows_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_add import _by_elements, _checked, keys_of_slices, scatter_add
-from lucid_gpu.ops.indexing import gather, scatter
+from lucid_gpu.ops.indexing import along, gather, scatter
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.tensor import Tensor
@@ -85,12 +89,52 @@ def _count(input: Tensor, dim: int, index: Tensor, include_self: bool) -> Tensor
 def _joined(
     input: Tensor, dim: int, index: Tensor, src: Tensor, keys: Any, reduce: str, include_self: bool
 ) -> Tensor:
-    xp = xp_of(input)
     out = room(input.device).empty(tuple(input.shape), input.dtype, input.device)
     out[...] = input.array
+    if input.device.type == "cpu":
+        _join_on_host(xp_of(input), out, dim, index.array, src.array, reduce, include_self)
+    else:
+        _join_by_order(input, out, dim, index.array, src.array, keys, reduce, include_self)
+    result: Tensor = record(
+        "ScatterReduceBackward0", out, (input, src), _joined_vjp, (input, src), input.dtype,
+        keeps_output=True, dim=dim, index=index, reduce=reduce, include_self=include_self,
+    )  # fmt: skip
+    return result
+
+
+def _join_on_host(
+    xp: Any, out: Any, dim: int, index: Any, values: Any, reduce: str, include_self: bool
+) -> None:
+    """By ``ufunc.at``, which for vectors is one compiled loop."""
+    *_, keys = rows_of(along(index, dim, xp), out.shape, xp)
+    wide = dt.from_numpy_dtype(out.dtype).compute.numpy  # 16-bit floats are rounded once
+    flat, keys = out.reshape(-1).astype(wide, copy=False), keys.reshape(-1)
     join = getattr(xp, _JOINING[reduce])
-    values, rows = src.array, out.reshape(-1)
-    slices = keys_of_slices(index.array, dim, tuple(input.shape))
+    if not include_self:
+        flat[keys] = _neutral(xp, reduce, flat.dtype)
+    run_quietly(join.at, flat, keys, values.reshape(-1).astype(wide, copy=False))
+    out[...] = flat.reshape(out.shape)
+
+
+def _neutral(xp: Any, reduce: str, kind: Any) -> Any:
+    """What a value is joined to without a change."""
+    if reduce == "prod":
+        return 1
+    largest = reduce == "amin"
+    if kind.kind == "f":
+        return inf if largest else -inf
+    if kind.kind == "b":
+        return largest
+    return xp.iinfo(kind).max if largest else xp.iinfo(kind).min
+
+
+def _join_by_order(
+    input: Tensor, out: Any, dim: int, index: Any, values: Any, keys: Any, reduce: str,
+    include_self: bool,
+) -> None:  # fmt: skip
+    xp, rows = xp_of(input), out.reshape(-1)
+    join = getattr(xp, _JOINING[reduce])
+    slices = keys_of_slices(index, dim, out.shape)
     if slices is not None:  # a key for each slice, instead of one for each element
         keys, values, rows = slices, xp.moveaxis(values, dim, 0), xp.moveaxis(out, dim, 0)
     else:
@@ -100,11 +144,6 @@ def _joined(
     if include_self:
         values = join(rows[places].astype(wide), values)
     rows[places] = values.astype(rows.dtype)
-    result: Tensor = record(
-        "ScatterReduceBackward0", out, (input, src), _joined_vjp, (input, src), input.dtype,
-        keeps_output=True, dim=dim, index=index, reduce=reduce, include_self=include_self,
-    )  # fmt: skip
-    return result
 
 
 def _segments(where_: device, join: Any, keys: Any, values: Any) -> tuple[Any, Any]:
@@ -113,8 +152,6 @@ def _segments(where_: device, join: Any, keys: Any, values: Any) -> tuple[Any, A
     keys, values = keys[order], values[order]
     first = xp.ones(keys.shape, bool)
     first[1:] = keys[1:] != keys[:-1]
-    if where_.type == "cpu":  # NumPy joins them in one pass
-        return keys[first], join.reduceat(values, first.nonzero()[0], 0)
     reach, as_rows = 1, (-1, *[1] * (values.ndim - 1))
     while reach < keys.size:
         same = keys[reach:] == keys[:-reach]

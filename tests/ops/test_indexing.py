@@ -433,3 +433,29 @@ def test_backwards_as_in_numpy(index, device):
     wanted[index] = values[index]
     (found * found.detach()).sum().backward()
     np.testing.assert_array_equal(t.grad.cpu().numpy(), wanted)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("what", ["floats", "integers", "equals", "nan beside equals", "doubles"])
+def test_few_of_many_are_those_that_sorting_puts_first(
+    what: str, largest: bool, device: str
+) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.permutation(600).reshape(6, 100).astype("f")
+    if what == "integers":
+        x = x.astype(np.int64)
+    elif what == "doubles":
+        x = x.astype(np.float64)
+    elif what != "floats":
+        x[1] = 7
+    if what == "nan beside equals":  # one too few here, one too many there
+        x[0, 3] = np.nan
+        x[1] = np.arange(100)
+        x[1, 90] = x[1, 91]
+    for dim, k in ((1, 10), (0, 1), (1, 1)):
+        given = lucid_gpu.tensor(x, device=device)
+        found = given.topk(k, dim, largest)
+        wanted = torch_module().tensor(x).topk(k, dim, largest)
+        np.testing.assert_array_equal(found.values.cpu().numpy(), wanted.values.numpy())
+        order = given.argsort(dim, largest).narrow(dim, 0, k)
+        assert found.indices.tolist() == order.tolist()
