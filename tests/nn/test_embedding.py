@@ -5,7 +5,7 @@ import pytest
 
 import lucid_gpu
 from tests.nn.layers import pair, run_of
-from tests.oracle import agree, same_error, torch_module
+from tests.oracle import agree, modules, same_error, torch_module
 
 normal = np.random.default_rng(0).standard_normal
 NUMBERS = np.array([1, 4, 1, 2, 0, 1])
@@ -210,6 +210,17 @@ def test_steps_by_sparse_gradients_are_torchs(name, device):
     assert name in ("SGD", "momentum") or ends[0][0] == ends[1][0]
     for a, b in zip(ends[1][1], ends[0][1], strict=False):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_gradient_that_lists_single_elements():
+    """Not rows: the step is that of the dense gradient."""
+    ends = []
+    for m, _ in modules():
+        p = m.ones(2, 3).requires_grad_()
+        p.grad = m.eye(2, 3).to_sparse()
+        m.optim.SGD([p], lr=0.5).step()
+        ends.append(p.tolist())
+    assert ends[0] == [[0.5, 1.0, 1.0], [1.0, 0.5, 1.0]] and ends[0] == ends[-1]
 
 
 def looked_up(m, **settings):
