@@ -422,6 +422,8 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """Clamped to ``[min_val, max_val]``; no gradient at and beyond the ends."""
+    if min_val > max_val:
+        raise ValueError(f"min_val cannot be greater than max_val; got {min_val} and {max_val}")
     if input.dtype.category != 2:
         return _hardtanh_of_integers(input, min_val, max_val)
     outside = (input <= min_val).logical_or(input >= max_val)  # where NaN is not
@@ -434,7 +436,9 @@ def _hardtanh_of_integers(input: Tensor, low: float, high: float) -> Tensor:
         raise kind(f"{input.dtype.name} inputs not supported for hardtanh")
     if input.dtype is dt.uint8 and (low < 0 or high < 0):
         raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
-    return clamp(input, int(low), int(high))
+    from lucid_gpu.ops.creation import number_in
+
+    return clamp(input, number_in(low, input.dtype), number_in(high, input.dtype))
 
 
 def relu6(input: Tensor) -> Tensor:

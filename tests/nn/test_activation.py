@@ -166,6 +166,8 @@ def test_older_names_of_hardtanh():
         (lambda m, x: m.nn.functional.gelu(x * 1j), "not implemented for complex64"),
         (lambda m, x: m.nn.functional.hardtanh(x.byte()), "unsigned type with negative limits"),
         (lambda m, x: m.nn.functional.hardtanh(x.byte(), 0, 300), "without overflow"),
+        (lambda m, x: m.nn.functional.hardtanh(x, 2, 1), "min_val cannot be greater than max_val"),
+        (lambda m, x: m.nn.functional.hardtanh(x.int(), 0, float("inf")), "without overflow"),
         (lambda m, x: m.nn.functional.relu6(x.bool()), "inputs not supported for hardtanh"),
     ],
 )
