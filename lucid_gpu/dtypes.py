@@ -129,8 +129,34 @@ def from_numpy_dtype(storage: Any) -> dtype:
         raise TypeError(
             f"can't convert an array of type {storage}; the supported types are: "
             + ", ".join(BY_NAME)
+            + instead_of(np.dtype(storage))
         )
     return found
+
+
+def instead_of(storage: Any) -> str:
+    """What to write for an array whose elements no tensor holds."""
+    if storage.names:
+        name = storage.names[0]
+        return (
+            f". Elements are structures: take a field, array[{name!r}], or "
+            "numpy.lib.recfunctions.structured_to_unstructured(array)"
+        )
+    return "".join([text for kinds, text in _INSTEAD if storage.kind in kinds])
+
+
+_INSTEAD = (
+    ("O", ". Elements are Python objects: array.astype(float) if they are numbers, numpy.stack(...)"
+          " if they are arrays"),
+    ("SUT", ". Elements are text: array.astype(float) reads numbers; for labels take their "
+            "positions, numpy.unique(array, return_inverse=True)[1]"),
+    ("M", ". Times are counted from a first one: (array - array[0]) / numpy.timedelta64(1, 's')"),
+    ("m", ". Durations are counted in a unit: array / numpy.timedelta64(1, 's')"),
+    ("f", ": array.astype('float64')"),
+    ("c", ": array.astype('complex128')"),
+    ("u", ": array.astype('int64')"),
+    ("V", ": array.astype('float32')"),  # ml_dtypes' float8 and int4
+)  # fmt: skip
 
 
 def as_dtype(value: Any) -> dtype:

@@ -21,11 +21,13 @@ class Storage:
         its reference count is back at ``idle_references``.
     free_order : bool
         Nobody chose how the elements lie but we (`lucid_gpu.fusion.memory_order`).
+    read_only : bool
+        Whoever lent us this memory does not want it written.
     """
 
     __slots__ = (
-        *("__weakref__", "cells", "free_order", "idle_references", "owner", "tensors"),
-        "version",
+        *("__weakref__", "cells", "free_order", "idle_references", "owner", "read_only"),
+        *("tensors", "version"),
     )
 
     def __init__(self) -> None:
@@ -35,6 +37,7 @@ class Storage:
         self.owner: Any = None
         self.idle_references = 0
         self.free_order = False
+        self.read_only = False
 
     def add(self, tensor: Any) -> None:
         """Note a tensor on this memory; the dead are forgotten now and then."""
@@ -51,10 +54,13 @@ class Storage:
         """The other living tensors on this memory."""
         return [t for r in self.tensors if (t := r()) is not None and t is not tensor]
 
-    def lend(self, cell: Any) -> None:
-        """From now on somebody else can write the memory of a leaf."""
+    def lend(self, cell: Any, forever: bool = False) -> None:
+        """From now on somebody else can write the memory of a leaf.
+
+        ``forever`` where no reference count tells that they are gone.
+        """
         self.owner = owner_of(cell.array)
-        self.idle_references = sys.getrefcount(self.owner)
+        self.idle_references = -1 if forever else sys.getrefcount(self.owner)
 
     def is_lent(self) -> bool:
         """Whether somebody outside can still write this memory."""
@@ -88,7 +94,7 @@ def _of_memory(name: str) -> Any:
     )
 
 
-for _name in ("cells", "free_order", "idle_references", "owner", "tensors"):
+for _name in ("cells", "free_order", "idle_references", "owner", "read_only", "tensors"):
     setattr(SameMemory, _name, _of_memory(_name))
 
 

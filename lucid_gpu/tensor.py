@@ -627,10 +627,27 @@ class Tensor:
         return object.__format__(self, spec)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self.detach().cpu().array
+        """The elements as a NumPy array, which shares memory where it can, as `numpy` does.
+
+        Tensors on a GPU are copied.
+
+        Raises
+        ------
+        RuntimeError
+            For tensors that require grad, as `numpy`.
+        ValueError
+            Where ``copy`` is False and a copy is needed.
+        """
+        there = self.device.type != "cpu"
+        if copy is False and (there or not (dtype is None or dtype == self.dtype.numpy)):
+            raise ValueError(
+                f"Unable to avoid copy: a tensor of {self.dtype} on {self.device} can't share its "
+                f"memory with an array of {self.dtype.numpy if dtype is None else dtype}"
+            )
+        array = (self.detach().cpu() if there and not self.requires_grad else self).numpy()
         if dtype is not None:
             array = array.astype(dtype, copy=False)
-        return array if copy is False else np.array(array)
+        return array.copy() if copy else array
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         from lucid_gpu.numpy.ufuncs import array_ufunc
@@ -679,7 +696,7 @@ class Tensor:
             )
         return self._hand_out()
 
-    def _hand_out(self) -> Any:
+    def _hand_out(self, forever: bool = False) -> Any:
         """Lend the buffer: from now on, others may write it."""
         self._own_memory()
         self.is_contiguous()  # an order that nobody chose is given up
@@ -687,6 +704,8 @@ class Tensor:
         if not storage.is_lent():
             self._protect_readers(storage)
             storage.lend(self._expr.leaves[0])
+        if forever:
+            storage.lend(self._expr.leaves[0], forever)
         for tensor in [self, *storage.others(self)]:
             _mark_shared(tensor)
         return self._expr.leaves[0].array.view()
@@ -989,7 +1008,8 @@ def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
         return value.item()
     theirs = room_of_array(value)
     if theirs is not None:
-        found = from_array(value.copy(), None, theirs.device_of(value))
+        copied = theirs.xp.array(value)  # of a subclass too
+        found = from_array(copied, None, theirs.device_of(value))
         like = next((t for t in beside if isinstance(t, Tensor)), found)
         return found if theirs.type == "cuda" else found.to(like.device)
     raise TypeError(f"{op.name}(): argument must be Tensor or a number, not {type(value).__name__}")

@@ -136,6 +136,9 @@ class CupyRoom:
     def device_of(self, array: Any) -> device:
         return device("cuda", array.device.id)
 
+    def is_borrowed(self, array: Any) -> bool:
+        return type(array.data.mem).__name__ in ("UnownedMemory", "DLPackMemory")
+
     def empty(self, shape: Sequence[int], d: dtype, where: device) -> Any:
         with self._on(where):
             return self.xp.empty(shape, d.numpy)

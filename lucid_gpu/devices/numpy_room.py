@@ -25,6 +25,9 @@ class NumpyRoom:
     def device_of(self, array: Any) -> device:
         return CPU
 
+    def is_borrowed(self, array: Any) -> bool:
+        return array.base is not None
+
     def empty(self, shape: Sequence[int], d: dtype, where: device) -> Any:
         return pool.empty(shape, d.numpy)
 

@@ -83,22 +83,19 @@ def tensor(
     if isinstance(data, Tensor):
         result = data.detach().clone()
         result = result.to(dtype=dtype, device=device)
+        result = result.pin_memory() if pin_memory else result
         return result.requires_grad_() if requires_grad else result
-    where = data.device if room_like(data) else resolve(device)
-    if device is not None:
-        where = resolve(device)
+    if (other := _of_other_library(data)) is not None:
+        given = other.to(dtype=dtype, device=device)
+        return tensor(given, requires_grad=requires_grad, pin_memory=pin_memory)
+    found = room_of_array(data)
+    where = resolve(device) if found is None or device is not None else found.device_of(data)
     source = _to_array(data)
     d = as_dtype(dtype) if dtype is not None else _natural_type(data, source)
     if d.category == 1 and source.dtype.kind in "iuf" and room_of_array(data) is None:
         _refuse_overflow(source, d)
     array = room(where).asarray(source, d, where)
     return _finish(array, d, where, requires_grad, {"pin_memory": True} if pin_memory else None)
-
-
-def room_like(data: Any) -> bool:
-    """Is this a GPU array, which says its own device?"""
-    found = room_of_array(data)
-    return found is not None and found.type == "cuda" and hasattr(data, "device")
 
 
 def _refuse_overflow(numbers: Any, d: dtype) -> None:
@@ -118,12 +115,36 @@ def _to_array(data: Any) -> Any:
         raise ValueError(
             f"expected sequences of equal length at each depth to make a tensor: {error}"
         ) from None
-    if array.dtype.kind in "OSUV" and array.dtype.name != "bfloat16":
+    if array.dtype.kind in "OSUVT" and array.dtype.name != "bfloat16":
+        hint = dt.instead_of(array.dtype) if hasattr(data, "__array__") else ""
         raise TypeError(
             f"can't make a tensor of {type(data).__name__}: expected numbers, got elements of type "
-            f"{array.dtype}"
+            f"{array.dtype}{hint}"
         )
     return array
+
+
+def _of_other_library(data: Any) -> Tensor | None:
+    """A tensor on the memory of another library's array; None for numbers, sequences and ours."""
+    if type(data) in _NO_ARRAYS or room_of_array(data) is not None:
+        return None
+    if isinstance(data, np.ndarray):
+        if isinstance(data, np.ma.MaskedArray):
+            raise TypeError(
+                "can't make a tensor of a masked array, whose mask it would lose: fill it, "
+                "array.filled(0), or take what is not masked, array.compressed()"
+            )
+        return from_array_shared(data.view(np.ndarray))
+    if hasattr(data, "__dlpack__"):
+        from lucid_gpu.ops.dlpack import from_dlpack
+
+        return from_dlpack(data)
+    if hasattr(data, "__cuda_array_interface__"):
+        return from_array_shared(room(resolve("cuda")).xp.asarray(data))
+    return None
+
+
+_NO_ARRAYS = frozenset((list, tuple, bool, int, float, complex))
 
 
 def _plain(data: Any) -> Any:
@@ -136,7 +157,7 @@ def _plain(data: Any) -> Any:
 
 
 def _natural_type(data: Any, array: Any) -> dtype:
-    if room_of_array(data) is not None:
+    if room_of_array(data) is not None or hasattr(data, "__array__"):
         return dt.from_numpy_dtype(array.dtype)
     if array.dtype.kind == "f":
         return get_default_dtype()
@@ -151,10 +172,19 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """As `tensor`, but without a copy where type and device allow it (arrays share memory)."""
     if isinstance(data, Tensor):
         return data.to(dtype=dtype, device=device)
-    found = room_of_array(data)
-    if found is None:
+    given = None if isinstance(data, np.generic) else shared(data)
+    if given is None:
         return tensor(data, dtype=dtype, device=device)
-    return from_array_shared(data).to(dtype=dtype, device=device)
+    return given.to(dtype=dtype, device=device)
+
+
+def shared(data: Any) -> Tensor | None:
+    """A tensor on an array's memory, or what is one; None where it has to be copied."""
+    if isinstance(data, Tensor):
+        return data
+    if room_of_array(data) is not None:
+        return from_array_shared(data)
+    return _of_other_library(data)
 
 
 def from_numpy(array: Any) -> Tensor:
@@ -167,21 +197,26 @@ def from_numpy(array: Any) -> Tensor:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    return from_array_shared(array)
+    found = shared(array)
+    assert found is not None
+    return found
 
 
-def from_array_shared(array: Any) -> Tensor:
-    """A tensor on an array that somebody else may write."""
+def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
+    """A tensor on an array that somebody else may write, and we perhaps not."""
     found = room_of_array(array)
     assert found is not None
     d = dt.from_numpy_dtype(array.dtype)
-    view = array.view()
+    view = array.view(np.ndarray) if found.type == "cpu" else array.view()
     if view.dtype != d.numpy:  # foreign byte order
         view = view.astype(d.numpy)
     result = _tensor(expression.of_array(view, d, found.device_of(array)))
     storage = result._memory()
     storage.lend(result._expr.leaves[0])
-    storage.idle_references = 3
+    on_cpu = found.type == "cpu"
+    storage.read_only = read_only or (on_cpu and not view.flags.writeable)
+    forever = storage.read_only or found.is_borrowed(storage.owner)
+    storage.idle_references = -1 if forever else 3
     _mark_shared(result)
     return result
 

@@ -61,6 +61,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if new.program.inference is not old.inference:
         new = Expr(marked(new.program, new.program.marks ^ INFERENCE), new.leaves, new.made_by)
     if storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
+        if storage.read_only:
+            refuse_read_only(self, name)
         _write_through(self, _tensor(new), storage, name)
         return self
     _make_stale(expr, name, storage)
@@ -206,6 +208,8 @@ def _writable(self: Tensor, name: str) -> Any:
         self._own_memory()
     del expr  # `_nobody_reads` counts references
     storage = self._storage or self._memory()
+    if storage.read_only:
+        refuse_read_only(self, name)
     if not _nobody_reads(storage):
         _protect_readers(self, storage, name)
     if self._expr.program.shared:
@@ -231,6 +235,15 @@ def refuse_overlap(array: Any, name: str) -> None:
     """Refuse to write an array where several elements are one."""
     if refers_to_itself(array):
         raise RuntimeError(f"{OVERLAP} ({name} on a tensor of shape {list(array.shape)})")
+
+
+def refuse_read_only(target: Tensor, name: str) -> None:
+    """Refuse to write memory that was lent for reading."""
+    raise RuntimeError(
+        f"{name}: this tensor of shape {list(target.shape)} shares memory that is read-only, as "
+        "that of a NumPy array whose flags.writeable is False. Write x = x.clone() before it, or "
+        "make it of a copy: lucid_gpu.tensor(array)."
+    )
 
 
 def refers_to_itself(array: Any) -> bool:

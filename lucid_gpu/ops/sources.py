@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import resolve
-from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
-from lucid_gpu.ops.creation import _from_host, empty, from_array_shared, tensor
+from lucid_gpu.ops.creation import _from_host, empty, from_array_shared, shared, tensor
 from lucid_gpu.ops.elementwise import to
 from lucid_gpu.ops.strides import as_strided
 from lucid_gpu.tensor import Tensor
@@ -37,11 +36,7 @@ def asarray(
     ValueError
         Where ``copy`` is False and the result cannot share the memory.
     """
-    if not isinstance(obj, Tensor) and hasattr(obj, "__dlpack__") and room_of_array(obj) is None:
-        obj = from_dlpack(obj)
-    given = obj if isinstance(obj, Tensor) else None
-    if given is None and room_of_array(obj) is not None and not isinstance(obj, np.generic):
-        given = from_array_shared(obj)
+    given = None if isinstance(obj, np.generic) else shared(obj)
     if given is None:
         if copy is False:
             raise ValueError(f"can't alias arbitrary sequence: {type(obj).__name__} is copied")
@@ -96,38 +91,6 @@ def frombuffer(
     array = np.frombuffer(buffer, d.numpy, count, offset)
     found = from_array_shared(array if array.flags.writeable else array.copy())
     return found.requires_grad_() if requires_grad else found
-
-
-def from_dlpack(ext_tensor: Any) -> Tensor:
-    """A tensor that shares the memory of another library's, by the DLPack protocol."""
-    if isinstance(ext_tensor, Tensor):
-        return ext_tensor.detach()
-    kind, _ = ext_tensor.__dlpack_device__()
-    where = resolve("cuda" if int(kind) == 2 else "cpu")
-    return from_array_shared(room(where).xp.from_dlpack(ext_tensor))
-
-
-def to_dlpack(tensor: Tensor) -> Any:
-    """A DLPack capsule of the tensor's memory, for a library that takes no tensors."""
-    return tensor.__dlpack__()
-
-
-def __dlpack__(self: Tensor, **options: Any) -> Any:
-    """A DLPack capsule that shares the tensor's memory.
-
-    Raises
-    ------
-    BufferError
-        For tensors that require grad.
-    """
-    if self.requires_grad:
-        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
-    return self._hand_out().__dlpack__(**options)
-
-
-def __dlpack_device__(self: Tensor) -> tuple[int, int]:
-    """DLPack's numbers of the device: (1, 0) is the CPU, (2, n) a GPU."""
-    return (1, 0) if self.device.type == "cpu" else (2, self.device.index or 0)
 
 
 def logspace(
@@ -220,5 +183,5 @@ def map_(self: Tensor, tensor: Tensor, callable: Any, name: str = "map_") -> Ten
     return self._write(from_array_shared(values), name)
 
 
-METHODS = (new_empty_strided, apply_, map_, __dlpack__, __dlpack_device__)
-FUNCTIONS = (asarray, frombuffer, from_dlpack, to_dlpack, logspace, range, empty_strided)
+METHODS = (new_empty_strided, apply_, map_)
+FUNCTIONS = (asarray, frombuffer, logspace, range, empty_strided)

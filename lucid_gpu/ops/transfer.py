@@ -104,5 +104,23 @@ def record_stream(self: Tensor, stream: Any) -> None:
     cuda_memory.record_stream(self.array, stream._cupy)
 
 
+def _cuda_array_interface(self: Tensor) -> dict[str, Any]:
+    """Numba's description of memory on a GPU, version 3: how CuPy, Numba and others share it.
+
+    Its ``stream`` is the current one, on which readers have to wait for the values.
+
+    Raises
+    ------
+    AttributeError
+        For tensors that are not on a GPU, or sparse.
+    RuntimeError
+        For tensors that require grad.
+    """
+    from lucid_gpu.ops.dlpack import cuda_array_interface
+
+    return cuda_array_interface(self)
+
+
+Tensor.__cuda_array_interface__ = property(_cuda_array_interface)  # type: ignore[attr-defined]
 for _function in (cpu, cuda, cupy, get_device, record_stream):
     setattr(Tensor, _function.__name__, _function)

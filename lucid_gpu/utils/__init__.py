@@ -1,5 +1,5 @@
 """What training scripts use beside the model."""
 
-from lucid_gpu.utils import checkpoint, data
+from lucid_gpu.utils import checkpoint, data, dlpack
 
-__all__ = ["checkpoint", "data"]
+__all__ = ["checkpoint", "data", "dlpack"]

@@ -78,6 +78,7 @@ from cupy._creation import (
     zeros,
     zeros_like,
 )
+from cupy._dlpack import from_dlpack
 from cupy._raw import RawKernel, RawModule
 from cupy._ufunc import ufunc
 

@@ -157,6 +157,22 @@ class ndarray:
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self.device.id
 
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: Any = None,
+        copy: Any = None,
+    ) -> Any:
+        from cupy import _dlpack
+
+        if dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("unsupported device requested.")
+        if copy is True:
+            raise BufferError("copy=True only supported for copy to CPU.")
+        return _dlpack.export(self, stream, max_version)
+
     # --- to the host ------------------------------------------------------------------------------
 
     def get(

@@ -21,6 +21,10 @@ def array(
     *,
     blocking: Any = False,
 ) -> ndarray:
+    if not isinstance(obj, ndarray) and hasattr(obj, "__cuda_array_interface__"):
+        from cupy._dlpack import from_interface
+
+        obj = from_interface(obj)
     if isinstance(obj, ndarray):
         wanted = obj.dtype if dtype is None else dtype
         if copy:
