@@ -33,6 +33,7 @@ from lucid_gpu.dtypes import (
 )
 from lucid_gpu.dtypes import bool as bool
 from lucid_gpu.dtypes import dtype as dtype
+from lucid_gpu.friends import introduce as _introduce
 from lucid_gpu.layouts import (
     channels_last,
     channels_last_3d,
@@ -225,4 +226,5 @@ def result_type(a: Any, b: Any) -> _dtypes.dtype:
 
 
 _late.findable(dict(globals()), __name__)
+_introduce()
 del _function, _module, _name

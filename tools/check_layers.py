@@ -25,6 +25,8 @@ BELOW: dict[str, tuple[str, ...]] = {
     "dtypes": (),
     "layouts": (),
     "compiler": (),
+    "friends": (),
+    "einops_backend": ("ops",),
     "determinism": (),
     "limits": ("dtypes",),
     "device": ("dtypes",),
@@ -73,6 +75,8 @@ LATE: set[tuple[str, str]] = {
     ("ops/embedding.py", "sparse"),  # gradients that list rows
     ("ops/layouts.py", "sparse"),
     ("ops/matmul.py", "sparse"),
+    ("einops_backend.py", "nn"),
+    ("ops/einsum.py", "backends"),  # opt_einsum picks the order of operands
     ("ops/recurrence.py", "autograd"),  # its gradient, when that is differentiated again
     ("nn/utils/stateless.py", "func"),
     ("nn/modules/rnn.py", "amp"),  # asked only where types differ
@@ -107,12 +111,13 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "ops/indexing.py",
         "ops/record.py",
         "ops/sources.py",
+        "optim/minimize.py",  # SciPy takes and gives arrays
         "utils/data/",
     ),
     "cupy": ("devices/",),
     "cupyx": ("devices/",),
     "cupy_backends": ("devices/",),
-    "scipy": ("devices/",),
+    "scipy": ("devices/", "optim/minimize.py"),
 }
 
 

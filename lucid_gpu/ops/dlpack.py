@@ -187,11 +187,6 @@ def to_torch(tensor: Tensor) -> Any:
     """
     import torch
 
-    if not isinstance(tensor, Tensor):
-        raise TypeError(
-            f"to_torch(): expected a lucid_gpu.Tensor, got {type(tensor).__name__}; arrays are "
-            "taken by torch.from_numpy and torch.from_dlpack"
-        )
     if tensor.requires_grad:
         raise BufferError(
             "to_torch(): this tensor requires grad, and gradients do not pass to PyTorch: write "

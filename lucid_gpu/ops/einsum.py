@@ -1,4 +1,4 @@
-"""Sums of products by subscripts: pairs of operands, from left to right, as matrix products.
+"""Sums of products by subscripts: pairs of operands, one after another, as matrix products.
 
 A pair's subscripts are of four kinds: kept and in both (a batch), in the first or the second only
 (rows, columns), and in both but not kept (summed). Permuted to these groups a pair is one batched
@@ -56,10 +56,13 @@ def einsum(*args: Any) -> Tensor:
     form = _form(equation, tuple([x.ndim for x in operands]))
     taken = [_taken(x, term, i) for i, (x, term) in enumerate(zip(operands, form.terms))]
     _check_extents(taken)
-    found = taken[0]
-    for i, other in enumerate(taken[1:], 2):
-        needed = set(form.output).union(*[labels for _, labels in taken[i:]])
-        found = _pair(found, other, needed)
+    for i, j in _path(form, taken) if len(taken) > 2 else ():
+        later, first = taken.pop(max(i, j)), taken.pop(min(i, j))
+        if _rank(later, form) < _rank(first, form):  # the result then lies in its order
+            later, first = first, later
+        needed = set(form.output).union(*[labels for _, labels in taken])
+        taken.append(_pair(first, later, needed))
+    found = taken[0] if len(taken) == 1 else _pair(taken[0], taken[1], set(form.output))
     x, labels = _without(found, [label for label in found[1] if label not in form.output])
     return permute(x, [labels.index(label) for label in form.output])
 
@@ -195,6 +198,25 @@ def _taken(x: Tensor, labels: tuple[Label, ...], i: int) -> Labelled:
             x = diagonal(x, 0, a, b)
             labels = (*[other for d, other in enumerate(labels) if d not in (a, b)], label)
     return x, labels
+
+
+def _path(form: Form, taken: list[Labelled]) -> Sequence[tuple[int, ...]]:
+    """Which operands to take next, as places among those that are left."""
+    from lucid_gpu.backends import opt_einsum
+
+    if not opt_einsum.enabled:
+        return [(0, 1), *[(0, n) for n in range(len(taken) - 2, 0, -1)]]
+    every = dict.fromkeys([label for _, labels in taken for label in labels])
+    letter = {label: chr(0x100 + i) for i, label in enumerate(every)}
+    terms = ["".join([letter[k] for k in labels]) for _, labels in taken]
+    output = "".join([letter[k] for k in form.output])
+    return opt_einsum.path(f"{','.join(terms)}->{output}", tuple([(*x.shape,) for x, _ in taken]))
+
+
+def _rank(operand: Labelled, form: Form) -> list[int]:
+    """The places of an operand's labels in the result."""
+    places = [form.output.index(k) for k in operand[1] if k in form.output]
+    return sorted(places) or [len(form.output)]
 
 
 def _check_extents(taken: list[Labelled]) -> None:

@@ -8,6 +8,7 @@ from lucid_gpu.optim.adam import Adam, AdamW
 from lucid_gpu.optim.adamax import Adamax
 from lucid_gpu.optim.asgd import ASGD
 from lucid_gpu.optim.lbfgs import LBFGS
+from lucid_gpu.optim.minimize import scipy_minimize
 from lucid_gpu.optim.muon import Muon
 from lucid_gpu.optim.nadam import NAdam
 from lucid_gpu.optim.optimizer import Optimizer
@@ -35,5 +36,6 @@ __all__ = [
     "Rprop",
     "SparseAdam",
     "lr_scheduler",
+    "scipy_minimize",
     "swa_utils",
 ]
