@@ -49,22 +49,27 @@ class Calls:
     """Loops of float32 in a fixed order.
 
     A run goes through them ``repeats`` times; after each, every given operand moves on by its
-    ``move``, in bytes. Runs let go of the GIL, and threads may run one sequence at once.
+    ``move``, in bytes. It does so for ``groups`` of repeats; after each of these, operands move on
+    by their ``leap`` too. Runs let go of the GIL, and threads may run one sequence at once.
     """
 
     def __init__(self) -> None:
         self.parts: list[_Part] = []
         self.moves: list[int] = []  # of the given operands, which come first
+        self.leaps: list[int] = []
         self.own: list[Any] = []  # bytes of scratch, and constants
         self.spare: list[_Table] = []
 
-    def operand(self, shape: Sequence[int], strides: Sequence[int], move: int = 0) -> Any:
+    def operand(
+        self, shape: Sequence[int], strides: Sequence[int], move: int = 0, leap: int = 0
+    ) -> Any:
         """Memory whose address comes with each run; all such operands are declared first.
 
         Strides inside it are not negative.
         """
         assert not self.own and min(strides) >= 0
         self.moves.append(move)
+        self.leaps.append(leap)
         return np.asarray(_Standing(len(self.moves) - 1, shape, strides))
 
     def scratch(self, *shape: int) -> Any:
@@ -118,13 +123,13 @@ class Calls:
             standing, numbers = np.array(places, POINTER), np.array(numbers, POINTER)
             self.parts.append(_Part(found, standing, numbers, counts))
 
-    def run(self, places: Sequence[int], repeats: int) -> None:
-        """Run on the operands at these addresses, and on ``repeats - 1`` places after them."""
+    def run(self, places: Sequence[int], repeats: int, groups: int = 1) -> None:
+        """Run on the operands at these addresses, and on the places after them."""
         try:
             table = self.spare.pop()
         except IndexError:  # none left by an earlier run, or another thread took it
             table = _Table(self)
-        table.run(places, repeats)
+        table.run(places, repeats, groups)
         self.spare.append(table)
 
 
@@ -163,27 +168,39 @@ class _Table:
         self.arguments = self.places[base] + offsets
         count = sum([part.places.size for part in moving])
         self.base, self.offsets, self.moving = base[:count], offsets[:count], self.arguments[:count]
-        self.moves = np.array(calls.moves + [0] * len(calls.own), POINTER)[self.base]
+        rest = [0] * len(calls.own)
+        self.moves = np.array(calls.moves + rest, POINTER)[self.base]
+        self.leaps = np.array(calls.leaps + rest, POINTER)[self.base]
         self.numbers = np.concatenate([p.numbers.reshape(-1) for p in moving + still])
         words, pointers, numbers = {}, address(self.arguments), address(self.numbers)
         for part in moving + still:
             words[id(part)] = _words(part, pointers, numbers)
             pointers += part.places.nbytes
             numbers += part.numbers.nbytes
+        onward = self._addition(self.moves)
+        self.once = np.concatenate([*[words[id(part)] for part in calls.parts], [onward]])
+        self.again = [walk, address(self.once), len(self.once), 0, 0]
+        self.leap = self._addition(self.leaps)
+        self.many: dict[tuple[int, int], Any] = {}
+
+    def _addition(self, amounts: Any) -> list[int]:
+        """An entry that adds amounts to the moving arguments."""
         add = loop_of(np.add, f"{POINTER.char * 2}->{POINTER.char}")
         assert add is not None
         to = address(self.arguments)
-        self.after = np.array([to, address(self.moves), to, count, _WORD, _WORD, _WORD], POINTER)
-        at = address(self.after)
-        move = np.array([[add[0], at, at + 3 * _WORD, at + 4 * _WORD, add[1]]], POINTER)
-        self.once = np.concatenate([*[words[id(part)] for part in calls.parts], move])
-        self.again = [walk, address(self.once), len(self.once), 0, 0]
-        self.many = np.array(self.again, POINTER)
+        words = [to, address(amounts), to, len(amounts), _WORD, _WORD, _WORD]
+        self.memory.append(np.array(words, POINTER))
+        at = address(self.memory[-1])
+        return [add[0], at, at + 3 * _WORD, at + 4 * _WORD, add[1]]
 
-    def run(self, places: Sequence[int], repeats: int) -> None:
+    def run(self, places: Sequence[int], repeats: int, groups: int) -> None:
         self.given[:] = places
         self.places.take(self.base, out=self.moving, mode="wrap")
         self.moving += self.offsets
-        if self.many.size < repeats * len(self.again):
-            self.many = np.array(self.again * repeats, POINTER)
-        self.walk(address(self.many), repeats)
+        table = self.many.get((repeats, groups))
+        if table is None:
+            if len(self.many) > 8:
+                self.many.clear()
+            table = np.array((self.again * repeats + self.leap) * groups, POINTER)
+            self.many[repeats, groups] = table
+        self.walk(address(table), (repeats + 1) * groups)

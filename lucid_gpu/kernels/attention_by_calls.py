@@ -56,20 +56,22 @@ def backward(
 
 
 def _run(record: Callable[..., Calls], arrays: tuple[Any, ...], scale: float, causal: bool) -> None:
-    """Heads beside one another are one run."""
-    calls = record(tuple([(x.shape[2:], x.strides[1:]) for x in arrays]), scale, causal)
+    """Each thread is given its heads at once: between two calls it would wait for the others."""
     batch, heads = arrays[0].shape[:2]
-    apart = -(-2 * threads.team.count // batch)  # runs into which the heads of a batch fall
-    together = max(heads // apart, 1)
+    calls = record(heads, tuple([(x.shape[2:], x.strides) for x in arrays]), scale, causal)
     addresses = [address(x) for x in arrays]
     strides = [x.strides[:2] for x in arrays]
+    shares = threads.team.count
+    groups, together = -(-batch // shares), heads
+    if batch < shares:
+        groups, together = 1, -(-heads * batch // shares)
 
     def work(place: tuple[int, int]) -> None:
         b, h = place
         places = [at + b * one + h * two for at, (one, two) in zip(addresses, strides, strict=True)]
-        calls.run(places, min(together, heads - h))
+        calls.run(places, min(together, heads - h), min(groups, batch - b))
 
-    each([(b, h) for b in range(batch) for h in range(0, heads, together)], work)
+    each([(b, h) for b in range(0, batch, groups) for h in range(0, heads, together)], work)
 
 
 def _blocks(queries: int, keys: int, causal: bool) -> Iterator[tuple[slice, slice, Any]]:
@@ -81,14 +83,17 @@ def _blocks(queries: int, keys: int, causal: bool) -> Iterator[tuple[slice, slic
         yield slice(first, last), slice(0, last if causal else keys), seen
 
 
-def _operands(calls: Calls, layouts: tuple[Layout, ...]) -> list[Any]:
-    return [calls.operand(shape, strides[1:], strides[0]) for shape, strides in layouts]
+def _operands(calls: Calls, heads: int, layouts: tuple[Layout, ...]) -> list[Any]:
+    return [
+        calls.operand(shape, (down, 4)[: len(shape)], over, across - heads * over)
+        for shape, (across, over, down, *_) in layouts
+    ]
 
 
 @functools.lru_cache(maxsize=32)
-def _forward(layouts: tuple[Layout, ...], scale: float, causal: bool) -> Calls:
+def _forward(heads: int, layouts: tuple[Layout, ...], scale: float, causal: bool) -> Calls:
     calls = Calls()
-    q, k, v, out, lse = _operands(calls, layouts)
+    q, k, v, out, lse = _operands(calls, heads, layouts)
     (queries, width), keys = q.shape, len(k)
     s, my_q, top, total = (calls.scratch(queries, n) for n in (keys, width, 1, 1))
     turned = calls.scratch(width, keys)
@@ -114,9 +119,9 @@ def _forward(layouts: tuple[Layout, ...], scale: float, causal: bool) -> Calls:
 
 
 @functools.lru_cache(maxsize=32)
-def _backward(layouts: tuple[Layout, ...], scale: float, causal: bool) -> Calls:
+def _backward(heads: int, layouts: tuple[Layout, ...], scale: float, causal: bool) -> Calls:
     calls = Calls()
-    q, k, v, out, lse, g, dq, dk, dv = _operands(calls, layouts)
+    q, k, v, out, lse, g, dq, dk, dv = _operands(calls, heads, layouts)
     (queries, width), keys = q.shape, len(k)
     p, ds, less, delta = (calls.scratch(queries, n) for n in (keys, keys, 1, 1))
     my_q, along = calls.scratch(queries, width), calls.scratch(queries, width)
