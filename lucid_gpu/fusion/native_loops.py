@@ -118,6 +118,11 @@ class Kernel:
         tasks: list[tuple[list[int], int, int]] = []  # pointers, first row, elements
         total = sum([count for _, count in jobs])
         alone = total * len(self.statements) <= ALONE or threads.team.count == 1
+        if alone and len(jobs) > 1 and all(count <= width for _, count in jobs):
+            table = self._table()
+            table.run_each(jobs)
+            self.spare.append(table)
+            return
         chunk = self.chunk if alone else min(self.chunk, -(-total // width // threads.team.count))
         step = max(chunk, 1) * width
         for pointers, count in jobs:
@@ -136,11 +141,14 @@ class Kernel:
 
         threads.team.run(lambda: self._work(shared()))
 
-    def _work(self, tasks: Any) -> None:
+    def _table(self) -> Table:
         try:
-            table = self.spare.pop()
+            return self.spare.pop()
         except IndexError:  # none left by an earlier run, or another thread took it
-            table = Table(self)
+            return Table(self)
+
+    def _work(self, tasks: Any) -> None:
+        table = self._table()
         width = self.rows.width
         for pointers, row, count in tasks:
             table.point(pointers, row)
@@ -227,6 +235,18 @@ class Table:
             self.call(self.row_address, self.entries)
         else:
             self.call(self.many_address, rows)
+
+    def run_each(self, jobs: Sequence[tuple[list[int], int]]) -> None:
+        """Run jobs of one row or less: their arguments are found together."""
+        bases = np.empty((len(jobs), len(self.bases)), POINTER)
+        bases[:] = self.bases
+        bases[:, : self.given] = [pointers for pointers, _ in jobs]
+        before = int(self.count[0])
+        for arguments, (_, width) in zip(bases.take(self.slots, axis=1), jobs, strict=True):
+            self.arguments[:] = arguments
+            self.count[0] = width
+            self.call(self.row_address, self.entries)
+        self.count[0] = before
 
     def run_tail(self, width: int) -> None:
         before = int(self.count[0])

@@ -243,8 +243,10 @@ class Module:
         return own.get("_parameters", {}), own.get("_modules", {}), own.get("_buffers", {})
 
     def __getattr__(self, name: str) -> Any:
-        for table in self._tables():
-            if name in table:
+        own = self.__dict__
+        for kind in ("_parameters", "_modules", "_buffers"):
+            table = own.get(kind)
+            if table is not None and name in table:
                 return table[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
