@@ -17,6 +17,7 @@ TINY = {
     "losses": losses(5, 7),
     "mlp": models.mlp((6, 5, 4, 3), 9),
     "lenet": models.lenet(2),
+    "resnet": models.resnet((4, 8), blocks=1, batch=2),
     "gpt": models.gpt(layers=2, width=8, heads=2, length=6, batch=2, letters=9),
 }
 
@@ -68,6 +69,7 @@ def test_names_are_unique_and_targets_stand():
         "cross-entropy": 0.5,
         "mlp": 0.80,
         "lenet": 2.0,
+        "resnet": 2.5,
         "gpt": 1.1,
         "lstm": 1.5,
         "memory": 3.5,
