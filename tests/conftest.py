@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu
@@ -179,12 +180,27 @@ def without_gc(own_heap: None) -> Iterator[None]:
     gc.enable()
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note where each generator of NumPy's that a module of the tests holds begins."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "tests" and module is not None:
+            held = [getattr(value, "__self__", value) for value in vars(module).values()]
+            streams = [g.bit_generator for g in held if isinstance(g, np.random.Generator)]
+            where = name if name.rpartition(".")[2].startswith("test_") else "shared"
+            STREAMS.setdefault(where, []).extend([(s, s.state) for s in streams])
+
+
+STREAMS: dict[str, list[tuple[Any, Any]]] = {}  # of each test module, and of what they share
+
+
 @pytest.fixture(autouse=True)
-def _alike() -> None:
-    """Each test starts alike: at the same place of the random stream, and with nothing pending.
+def _alike(request: pytest.FixtureRequest) -> None:
+    """Each test starts alike: with the same random numbers to come, and with nothing pending.
 
     A reduction that an error of another test keeps would be computed in one of this one's kernels.
     """
+    for stream, state in (*STREAMS.get(request.module.__name__, ()), *STREAMS.get("shared", ())):
+        stream.state = state
     lucid_gpu.manual_seed(0)
     waiting.clear()
     if "torch" in sys.modules:
