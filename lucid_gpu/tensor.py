@@ -718,6 +718,15 @@ class Tensor:
                 cell.array = duplicate(cell.array)
             cell.borrowed = False
 
+    def __copy__(self) -> Tensor:
+        """Another leaf on the same memory, with the same attributes."""
+        same = self.detach()
+        other = _new(type(self))
+        other._expr, other._storage = same._expr, same._storage
+        other._memory().add(other)
+        other.__dict__.update({k: v for k, v in self.__dict__.items() if k[0] != "_"})
+        return other.requires_grad_() if self.requires_grad else other
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError(

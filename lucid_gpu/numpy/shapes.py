@@ -187,10 +187,23 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tensor:
 
 
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tensor, ...]:
-    """`numpy.broadcast_arrays`."""
+    """`numpy.broadcast_arrays`; beside arrays of objects or texts tensors are arrays, too."""
+    if any(map(_holds_no_numbers, args)):  # as matplotlib's bars
+        found: Any = np.broadcast_arrays(
+            *[np.asarray(a) if isinstance(a, Tensor) else a for a in args], subok=subok
+        )
+        return found
     tensors = as_tensors(args)
     sizes = np.broadcast_shapes(*[tuple(t.shape) for t in tensors])
     return tuple([t.expand(sizes) for t in tensors])
+
+
+def _holds_no_numbers(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_no_numbers, value))
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "OSUT"
+    return value is None or isinstance(value, str)
 
 
 def meshgrid(

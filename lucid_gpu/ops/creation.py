@@ -116,7 +116,7 @@ def _to_array(data: Any) -> Any:
             f"expected sequences of equal length at each depth to make a tensor: {error}"
         ) from None
     if array.dtype.kind in "OSUVT" and array.dtype.name != "bfloat16":
-        hint = dt.instead_of(array.dtype) if hasattr(data, "__array__") else ""
+        hint = dt.instead_of(array.dtype) if _gives_arrays(data) else ""
         raise TypeError(
             f"can't make a tensor of {type(data).__name__}: expected numbers, got elements of type "
             f"{array.dtype}{hint}"
@@ -144,6 +144,11 @@ def _of_other_library(data: Any) -> Tensor | None:
     return None
 
 
+def _gives_arrays(data: Any) -> bool:
+    """Whether this is a table, an image ...: its elements have a type of their own."""
+    return hasattr(data, "__array__") or hasattr(data, "__array_interface__")
+
+
 _NO_ARRAYS = frozenset((list, tuple, bool, int, float, complex))
 
 
@@ -157,7 +162,7 @@ def _plain(data: Any) -> Any:
 
 
 def _natural_type(data: Any, array: Any) -> dtype:
-    if room_of_array(data) is not None or hasattr(data, "__array__"):
+    if room_of_array(data) is not None or _gives_arrays(data):
         return dt.from_numpy_dtype(array.dtype)
     if array.dtype.kind == "f":
         return get_default_dtype()

@@ -77,6 +77,11 @@ def cupy(self: Tensor) -> Any:
     return self._hand_out()
 
 
+def to_numpy(self: Tensor) -> Any:
+    """``numpy.asarray(tensor)``, by the name under which plotting libraries ask for it."""
+    return self.__array__()
+
+
 def get_device(self: Tensor) -> int:
     """The number of the GPU the tensor is on; -1 on the CPU."""
     return -1 if self.device.index is None else self.device.index
@@ -122,5 +127,5 @@ def _cuda_array_interface(self: Tensor) -> dict[str, Any]:
 
 
 Tensor.__cuda_array_interface__ = property(_cuda_array_interface)  # type: ignore[attr-defined]
-for _function in (cpu, cuda, cupy, get_device, record_stream):
+for _function in (cpu, cuda, cupy, to_numpy, get_device, record_stream):
     setattr(Tensor, _function.__name__, _function)
