@@ -102,13 +102,13 @@ def _checked(
         )
     if input.dtype.category < 2:
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
-    if tuple(input.shape[-len(shape) :]) != shape:
+    if input._expr.program.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape "
             f"[*{''.join(f', {n}' for n in shape)}], but got input of size{list(input.shape)}"
         )
     for role, t in (("weight", weight), ("bias", bias)):
-        if t is not None and tuple(t.shape) != shape:
+        if t is not None and t._expr.program.shape != shape:
             raise RuntimeError(
                 f"Expected {role} to be of same shape as normalized_shape, but got {role} of shape "
                 f"{list(t.shape)} and normalized_shape = {list(shape)}"
@@ -124,14 +124,15 @@ def _normalised(
     eps: float,
     rms: bool,
 ) -> Tensor:
-    given = [t for t in (input, weight, bias) if t is not None]
-    if input.is_floating_point() and all(t.dtype == input.dtype for t in given) and prod(shape):
+    d = input.dtype
+    one_type = (weight is None or weight.dtype is d) and (bias is None or bias.dtype is d)
+    if one_type and d.is_floating_point and prod(shape):
         return _by_rows(input, shape, weight, bias, eps, rms)
-    if not input.is_floating_point() or input.dtype.compute is input.dtype:
+    if not d.is_floating_point or d.compute is d:
         return _composed(input, shape, weight, bias, eps, rms)
-    wide = [None if t is None else t.to(input.dtype.compute) for t in (input, weight, bias)]
+    wide = [None if t is None else t.to(d.compute) for t in (input, weight, bias)]
     assert wide[0] is not None
-    return _composed(wide[0], shape, wide[1], wide[2], eps, rms).to(input.dtype)
+    return _composed(wide[0], shape, wide[1], wide[2], eps, rms).to(d)
 
 
 def _by_rows(
