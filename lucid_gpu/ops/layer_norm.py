@@ -126,7 +126,7 @@ def _normalised(
 ) -> Tensor:
     d = input.dtype
     one_type = (weight is None or weight.dtype is d) and (bias is None or bias.dtype is d)
-    if one_type and d.is_floating_point and prod(shape):
+    if one_type and d.is_floating_point and 0 not in shape:
         return _by_rows(input, shape, weight, bias, eps, rms)
     if not d.is_floating_point or d.compute is d:
         return _composed(input, shape, weight, bias, eps, rms)
