@@ -7,6 +7,7 @@ interpreter.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -306,15 +307,19 @@ def _by_blas(value: Any, axes: Sequence[int]) -> Any:
         return None
     if tuple(axes) == tuple(range(count)):
         rows = value.reshape(element_count(shape[:count]), -1)
-        return np.matmul(np.ones(len(rows), value.dtype), rows).reshape(
-            (1,) * count + shape[count:]
-        )
+        return np.matmul(_ones(len(rows), value.dtype), rows).reshape((1,) * count + shape[count:])
     kept = value.ndim - count
     columns = element_count(shape[kept:])
     if tuple(axes) != tuple(range(kept, value.ndim)) or columns > LONG:
         return None
-    sums = np.matmul(value.reshape(-1, columns), np.ones(columns, value.dtype))
+    sums = np.matmul(value.reshape(-1, columns), _ones(columns, value.dtype))
     return sums.reshape(shape[:kept] + (1,) * count)
+
+
+@functools.lru_cache(maxsize=16)
+def _ones(count: int, kind: Any) -> Any:
+    """What the rows or columns of a block are multiplied by; no longer than a block."""
+    return np.ones(count, kind)
 
 
 LONG = 2048  # elements of a row
