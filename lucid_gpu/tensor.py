@@ -1102,6 +1102,11 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             return result
         if not isinstance(other, Tensor):
             if not (named or kind is bool or kind is complex or room_of_array(other) is not None):
+                if kind.__module__.partition(".")[0] == "torch":
+                    raise TypeError(
+                        f"{op.name}: a lucid_gpu.Tensor and a {kind.__module__}.{kind.__name__} "
+                        "don't mix; write lucid_gpu.from_torch(x.detach()) or to_torch(t.detach())"
+                    )
                 return NotImplemented
             return apply(op, other, self) if reflected else apply(op, self, other)
         if reflected:

@@ -32,7 +32,8 @@ class RandomEntry(Entry):
         awake = [level for level in batch_levels() if not level.asleep]
         if not awake:
             return self.body(*args, **kwargs)
-        if awake[-1].randomness == "error":
+        # dropout draws by `_uniform`, if at all
+        if awake[-1].randomness == "error" and self.function is not dropout.dropout:
             raise RuntimeError(_REFUSED)
         assert self.rule is not None
         return self.rule(awake[-1], self, *args, **kwargs)

@@ -167,6 +167,7 @@ class Loss:
 
     def tensor(self, x: Any) -> Tensor:
         """The loss at a point."""
+        self.at = None  # what the slopes there saved is written now
         self.vector.write(x)
         loss = self.fn(*self.arguments)
         if not isinstance(loss, Tensor):

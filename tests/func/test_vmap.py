@@ -15,7 +15,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.func import vmap
 from tests.func.comparing import agree, tensor
-from tests.oracle import same_error
+from tests.oracle import modules, same_error
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
@@ -510,3 +510,12 @@ def test_several_threads_at_once() -> None:
         thread.join()
     assert not wrong
     assert not vmap.__globals__["installed"].users
+
+
+def test_dropout_that_draws_nothing_needs_no_randomness(device: str) -> None:
+    for module, where in modules(device):
+        x = module.ones(2, 3, device=where)
+        f = module.nn.functional.dropout
+        assert module.vmap(lambda x, f=f: f(x, 0.5, training=False))(x).tolist() == x.tolist()
+        layer = module.nn.Dropout(0.5).eval()
+        assert module.vmap(layer)(x).tolist() == x.tolist()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from lucid_gpu.optim import scipy_minimize
+from lucid_gpu.optim import minimize, scipy_minimize
 
 optimize = pytest.importorskip("scipy.optimize", reason="SciPy is not installed")
 
@@ -138,3 +138,14 @@ def test_a_callback_can_stop() -> None:
 
     found = scipy_minimize(lambda: rosen(x), x, callback=stop)
     assert found.nit == 1 and x.tolist() == found.x.tolist()
+
+
+def test_products_after_a_step_back() -> None:
+    """A rejected step writes params between two products at the same point."""
+    x = lucid_gpu.zeros(3, dtype=lucid_gpu.float64, requires_grad=True)
+    loss = minimize.Loss(lambda: rosen(x), x, minimize.Vector([x]))
+    v = np.ones(3)
+    one = loss.hessian_product(np.zeros(3), v)
+    loss.with_gradient(np.ones(3))
+    assert np.array_equal(loss.hessian_product(np.zeros(3), v), one)
+    np.testing.assert_allclose(loss.hessian(np.ones(3)), optimize.rosen_hess(np.ones(3)))
