@@ -721,6 +721,8 @@ class Tensor:
     def __copy__(self) -> Tensor:
         """Another leaf on the same memory, with the same attributes."""
         same = self.detach()
+        if self._wrapper is not None:
+            return same
         other = _new(type(self))
         other._expr, other._storage = same._expr, same._storage
         other._memory().add(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -156,7 +157,7 @@ def _plain(data: Any) -> Any:
     """Nested sequences with 0-d tensors in them as plain numbers."""
     if isinstance(data, Tensor):
         return data.tolist()
-    if isinstance(data, (list, tuple)):
+    if isinstance(data, (list, tuple)) and not _PYTHONS.issuperset(map(type, data)):
         return [_plain(item) for item in data]
     return data
 
@@ -164,6 +165,10 @@ def _plain(data: Any) -> Any:
 def _natural_type(data: Any, array: Any) -> dtype:
     if room_of_array(data) is not None or _gives_arrays(data):
         return dt.from_numpy_dtype(array.dtype)
+    kinds = _kinds_in(data)
+    if any(isinstance(kind, (np.dtype, dtype)) for kind in kinds):
+        types = [_type_of_kind(kind) for kind in kinds]
+        return functools.reduce(dt.promote_types, [t for t in types if t is not None])
     if array.dtype.kind == "f":
         return get_default_dtype()
     if array.dtype.kind == "c":
@@ -171,6 +176,27 @@ def _natural_type(data: Any, array: Any) -> dtype:
     if array.dtype.kind in "iu" or not array.size:
         return dt.int64 if array.size else get_default_dtype()
     return dt.from_numpy_dtype(array.dtype)
+
+
+def _kinds_in(data: Any) -> set[Any]:
+    """What stands in nested sequences: types of Python's numbers, types of arrays."""
+    if isinstance(data, (list, tuple)):
+        kinds = set(map(type, data))
+        if kinds <= _PYTHONS:
+            return kinds
+        return set[Any]().union(*map(_kinds_in, data))
+    return {data.dtype} if isinstance(data, (np.generic, np.ndarray, Tensor)) else {type(data)}
+
+
+def _type_of_kind(kind: Any) -> dtype | None:
+    if isinstance(kind, dtype):
+        return kind
+    if not isinstance(kind, np.dtype):
+        return dt.scalar_type(kind()) if kind in _PYTHONS else None
+    return dt.int64 if kind.kind == "u" and kind.itemsize > 1 else dt.from_numpy_dtype(kind)
+
+
+_PYTHONS = frozenset((bool, int, float, complex))
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:

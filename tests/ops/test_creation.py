@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import gives, same_error, torch_module
+from tests.oracle import gives, modules, same_error, torch_module
 
 MAKERS: dict[str, Any] = {
     "tensor of floats": lambda m, d: m.tensor([1.5, 2], device=d),
@@ -208,3 +208,30 @@ def test_numbers_of_numpy_fill() -> None:
         [([3.0], "float32"), ([3], "int64")] + [([v], "float32") for v in (3.0, 3.0, 1.0)],
         filled,
     )
+
+
+LISTS: dict[str, Any] = {
+    "float64": lambda m: [np.float64(1), 2.0],
+    "float32 and numbers": lambda m: [[np.float32(1), 2.0], [1, 1j]],
+    "float16": lambda m: [np.float16(1)],
+    "int8": lambda m: (np.int8(1), np.int8(2)),
+    "int8 and a number": lambda m: [np.int8(1), 2],
+    "uint8": lambda m: [[np.uint8(1)], [np.uint8(200)]],
+    "truths": lambda m: [np.bool_(1), False],
+    "complex64": lambda m: [np.complex64(1j), 1],
+    "arrays": lambda m: [np.ones(2), np.zeros(2)],
+    "arrays of int16": lambda m: [np.ones(2, np.int16)],
+    "tensors": lambda m: [m.tensor(1.0, dtype=m.float64), 2.0],
+    "tensors of int8": lambda m: [m.tensor(1, dtype=m.int8)],
+    "nothing": lambda m: [[], []],
+    "numbers": lambda m: [[1.0], [2]],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_keep_the_types_that_numpy_gave(name: str) -> None:
+    found = []
+    for module, _ in modules():
+        x = module.tensor(LISTS[name](module))
+        found.append((str(x.dtype).rpartition(".")[2], x.tolist()))
+    assert all(f == found[0] for f in found)
