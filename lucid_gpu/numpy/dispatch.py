@@ -22,12 +22,12 @@ from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["array_function"]
 
-# files of this folder: the module of NumPy whose functions they are
+# files of this folder, none named like one of those modules, which it would hide: whose functions
 FAMILIES = {
     "arranging": np,
-    "fft": np.fft,
+    "transforms": np.fft,
     "joining": np,
-    "linalg": np.linalg,
+    "matrices": np.linalg,
     "products": np,
     "running": np,
     "selection": np,

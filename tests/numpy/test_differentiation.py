@@ -1,5 +1,6 @@
 """grad and its kin: arrays in, gradients of their kind out, to any order and through trees."""
 
+import pathlib
 import warnings
 from collections import namedtuple
 
@@ -114,3 +115,11 @@ def test_refusals(call, error, text):
     with pytest.raises(error, match=text):
         call()
     assert np.grad(lambda x: x * x)(3.0) == 6.0  # the next call is an outermost one again
+
+
+def test_files_of_the_package_do_not_hide_numpys_modules():
+    np.grad(lambda x: np.linalg.det(x) + np.abs(np.fft.fft(x)).sum())(numpy.eye(2))
+    for name in ("linalg", "fft", "random"):
+        assert getattr(np, name) is getattr(numpy, name)
+    hidden = {file.stem for file in pathlib.Path(np.__file__).parent.glob("*.py")} & {*dir(numpy)}
+    assert not hidden, hidden
