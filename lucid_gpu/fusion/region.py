@@ -241,12 +241,17 @@ class RegionNode(Node):
     def asked_for(self) -> tuple[list[int], Gradient]:
         """The leaves a gradient goes to, and the gradient of those that the pass asks for."""
         program, reached = self.program, state.task.waiting
-        leaves = gradient_leaves(program)
+        leaves = _leaves_of(program)
         pairs = zip(leaves, self._edges, strict=True)
         wanted = frozenset([leaf for leaf, (node, _) in pairs if node in reached])
-        root, n = program.root, program.leaves
-        load = load_program(root.dtype, root.shape, None, False, program.device)
-        return leaves, gradient_of(program, load, n, n + 1, bool(state.grad), None, wanted)
+        key = ("asked for", wanted, bool(state.grad))
+        found = program.gradients.get(key)
+        if found is None:
+            root, n = program.root, program.leaves
+            load = load_program(root.dtype, root.shape, None, False, program.device)
+            found = gradient_of(program, load, n, n + 1, key[2], None, wanted)
+            program.gradients[key] = found
+        return leaves, found
 
     def _save_output(self) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""
@@ -330,10 +335,15 @@ def _class_of(title: str) -> type[RegionNode]:
 
 def region_edges(expr: Expr) -> tuple[Edge, ...]:
     """Where the gradients of a region go."""
-    numbers = expr.program.gradients.get("leaves")
-    if numbers is None:
-        numbers = expr.program.gradients["leaves"] = gradient_leaves(expr.program)
-    return tuple([(expr.leaves[i].node, expr.leaves[i].output) for i in numbers])
+    return tuple([(expr.leaves[i].node, expr.leaves[i].output) for i in _leaves_of(expr.program)])
+
+
+def _leaves_of(program: Program) -> list[int]:
+    """The leaves a gradient goes to."""
+    found: list[int] | None = program.gradients.get("leaves")
+    if found is None:
+        found = program.gradients["leaves"] = gradient_leaves(program)
+    return found
 
 
 def edge_of(expr: Expr) -> Edge:
