@@ -93,6 +93,7 @@ _LAZY = {
     "func": "lucid_gpu.func",
     "fusion": "lucid_gpu.fusion",
     "linalg": "lucid_gpu.linalg",
+    "multiprocessing": "lucid_gpu.multiprocessing",
     "nn": "lucid_gpu.nn",
     "numpy": "lucid_gpu.numpy",
     "optim": "lucid_gpu.optim",

@@ -12,7 +12,6 @@ _INSTEAD = {
     "hub": "a state dict saved by PyTorch is read by load(path)",
     "jit": "elementwise ops fuse without it; leave jit.script away",
     "mps": "the devices are cpu and cuda",
-    "multiprocessing": "processes are Python's multiprocessing; utils.data.DataLoader has workers",
     "nested": "batches of unequal length are padded, or packed by nn.utils.rnn",
     "nn.parallel.DistributedDataParallel": _ONE_GPU + "; leave DistributedDataParallel away",
     "onnx": "models are saved by their state_dict()",

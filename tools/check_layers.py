@@ -26,6 +26,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "layouts": (),
     "compiler": (),
     "friends": (),
+    "multiprocessing": ("nn",),
     "einops_backend": ("ops",),
     "determinism": (),
     "limits": ("dtypes",),
@@ -110,6 +111,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "ops/grids.py",
         "ops/indexing.py",
         "ops/record.py",
+        "ops/shared_memory.py",
         "ops/sources.py",
         "optim/minimize.py",  # SciPy takes and gives arrays
         "utils/data/",

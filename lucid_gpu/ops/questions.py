@@ -28,11 +28,6 @@ def get_device(input: Tensor) -> int:
     return number
 
 
-def is_shared(self: Tensor) -> bool:
-    """Whether other processes may see the memory: that of GPUs only."""
-    return self.device.type != "cpu"
-
-
 def detach(input: Tensor) -> Tensor:
     """`Tensor.detach`: the same value and memory, apart from the graph."""
     return input.detach()
@@ -43,5 +38,5 @@ def fill(input: Tensor, value: object) -> Tensor:
     return input.clone().fill_(value)
 
 
-METHODS = (is_signed, is_nonzero, is_shared)
+METHODS = (is_signed, is_nonzero)
 FUNCTIONS = (is_complex, is_signed, is_nonzero, get_device, detach, fill)

@@ -445,6 +445,12 @@ class Module:
             parameter.requires_grad_(requires_grad)
         return self
 
+    def share_memory(self: _M) -> _M:
+        """Move all parameters and buffers into memory that other processes see, too."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            tensor.share_memory_()
+        return self
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget every parameter's gradient, or with ``set_to_none=False`` fill it with zeros."""
         for parameter in self.parameters():

@@ -1,0 +1,113 @@
+"""Tensors in memory that several processes see."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu import multiprocessing as mp
+from lucid_gpu import nn
+from tests.oracle import modules
+
+
+def adds(queue: Any, answers: Any) -> None:
+    """Writes into what comes, and answers with tensors of its own."""
+    x, part, parameter, net = queue.get(timeout=60)
+    with lucid_gpu.no_grad():
+        x.add_(1)
+        part[0] = 9
+        net.weight.fill_(5)
+    whole = lucid_gpu.arange(6).reshape(2, 3)
+    answers.put((whole[1:].T, type(parameter).__name__, parameter.requires_grad, parameter.tag))
+    answers.get(timeout=60)  # what was sent lives until it has been received
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_both_processes_see_writes(method: str) -> None:
+    context = mp.get_context(method)
+    queue, answers = context.Queue(), context.Queue()
+    process = context.Process(target=adds, args=(queue, answers))
+    process.start()
+    x, y = lucid_gpu.zeros(1000), lucid_gpu.zeros(3, 4).share_memory_()
+    parameter, net = nn.Parameter(lucid_gpu.ones(())), nn.Linear(2, 1)
+    parameter.tag = "mine"
+    queue.put((x, y[1, ::2], parameter, net))
+    part, kind, required, tag = answers.get(timeout=60)
+    answers.put(None)
+    process.join(60)
+    assert part.tolist() == [[3], [4], [5]] and (kind, required, tag) == ("Parameter", True, "mine")
+    assert x.is_shared() and x.tolist() == [1] * 1000
+    assert y.tolist() == [[0] * 4, [9, 0, 0, 0], [0] * 4]
+    assert net.weight.tolist() == [[5, 5]] and net.weight.requires_grad
+
+
+def test_shared_memory_is_an_ordinary_tensor() -> None:
+    for module, _ in modules():
+        x = module.arange(4.0).requires_grad_()
+        assert not x.is_shared() and x.share_memory_() is x and x.is_shared() and x.is_leaf
+        assert x[1:].is_shared() and x.detach().is_shared() and not (x * 2).is_shared()
+        (x * x).sum().backward()
+        assert x.grad.tolist() == [0, 2, 4, 6]
+        with module.no_grad():
+            x.add_(1)
+        assert x.is_shared() and x.tolist() == [1, 2, 3, 4]
+        assert module.ones(0, 2).share_memory_().is_shared()
+        net = module.nn.Sequential(module.nn.Linear(2, 2), module.nn.BatchNorm1d(2))
+        assert net.share_memory() is net
+        assert all(t.is_shared() for t in [*net.parameters(), *net.buffers()])
+        module.optim.SGD(net.parameters(), 0.1).step()
+
+
+def test_files_are_closed_with_the_memory() -> None:
+    def count() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    if not os.path.exists("/proc/self/fd"):
+        pytest.skip("there is no list of open files here")
+    before = count()
+    made = [lucid_gpu.ones(10).share_memory_() for _ in range(5)]
+    assert count() >= before + 5
+    del made
+    assert count() == before
+
+
+def test_refusals() -> None:
+    x = lucid_gpu.ones(3)
+    kept = x.detach()
+    with pytest.raises(RuntimeError, match="other tensors lie on the memory of this one"):
+        x.share_memory_()
+    assert kept.tolist() == [1] * 3 and not x.is_shared()
+    queue = mp.get_context("spawn").SimpleQueue()
+    with pytest.raises(RuntimeError, match="Cowardly refusing to serialize non-leaf tensor"):
+        queue.put(lucid_gpu.ones(2, requires_grad=True) * 2)
+    with pytest.raises(ValueError, match="there is only 'file_descriptor'"):
+        mp.set_sharing_strategy("file_system")
+    assert mp.get_sharing_strategy() in mp.get_all_sharing_strategies()
+
+
+def writes(i: int, x: Any) -> None:
+    x[i] = i + 1
+
+
+def fails(i: int, x: Any) -> None:
+    if i == 1:
+        raise KeyError("what it lacks")
+    writes(i, x)
+
+
+def test_spawn() -> None:
+    x = lucid_gpu.zeros(2)
+    mp.start_processes(writes, (x,), nprocs=2, start_method="fork")
+    assert x.tolist() == [0, 0]  # it was not shared
+    x.share_memory_()
+    mp.spawn(writes, (x,), nprocs=2)
+    assert np.asarray(x).tolist() == [1, 2]
+    with pytest.raises(mp.ProcessRaisedException, match="KeyError: 'what it lacks'") as raised:
+        mp.start_processes(fails, (x,), nprocs=2, start_method="fork")
+    assert raised.value.error_index == 1
