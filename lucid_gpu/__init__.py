@@ -85,6 +85,7 @@ for _name in _late.TAKE_OUT:
 
 _LAZY = {
     "amp": "lucid_gpu.amp",
+    "array_api": "lucid_gpu.array_api",
     "backends": "lucid_gpu.backends",
     "compiler": "lucid_gpu.compiler",
     "cuda": "lucid_gpu.cuda",

@@ -52,6 +52,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "nn": ("absent", "autograd"),
     "func": ("nn",),
     "numpy": ("func", "utils", "linalg", "fft"),
+    "array_api": ("numpy", "limits"),
     "optim": ("nn", "limits"),
     "amp": ("nn",),
     "distributions": ("nn", "linalg"),
@@ -72,6 +73,7 @@ LATE: set[tuple[str, str]] = {
     ("tensor.py", "numpy"),  # what NumPy asks of a tensor
     ("nn/modules/module.py", "viz"),
     ("optim/optimizer.py", "viz"),
+    ("ops/array_methods.py", "array_api"),  # the namespace of the array API standard
     ("ops/creation.py", "sparse"),
     ("ops/embedding.py", "sparse"),  # gradients that list rows
     ("ops/layouts.py", "sparse"),
@@ -106,6 +108,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "dtypes.py",
         "tensor.py",
         "numpy/",
+        "array_api/",
         "serialization/",
         "ops/creation.py",
         "ops/grids.py",

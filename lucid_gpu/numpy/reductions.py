@@ -66,7 +66,7 @@ def sum(
     """`numpy.sum`."""
     a = _masked(in_summed_type(as_tensor(a), dtype), where, 0)
     axes = axes_of(a, axis)
-    total = a.sum(axes, kept(keepdims)) if axes else a.clone()
+    total = (a.sum(axes, kept(keepdims)) if axes else a.clone()).to(a.dtype)
     return _begun(total, initial, 0, Tensor.__add__)
 
 
@@ -85,7 +85,8 @@ def prod(
     product, axes = a, axes_of(a, axis)
     for one in axes:
         product = product.prod(one, True)
-    return _begun(_shed(product, axes, keepdims), initial, 1, Tensor.__mul__)
+    product = _shed(product, axes, keepdims).to(a.dtype)
+    return _begun(product, initial, 1, Tensor.__mul__)
 
 
 def _shed(result: Tensor, axes: tuple[int, ...], keepdims: Any) -> Tensor:

@@ -26,7 +26,8 @@ def _running(name: str, method: Callable[[Tensor, int], Tensor], neutral: int) -
     @takes_out
     def function(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
         a = reductions.in_summed_type(as_tensor(a), dtype)
-        return method(a.reshape(-1), 0) if axis is None else method(a, axis_of(axis, a.ndim))
+        a, axis = (a.reshape(-1), 0) if axis is None else (a, axis_of(axis, a.ndim))
+        return method(a, axis).to(a.dtype)
 
     @takes_out
     def without_nan(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:

@@ -24,5 +24,54 @@ def conjugate(self: Tensor) -> Tensor:
     return self.conj()
 
 
-METHODS = (astype, copy, conjugate)
+def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """On another device, under the name of the array API standard.
+
+    Parameters
+    ----------
+    stream : optional
+        Not taken: copies go to the current stream.
+    """
+    if stream is not None:
+        raise ValueError(f"to_device() copies on the current stream, got stream={stream!r}")
+    return self.to(device)
+
+
+def __array_namespace__(self: Tensor, *, api_version: str | None = None) -> Any:
+    """The module of the array API standard's functions, `lucid_gpu.array_api`.
+
+    Raises
+    ------
+    ValueError
+        For a version of the standard later than 2024.12.
+    """
+    from lucid_gpu import array_api
+
+    if api_version not in (None, *VERSIONS):
+        raise ValueError(
+            f"api_version must be one of {', '.join(VERSIONS)}, or None, got {api_version!r}"
+        )
+    return array_api
+
+
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
+
+
+def __imatmul__(self: Tensor, other: Tensor) -> Tensor:
+    """``self @= other``."""
+    return self.copy_(self.matmul(other))
+
+
+def __ilshift__(self: Tensor, other: Any) -> Tensor:
+    """``self <<= other``."""
+    return self.copy_(self << other)
+
+
+def __irshift__(self: Tensor, other: Any) -> Tensor:
+    """``self >>= other``."""
+    return self.copy_(self >> other)
+
+
+IN_PLACE = (__imatmul__, __ilshift__, __irshift__)
+METHODS = (astype, copy, conjugate, to_device, __array_namespace__, *IN_PLACE)
 FUNCTIONS = ()

@@ -75,7 +75,8 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "shared_memory": ("", "share_memory_ is_shared", ""),
     "questions": ("is_signed is_nonzero", "",
                   "is_complex get_device detach fill"),
-    "array_methods": ("", "astype copy conjugate", ""),
+    "array_methods": ("", "astype copy conjugate to_device __array_namespace__ __imatmul__ "
+                      "__ilshift__ __irshift__", ""),
     "dlpack": ("", "__dlpack__ __dlpack_device__", "from_dlpack to_dlpack from_torch to_torch"),
     "sources": ("", "new_empty_strided apply_ map_",
                 "asarray frombuffer logspace range empty_strided"),

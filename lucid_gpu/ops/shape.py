@@ -236,7 +236,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """Without the dimensions of extent 1, all or the given ones."""
     shape = tuple(input.shape)
-    dims = normalise_dims(dim, len(shape))
+    dims = () if dim in ((), []) else normalise_dims(dim, len(shape))
     gone = {d for d in dims if shape and shape[d] == 1}
     return reshape(input, tuple([n for i, n in enumerate(shape) if i not in gone]))
 

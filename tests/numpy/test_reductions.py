@@ -88,3 +88,9 @@ def test_out(device):
     out = lucid_gpu.zeros(4, dtype=lucid_gpu.float64, device=device)
     assert np.sum(x, 0, None, out) is out
     numpy.testing.assert_allclose(out.cpu().numpy(), X.sum(0))
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "cumsum", "cumprod"])
+def test_a_small_type_that_is_asked_for(name, device):
+    x = numpy.asarray([[100, 100], [3, 3]], "i4")
+    same_values(lambda m, x: getattr(m, name)(x, axis=0, dtype="i1"), (x,), device)

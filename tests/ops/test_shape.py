@@ -30,6 +30,7 @@ VIEWS: dict[str, Any] = {
     "squeeze": lambda m, t: t.unsqueeze(0).unsqueeze(-1).squeeze(),
     "squeeze one": lambda m, t: t.unsqueeze(1).squeeze(1),
     "squeeze nothing": lambda m, t: t.squeeze(1),
+    "squeeze no dimension": lambda m, t: t.unsqueeze(0).squeeze(()),
     "unsqueeze": lambda m, t: t.unsqueeze(1),
     "unsqueeze last": lambda m, t: t.unsqueeze(-1),
     "permute": lambda m, t: t.permute(2, 0, 1),

@@ -1,0 +1,124 @@
+"""Elementwise functions: the standard's names for rows of the op table."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import lucid_gpu.numpy.selection as _selection
+from lucid_gpu.array_api.types import promoted
+from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops import late
+from lucid_gpu.tensor import Tensor, apply
+
+__all__ = ["FUNCTIONS"]
+
+# The standard's name where it is another than the op's
+UNARY = {"bitwise_invert": "bitwise_not", "conj": "conj_physical", "negative": "neg"}
+BINARY = {
+    "bitwise_left_shift": "bitwise_left_shift",
+    "bitwise_right_shift": "bitwise_right_shift",
+    "divide": "div",
+    "equal": "eq",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "multiply": "mul",
+    "not_equal": "ne",
+    "subtract": "sub",
+}
+_SAME = (
+    "abs acos acosh asin asinh atan atanh cos cosh exp expm1 isfinite isinf isnan log log10 log1p "
+    "log2 logical_not reciprocal sin sinh sqrt square tan tanh"
+)
+_SAME_OF_TWO = (
+    "add atan2 bitwise_and bitwise_or bitwise_xor copysign floor_divide hypot logaddexp "
+    "logical_and logical_or logical_xor maximum minimum pow remainder"
+)
+UNARY |= {name: name for name in _SAME.split()}
+BINARY |= {name: name for name in _SAME_OF_TWO.split()}
+
+
+def _unary(name: str, op: Callable[[Any], Any]) -> Callable[..., Tensor]:
+    def function(x: Tensor, /) -> Tensor:
+        found: Tensor = op(x)
+        return found
+
+    return _named(function, name)
+
+
+def _binary(name: str, op: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
+    def function(x1: Any, x2: Any, /) -> Tensor:
+        found: Tensor = op(*promoted(x1, x2))
+        return found
+
+    return _named(function, name)
+
+
+def _named(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"``{name}`` of the standard."
+    return function
+
+
+def _row(name: str) -> Callable[..., Any]:
+    return functools.partial(apply, TABLE[name])
+
+
+def _to_whole(name: str) -> Callable[[Tensor], Tensor]:
+    """Rounding; integers are whole already, complex numbers are rounded by their parts."""
+
+    def op(x: Tensor) -> Tensor:
+        if x.dtype.category < 2:
+            return x.clone()
+        if x.dtype.category == 2:
+            return apply(TABLE[name], x)
+        parts = apply(TABLE[name], x.real), apply(TABLE[name], x.imag)
+        return late.load("complex_views", "view_as_complex")(_pair(*parts))
+
+    return op
+
+
+def _pair(real: Tensor, imag: Tensor) -> Tensor:
+    from lucid_gpu.ops.shape import stack
+
+    return stack([real, imag], -1)
+
+
+def _sign(x: Tensor) -> Tensor:
+    """NaN where PyTorch has 0."""
+    found = apply(TABLE["sgn" if x.dtype.category == 3 else "sign"], x)
+    return found if x.dtype.category < 2 else found.where(~apply(TABLE["isnan"], x), math.nan)
+
+
+def _nextafter(x1: Any, x2: Any) -> Any:
+    like = x1 if isinstance(x1, Tensor) else x2
+    a, b = (v if isinstance(v, Tensor) else like.new_tensor(v).to(like.dtype) for v in (x1, x2))
+    return late.load("special_functions", "nextafter")(a, b)
+
+
+def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
+    """No less than ``min`` and no more than ``max``, in the type of ``x``."""
+    found = x
+    for name, bound in (("maximum", min), ("minimum", max)):
+        if bound is not None:
+            bound = bound.to(x.dtype) if isinstance(bound, Tensor) else bound
+            found = apply(TABLE[name], found, bound)
+    return found.to(x.dtype) if found is not x else x.clone()
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: _unary(name, _row(row)) for name, row in UNARY.items()},
+    **{name: _binary(name, _row(row)) for name, row in BINARY.items()},
+    **{name: _unary(name, _to_whole(name)) for name in ("ceil", "floor", "round", "trunc")},
+    "imag": _unary("imag", _selection.imag),
+    "nextafter": _binary("nextafter", _nextafter),
+    "positive": _unary("positive", Tensor.clone),
+    "real": _unary("real", _selection.real),
+    "sign": _unary("sign", _sign),
+    "signbit": _unary("signbit", late.load("special_functions", "signbit")),
+    "clip": clip,
+}

@@ -1,0 +1,69 @@
+"""The extension ``fft``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu import fft as ours
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft"]
+__all__ += ["irfft", "irfftn", "rfft", "rfftfreq", "rfftn"]
+
+
+def _along_an_axis(name: str) -> Callable[..., Tensor]:
+    transform = getattr(ours, name)
+
+    def function(
+        x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    ) -> Tensor:
+        found: Tensor = transform(x, n, axis, norm)
+        return found
+
+    return _named(function, name)
+
+
+def _along_axes(name: str) -> Callable[..., Tensor]:
+    transform = getattr(ours, name)
+
+    def function(
+        x: Tensor, /, *, s: Any = None, axes: Any = None, norm: str = "backward"
+    ) -> Tensor:
+        found: Tensor = transform(x, s, axes, norm)
+        return found
+
+    return _named(function, name)
+
+
+def _shifted(name: str) -> Callable[..., Tensor]:
+    shift = getattr(ours, name)
+
+    def function(x: Tensor, /, *, axes: Any = None) -> Tensor:
+        found: Tensor = shift(x, axes)
+        return found
+
+    return _named(function, name)
+
+
+def _frequencies(name: str) -> Callable[..., Tensor]:
+    make = getattr(ours, name)
+
+    def function(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
+        found: Tensor = make(n, d, dtype=dtype, device=device)
+        return found
+
+    return _named(function, name)
+
+
+def _named(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"``fft.{name}`` of the standard."
+    return function
+
+
+fft, ifft, rfft = map(_along_an_axis, ("fft", "ifft", "rfft"))
+irfft, hfft, ihfft = map(_along_an_axis, ("irfft", "hfft", "ihfft"))
+fftn, ifftn, rfftn, irfftn = map(_along_axes, ("fftn", "ifftn", "rfftn", "irfftn"))
+fftshift, ifftshift = _shifted("fftshift"), _shifted("ifftshift")
+fftfreq, rfftfreq = _frequencies("fftfreq"), _frequencies("rfftfreq")

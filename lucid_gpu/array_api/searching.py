@@ -1,0 +1,168 @@
+"""Elements found, taken, put in order; the different ones among them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.array_api.types import promoted
+from lucid_gpu.numpy import selection
+from lucid_gpu.numpy.shapes import axis_of
+from lucid_gpu.ops import indexing, late
+from lucid_gpu.ops.creation import arange
+from lucid_gpu.ops.shape import cat
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["argmax", "argmin", "argsort", "nonzero", "searchsorted", "sort", "take"]
+__all__ += ["take_along_axis", "unique_all", "unique_counts", "unique_inverse"]
+__all__ += ["unique_values", "where"]
+
+
+# --- by value ------------------------------------------------------------------------------------
+
+
+def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Where the first of the largest elements is."""
+    return _place(x, "argmax", axis, keepdims)
+
+
+def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Where the first of the smallest elements is."""
+    return _place(x, "argmin", axis, keepdims)
+
+
+def _place(x: Tensor, name: str, axis: int | None, keepdims: bool) -> Tensor:
+    if axis is None:
+        found: Tensor = getattr(x.reshape(-1), name)(0)
+        return found.reshape((1,) * x.ndim) if keepdims else found
+    along: Tensor = getattr(x, name)(axis_of(axis, x.ndim), keepdims)
+    return along
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """Where elements are not zero: a tensor of positions for each axis."""
+    if x.ndim == 0:
+        raise ValueError("nonzero takes an array of at least one dimension, got a number")
+    found: tuple[Tensor, ...] = indexing.nonzero(x, as_tuple=True)
+    return found
+
+
+def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
+    """Elements of ``x1`` where the condition holds, else of ``x2``."""
+    x1, x2 = promoted(x1, x2)
+    found: Tensor = selection.where(condition, x1, x2)
+    return found
+
+
+def searchsorted(
+    x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
+) -> Tensor:
+    """Where elements of ``x2`` fit into ``x1``, which is in order or put so by ``sorter``."""
+    if side not in ("left", "right"):
+        raise ValueError(f"side must be 'left' or 'right', got {side!r}")
+    x1, x2 = promoted(x1, x2)
+    ordered = x1 if sorter is None else x1[sorter]
+    find = late.load("order", "searchsorted")
+    found: Tensor = find(ordered.detach(), x2.detach(), right=side == "right")
+    return found
+
+
+# --- by position ---------------------------------------------------------------------------------
+
+
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """Elements at positions along an axis."""
+    if axis is None and x.ndim != 1:
+        raise ValueError(f"take of an array of {x.ndim} dimensions needs axis=")
+    found: Tensor = selection.take(x, indices, axis)
+    return found
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The elements that positions name within each row along an axis."""
+    return selection.take_along_axis(x, indices, axis)
+
+
+# --- by order ------------------------------------------------------------------------------------
+
+
+def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """In order along an axis."""
+    found: Tensor = indexing.sort(x, axis, descending)[0]
+    return found
+
+
+def argsort(
+    x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+) -> Tensor:
+    """The positions that put elements in order; equal ones keep theirs."""
+    return indexing.argsort(x, axis, descending)
+
+
+# --- different elements --------------------------------------------------------------------------
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` gives."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` gives."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` gives."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def unique_all(x: Tensor, /) -> UniqueAll:
+    """The different elements in order, where each first is, where all are among them, how many.
+
+    Every NaN is one of its own.
+    """
+    flat = x.reshape(-1)
+    order = _order(flat.detach())
+    ordered = flat[order]
+    fresh = ordered[1:] != ordered[:-1]
+    first = cat([fresh.new_ones(min(1, flat.shape[0])), fresh])
+    starts = indexing.nonzero(first).reshape(-1)
+    group = first.to(dt.int64).cumsum(0) - 1
+    inverse = indexing.scatter(group, 0, order, group).reshape(x.shape)
+    ends = cat([starts[1:], arange(flat.shape[0], flat.shape[0] + 1, device=x.device)])
+    counts = ends[: starts.shape[0]] - starts
+    return UniqueAll(ordered[starts], order[starts], inverse, counts)
+
+
+def _order(flat: Tensor) -> Tensor:
+    """The positions that put a vector in order; complex numbers by real, then imaginary part."""
+    if flat.dtype.category < 3:
+        return indexing.argsort(flat, 0)
+    by_second = indexing.argsort(flat.imag, 0)
+    return by_second[indexing.argsort(flat.real[by_second], 0)]
+
+
+def unique_counts(x: Tensor, /) -> UniqueCounts:
+    """The different elements in order, and how many there are of each."""
+    found = unique_all(x)
+    return UniqueCounts(found.values, found.counts)
+
+
+def unique_inverse(x: Tensor, /) -> UniqueInverse:
+    """The different elements in order, and where among them each element is."""
+    found = unique_all(x)
+    return UniqueInverse(found.values, found.inverse_indices)
+
+
+def unique_values(x: Tensor, /) -> Tensor:
+    """The different elements in order."""
+    return unique_all(x).values
