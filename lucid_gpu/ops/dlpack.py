@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.device import resolve
-from lucid_gpu.devices import dlpack, room
+from lucid_gpu.devices import dlpack, room, room_of_array
 from lucid_gpu.ops.creation import from_array_shared
 from lucid_gpu.tensor import Tensor
 
@@ -54,6 +54,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 
 
 def _shared(source: Any, copy: bool | None) -> Tensor:
+    if room_of_array(source) is not None:
+        return from_array_shared(source)
     given = dlpack.Given(source, copy)
     kind, index = given.__dlpack_device__()
     if kind in (dlpack.CPU, dlpack.CUDA_HOST):
