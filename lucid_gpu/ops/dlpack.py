@@ -137,7 +137,8 @@ def _capsule(tensor: Tensor, array: Any, stream: Any, version: Any, copied: bool
     options = {} if version is None else {"max_version": tuple(version)}
     if isinstance(array, room(resolve("cpu")).xp.ndarray):
         return dlpack.capsule_of(array, copied, **options)
-    return dlpack.capsule_of(array, copied, stream=stream, **options)
+    with array.device:  # whose current stream is waited for
+        return dlpack.capsule_of(array, copied, stream=stream, **options)
 
 
 def _refuse_to_export(tensor: Tensor) -> None:
@@ -174,7 +175,8 @@ def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
             "aren't required, use var.detach() to get Variable that doesn't require grad."
         )
     array = tensor._hand_out(forever=True)  # who reads it holds the tensor, not the array
-    told = array.__cuda_array_interface__
+    with array.device:  # whose current stream is told
+        told = array.__cuda_array_interface__
     read_only = tensor._memory().read_only
     return {**told, "data": (told["data"][0], read_only), "typestr": array.dtype.str, "version": 3}
 

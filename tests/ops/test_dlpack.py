@@ -189,6 +189,21 @@ def test_the_consumers_stream_waits(device: str) -> None:
         x.__dlpack__(stream="1")
 
 
+def test_other_gpus_than_the_current_one(device: str) -> None:
+    if device == "cpu" or lucid_gpu.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    there = lucid_gpu.device("cuda:1")
+    stream = lucid_gpu.cuda.Stream(there)
+    with lucid_gpu.cuda.stream(stream):
+        x = lucid_gpu.arange(3, device=there) * 2
+        x._realise()
+        with lucid_gpu.cuda.device(0):
+            y = lucid_gpu.from_dlpack(Producer(x))
+            told = x.__cuda_array_interface__
+        assert y.device == there and y.tolist() == [0, 2, 4]
+    assert told["stream"] == stream.cuda_stream
+
+
 def test_arrays_of_gpus_are_shared(device: str) -> None:
     xp = xp_of(device)
     array = xp.arange(3, dtype="f")
