@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.backward import grad
-from lucid_gpu.ops import convolution, cumsum, index_add, indexing, matmul, reductions, shape
+from lucid_gpu.ops import (
+    convolution,
+    cumsum,
+    index_add,
+    indexing,
+    matmul,
+    reductions,
+    rolled,
+    shape,
+)
 from lucid_gpu.ops.record import OpNode, constant
 from lucid_gpu.tape.modes import inference_mode, state
 from lucid_gpu.tensor import Tensor
@@ -103,6 +112,10 @@ def _flip(call: Call) -> Tangents:
     return [shape.flip(_only(call), *call.attributes["dims"])]
 
 
+def _roll(call: Call) -> Tangents:
+    return [rolled.rolled(_only(call), call.attributes["shifts"], call.attributes["dims"])]
+
+
 def _cumsum(call: Call) -> Tangents:
     t, reverse = _only(call), call.attributes["reverse"]
     return [cumsum.running_sum(t, call.attributes["dim"], t.dtype, reverse)]
@@ -162,6 +175,7 @@ RULES: dict[Any, Callable[[Call], Tangents]] = {
     indexing._getitem_vjp: _take,
     shape._same_vjp: _alias,
     shape._flip_vjp: _flip,
+    rolled._roll_vjp: _roll,
     shape._cat_vjp: _cat,
     reductions._sum_vjp: _sum,
     cumsum._cumsum_vjp: _cumsum,

@@ -14,6 +14,7 @@ from lucid_gpu.ops import (
     elementwise,
     random,
     random_numbers,
+    rolled,
     shape,
     strides,
     transfer,
@@ -88,6 +89,11 @@ def _flip(level: BatchLevel, f: Any, x: Tensor, *dims: Any, **named: Any) -> Any
         return f(x, *named.values())
     axes = normalise_dims(shape._sizes(dims), x.ndim) if x.ndim else ()
     return level.wrap(f(level.value(x), [d + 1 for d in axes])) if axes else x.clone()
+
+
+@rule(rolled.rolled)
+def _rolled(level: BatchLevel, f: Any, x: Tensor, shifts: Any, dims: Any) -> Any:
+    return level.wrap(f(level.value(x), shifts, [d + 1 for d in dims]))
 
 
 @rule(shape.cat)

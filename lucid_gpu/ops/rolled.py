@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu.devices import room
 from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
-from lucid_gpu.ops.shape import cat, flip, transpose
-from lucid_gpu.ops.splitting import narrow
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.ops.shape import flip, transpose
+from lucid_gpu.tensor import Tensor, duplicate
 
 
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
@@ -31,21 +33,40 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     if not by:
         raise RuntimeError("`shifts` required")
     if not over and len(by) == 1:
-        return _rolled(input.reshape(-1), by[0], 0).reshape(tuple(input.shape))
+        return rolled(input.reshape(-1), by, (0,)).reshape(tuple(input.shape))
     if len(by) != len(over):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(over)}")
-    result = input
-    for shift, dim in zip(by, over, strict=True):
-        result = _rolled(result, shift, normalise_dim(dim, input.ndim))
+    return rolled(input, by, [normalise_dim(dim, input.ndim) for dim in over])
+
+
+def rolled(input: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
+    """The same for as many dimensions as shifts, counted from the front."""
+    array = input.array
+    for shift, dim in zip(shifts, dims, strict=True):
+        array = _moved(array, shift, dim, input)
+    array = duplicate(array) if array is input.array else array
+    result: Tensor = record(
+        "RollBackward0", array, (input,), _roll_vjp, dtype=input.dtype, shifts=shifts, dims=dims
+    )
     return result
 
 
-def _rolled(input: Tensor, shift: int, dim: int) -> Tensor:
-    extent = input.shape[dim] if input.ndim else 0
-    if not extent:
-        return input.clone()
-    cut = -shift % extent
-    return cat([narrow(input, dim, cut, extent - cut), narrow(input, dim, 0, cut)], dim)
+def _roll_vjp(node: Any, g: Tensor) -> Any:
+    return (rolled(g, [-shift for shift in node.shifts], node.dims),)
+
+
+def _moved(array: Any, shift: int, dim: int, like: Tensor) -> Any:
+    """Two blocks written where they come to stand."""
+    extent = array.shape[dim] if array.ndim else 0
+    cut = shift % extent if extent else 0
+    if not cut:
+        return array
+    found = room(like.device).empty(array.shape, like.dtype, like.device)
+    head, tail = (slice(None),) * dim + (slice(cut),), (slice(None),) * dim + (slice(cut, None),)
+    split = (slice(None),) * dim + (slice(extent - cut),)
+    rest = (slice(None),) * dim + (slice(extent - cut, None),)
+    found[tail], found[head] = array[split], array[rest]
+    return found
 
 
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
