@@ -56,6 +56,8 @@ class Gradient(NamedTuple):
         read to compute again what lies between.
     summed : frozenset of Part
         What a step sums and is itself a result too.
+    repeated : frozenset of Part
+        What goes to several leaves and reads no step's result.
     """
 
     steps: tuple[Step, ...]
@@ -63,6 +65,7 @@ class Gradient(NamedTuple):
     reads: frozenset[int]
     saved: frozenset[int]
     summed: frozenset[Part]
+    repeated: frozenset[Part]
 
 
 class Symbol:
@@ -237,12 +240,18 @@ class _Derivation:
             if place in _loads(part.program)
             and (leaf < self.program.leaves or leaf == self.output_leaf)
         )
-        summed = {s.part for s in self.steps}.intersection(
-            [p for _, p in results if not p.program.is_load]
+        computed = [p for _, p in results if not p.program.is_load]
+        summed = frozenset([s.part for s in self.steps]).intersection(computed)
+        before_steps = self.leaf_count - len(self.steps)
+        repeated = frozenset(
+            [
+                p
+                for p in computed
+                if computed.count(p) > 1 and max(p.leaves, default=-1) < before_steps
+            ]
         )
-        return Gradient(
-            tuple(self.steps), tuple(results), reads, reads & self.saved, frozenset(summed)
-        )
+        saved = reads & self.saved
+        return Gradient(tuple(self.steps), tuple(results), reads, saved, summed, repeated)
 
     def symbol(self, index: int) -> Symbol:
         return Symbol(self.work, index, self.grad)

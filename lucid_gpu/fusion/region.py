@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge
@@ -125,13 +127,22 @@ class RegionNode(Node):
         reads = saved_by(self.program)
         if self.program.leaves in reads:
             self._read_output(cell.twin())
-        unread = [i for i, c in enumerate(self.leaves) if i not in reads and c.filled]
-        if unread and not _someone_inside(expr):
-            self.made_by = None
-            self.leaves = tuple(
-                Cell(None, c.node, c.output) if i in unread else c
-                for i, c in enumerate(self.leaves)
-            )
+        if _held:
+            _let_go()
+        if any(c.filled and i not in reads for i, c in enumerate(self.leaves)):
+            if _someone_inside(expr):
+                _held.append([weakref.ref(self), 1, 1])
+            else:
+                self.keep_read()
+
+    def keep_read(self) -> None:
+        """Nobody is left inside: the gradient's formula is all that reads the leaves."""
+        reads = saved_by(self.program)
+        self.made_by = None
+        self.leaves = tuple(
+            Cell(None, c.node, c.output) if c.filled and i not in reads else c
+            for i, c in enumerate(self.leaves)
+        )
 
     def _read_output(self, cell: Cell) -> None:
         array = cell.array
@@ -191,10 +202,12 @@ class RegionNode(Node):
         )
         self._check_versions(gradient)
         early: dict[Any, Any] = {}
+        if gradient.repeated and not state.grad:
+            early = self._stored_anyway(gradient, merged, gradient.repeated, 2)
         if gradient.steps:
             by_numpy = not (state.grad or runs_cuda_c(self.program.device))
             if by_numpy and gradient.summed:
-                early = self._stored_anyway(gradient, merged)
+                early |= self._stored_anyway(gradient, merged, gradient.summed - early.keys(), 1)
             alone = by_numpy and len(gradient.steps) == 1  # no other sum to share a kernel with
             for part, shape in gradient.steps:
                 known = early.get(part)
@@ -224,15 +237,22 @@ class RegionNode(Node):
         self._group(results)
         return results
 
-    def _stored_anyway(self, gradient: Gradient, leaves: tuple[Cell, ...]) -> dict[Any, Any]:
-        """What is summed and is also the gradient that a matmul, say, will read: computed first.
+    def _stored_anyway(
+        self, gradient: Gradient, leaves: tuple[Cell, ...], parts: Collection[Any], readers: int
+    ) -> dict[Any, Any]:
+        """Those parts that so many ops will read as their cotangents: computed first, once.
 
         So ``relu(x @ w + b)`` masks its cotangent once, and b's gradient sums what x's stored. In
-        CUDA C one kernel does both (`lucid_gpu.fusion.reduced`).
+        CUDA C one kernel does both (`lucid_gpu.fusion.reduced`). And what two ops would each have
+        computed from the pending cotangent, both read.
         """
-        found = {}
+        found: dict[Any, Any] = {}
+        left = dict.fromkeys(parts, readers)
         for (_, part), (node, _) in zip(gradient.results, self._edges, strict=True):
-            if part in gradient.summed and node is not None and node.reads_cotangent:
+            if part not in left or node is None or not node.reads_cotangent:
+                continue
+            left[part] -= 1
+            if left[part] == 0:
                 cells = tuple([leaves[i] for i in part.leaves])
                 found[part] = self.wrap(Expr(part.program, cells, None))
                 self.realise(found[part])
@@ -463,6 +483,30 @@ def _someone_inside(expr: Expr) -> bool:
         if e.node is not None and (e.node.observed or sys.getrefcount(e.node) > 2):
             return True  # somebody looks already, or may: a realised tensor leads to the node
     return False
+
+
+# Regions that keep all their arrays because somebody was inside when they were realised: in a loop
+# a name of the last turn. Whether he has left is asked when the next region is realised, then two,
+# four, eight, sixteen later: [node, realisations to wait, the wait].
+_held: deque[list[Any]] = deque(maxlen=16)
+_LAST_WAIT = 16
+
+
+def _let_go() -> None:
+    """Let realised regions that nobody looks into any more keep only what they must."""
+    for entry in list(_held):
+        entry[1] -= 1
+        if entry[1]:
+            continue
+        node = entry[0]()
+        waiting = node is not None and node.made_by is not None and not node._released
+        if waiting and not _someone_inside(Expr(node.program, node.leaves, node.made_by)):
+            node.keep_read()
+        elif waiting and entry[2] < _LAST_WAIT:
+            entry[1] = entry[2] = 2 * entry[2]
+            continue
+        with contextlib.suppress(ValueError):  # another thread was faster
+            _held.remove(entry)
 
 
 class _Observers:

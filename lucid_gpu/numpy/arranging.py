@@ -10,6 +10,7 @@ import numpy as np
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
 from lucid_gpu.numpy.shapes import axes_of, axis_of
 from lucid_gpu.ops.creation import empty, ones, zeros
+from lucid_gpu.ops.rolled import rolled
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["diag", "diagflat", "diagonal", "empty_like", "flip", "fliplr", "flipud"]
@@ -47,10 +48,10 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
     a = as_tensor(a)
     if axis is None:
         return a.reshape(-1).roll(int(shift)).reshape(a.shape)
+    if isinstance(shift, int) and isinstance(axis, int):
+        return rolled(a, (shift,), (axis_of(axis, a.ndim),))
     shifts, axes = np.broadcast_arrays(shift, axis)
-    for one, along in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
-        a = a.roll(one, axis_of(along, a.ndim))
-    return a
+    return rolled(a, shifts.ravel().tolist(), axes_of(tuple(axes.ravel().tolist()), a.ndim))
 
 
 def tile(A: Any, reps: Any) -> Tensor:
