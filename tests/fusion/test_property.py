@@ -231,6 +231,8 @@ class Machine:
         name = list(BINARY)[c % len(BINARY)]
         if x.tensor.dtype is lucid_gpu.bool:
             name = "maximum"
+        if y.tensor.dtype is lucid_gpu.bool and name == "sub":
+            name = "mul"
         kind = lucid_gpu.result_type(x.tensor, y.tensor).numpy
         result = BINARY[name](x.model.astype(kind), y.model.astype(kind))
         if np.abs(result).max(initial=0) > LARGEST:
