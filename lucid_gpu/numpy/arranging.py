@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
-from lucid_gpu.numpy.shapes import axes_of, axis_of
+from lucid_gpu.numpy.shapes import axes_of, axis_of, broadcast_to
 from lucid_gpu.ops.creation import empty, ones, zeros
 from lucid_gpu.ops.rolled import rolled
 from lucid_gpu.tensor import Tensor
@@ -62,7 +62,7 @@ def tile(A: Any, reps: Any) -> Tensor:
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     """`numpy.repeat`."""
     a = as_tensor(a)
-    a, axis = (a.reshape(-1), 0) if axis is None else (a, axis_of(axis, a.ndim))
+    a, axis = (a.reshape(-1), 0) if axis is None or not a.ndim else (a, axis_of(axis, a.ndim))
     order = np.repeat(np.arange(a.shape[axis]), repeats)
     return a.index_select(axis, as_tensor(order, a))
 
@@ -123,17 +123,28 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     a = as_tensor(a)
     if a.ndim < 2:
         raise ValueError("diag requires an array of at least two dimensions")
-    return a.diagonal(offset, axis_of(axis1, a.ndim), axis_of(axis2, a.ndim))
+    axes = axis_of(axis1, a.ndim), axis_of(axis2, a.ndim)
+    if axes[0] == axes[1]:
+        raise ValueError("axis1 and axis2 cannot be the same")
+    return a.diagonal(offset, *axes)
 
 
 def tril(m: Any, k: int = 0) -> Tensor:
     """`numpy.tril`."""
-    return as_tensor(m).tril(k)
+    return _matrix(m).tril(k)
 
 
 def triu(m: Any, k: int = 0) -> Tensor:
     """`numpy.triu`."""
-    return as_tensor(m).triu(k)
+    return _matrix(m).triu(k)
+
+
+def _matrix(m: Any) -> Tensor:
+    """Matrices; of a vector one whose every row it is."""
+    m = as_tensor(m)
+    if m.ndim == 0:
+        raise TypeError("tril and triu take at least one dimension, got none")
+    return m.expand((m.shape[0], m.shape[0])) if m.ndim == 1 else m
 
 
 # --- made like another ---------------------------------------------------------------------------
@@ -179,4 +190,4 @@ def full_like(
     """`numpy.full_like`; the gradient of a tensor ``fill_value`` passes to it."""
     a, value = as_tensors((a, fill_value))
     made = _like(empty, a, dtype, shape)
-    return value.to(made.dtype).expand(made.shape).clone()
+    return broadcast_to(value.to(made.dtype), tuple(made.shape)).clone()

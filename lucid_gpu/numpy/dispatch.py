@@ -24,10 +24,12 @@ __all__ = ["array_function"]
 
 # files of this folder, none named like one of those modules, which it would hide: whose functions
 FAMILIES = {
+    "applied": np,
     "arranging": np,
     "transforms": np.fft,
     "joining": np,
     "matrices": np.linalg,
+    "polynomials": np,
     "products": np,
     "running": np,
     "selection": np,
@@ -35,6 +37,7 @@ FAMILIES = {
     "reductions": np,
     "shapes": np,
     "statistics": np,
+    "writing": np,
 }
 
 # results are whole numbers, truth values or positions
@@ -42,10 +45,14 @@ VALUES = (
     "allclose argmax argmin argpartition argsort argwhere array_equal array_equiv bincount "
     "count_nonzero digitize flatnonzero histogram histogram2d histogram_bin_edges histogramdd "
     "in1d intersect1d iscomplex iscomplexobj isclose isin isneginf isposinf isreal isrealobj "
-    "lexsort may_share_memory nanargmax nanargmin nonzero searchsorted setdiff1d setxor1d "
-    "shares_memory union1d unravel_index array2string array_repr array_str packbits "
+    "lexsort may_share_memory min_scalar_type nanargmax nanargmin nonzero ravel_multi_index "
+    "searchsorted setdiff1d setxor1d shares_memory union1d unique unique_all unique_counts "
+    "unique_inverse unique_values unravel_index array2string array_repr array_str packbits "
     "unpackbits save savetxt savez savez_compressed"
 )
+ANSWERS = ("allclose", "array_equal", "array_equiv")  # one truth value, which CuPy leaves an array
+# of NumPy's functions that it hands on, those that tensors do not have
+REFUSED = "busday_count busday_offset datetime_as_string is_busday"
 
 
 def array_function(
@@ -92,6 +99,8 @@ def _on_values(name: str, *args: Any, **kwargs: Any) -> Any:
     if function is None:
         raise unsupported(f"numpy.{name} on {tensor.device}")
     args, kwargs = tree_map(_array, (args, kwargs))
+    if name in ANSWERS:
+        return bool(function(*args, **kwargs))
     return tree_map(functools.partial(_result, where=tensor.device), function(*args, **kwargs))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import linalg as ours
-from lucid_gpu.numpy import products, reductions, shapes
+from lucid_gpu.numpy import arranging, products, reductions, shapes
 from lucid_gpu.numpy.operands import as_tensor, element_type, inexact
 from lucid_gpu.numpy.products import alike
 from lucid_gpu.numpy.refusals import takes_out
@@ -197,6 +197,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     else:
         axes = reductions.axes_of(x, axis)
     if len(axes) == 1:
+        if isinstance(ord, str):
+            raise ValueError(f"Invalid norm order '{ord}' for vectors")
         return ours.vector_norm(x, 2 if ord is None else ord, axes, keepdims)
     if len(axes) != 2:
         raise ValueError("Improper number of dimensions to norm.")
@@ -221,7 +223,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     """`numpy.linalg.diagonal`, of the last two axes."""
-    return as_tensor(x).diagonal(offset, -2, -1)
+    return arranging.diagonal(x, offset, -2, -1)
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
@@ -244,5 +246,5 @@ def matmul(x1: Any, x2: Any, /) -> Any:
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     """`numpy.linalg.vecdot`."""
     x1, x2 = alike(x1, x2)
-    product = (x1.conj() if x1.dtype.category == 3 else x1) * x2
-    return product.sum(axis)
+    found: Any = np.vecdot(*[shapes.moveaxis(x, axis, -1) for x in (x1, x2)])  # type: ignore[call-overload]
+    return found

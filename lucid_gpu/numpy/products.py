@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import axes_of, moveaxis
 from lucid_gpu.ops.einsum import einsum as _einsum
+from lucid_gpu.ops.shape import stack
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["convolve", "correlate", "cross", "dot", "einsum", "inner", "kron", "outer", "polyval"]
@@ -127,8 +130,6 @@ def cross(
         )
     (a1, a2, a3), (b1, b2, b3) = a.unbind(-1), b.unbind(-1)
     parts = (a2 * b3 - a3 * b2, a3 * b1 - a1 * b3, a1 * b2 - a2 * b1)
-    from lucid_gpu.ops.shape import stack
-
     return moveaxis(stack(parts, -1), -1, axisc)
 
 
@@ -181,5 +182,10 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
     x = as_tensor(x)
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array or sequence.")
-    powers = np.arange(x.shape[0] if N is None else N)
-    return x.unsqueeze(-1) ** as_tensor(powers if increasing else powers[::-1], x).to(x.dtype)
+    x = x.to(element_type(np.promote_types(x.dtype.numpy, int)))
+    count = x.shape[0] if N is None else N
+    # products, whose derivatives at 0 are right to any order, where those of powers are not
+    powers = list(accumulate([x] * (count - 1), mul, initial=x * 0 + 1))[:count]
+    if not powers:
+        return x.new_zeros((x.shape[0], 0))
+    return stack(powers if increasing else powers[::-1], -1)

@@ -24,7 +24,9 @@ NOT_GIVEN = np._NoValue
 
 def axes_of(a: Tensor, axis: Any) -> tuple[int, ...]:
     """The axes reduced over, counted from the front; all for None."""
-    return tuple(range(a.ndim)) if axis is None else shapes.axes_of(axis, a.ndim)
+    if axis is None or a.ndim == 0 and type(axis) is int and axis in (0, -1):
+        return tuple(range(a.ndim))  # NumPy reduces one number along its axis 0
+    return shapes.axes_of(axis, a.ndim)
 
 
 def kept(keepdims: Any) -> bool:
@@ -50,7 +52,7 @@ def _begun(result: Tensor, initial: Any, neutral: int, join: Callable[..., Tenso
     """The result with the element that it starts from, where that is another than the neutral."""
     if initial is NOT_GIVEN or initial is None or type(initial) is int and initial == neutral:
         return result
-    return join(result, initial)
+    return join(result, as_tensor(initial, result).to(result.dtype))
 
 
 @takes_out
@@ -116,6 +118,10 @@ def _extremum(largest: bool) -> Callable[..., Any]:
                     "where mask one has to specify 'initial'"
                 )
             a = _masked(a, where, initial)
+        if initial is NOT_GIVEN and any_empty(a, axes):
+            raise ValueError(
+                f"zero-size array to reduction operation {join.__name__} which has no identity"
+            )
         begun = None if initial is NOT_GIVEN else as_tensor(initial, a).to(a.dtype)
         if begun is not None and any_empty(a, axes):
             shape = [1 if i in axes else n for i, n in enumerate(a.shape)]
@@ -159,8 +165,8 @@ def mean(
     if where is NOT_GIVEN or where is True:
         return a.mean(axes, kept(keepdims)) if axes else a.clone()
     mask = as_tensor(where, a).to(dt.bool).expand(a.shape)
-    count = mask.to(a.dtype).sum(axes, kept(keepdims))
-    return a.where(mask, 0.0).sum(axes, kept(keepdims)) / count
+    count = _total(mask.to(a.dtype), axes, keepdims)
+    return _total(a.where(mask, 0.0), axes, keepdims) / count
 
 
 @takes_out
@@ -189,13 +195,17 @@ def var(
     apart = np.abs(a - middle).square()
     if whole:
         count: Any = np.prod([a.shape[i] for i in axes], dtype=int) - ddof
-        total = apart.sum(axes, kept(keepdims)) if axes else apart
+        total = _total(apart, axes, keepdims)
         return total / float(count) if count > 0 else total / 0.0
-    count = mask.to(apart.dtype).sum(axes, kept(keepdims)) - ddof
-    return apart.where(mask, 0.0).sum(axes, kept(keepdims)) / count.clamp(min=0)
+    count = _total(mask.to(apart.dtype), axes, keepdims) - ddof
+    return _total(apart.where(mask, 0.0), axes, keepdims) / count.clamp(min=0)
 
 
 _mean = mean
+
+
+def _total(a: Tensor, axes: tuple[int, ...], keepdims: Any) -> Tensor:
+    return a.sum(axes, kept(keepdims)) if axes else a
 
 
 def std(
@@ -227,6 +237,10 @@ def average(
 ) -> Any:
     """`numpy.average`."""
     a = inexact(as_tensor(a, weights if isinstance(weights, Tensor) else None))
+    if weights is not None:
+        weights = as_tensor(weights, a)
+        d = element_type(np.result_type(a.dtype.numpy, weights.dtype.numpy))
+        a, weights = a.to(d), weights.to(d)
     axes = axes_of(a, axis)
     if weights is None:
         found = mean(a, axis, keepdims=keepdims)
@@ -242,10 +256,10 @@ def average(
             )
         shares = shares.permute(tuple(np.argsort(axes).tolist()))
         shares = shares.reshape([n if i in axes else 1 for i, n in enumerate(a.shape)])
-    total = shares.expand(a.shape).sum(axes, kept(keepdims))
+    total = _total(shares.expand(a.shape), axes, keepdims)
     if bool((total == 0).any()):
         raise ZeroDivisionError("Weights sum to zero, can't be normalized")
-    found = (a * shares).sum(axes, kept(keepdims)) / total
+    found = _total(a * shares, axes, keepdims) / total
     return (found, total) if returned else found
 
 

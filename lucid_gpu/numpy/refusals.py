@@ -12,7 +12,7 @@ import numpy as np
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["no_gradient", "takes_out", "unsupported", "write_into"]
+__all__ = ["lost_in_array", "no_gradient", "takes_out", "unsupported", "write_into"]
 
 
 def unsupported(name: str) -> TypeError:
@@ -28,6 +28,15 @@ def no_gradient(name: str) -> RuntimeError:
     return RuntimeError(
         f"{name} has no gradient here, but one of its arguments requires grad. Give it t.detach() "
         "if that is meant"
+    )
+
+
+def lost_in_array(name: str) -> RuntimeError:
+    """The error of a write into an array that would lose the gradient."""
+    return RuntimeError(
+        f"{name} would write a tensor that requires grad into an array, which keeps no gradient. "
+        "Write into a tensor (numpy.zeros_like(x) of a tensor is one), or join parts by "
+        "numpy.where, numpy.stack or numpy.concatenate"
     )
 
 

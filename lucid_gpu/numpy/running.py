@@ -26,6 +26,7 @@ def _running(name: str, method: Callable[[Tensor, int], Tensor], neutral: int) -
     @takes_out
     def function(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
         a = reductions.in_summed_type(as_tensor(a), dtype)
+        a = a.reshape(1) if a.ndim == 0 else a
         a, axis = (a.reshape(-1), 0) if axis is None else (a, axis_of(axis, a.ndim))
         return method(a, axis).to(a.dtype)
 
@@ -105,7 +106,8 @@ def _extremum_without_nan(
         found = reduce(_filled(a, neutral), axis, None, keepdims, **kwargs)
         if a.dtype.category == 2:  # NaN where there is nothing else
             lost = reductions.all(a.isnan(), axis, None, keepdims)
-            found = found.where(~lost, float("nan"))
+            if "initial" not in kwargs:
+                found = found.where(~lost, float("nan"))
         return found if out is None else np.add(found, 0, out=out)
 
     function.__name__ = function.__qualname__ = name

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.numpy.operands import as_tensor, as_tensors, inexact
+from lucid_gpu.numpy.operands import as_tensor, as_tensors, first_tensor, inexact
 from lucid_gpu.numpy.products import alike
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import axis_of
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["angle", "choose", "clip", "compress", "diff", "ediff1d", "extract", "fix", "imag"]
-__all__ += ["interp", "nan_to_num", "partition", "piecewise", "put_along_axis", "real"]
+__all__ += ["interp", "nan_to_num", "partition", "piecewise", "real"]
 __all__ += ["real_if_close", "select", "sinc", "sort", "take", "take_along_axis", "unwrap", "where"]
 
 # --- by masks and positions ----------------------------------------------------------------------
@@ -42,7 +42,10 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     """`numpy.select`: of the first condition that holds."""
     if len(condlist) != len(choicelist):
         raise ValueError("list of cases must be same length as list of conditions")
-    *choices, found = alike(*choicelist, default)
+    weak = isinstance(default, (bool, int, float)) and first_tensor(choicelist) is not None
+    *choices, found = [*alike(*choicelist), default] if weak else alike(*choicelist, default)
+    if weak and not choices:
+        found = as_tensor(default)
     for condition, choice in zip(condlist[::-1], choices[::-1], strict=True):
         found = where(condition, choice, found)
     return found
@@ -51,7 +54,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Tensor:
     """`numpy.choose`."""
     a, *given = as_tensors((a, *choices))
-    a = _within(a.to(dt.int64), len(given), mode)
+    a = within(a.to(dt.int64), len(given), mode)
     return select([a == k for k in range(len(given))], alike(*given), given[0] * 0)
 
 
@@ -88,7 +91,7 @@ def clip(
     return found.clone() if found is a else found
 
 
-def _within(positions: Tensor, n: int, mode: str) -> Tensor:
+def within(positions: Tensor, n: int, mode: str) -> Tensor:
     """Positions in a range of n, by NumPy's modes.
 
     Raises
@@ -111,8 +114,8 @@ def take(
 ) -> Tensor:
     """`numpy.take`."""
     a, indices = as_tensors((a, indices))
-    a, axis = (a.reshape(-1), 0) if axis is None else (a, axis_of(axis, a.ndim))
-    places = _within(indices.to(dt.int64), a.shape[axis], mode)
+    a, axis = (a.reshape(-1), 0) if axis is None or not a.ndim else (a, axis_of(axis, a.ndim))
+    places = within(indices.to(dt.int64), a.shape[axis], mode)
     shape = (*a.shape[:axis], *indices.shape, *a.shape[axis + 1 :])
     return a.index_select(axis, places.reshape(-1)).reshape(shape)
 
@@ -120,24 +123,19 @@ def take(
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
     """`numpy.take_along_axis`."""
     arr, indices = as_tensors((arr, indices))
+    if axis is None and indices.ndim != 1:
+        raise ValueError("when axis=None, `indices` must have a single dimension.")
     arr, axis = (arr.reshape(-1), 0) if axis is None else (arr, axis_of(axis, arr.ndim))
-    places = _within(indices.to(dt.int64), arr.shape[axis], "raise")
-    shape = list(np.broadcast_shapes(_but(arr, axis), _but(places, axis)))
+    places = within(indices.to(dt.int64), arr.shape[axis], "raise")
+    shape = list(np.broadcast_shapes(along(arr, axis), along(places, axis)))
     wide = arr.expand([arr.shape[k] if k == axis else n for k, n in enumerate(shape)])
     places = places.expand([places.shape[k] if k == axis else n for k, n in enumerate(shape)])
     return wide.gather(axis, places)
 
 
-def _but(a: Tensor, axis: int) -> tuple[int, ...]:
+def along(a: Tensor, axis: int) -> tuple[int, ...]:
+    """A shape that is one along an axis."""
     return tuple([1 if k == axis else n for k, n in enumerate(a.shape)])
-
-
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
-    """`numpy.put_along_axis`: writes into the tensor ``arr``."""
-    indices, values = as_tensors((indices, values), arr)
-    target, axis = (arr.view(-1), 0) if axis is None else (arr, axis_of(axis, arr.ndim))
-    places = _within(indices.to(dt.int64), target.shape[axis], "raise")
-    target.scatter_(axis, places, values.to(arr.dtype).expand(places.shape))
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
@@ -162,6 +160,8 @@ def sort(
         raise TypeError("numpy.sort: order= is of structured arrays, which tensors are not")
     a = as_tensor(a)
     a, axis = (a.reshape(-1), 0) if axis is None else (a, axis_of(axis, a.ndim))
+    if a.dtype.category == 3:  # by the real parts, then the imaginary ones
+        return take_along_axis(a, np.argsort(a.detach(), axis), axis)
     values: Tensor = a.sort(axis)[0]
     return values
 
@@ -179,13 +179,17 @@ def partition(
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """`numpy.diff`."""
     a = as_tensor(a)
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n!r}")
+    if n == 0:
+        return a
     axis = axis_of(axis, a.ndim)
 
     def edge(value: Any) -> list[Any]:
         if value is None or value is np._NoValue:
             return []
         value = as_tensor(value, a)
-        return [value.expand(_but(a, axis)) if value.ndim == 0 else value]
+        return [value.expand(along(a, axis)) if value.ndim == 0 else value]
 
     a = np.concatenate([*edge(prepend), a, *edge(append)], axis)
     for _ in range(n):
@@ -207,13 +211,14 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * np.pi) -> Tensor:
     """`numpy.unwrap`."""
     p = inexact(as_tensor(p))
+    axis = axis_of(axis, p.ndim)
     step = diff(p, axis=axis).detach()
     bound = period / 2 if discont is None else max(discont, period / 2)
     whole = (step + period / 2).remainder(period) - period / 2
     whole = whole.where((whole != -period / 2) | (step <= 0), period / 2)
-    fix = (whole - step).where(step.abs() >= bound, 0.0).cumsum(axis_of(axis, p.ndim))
-    start = p.narrow(axis, 0, 1).detach() * 0
-    found: Any = p + np.concatenate([start, fix], axis_of(axis, p.ndim))
+    fix = (whole - step).where(step.abs() >= bound, 0.0).cumsum(axis)
+    start = p.narrow(axis, 0, min(p.shape[axis], 1)).detach() * 0
+    found: Any = p + np.concatenate([start, fix], axis)
     return found
 
 
@@ -255,7 +260,7 @@ def real(val: Any) -> Tensor:
 def imag(val: Any) -> Tensor:
     """`numpy.imag`."""
     val = as_tensor(val)
-    return val.imag if val.dtype.category == 3 else val * 0
+    return val.imag if val.dtype.category == 3 else (val * 0).to(val.dtype)
 
 
 def angle(z: Any, deg: bool = False) -> Tensor:

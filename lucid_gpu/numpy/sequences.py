@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu import dtypes as dt
 from lucid_gpu.numpy import reductions
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type, first_tensor, inexact
+from lucid_gpu.numpy.products import alike
 from lucid_gpu.numpy.reductions import axes_of
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.selection import diff
@@ -88,7 +90,7 @@ def linspace(
     device: Any = None,
 ) -> Any:
     """`numpy.linspace`, between tensors."""
-    start, stop = (inexact(t) for t in as_tensors((start, stop)))
+    start, stop = alike(*[inexact(t) for t in as_tensors((start, stop))])
     start, stop = start + stop * 0, stop + start * 0
     parts = num - 1 if endpoint else num
     step = (stop - start) / parts if parts > 0 else start * float("nan")
@@ -119,7 +121,7 @@ def geomspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> Any:
     """`numpy.geomspace`, between tensors of one sign."""
-    start, stop = (inexact(t) for t in as_tensors((start, stop)))
+    start, stop = alike(*[inexact(t) for t in as_tensors((start, stop))])
     sign = start.sign().detach()
     exponents = linspace((start * sign).log(), (stop * sign).log(), num, endpoint, axis=axis)
     found = exponents.exp() * sign
@@ -129,7 +131,12 @@ def geomspace(
 @takes_out
 def round(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
     """`numpy.round`: halves to even."""
-    found: Tensor = OPS["round"](as_tensor(a), decimals=decimals)
+    a = as_tensor(a)
+    if a.dtype.category == 3:
+        return np.round(a.real, decimals) + 1j * np.round(a.imag, decimals)
+    if a.dtype.category < 2 and decimals >= 0:
+        return a.to(dt.float16) if a.dtype == dt.bool else a.clone()
+    found: Tensor = OPS["round"](a, decimals=decimals)
     return found
 
 

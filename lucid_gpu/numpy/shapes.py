@@ -133,6 +133,8 @@ def squeeze(a: Any, axis: Any = None) -> Tensor:
     a = as_tensor(a)
     if axis is None:
         return a.squeeze()
+    if a.ndim == 0 and axis in (0, -1):
+        return a
     axes = axes_of(axis, a.ndim)
     if any(a.shape[k] != 1 for k in axes):
         raise ValueError("cannot select an axis to squeeze out which has size not equal to one")

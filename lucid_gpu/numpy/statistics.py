@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.numpy import reductions
+from lucid_gpu.numpy.arranging import diagonal
 from lucid_gpu.numpy.operands import as_tensor, element_type, inexact
 from lucid_gpu.numpy.reductions import NOT_GIVEN, axes_of, kept
 from lucid_gpu.numpy.refusals import takes_out
-from lucid_gpu.numpy.shapes import axis_of, moveaxis
+from lucid_gpu.numpy.shapes import moveaxis
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tensor import Tensor
 
@@ -46,17 +47,26 @@ def _quantile(name: str, scale: float, skip_nan: bool) -> Callable[..., Any]:
                 f"numpy.{name} of tensors takes method {', '.join(sorted(_WAYS))} and no weights"
             )
         a = inexact(as_tensor(a))
+        if a.dtype.category == 3:
+            raise TypeError("a must be an array of real numbers")
+        given, a = a.dtype, a if a.dtype.itemsize > 2 else a.float()
         q = as_tensor(q, a).to(a.dtype).detach() / scale
         if bool(((q < 0) | (q > 1)).any()):
             raise ValueError(f"{title}s must be in the range [0, {scale:g}]")
         axes = axes_of(a, axis)
         rows = moveaxis(a, axes, range(a.ndim - len(axes), a.ndim)) if axes else a
-        rows = rows.reshape((*rows.shape[: a.ndim - len(axes)], -1))
+        outer = tuple(rows.shape[: a.ndim - len(axes)])
+        rows = rows.reshape((*outer, int(np.prod([a.shape[k] for k in axes], dtype=int))))
+        if not rows.shape[-1]:  # of nothing
+            rows = rows.new_full((*outer, 1), np.nan)
         take = rows.nanquantile if skip_nan else rows.quantile
-        found = take(q.reshape(-1), -1, interpolation=method)
+        if rows.numel():
+            found = take(q.reshape(-1), -1, interpolation=method)
+        else:
+            found = rows.new_zeros((q.numel(), *outer))
         if keepdims:
             found = found.reshape((-1, *[1 if k in axes else n for k, n in enumerate(a.shape)]))
-        return found.reshape((*q.shape, *found.shape[1:]))
+        return found.reshape((*q.shape, *found.shape[1:])).to(given)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`numpy.{name}`."
@@ -115,7 +125,7 @@ def cov(
         other = inexact(as_tensor(y, x))
         other = other.reshape(1, -1) if other.ndim < 2 else other if rowvar else other.T
         x = cat([x, other])
-    x = x if dtype is None else x.to(element_type(dtype))
+    x = x.to(element_type(np.result_type(x.dtype.numpy, float) if dtype is None else dtype))
     less = (0 if bias else 1) if ddof is None else ddof
     weights = (("fweights", fweights), ("aweights", aweights))
     options = {name: as_tensor(w, x) for name, w in weights if w is not None}
@@ -137,7 +147,4 @@ def trace(
 ) -> Any:
     """`numpy.trace`."""
     a = as_tensor(a)
-    if a.ndim < 2:
-        raise ValueError("diag requires an array of at least two dimensions")
-    parts = a.diagonal(offset, axis_of(axis1, a.ndim), axis_of(axis2, a.ndim))
-    return reductions.sum(parts, -1, dtype, out)
+    return reductions.sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)

@@ -8,10 +8,17 @@ from typing import Any
 from lucid_gpu import fft as ours
 from lucid_gpu.numpy.operands import as_tensor, inexact
 from lucid_gpu.numpy.refusals import takes_out
+from lucid_gpu.numpy.shapes import axis_of
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["fft", "fft2", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift"]
 __all__ += ["ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftn"]
+
+
+def _taken(a: Any) -> Tensor:
+    """Floating point numbers of at least four bytes."""
+    a = inexact(as_tensor(a))
+    return a if a.dtype.itemsize > 2 else a.float()
 
 
 def _along_an_axis(name: str) -> Callable[..., Any]:
@@ -21,7 +28,11 @@ def _along_an_axis(name: str) -> Callable[..., Any]:
     def function(
         a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None
     ) -> Tensor:
-        result: Tensor = transform(inexact(as_tensor(a)), n, axis, norm)
+        a = _taken(a)
+        n_ = a.shape[axis_of(axis, a.ndim)] if n is None else n
+        if (n_ - 1 if name in ("irfft", "hfft") and n is None else n_) < 1:
+            raise ValueError(f"Invalid number of FFT data points ({n_}) specified.")
+        result: Tensor = transform(a, n, axis, norm)
         return result
 
     return _named(function, name)
@@ -34,7 +45,7 @@ def _along_axes(name: str, last: Any) -> Callable[..., Any]:
     def function(
         a: Any, s: Any = None, axes: Any = last, norm: str | None = None, out: Any = None
     ) -> Tensor:
-        result: Tensor = transform(inexact(as_tensor(a)), s, axes, norm)
+        result: Tensor = transform(_taken(a), s, axes, norm)
         return result
 
     return _named(function, name)

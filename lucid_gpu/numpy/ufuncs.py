@@ -17,6 +17,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, first_tensor
+from lucid_gpu.numpy.products import alike
 from lucid_gpu.numpy.refusals import no_gradient, unsupported, write_into
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, apply, from_array
@@ -43,6 +44,19 @@ def _cbrt(x: Tensor) -> Tensor:
     return x.sign() * x.abs() ** (1 / 3)
 
 
+def _step(name: str) -> Callable[..., Any]:
+    return lambda x: x.clone() if x.dtype.category == 0 else _row(name)(x)
+
+
+def _by_parts(name: str, x: Tensor) -> Any:
+    """A step function of the real and of the imaginary part."""
+    if x.dtype.category < 3:
+        return _row(name)(x)
+    from lucid_gpu.ops.complex_views import complex as joined
+
+    return joined(_row(name)(x.real), _row(name)(x.imag))
+
+
 def _logaddexp2(a: Any, b: Any) -> Any:
     return _row("logaddexp")(a * math.log(2), b * math.log(2)) / math.log(2)
 
@@ -56,7 +70,28 @@ def _fmin(a: Any, b: Any) -> Any:
 
 
 def _product(a: Any, b: Any) -> Any:
-    return as_tensor(a, b if isinstance(b, Tensor) else None).matmul(as_tensor(b, a))
+    a, b = alike(a, b)
+    if a.ndim == 0 or b.ndim == 0:
+        raise ValueError(
+            "matmul: both operands need at least one dimension, got shapes "
+            f"{tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    return a.matmul(b)
+
+
+def _with_core(name: str, of_a: int, of_b: int, product: Callable[..., Any]) -> Callable[..., Any]:
+    """A product of vectors and matrices in the last axes, which must agree in what is summed."""
+
+    def function(a: Any, b: Any) -> Any:
+        a, b = alike(a, b)
+        if a.ndim < of_a or b.ndim < of_b or a.shape[-1] != b.shape[-of_b]:
+            raise ValueError(
+                f"{name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)} have a mismatch "
+                f"in the dimension that is summed, or fewer than {of_a} and {of_b} dimensions"
+            )
+        return product(a, b)
+
+    return function
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -105,15 +140,15 @@ LOOPS: dict[str, Callable[..., Any]] = {
         "fabs": "abs",
         "gammaln": "lgamma",
         "psi": "digamma",
-        "rint": "round",
     }.items()
 }
 SAME = (
-    "ceil copysign cos cosh erf erfc erfcx erfinv exp exp2 expm1 floor fmod hypot isfinite isinf "
+    "copysign cos cosh erf erfc erfcx erfinv exp exp2 expm1 fmod hypot isfinite isinf "
     "isnan log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum "
-    "minimum ndtri reciprocal sign sin sinh sqrt square tan tanh trunc xlogy"
+    "minimum ndtri reciprocal sign sin sinh sqrt square tan tanh xlogy"
 )
 LOOPS |= {name: _row(name) for name in SAME.split()}
+LOOPS |= {name: _step(name) for name in ("ceil", "floor", "trunc")}
 LOOPS |= {
     "cbrt": _cbrt,
     "degrees": lambda x: x * (180 / math.pi),
@@ -126,15 +161,18 @@ LOOPS |= {
     "heaviside": lambda x, at_zero: x.heaviside(at_zero),
     "ldexp": lambda x, exponent: x * _row("exp2")(as_tensor(exponent, x).to(x.dtype)),
     "logaddexp2": _logaddexp2,
+    "reciprocal": lambda x: _row("reciprocal")(x) if x.dtype.category > 1 else 1 // x,
+    "sign": lambda x: x.sgn() if x.dtype.category == 3 else x.sign(),
+    "rint": lambda x: _by_parts("round", x),
     "modf": lambda x: (x - x.trunc(), x.trunc()),
     "log_ndtr": _late("lucid_gpu.special", "log_ndtr"),
     "ndtr": _late("lucid_gpu.special", "ndtr"),
     "logit": _late("lucid_gpu.special", "logit"),
     "xlog1py": _late("lucid_gpu.special", "xlog1py"),
     "entr": _late("lucid_gpu.special", "entr"),
-    "vecdot": lambda a, b: (a.conj() * b).sum(-1),
-    "matvec": lambda a, x: _product(a, x.unsqueeze(-1)).squeeze(-1),
-    "vecmat": lambda x, a: _product(x.conj().unsqueeze(-2), a).squeeze(-2),
+    "vecdot": _with_core("vecdot", 1, 1, lambda a, b: (a.conj() * b).sum(-1).to(a.dtype)),
+    "matvec": _with_core("matvec", 2, 1, lambda a, x: (a @ x.unsqueeze(-1)).squeeze(-1)),
+    "vecmat": _with_core("vecmat", 1, 2, lambda x, a: (x.conj().unsqueeze(-2) @ a).squeeze(-2)),
 }
 
 # ufunc.reduce and ufunc.accumulate, as functions of the reductions' file
@@ -211,27 +249,32 @@ def _called(ufunc: Any, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
             f"numpy.{name}: where= leaves elements unset; write numpy.where(mask, result, other)"
         )
     like = first_tensor(inputs)
-    inputs = [_operand(value, like) for value in inputs]
+    promoted = name in OPERATORS and d is None
+    inputs = [_operand(value, like, promoted) for value in inputs]
     operands: Sequence[Any] | None
-    operands = inputs if name in OPERATORS else _in_loop_types(ufunc, inputs)
+    operands = inputs if promoted else _in_loop_types(ufunc, inputs, d)
     operation = OPERATORS.get(name) or LOOPS.get(name)
     if operation is None or operands is None:
-        return _on_values(ufunc, inputs)
-    result = operation(*operands)
-    return result if d is None else result.to(dt.from_numpy_dtype(np.dtype(d)))
+        return _on_values(ufunc, inputs if operands is None else operands)
+    return operation(*operands)
 
 
-def _operand(value: Any, like: Tensor | None) -> Any:
-    """Numbers stay numbers, which are weak; all else becomes a tensor."""
-    if isinstance(value, np.generic):
+def _operand(value: Any, like: Tensor | None, weak: bool) -> Any:
+    """Numbers stay numbers, which are weak; all else becomes a tensor.
+
+    NumPy's own scalars are weak only beside an operator, as its zero-dimensional arrays are.
+    """
+    if isinstance(value, np.generic) and weak:
         return value.item()
-    return value if isinstance(value, (bool, int, float, complex)) else as_tensor(value, like)
+    number = isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+    return value if number else as_tensor(value, like)
 
 
-def _in_loop_types(ufunc: Any, inputs: Sequence[Any]) -> list[Any] | None:
+def _in_loop_types(ufunc: Any, inputs: Sequence[Any], d: Any = None) -> list[Any] | None:
     """The operands in the types of NumPy's loop; None where tensors have no such type."""
     types = tuple([v.dtype.numpy if isinstance(v, Tensor) else type(v) for v in inputs])
-    wanted = _loop_types(ufunc, types)
+    asked = d.numpy if isinstance(d, dt.dtype) else None if d is None else np.dtype(d)
+    wanted = _loop_types(ufunc, types, asked)
     if wanted is None:
         return None
     like = first_tensor(inputs)
@@ -239,13 +282,25 @@ def _in_loop_types(ufunc: Any, inputs: Sequence[Any]) -> list[Any] | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _loop_types(ufunc: Any, types: tuple[Any, ...]) -> list[dt.dtype] | None:
+def _loop_types(ufunc: Any, types: tuple[Any, ...], asked: Any) -> list[dt.dtype] | None:
+    """The types of NumPy's loop, where it was asked for a result's type too.
+
+    Raises
+    ------
+    TypeError
+        Where there is no such loop, or not for these types.
+    """
+    if dt.bfloat16.numpy in types:  # which is not NumPy's
+        return None if len(set(types)) > 1 else [dt.from_numpy_dtype(one) for one in types]
     rest = (None,) * ufunc.nout
+    types = tuple([np.dtype(np.bool) if one is bool else one for one in types])
+    signature = (None,) * ufunc.nin + (asked,) * ufunc.nout
+    options = {} if asked is None else {"signature": signature, "casting": "same_kind"}
+    found = ufunc.resolve_dtypes((*types, *rest), **options)
     try:
-        found = ufunc.resolve_dtypes((*types, *rest))
-        return [dt.from_numpy_dtype(d) for d in found[: ufunc.nin]]
-    except TypeError:  # bfloat16 is not NumPy's; no tensor has its uint16
-        return None if len(set(types)) > 1 else [dt.from_numpy_dtype(d) for d in types]
+        return [dt.from_numpy_dtype(one) for one in found[: ufunc.nin]]
+    except TypeError:  # no tensor has its uint16
+        return None
 
 
 def _on_values(ufunc: Any, inputs: Sequence[Any]) -> Any:
