@@ -1,7 +1,8 @@
 """Libraries that have to be told of tensors, whichever is imported first.
 
-einops finds its back ends among the subclasses of one of its classes. Ours is defined when both
-are there: at once, or when einops' module of back ends has been imported.
+einops finds its back ends among the subclasses of one of its classes, opt_einsum the functions of
+an array library by a table. What we have to say is said when both are there: at once, or when their
+module has been imported.
 """
 
 from __future__ import annotations
@@ -12,17 +13,24 @@ from typing import Any
 
 __all__ = ["introduce"]
 
-_MODULE, _OURS = "einops._backends", "lucid_gpu.einops_backend"
+# their module: ours, which tells them
+MODULES = {
+    "einops._backends": "lucid_gpu.einops_backend",
+    "opt_einsum.backends.dispatch": "lucid_gpu.opt_einsum_backend",
+}
 
 
 class Watch:
-    """An entry of ``sys.meta_path`` that finds nothing and sees one import, then leaves."""
+    """An entry of ``sys.meta_path`` that finds nothing and sees these imports."""
+
+    def __init__(self, awaited: set[str]) -> None:
+        self.awaited = awaited
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """None, but for einops' back ends: theirs, and ours after it ran."""
-        if name != _MODULE or self not in sys.meta_path:
+        """None, but for what is awaited: its own spec, and our module after it ran."""
+        if name not in self.awaited:
             return None
-        sys.meta_path.remove(self)
+        self.awaited.remove(name)
         spec = importlib.util.find_spec(name)
         loader: Any = None if spec is None else spec.loader
         if loader is None:
@@ -31,7 +39,7 @@ class Watch:
 
         def exec_module(module: Any) -> None:
             run(module)
-            importlib.import_module(_OURS)
+            importlib.import_module(MODULES[name])
 
         loader.exec_module = exec_module
         return spec
@@ -39,7 +47,7 @@ class Watch:
 
 def introduce() -> None:
     """Called once, when the package has been imported."""
-    if _MODULE in sys.modules:
-        importlib.import_module(_OURS)
-    else:
-        sys.meta_path.insert(0, Watch())
+    for theirs, ours in MODULES.items():
+        if theirs in sys.modules:
+            importlib.import_module(ours)
+    sys.meta_path.insert(0, Watch(set(MODULES).difference(sys.modules)))

@@ -75,7 +75,10 @@ def test_orders_of_import(order: str) -> None:
     program = (
         f"import sys; {ORDERS[order]}; x = einops.rearrange(m.ones(2, 3), 'a b -> (b a)')\n"
         "assert type(x) is m.Tensor and x.shape == (6,)\n"
-        "assert not any(type(f).__module__ == 'lucid_gpu.friends' for f in sys.meta_path)"
+        "import opt_einsum; y = opt_einsum.contract('ij,jk,kl->li', *[m.ones(2, 2)] * 3)\n"
+        "assert type(y) is m.Tensor and y.tolist() == [[4, 4], [4, 4]]\n"
+        "watch, = [f for f in sys.meta_path if type(f).__module__ == 'lucid_gpu.friends']\n"
+        "assert not watch.awaited"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -153,6 +156,17 @@ def test_a_cheap_order_is_taken(settings: Any, monkeypatch: pytest.MonkeyPatch) 
         with settings.flags(enabled=enabled):
             assert lucid_gpu.einsum("ij,jk,k->i", x, y, z).tolist() == [64] * 8
     assert met == [("j", "k", "k"), ("i", "j", "j"), ("i", "j", "j", "k"), ("i", "k", "k")]
+
+
+def test_contract_of_opt_einsum(device: str) -> None:
+    opt_einsum = pytest.importorskip("opt_einsum")
+    x, y = [lucid_gpu.tensor(IMAGES[0, 0], device=device, requires_grad=True) for _ in range(2)]
+    found = opt_einsum.contract("ij,kj,kl->li", x, y, y)
+    expected = lucid_gpu.einsum("ij,kj,kl->li", x, y, y)
+    assert np.allclose(found.tolist(), expected.tolist())
+    found.sum().backward()
+    (gradient,) = lucid_gpu.autograd.grad(expected.sum(), y)
+    assert np.allclose(y.grad.tolist(), gradient.tolist())
 
 
 def test_settings_as_pytorchs(settings: Any) -> None:

@@ -26,6 +26,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "layouts": (),
     "compiler": (),
     "friends": (),
+    "opt_einsum_backend": (),
     "multiprocessing": ("nn",),
     "einops_backend": ("ops",),
     "determinism": (),
