@@ -5,7 +5,8 @@ PYTHON ?= python3
 PIP_ARGS ?=
 # What the command is told besides, say make train ARGS="--model cnn".
 ARGS ?=
-# Which of examples/ make train runs: train_digits, char_gpt, vae, gcn or burgers.
+# Which of examples/ make train runs: train_digits, char_gpt, vae, gcn, burgers,
+# gaussian_process, heat or quantum_dot.
 EXAMPLE ?= train_digits
 ORACLE ?=
 
@@ -21,7 +22,7 @@ TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-17s %s\n", $$1, $$2}'
 
-train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn"), or EXAMPLE=char_gpt, vae, gcn, burgers
+train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn"), or EXAMPLE=char_gpt, vae, gcn, burgers, heat ...
 	@$(PY) examples/$(EXAMPLE).py $(ARGS)
 
 test: $(STAMPS)/$(TEST_EXTRAS)  ## the test suite; ORACLE=1 also compares with torch

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bench import models
+from bench import arrays, models
+from bench.peers import NUMPYS, TORCHES
 
 Step = Callable[[], tuple[Any, ...]]
 Compiled = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -33,15 +34,17 @@ class Case:
     build : callable, optional
         See this module; an import has none.
     at_most : float, optional
-        The target: a ratio to torch eager for times, an amount in the case's unit otherwise.
+        The target: a ratio to the baseline for times, an amount in the case's unit otherwise.
     compiled_at_most : float, optional
         A second target: a ratio to torch.compile.
     compiles : bool
         Whether torch.compile takes part.
+    peers : tuple of str
+        Who takes part: the subject, then the one to which it is compared, then others.
     check_steps : int
-        Steps after which results are compared with torch's.
+        Steps after which results are compared with the baseline's.
     tolerance : float
-        The largest difference allowed, relative to the largest value of torch's result.
+        The largest difference allowed, relative to the largest value of the baseline's result.
     array_bytes : int
         Size of one input, for memory.
     small : callable, optional
@@ -55,10 +58,16 @@ class Case:
     at_most: float | None = None
     compiled_at_most: float | None = None
     compiles: bool = True
+    peers: tuple[str, ...] = TORCHES
     check_steps: int = 1
     tolerance: float = 2e-5
     array_bytes: int = 0
     small: Build | None = None
+
+    @property
+    def baseline(self) -> str:
+        """The peer whose results are taken for right, and to which times are compared."""
+        return self.peers[1]
 
     @property
     def unit(self) -> str:
@@ -279,6 +288,30 @@ CASES: tuple[Case, ...] = (
         at_most=1.5,
         check_steps=3,
         tolerance=1e-3,
+    ),
+    Case(
+        "gaussian-process",
+        "NumPy: marginal likelihood of 300 points and its gradient",
+        build=arrays.gaussian_process(300, 10),
+        at_most=0.5,
+        peers=NUMPYS,
+        tolerance=1e-9,
+    ),
+    Case(
+        "heat",
+        "NumPy: 100 steps of the heat equation on 64 x 64, gradient by the initial state",
+        build=arrays.heat(64, 100),
+        at_most=0.5,
+        peers=NUMPYS,
+        tolerance=1e-9,
+    ),
+    Case(
+        "quantum-dot",
+        "NumPy: energies of 2,000 walkers by second derivatives, and their gradient",
+        build=arrays.quantum_dot(2000),
+        at_most=0.5,
+        peers=NUMPYS,
+        tolerance=1e-9,
     ),
     Case(
         "memory",

@@ -26,6 +26,15 @@ EXAMPLES = {
     "vae": ("vae.py", "the same digits"),
     "gcn": ("gcn.py", "the same digits as a graph of neighbours, 5 labels a digit"),
     "burgers": ("burgers.py", "none: Burgers' equation, against its analytic solution"),
+    "gaussian_process": (
+        "gaussian_process.py",
+        "442 patients with diabetes (scikit-learn); in NumPy's functions",
+    ),
+    "heat": ("heat.py", "none: the heat equation backwards, of 1e-3 noise; in NumPy's functions"),
+    "quantum_dot": (
+        "quantum_dot.py",
+        "none: two electrons, against the exact energy; in NumPy's functions",
+    ),
 }
 
 

@@ -14,7 +14,7 @@ THREADS = 2
 
 @dataclass(frozen=True)
 class Peer:
-    """A module under PyTorch's API, and how it is run.
+    """A module under PyTorch's API or NumPy's, and how it is run.
 
     Attributes
     ----------
@@ -45,11 +45,14 @@ PEERS: tuple[Peer, ...] = (
         env={"THP_MEM_ALLOC_ENABLE": "1"},
         usual=False,
     ),
+    Peer("hips", "HIPS autograd", "autograd"),
 )
 
 SUBJECT = "lucid_gpu"
 BASELINE = "torch-eager"
 COMPILED = "torch-compile"
+TORCHES = (SUBJECT, BASELINE, COMPILED, "torch-hugepages")
+NUMPYS = (SUBJECT, "hips")
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",

@@ -31,8 +31,10 @@ def row(case: Case, figures: dict[str, Any]) -> dict[str, Any]:
         "unit": case.unit,
         "at_most": case.at_most,
         "compiled_at_most": case.compiled_at_most,
+        "baseline": case.baseline,
         "peers": figures,
         "to_eager": ratio(figures, BASELINE),
+        "to_baseline": ratio(figures, case.baseline),
         "to_compile": ratio(figures, COMPILED),
     }
     entry["verdict"] = verdict(entry)
@@ -56,7 +58,7 @@ def verdict(entry: dict[str, Any]) -> str:
         return "failed"
     relative = entry["measure"] == "time"
     pairs = [
-        (entry["to_eager"] if relative else ours.get("median"), entry["at_most"]),
+        (entry["to_baseline"] if relative else ours.get("median"), entry["at_most"]),
         (entry["to_compile"], entry["compiled_at_most"]),
     ]
     pairs = [(value, most) for value, most in pairs if most is not None]
@@ -75,7 +77,7 @@ def machine() -> dict[str, Any]:
         "huge_pages": _first_line("/sys/kernel/mm/transparent_hugepage/enabled"),
         "python": platform.python_version(),
         "threads": THREADS,
-        "versions": {name: version_of(name) for name in ("numpy", "torch")},
+        "versions": {name: version_of(name) for name in ("numpy", "torch", "autograd")},
         "commit": _commit(),
     }
 
@@ -163,12 +165,20 @@ def target(entry: dict[str, Any]) -> str:
     if entry["at_most"] is None:
         return ""
     if entry["measure"] == "time":
-        text = f"{entry['at_most']:g} of eager"
+        text = f"{entry['at_most']:g} of {'eager' if _to_torch(entry) else _other(entry)}"
     else:
         text = amount(entry["at_most"], entry["unit"])
     if entry["compiled_at_most"] is not None:
         text += f", {entry['compiled_at_most']:g} of compile"
     return text
+
+
+def _to_torch(entry: dict[str, Any]) -> bool:
+    return _baseline(entry) == BASELINE
+
+
+def _other(entry: dict[str, Any]) -> str:
+    return TITLES[entry["baseline"]]
 
 
 def markdown(run: dict[str, Any]) -> str:
@@ -180,6 +190,8 @@ def markdown(run: dict[str, Any]) -> str:
     for entry in run["cases"]:
         cells = [cell(entry["peers"].get(n), entry["unit"]) for n in names]
         ratios = [_number(entry["to_eager"]), _number(entry["to_compile"])]
+        if not _to_torch(entry):
+            ratios[0] = f"{_number(entry['to_baseline'])} of {_other(entry)}"
         word = entry["verdict"] + (" (noisy)" if entry["noisy"] else "")
         lines.append(_line([entry["title"], *cells, *ratios, target(entry), word]))
         for name, figures in entry["peers"].items():
@@ -191,7 +203,10 @@ def markdown(run: dict[str, Any]) -> str:
         if "error" in entry["peers"].get(SUBJECT, {})
     ]
     if errors:
-        lines += ["", "lucid_gpu's results differ from torch's by, relative to the largest value: "]
+        lines += [
+            "",
+            "lucid_gpu's results differ from theirs by, relative to the largest value: ",
+        ]
         lines[-1] += ", ".join(errors) + "."
     return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
 
@@ -215,13 +230,13 @@ def _number(value: float | None) -> str:
 
 
 def chart(run: dict[str, Any], path: Path) -> None:
-    """Bars of every peer's time over torch eager's, with lucid_gpu's targets, on a log scale."""
+    """Bars of every peer's time over the baseline's, with lucid_gpu's targets, on a log scale."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    entries = [c for c in run["cases"] if "median" in c["peers"].get(BASELINE, {})]
+    entries = [c for c in run["cases"] if "median" in c["peers"].get(_baseline(c), {})]
     names = [p.name for p in PEERS if any("median" in e["peers"].get(p.name, {}) for e in entries)]
     if not entries:
         return
@@ -241,7 +256,9 @@ def chart(run: dict[str, Any], path: Path) -> None:
     least = min(b for e in entries for n in names if (b := _relative(e, n)) > 0)
     lowest = min([least, *(m for e in entries if (m := _target_ratio(e)) is not None)])
     axes.set(
-        xscale="log", xlim=(lowest / 2, None), xlabel="relative to torch eager (less is better)"
+        xscale="log",
+        xlim=(lowest / 2, None),
+        xlabel="relative to torch eager, of NumPy's programs to HIPS autograd (less is better)",
     )
     axes.set_yticks(range(len(entries)), [e["title"] for e in entries], fontsize=8)
     axes.invert_yaxis()
@@ -252,8 +269,12 @@ def chart(run: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
+def _baseline(entry: dict[str, Any]) -> str:
+    return str(entry.get("baseline", BASELINE))  # older files name none
+
+
 def _relative(entry: dict[str, Any], name: str) -> float:
-    base = entry["peers"][BASELINE]["median"]
+    base = entry["peers"][_baseline(entry)]["median"]
     return float(entry["peers"].get(name, {}).get("median", math.nan) / base)
 
 
@@ -262,7 +283,7 @@ def _target_ratio(entry: dict[str, Any]) -> float | None:
         return None
     if entry["measure"] == "time":
         return float(entry["at_most"])
-    return float(entry["at_most"] / entry["peers"][BASELINE]["median"])
+    return float(entry["at_most"] / entry["peers"][_baseline(entry)]["median"])
 
 
 def write(run: dict[str, Any], stem: Path) -> list[Path]:

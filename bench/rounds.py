@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bench.cases import Case
-from bench.peers import BASELINE, Peer, environment
+from bench.peers import Peer, environment
 
 START_SECONDS = 300.0  # torch.compile compiles while it checks and warms up
 ROUND_SECONDS = 120.0
@@ -100,7 +100,8 @@ def run_case(
         ``{peer name: figures}``; figures hold ``median``, ``low``, ``high`` (quartiles) and
         ``samples``, or ``failed`` with a sentence.
     """
-    taking_part = [p for p in peers if case.compiles or not p.compiled]
+    able = [p for p in peers if p.name in case.peers]
+    taking_part = [p for p in able if case.compiles or not p.compiled]
     if case.measure == "import":
         return import_times(taking_part, rounds)
     if case.measure == "memory":
@@ -203,17 +204,17 @@ def summary(samples: Sequence[float]) -> dict[str, Any]:
 
 
 def compare(case: Case, figures: dict[str, Any], folder: Path) -> None:
-    """Set each peer's ``error``, its largest difference to torch eager's results, relative to them.
+    """Set each peer's ``error``, its largest difference to the baseline's results, relatively.
 
     A peer beyond the case's tolerance has failed.
     """
-    reference = folder / f"{BASELINE}.npz"
+    reference = folder / f"{case.baseline}.npz"
     if not reference.exists():
         return
     with np.load(reference) as wanted:
         for name, entry in figures.items():
             path = folder / f"{name}.npz"
-            if name == BASELINE or not path.exists():
+            if name == case.baseline or not path.exists():
                 continue
             with np.load(path) as found:
                 errors = {k: difference(found[k], wanted[k]) for k in wanted.files}
@@ -229,12 +230,13 @@ def compare(case: Case, figures: dict[str, Any], folder: Path) -> None:
 def where(name: str, found: np.ndarray, wanted: np.ndarray) -> str:
     """The place of the largest difference, and both values there."""
     if found.shape != wanted.shape:
-        return f"{name} has shape {found.shape} where torch's has {wanted.shape}"
+        return f"{name} has shape {found.shape} where the baseline's has {wanted.shape}"
     apart = np.nan_to_num(np.abs(found - wanted), nan=np.inf)
     place = tuple(int(i) for i in np.unravel_index(apart.argmax(), apart.shape))
     count = int((apart > apart.max() / 2).sum())
-    return f"{name}{list(place)} is {found[place]:.9g} where torch's is {wanted[place]:.9g}" + (
-        f" (and {count - 1} others about as far)" if count > 1 else ""
+    return (
+        f"{name}{list(place)} is {found[place]:.9g} where the baseline's is {wanted[place]:.9g}"
+        + (f" (and {count - 1} others about as far)" if count > 1 else "")
     )
 
 

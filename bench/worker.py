@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any, TextIO
 
 import numpy as np
@@ -49,6 +50,8 @@ class Subject:
     def force(self, results: tuple[Any, ...]) -> None:
         """Have every result computed: read on the CPU, handed out as an array on a GPU."""
         for result in results:
+            if not hasattr(result, "detach"):  # an array: nothing of it is pending
+                continue
             value = result.detach() if result.requires_grad else result
             if self.device == "cpu":
                 value.numpy()
@@ -62,13 +65,14 @@ class Subject:
 
     def version(self) -> dict[str, Any]:
         """Say who this is."""
-        return {"version": str(self.torch.__version__)}
+        version = getattr(self.torch, "__version__", None)
+        return {"version": str(version or metadata.version(self.peer.module))}
 
     def check(self, path: str) -> dict[str, Any]:
         """Do the first steps and leave their results in a file."""
         for _ in range(self.case.check_steps):
             results = self.step()
-        arrays = [np.asarray(r.detach().cpu().numpy(), np.float64) for r in results]
+        arrays = [np.asarray(on_host(r), np.float64) for r in results]
         np.savez(path, *arrays)
         return {"results": len(arrays)}
 
@@ -111,6 +115,13 @@ class Subject:
         self.force(results)
         peak = resident()["VmHWM"]
         return {"arrays": (peak - before) / self.case.array_bytes, "before": before, "peak": peak}
+
+
+def on_host(result: Any) -> Any:
+    """A tensor's or an array's values where NumPy finds them."""
+    if hasattr(result, "detach"):
+        return result.detach().cpu().numpy()
+    return result.get() if hasattr(result, "get") else result
 
 
 def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:

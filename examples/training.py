@@ -34,6 +34,8 @@ def stop_early(*_: Any) -> NoReturn:
 
 signal.signal(signal.SIGINT, stop_early)  # before the imports that take time
 
+import numpy as np  # noqa: E402
+
 import lucid_gpu as torch  # noqa: E402
 from lucid_gpu.serialization import CheckpointError  # noqa: E402
 
@@ -112,6 +114,34 @@ class Run:
             self.history = checkpoint["history"]
         except (KeyError, TypeError, ValueError, RuntimeError):
             stop(f"{self.file} is no checkpoint of this script; remove it, or leave out --resume")
+
+
+class Arrays(dict[str, Any]):
+    """Arrays of NumPy or CuPy by name: a part of a checkpoint for examples without modules."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: torch.tensor(on_host(array)) for name, array in self.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, array in self.items():
+            if state[name].shape != array.shape:
+                raise ValueError(f"{name} has shape {tuple(array.shape)} in this script")
+        for name, array in self.items():
+            self[name] = array_library(array).asarray(on_host(state[name]))
+
+
+def array_library(where: Any) -> Any:
+    """NumPy for a CPU or an array of it, CuPy for a GPU: all that ``--device`` decides there."""
+    if isinstance(where, np.ndarray) or where == torch.device("cpu"):
+        return np
+    import cupy
+
+    return cupy
+
+
+def on_host(array: Any) -> Any:
+    """An array or tensor as an array of NumPy."""
+    return torch.as_tensor(array).detach().cpu().numpy()
 
 
 def train(run: Run) -> bool:

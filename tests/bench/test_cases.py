@@ -5,7 +5,8 @@ import importlib
 import numpy as np
 import pytest
 
-from bench import models
+import lucid_gpu
+from bench import arrays, models
 from bench.cases import CASES, chain, losses, power, residual_norm
 from bench.rounds import difference
 
@@ -40,6 +41,16 @@ def test_like_torch(name):
         assert difference(f, w) < (2e-3 if name == "gpt" else 2e-5)
 
 
+@pytest.mark.parametrize(
+    "build", [arrays.gaussian_process(6, 2), arrays.heat(5, 3), arrays.quantum_dot(4)]
+)
+def test_programs_of_numpy_like_hips_autograd(build):
+    hips = pytest.importorskip("autograd")
+    for found, wanted in zip(build(lucid_gpu, "cpu", None)(), build(hips, "cpu", None)()):
+        assert type(found) is type(wanted)
+        assert difference(found, wanted) < 1e-12
+
+
 def test_the_chain_is_what_it_says():
     rng = np.random.default_rng(0)
     x, r, g = (rng.standard_normal((5, 7), np.float32).astype(np.float64) for _ in range(3))
@@ -72,6 +83,9 @@ def test_names_are_unique_and_targets_stand():
         "resnet": 2.5,
         "gpt": 1.1,
         "lstm": 1.5,
+        "gaussian-process": 0.5,
+        "heat": 0.5,
+        "quantum-dot": 0.5,
         "memory": 3.5,
         "import": 0.25,
     }

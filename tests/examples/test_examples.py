@@ -1,16 +1,19 @@
 """The examples in this process, with few steps: what they print, leave, and go on from."""
 
+import gc
 import importlib
 import re
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lucid_gpu
+import lucid_gpu.numpy
 from lucid_gpu.autograd import gradcheck
 
 pytest.importorskip("sklearn", reason="pip install 'lucid-gpu[train]'")
@@ -29,6 +32,24 @@ SMALL = {
     ),
     "vae": (["--epochs", "3"], {"WIDTH": 16}, "digits.png", 2),
     "gcn": (["--epochs", "4"], {}, "graph.png", 2),
+    "gaussian_process": (
+        ["--steps", "4"],
+        {"CHECKPOINT_EVERY": 2, "PATIENTS": 40},
+        "fit.png",
+        1,
+    ),
+    "heat": (
+        ["--steps", "4", "--time", "7", "--segment", "3"],
+        {"CHECKPOINT_EVERY": 2, "SIZE": 16},
+        "plate.png",
+        1,
+    ),
+    "quantum_dot": (
+        ["--steps", "4"],
+        {"CHECKPOINT_EVERY": 2, "WALKERS": 40, "MOVES": 2},
+        "dot.png",
+        1,
+    ),
     "burgers": (
         ["--steps", "2", "--lbfgs", "6"],
         {"CHECKPOINT_EVERY": 2, "INSIDE": 50},
@@ -207,3 +228,64 @@ def test_the_analytic_solution_solves_the_equation(monkeypatch):
     x = np.linspace(-1, 1, 9)
     np.testing.assert_allclose(burgers.exact(0 * x + 1e-9, x), -np.sin(np.pi * x), atol=1e-6)
     np.testing.assert_allclose(burgers.exact(t, 0 * x[:, None] + 1.0), 0, atol=1e-9)
+
+
+def array_of(device, values):
+    values = np.asarray(values, np.float64)
+    return lucid_gpu.tensor(values, device=device).cupy() if device == "cuda" else values
+
+
+def test_the_marginal_likelihood_is_scikit_learns(monkeypatch, device):
+    kernels = pytest.importorskip("sklearn.gaussian_process.kernels")
+    from sklearn.gaussian_process import GaussianProcessRegressor
+
+    gp, rng = load("gaussian_process", monkeypatch), np.random.default_rng(0)
+    x, y, new, theta = (rng.normal(size=shape) for shape in ((9, 2), 9, (4, 2), 5))
+    parts = np.exp(theta)
+    kernel = parts[2] * kernels.RBF(parts[:2]) + kernels.WhiteKernel(parts[4])
+    kernel += parts[3] * kernels.DotProduct(1e-9)
+    theirs = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(x, y)
+    arrays = [array_of(device, a) for a in (theta, x, y, new)]
+    np.testing.assert_allclose(
+        float(gp.misfit(*arrays[:3])), -theirs.log_marginal_likelihood(), rtol=1e-8
+    )
+    found = [lucid_gpu.as_tensor(a).cpu().numpy() for a in gp.predict(*arrays)]
+    for ours, wanted in zip(found, theirs.predict(new, return_std=True), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-6)
+
+
+def test_the_heat_equations_gradient_leaves_nothing_behind(monkeypatch, device):
+    """Objects and memory after five gradients through forty steps are those after two."""
+    heat = load("heat", monkeypatch)
+    rng = np.random.default_rng(0)
+    root, seen = (array_of(device, rng.random((16, 16))) for _ in range(2))
+
+    def gradient():
+        function = lucid_gpu.numpy.grad(lambda r: heat.misfit(r, seen, 0.1, 40))
+        return lucid_gpu.as_tensor(function(root)).cpu().numpy()
+
+    def living():
+        gc.collect()
+        return len(gc.get_objects()), tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        first = gradient(), gradient()
+        before = living()
+        again = [gradient() for _ in range(3)]
+        after = living()
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(first[1], again[-1])
+    assert abs(after[0] - before[0]) < 30
+    assert after[1] - before[1] < 3 * first[0].nbytes + 20_000  # a step's state has 2,048 bytes
+    segments = lucid_gpu.numpy.grad(lambda r: heat.misfit(r, seen, 0.1, 40, 15))(root)
+    np.testing.assert_allclose(lucid_gpu.as_tensor(segments).cpu().numpy(), first[0], rtol=1e-12)
+
+
+def test_the_local_energy_of_the_exact_state_is_its_energy(monkeypatch, device):
+    dot, rng = load("quantum_dot", monkeypatch), np.random.default_rng(0)
+    walkers = array_of(device, rng.normal(size=(20, 4)))
+    energies, step = dot.energy_and_step(array_of(device, [1, 1, 0]), walkers)
+    np.testing.assert_allclose(lucid_gpu.as_tensor(energies).cpu().numpy(), dot.EXACT, rtol=1e-9)
+    np.testing.assert_allclose(lucid_gpu.as_tensor(step).cpu().numpy(), 0, atol=1e-6)

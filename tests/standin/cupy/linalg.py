@@ -37,6 +37,8 @@ def inv(a: Any) -> Any:
 
 
 def solve(a: Any, b: Any) -> Any:
+    if b.ndim == 1 and a.shape[-1] == b.size:
+        return _run("solve", a, b)
     if a.shape[:-1] != b.shape[:-1]:
         raise ValueError(
             "a must have (..., M, M) shape and b must have (..., M, K) for multidimensional b"

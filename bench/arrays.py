@@ -1,0 +1,110 @@
+"""Programs written in NumPy, one gradient a step: the examples' formulas beside HIPS autograd's.
+
+They are built as other cases are. The module given is `lucid_gpu` or ``autograd``; `numpy_of` finds
+the one that stands for NumPy with its gradients.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+Step = Callable[[], tuple[Any, ...]]
+Build = Callable[[Any, str, Any], Step]
+
+
+def numpy_of(module: Any) -> Any:
+    """NumPy with gradients, of a peer."""
+    names = {"lucid_gpu": "lucid_gpu.numpy", "autograd": "bench.hips"}
+    return importlib.import_module(names[module.__name__])
+
+
+def placed(array: numpy.ndarray, device: str) -> Any:
+    """The array, or a copy of it on a GPU: the library is all that decides."""
+    if device == "cpu":
+        return array
+    import cupy
+
+    return cupy.asarray(array)
+
+
+def gaussian_process(points: int, features: int) -> Build:
+    """The marginal likelihood of a Gaussian process and its gradient by the kernel's parameters."""
+
+    def build(module: Any, device: str, compiled: Any) -> Step:
+        np, rng = numpy_of(module), numpy.random.default_rng(0)
+        x = placed(rng.standard_normal((points, features)), device)
+        y = placed(rng.standard_normal(points), device)
+        theta = placed(numpy.zeros(features + 3), device)
+        unit = placed(numpy.eye(points), device)
+
+        def misfit(theta: Any) -> Any:
+            scaled = x / np.exp(theta[:features])
+            size = np.sum(scaled**2, axis=1)
+            apart = size[:, None] + size - 2 * scaled @ scaled.T
+            smooth = np.exp(theta[features] - apart / 2)
+            k = smooth + np.exp(theta[features + 1]) * (x @ x.T) + np.exp(theta[-1]) * unit
+            lower = np.linalg.cholesky(k)
+            white = np.linalg.solve(lower, y)
+            return np.dot(white, white) / 2 + np.sum(np.log(np.diag(lower)))
+
+        function = np.value_and_grad(misfit)
+        return lambda: function(theta)
+
+    return build
+
+
+def heat(size: int, steps: int) -> Build:
+    """A misfit after explicit time steps of the heat equation, by the initial state."""
+
+    def build(module: Any, device: str, compiled: Any) -> Step:
+        np, rng = numpy_of(module), numpy.random.default_rng(0)
+        root = placed(rng.standard_normal((size, size)), device)
+        measured = placed(rng.standard_normal((size, size)), device)
+
+        def misfit(root: Any) -> Any:
+            u = root**2
+            for _ in range(steps):
+                around = np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1)
+                u = u + 0.2 * (around - 4 * u)
+            return np.mean((u - measured) ** 2)
+
+        function = np.value_and_grad(misfit)
+        return lambda: function(root)
+
+    return build
+
+
+def quantum_dot(walkers: int) -> Build:
+    """Local energies of walkers, by second derivatives, and the gradient of their mean."""
+
+    def build(module: Any, device: str, compiled: Any) -> Step:
+        np, rng = numpy_of(module), numpy.random.default_rng(0)
+        r = placed(rng.standard_normal((walkers, 4)), device)
+        p = placed(numpy.array([0.7, 0.3, 0.1]), device)
+
+        def apart(r: Any) -> Any:
+            return np.sqrt((r[:, 0] - r[:, 2]) ** 2 + (r[:, 1] - r[:, 3]) ** 2)
+
+        def log_psi(p: Any, r: Any) -> Any:
+            d = apart(r)
+            return np.log(1 + p[1] * d + p[2] * d**2) - p[0] / 2 * np.sum(r**2, axis=1)
+
+        slope = np.elementwise_grad(log_psi, 1)
+
+        def second(k: int) -> Any:
+            return np.elementwise_grad(lambda r: slope(p, r)[:, k])(r)[:, k]
+
+        def step() -> tuple[Any, ...]:
+            bend = sum([second(k) for k in range(4)])
+            kinetic = -(bend + (slope(p, r) ** 2).sum(axis=1)) / 2
+            energies = kinetic + (r**2).sum(axis=1) / 2 + 1 / apart(r)
+            weights = 2 * (energies - energies.mean()) / walkers
+            return energies, np.grad(lambda p: np.sum(weights * log_psi(p, r)))(p)
+
+        return step
+
+    return build
