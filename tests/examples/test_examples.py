@@ -255,13 +255,13 @@ def test_the_marginal_likelihood_is_scikit_learns(monkeypatch, device):
 
 
 def test_the_heat_equations_gradient_leaves_nothing_behind(monkeypatch, device):
-    """Objects and memory after five gradients through forty steps are those after two."""
+    """Objects and memory after five gradients through thirty steps are those after two."""
     heat = load("heat", monkeypatch)
     rng = np.random.default_rng(0)
     root, seen = (array_of(device, rng.random((16, 16))) for _ in range(2))
 
     def gradient():
-        function = lucid_gpu.numpy.grad(lambda r: heat.misfit(r, seen, 0.1, 40))
+        function = lucid_gpu.numpy.grad(lambda r: heat.misfit(r, seen, 0.1, 30))
         return lucid_gpu.as_tensor(function(root)).cpu().numpy()
 
     def living():
@@ -279,7 +279,7 @@ def test_the_heat_equations_gradient_leaves_nothing_behind(monkeypatch, device):
     np.testing.assert_array_equal(first[1], again[-1])
     assert abs(after[0] - before[0]) < 30
     assert after[1] - before[1] < 3 * first[0].nbytes + 20_000  # a step's state has 2,048 bytes
-    segments = lucid_gpu.numpy.grad(lambda r: heat.misfit(r, seen, 0.1, 40, 15))(root)
+    segments = lucid_gpu.numpy.grad(lambda r: heat.misfit(r, seen, 0.1, 30, 8))(root)
     np.testing.assert_allclose(lucid_gpu.as_tensor(segments).cpu().numpy(), first[0], rtol=1e-12)
 
 
