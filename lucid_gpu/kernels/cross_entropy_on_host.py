@@ -19,7 +19,7 @@ from lucid_gpu.kernels.rows import Lines
 
 __all__ = ["gradient", "losses", "out_of_bounds"]
 
-BLOCK = 1 << 16  # scores computed at a time, so that they stay in cache; fewer are kept
+BLOCK = 1 << 18  # scores that a thread takes in turn; fewer are kept
 FEW = 64  # classes up to which a copy with the classes in front is reduced faster
 
 
