@@ -26,6 +26,10 @@ from lucid_gpu.fusion.layout import count as element_count
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.plan import Plan, Shape
 from lucid_gpu.fusion.program import Instruction
+from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
+
+ADDED = 1 << 20  # elements that one thread adds up sooner than two do
+ROWS = 4096  # added up in one go: so few that rounding does not tell
 
 
 class _Writer:
@@ -221,7 +225,7 @@ def generate(plan: Plan) -> Code:
     layout, cut, uncut, axes = None, [], [], ()
     inputs = arrays + scalars + small
     parameters = inputs + outs + scratch
-    if element_count(plan.shape) > SINGLE:
+    if element_count(plan.shape) > SINGLE and not _one_product(plan):
         layout, cut, axes = _lay_out(plan, writer)
         named = [name for name, _, _ in cut]
         uncut = [name for name in inputs if name not in named]
@@ -257,6 +261,24 @@ def _function(name: str, constants: str, parameters: list[str], body: list[str])
     lines = [f"def make_{name}({constants}):", f"    def {name}({', '.join(parameters)}):"]
     lines += [f"        {line}" for line in body or ["pass"]]
     return "\n".join([*lines, f"    return {name}", ""])
+
+
+def _one_product(plan: Plan) -> bool:
+    """Whether it adds up the rows of one array, and BLAS does so sooner than blocks are cut."""
+    if plan.reduction is None or len(plan.instructions) != 1 or len(plan.loads) != 1:
+        return False
+    (load,), (axes, names, _) = plan.loads, plan.reduction
+    rows = element_count(plan.shape[: len(axes)])
+    return (
+        load.strides is None
+        and load.shape == plan.shape
+        and load.dtype.numpy.char in "fd"
+        and axes == tuple(range(len(axes)))
+        and len(axes) < len(plan.shape)
+        and rows <= ROWS
+        and element_count(plan.shape) <= ADDED
+        and all(REDUCTIONS[name].ufunc == "add" for name in names)
+    )
 
 
 def _lay_out(plan: Plan, writer: _Writer) -> Any:
