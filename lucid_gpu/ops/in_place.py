@@ -195,8 +195,10 @@ def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
     if name and expr.program.is_load:
         cell = expr.leaves[0]
         cell.stale = (name, storage.version)
-        if type(cell) is Cell and isinstance(cell.node, region.RegionNode):
-            cell.node.output_stale = cell.stale
+        node = cell.node if type(cell) is Cell else None
+        # PyTorch saves no quotient; our gradient reads it, which stays whole
+        if isinstance(node, region.RegionNode) and node.program.root.op != "div":
+            node.output_stale = cell.stale
 
 
 def _writable(self: Tensor, name: str) -> Any:

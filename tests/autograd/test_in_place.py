@@ -276,13 +276,19 @@ def not_saved_output(m: Any, x: Any) -> Any:
     return y, lambda: y.add_(1)
 
 
+def not_saved_quotient(m: Any, x: Any) -> Any:
+    y = (x * 2) / (x + 1)
+    return y, lambda: y.mul_(3)
+
+
 def not_saved_by_a_view(m: Any, x: Any) -> Any:
     y = x * 2
     return y.reshape(4).sum(), lambda: y.zero_()
 
 
 NOT_SAVED = [
-    not_saved_by_a_sum, not_saved_by_a_constant_factor, not_saved_output, not_saved_by_a_view,
+    not_saved_by_a_sum, not_saved_by_a_constant_factor, not_saved_output, not_saved_quotient,
+    not_saved_by_a_view,
 ]  # fmt: skip
 
 
