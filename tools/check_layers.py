@@ -53,7 +53,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "nn": ("absent", "autograd"),
     "func": ("nn",),
     "numpy": ("func", "utils", "linalg", "fft"),
-    "array_api": ("numpy", "limits"),
+    "array_api": ("numpy", "limits", "special"),
     "optim": ("nn", "limits"),
     "amp": ("nn",),
     "distributions": ("nn", "linalg"),

@@ -30,6 +30,7 @@ from lucid_gpu.array_api import (
     linalg,
     manipulation,
     searching,
+    special,
     statistics,
     types,
 )
@@ -40,7 +41,7 @@ __array_api_version__ = "2024.12"
 newaxis = None
 
 globals().update({d.name: d for d in _TYPES}, **_ELEMENTWISE)
-__all__ = ["__array_api_version__", "e", "fft", "inf", "linalg", "nan", "newaxis", "pi"]
+__all__ = ["__array_api_version__", "e", "fft", "inf", "linalg", "nan", "newaxis", "pi", "special"]
 __all__ += [d.name for d in _TYPES] + [*_ELEMENTWISE]
 for _family in (creation, info, manipulation, searching, statistics, types):
     globals().update({name: getattr(_family, name) for name in _family.__all__})

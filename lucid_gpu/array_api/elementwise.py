@@ -38,24 +38,42 @@ _SAME_OF_TWO = (
     "add atan2 bitwise_and bitwise_or bitwise_xor copysign floor_divide hypot logaddexp "
     "logical_and logical_or logical_xor maximum minimum pow remainder"
 )
+# Functions whose gradient reads the result
+SAVED = {"exp", "expm1", "reciprocal", "sqrt", "tan", "tanh", "copysign", "hypot", "pow"}
 UNARY |= {name: name for name in _SAME.split()}
 BINARY |= {name: name for name in _SAME_OF_TWO.split()}
 
 
 def _unary(name: str, op: Callable[[Any], Any]) -> Callable[..., Tensor]:
     def function(x: Tensor, /) -> Tensor:
-        found: Tensor = op(x)
-        return found
+        return writable(op(x)) if name in SAVED else op(x)
 
     return _named(function, name)
 
 
 def _binary(name: str, op: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
     def function(x1: Any, x2: Any, /) -> Tensor:
-        found: Tensor = op(*promoted(x1, x2))
-        return found
+        found = op(*promoted(x1, x2))
+        return writable(found) if name in SAVED else found
 
     return _named(function, name)
+
+
+def on_promoted(name: str, op: Callable[..., Any]) -> Callable[..., Tensor]:
+    """A function of some operands in their common type."""
+
+    def function(*operands: Any) -> Tensor:
+        return writable(op(*promoted(*operands)))
+
+    return _named(function, name)
+
+
+def writable(result: Any) -> Any:
+    """A result apart from the one that backward reads, since this code writes into results.
+
+    ``y = xp.sqrt(x); y[y == 0] = 1`` is usual there. Both are one kernel.
+    """
+    return result.clone() if result.requires_grad else result
 
 
 def _named(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+from lucid_gpu.array_api.elementwise import writable
 from lucid_gpu.array_api.types import promoted
 from lucid_gpu.numpy import reductions, running, selection
 from lucid_gpu.tensor import Tensor
@@ -49,7 +50,9 @@ def std(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: builtins.bool = False
 ) -> Tensor:
     """The root of `var`."""
-    return var(x, axis=axis, correction=correction, keepdims=keepdims).sqrt()
+    spread = var(x, axis=axis, correction=correction, keepdims=keepdims)
+    found: Tensor = writable(spread.sqrt())
+    return found
 
 
 def max(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:

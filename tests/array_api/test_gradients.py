@@ -31,6 +31,28 @@ CASES = {
 }
 
 
+WRITTEN = ["exp", "sqrt", "tanh", "reciprocal", "square", "expm1", "tan"]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_result_may_be_written(name, device):
+    x = lucid_gpu.tensor([0.5, 0.7], dtype=lucid_gpu.float64, device=device, requires_grad=True)
+    y = getattr(xp, name)(x)
+    y[0] = 3.0
+    xp.sum(y).backward()
+    z = lucid_gpu.tensor(0.7, dtype=lucid_gpu.float64, device=device, requires_grad=True)
+    getattr(xp, name)(z).backward()
+    assert x.grad.tolist() == [0.0, z.grad.item()]
+
+
+def test_parts_may_be_written(device):
+    x = lucid_gpu.tensor([[1.0, 2.0], [3.0, 4.0]], device=device, requires_grad=True)
+    first, second = xp.unstack(x * 2)
+    first[0] = 7.0
+    xp.sum(first * second).backward()
+    assert x.grad.tolist() == [[0.0, 16.0], [14.0, 8.0]]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_gradients(name, device):
     inputs = [lucid_gpu.tensor(a, device=device, requires_grad=True) for a in (X, Y)]
