@@ -109,6 +109,10 @@ _default_float = float32
 when_default_changes: list[Callable[[], None]] = []  # what was derived with it is to be forgotten
 
 
+# by which ``numpy.zeros(3, t.dtype)`` and ``numpy.finfo(t.dtype)`` know NumPy's type
+dtype.dtype = property(lambda self: self.numpy)  # type: ignore[attr-defined]
+
+
 def _by_name(name: str) -> dtype:
     return BY_NAME[name]
 

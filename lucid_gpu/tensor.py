@@ -586,18 +586,29 @@ class Tensor:
         return self
 
     def __float__(self) -> float:
-        return float(self._number())
+        return float(self._kept_number())
 
     def __int__(self) -> int:
         return int(self._number())
 
     def __complex__(self) -> complex:
-        return complex(self._number())
+        return complex(self._kept_number())
 
     def _number(self) -> Any:
         if self.numel() != 1:
             raise ValueError("only one element tensors can be converted to Python scalars")
         return self.item()
+
+    def _kept_number(self) -> Any:
+        """One number, where no gradient is lost by it: ``a[i] = x`` asks for one of NumPy's."""
+        if state.of_arrays and self.requires_grad and state.grad:
+            raise RuntimeError(
+                "Can't call float() on a Tensor that requires grad in a function that is being "
+                "differentiated: the number would have no gradient. Use tensor.detach() if that is "
+                "meant; NumPy's functions instead of math's; numpy.stack, numpy.where or a tensor "
+                "(numpy.zeros_like(x)) instead of an array that is written into"
+            )
+        return self._number()
 
     def __index__(self) -> int:
         if self.dtype.category > 1 or self.numel() != 1:

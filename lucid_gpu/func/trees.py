@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -61,7 +62,8 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
         leaves += below
         structures.append(structure)
     keys = tuple(tree) if isinstance(tree, dict) else ()
-    return leaves, Structure(type(tree), keys, tuple(structures))
+    kind = dict if isinstance(tree, defaultdict) else type(tree)  # whose first argument is another
+    return leaves, Structure(kind, keys, tuple(structures))
 
 
 def unflatten(leaves: Sequence[Any], structure: Structure) -> Any:

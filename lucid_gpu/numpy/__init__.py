@@ -28,9 +28,11 @@ from lucid_gpu.numpy.differentiation import (
     jacobian,
     value_and_grad,
 )
+from lucid_gpu.numpy.directional import grad_and_aux, hessian_vector_product, make_jvp, make_vjp
 
 __all__ = ["array", "asanyarray", "asarray", "ascontiguousarray", "checkpoint", "elementwise_grad"]
-__all__ += ["grad", "hessian", "jacobian", "value_and_grad"]
+__all__ += ["grad", "grad_and_aux", "hessian", "hessian_vector_product", "jacobian", "make_jvp"]
+__all__ += ["make_vjp", "value_and_grad"]
 __all__ = sorted({*__all__, *_numpy.__all__})
 
 

@@ -8,33 +8,14 @@ inside another such call, tensors go out, which can be differentiated further.
 from __future__ import annotations
 
 import functools
-import threading
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from lucid_gpu.autograd.backward import grad as gradients_of
-from lucid_gpu.devices import room_of_array
-from lucid_gpu.func.graphs import fresh
-from lucid_gpu.func.trees import flatten, tree_map, unflatten
-from lucid_gpu.numpy.operands import as_tensor, on_memory_of
-from lucid_gpu.tape.modes import enable_grad
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.numpy.calls import Argnum, Call, refuse_other
+from lucid_gpu.numpy.operands import as_tensor
+from lucid_gpu.tensor import Tensor
 
 __all__ = ["checkpoint", "elementwise_grad", "grad", "hessian", "jacobian", "value_and_grad"]
-
-Argnum = int | Sequence[int]
-
-
-class _Depth(threading.local):
-    """How many of these calls a thread is inside of."""
-
-    calls = 0
-
-
-_depth = _Depth()
 
 
 def grad(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
@@ -89,11 +70,11 @@ def value_and_grad(
 
     @functools.wraps(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
-        with _Call(fun, argnum, args, _name) as call:
+        with Call(fun, argnum, args, _name) as call:
             result = call.run(kwargs)
             value = result if isinstance(result, Tensor) else None
             if value is None:
-                _refuse_other(result, _name)
+                refuse_other(result, _name)
             elif value.numel() != 1 or value.dtype.category != 2:
                 raise TypeError(
                     f"{_name} takes a function whose result is one real number; this one gave "
@@ -120,10 +101,10 @@ def elementwise_grad(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..
 
     @functools.wraps(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
-        with _Call(fun, argnum, args, "elementwise_grad") as call:
+        with Call(fun, argnum, args, "elementwise_grad") as call:
             result = call.run(kwargs)
             if not isinstance(result, Tensor):
-                _refuse_other(result, "elementwise_grad")
+                refuse_other(result, "elementwise_grad")
                 return call.pulled_back(None, None)
             return call.pulled_back(result.sum(), None)
 
@@ -149,11 +130,16 @@ def jacobian(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
 
     @functools.wraps(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
-        with _Call(fun, argnum, args, "jacobian") as call:
+        with Call(fun, argnum, args, "jacobian") as call:
             result = call.run(kwargs)
             if not isinstance(result, Tensor):
-                _refuse_other(result, "jacobian")
+                refuse_other(result, "jacobian")
                 result = as_tensor(result)
+            if result.dtype.category == 3:
+                raise TypeError(
+                    "jacobian takes a function whose results are real; give it the real and the "
+                    "imaginary part: numpy.stack([numpy.real(z), numpy.imag(z)])"
+                )
             return call.pulled_back(result, _unit_cotangents(result))
 
     return function
@@ -169,7 +155,20 @@ def hessian(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
     array([[0., 1.],
            [1., 0.]])
     """
-    return jacobian(jacobian(fun, argnum), argnum)
+
+    @functools.wraps(fun)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if type(argnum) is not int or any(
+            isinstance(a, (dict, list, tuple)) for a in args[argnum:][:1]
+        ):
+            raise TypeError(
+                "hessian takes one argument that is an array or a number; hessian_vector_product "
+                "takes dicts, lists and tuples of them"
+            )
+        return second(*args, **kwargs)
+
+    second = jacobian(jacobian(fun, argnum), argnum)
+    return function
 
 
 def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -192,132 +191,8 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-class _Call:
-    """One call of a function with tensors in the place of some of its arguments."""
-
-    def __init__(
-        self, fun: Callable[..., Any], argnum: Argnum, args: tuple[Any, ...], name: str
-    ) -> None:
-        self.fun, self.args, self.name = fun, list(args), name
-        self.many = not isinstance(argnum, int)
-        self.places: list[int] = list(argnum) if not isinstance(argnum, int) else [argnum]
-
-    def __enter__(self) -> _Call:
-        _depth.calls += 1
-        try:
-            self._put_tensors()
-        except BaseException:
-            _depth.calls -= 1
-            raise
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        _depth.calls -= 1
-
-    def _put_tensors(self) -> None:
-        for place in self.places:
-            if not -len(self.args) <= place < len(self.args):
-                raise TypeError(
-                    f"{self.name}: argnum is {place}, but the function was called with "
-                    f"{len(self.args)} positional argument{'s' * (len(self.args) != 1)}"
-                )
-        self.leaves, self.structure = flatten(tuple([self.args[p] for p in self.places]))
-        self.tensors = [_leaf(leaf, self.name) for leaf in self.leaves]
-        self.further = any(isinstance(leaf, Tensor) for leaf in self.leaves) or _depth.calls > 1
-        for place, value in zip(self.places, unflatten(self.tensors, self.structure), strict=True):
-            self.args[place] = value
-
-    def run(self, kwargs: dict[str, Any]) -> Any:
-        with enable_grad():
-            return self.fun(*self.args, **kwargs)
-
-    def pulled_back(self, result: Tensor | None, cotangents: Tensor | None) -> Any:
-        """The gradients of the result by the arguments, in their structure."""
-        if result is None or not result.requires_grad:
-            warnings.warn(
-                f"{self.name}: the function's result does not depend on the argument", stacklevel=3
-            )
-            found: Sequence[Any] = [None] * len(self.tensors)
-        else:
-            found = gradients_of(
-                result if cotangents is not None or result.ndim == 0 else result.sum(),
-                self.tensors,
-                cotangents,
-                create_graph=self.further,
-                allow_unused=True,
-                is_grads_batched=cotangents is not None,
-            )
-        shape = () if result is None or cotangents is None else tuple(result.shape)
-        gradients = [
-            self._as_given(_shaped(g, t, shape), leaf)
-            for g, t, leaf in zip(found, self.tensors, self.leaves, strict=True)
-        ]
-        whole = unflatten(gradients, self.structure)
-        return whole if self.many else whole[0]
-
-    def _as_given(self, gradient: Tensor, leaf: Any) -> Any:
-        if self.further:
-            return gradient
-        array = gradient.array
-        if room_of_array(leaf) is None or isinstance(leaf, np.generic):
-            return array.item() if array.ndim == 0 else array
-        return array
-
-    def out(self, result: Any) -> Any:
-        """What the function gave, as arrays unless somebody differentiates further."""
-        return result if self.further else tree_map(_plain, result)
-
-
-def _leaf(value: Any, name: str) -> Tensor:
-    """A tensor to differentiate by, on the memory of the array it stands for."""
-    if isinstance(value, Tensor):
-        found = value
-    elif isinstance(value, (bool, np.bool)) or value is None:
-        raise TypeError(f"{name}: there is no gradient by {value!r}, a {type(value).__name__}")
-    elif isinstance(value, (int, float, complex)):
-        kind = np.complex128 if isinstance(value, complex) else np.float64
-        found = from_array(np.asarray(value, kind))
-    elif room_of_array(value) is not None:
-        found = on_memory_of(value if isinstance(value, np.generic) else value.view())
-    else:
-        raise TypeError(
-            f"{name}: there is no gradient by a {type(value).__name__}; the argument may hold "
-            "arrays and numbers, and dicts, lists and tuples of them"
-        )
-    if found.dtype.category < 2:
-        raise TypeError(
-            f"{name}: there is no gradient by an array of {found.dtype.name}; write x.astype(float)"
-        )
-    return fresh(found)
-
-
-def _shaped(gradient: Tensor | None, leaf: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A gradient of shape ``(*shape, *leaf.shape)``; zeros where there is none."""
-    whole = (*shape, *leaf.shape)
-    if gradient is None:
-        from lucid_gpu.ops.creation import zeros
-
-        return zeros(whole, dtype=leaf.dtype, device=leaf.device)
-    return gradient.reshape(whole)
-
-
 def _unit_cotangents(result: Tensor) -> Tensor:
     from lucid_gpu.ops.creation import eye
 
     n = result.numel()
     return eye(n, dtype=result.dtype, device=result.device).reshape((n, *result.shape))
-
-
-def _plain(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    array = value.detach().array
-    return array[()] if isinstance(array, np.ndarray) and array.ndim == 0 else array
-
-
-def _refuse_other(result: Any, name: str) -> None:
-    if room_of_array(result) is None and not isinstance(result, (int, float)):
-        raise TypeError(
-            f"{name} takes a function whose result is an array or a number; this one gave a "
-            f"{type(result).__name__}"
-        )

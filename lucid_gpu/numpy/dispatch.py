@@ -16,7 +16,7 @@ import numpy as np
 
 from lucid_gpu.devices import room_of_array, xp_of
 from lucid_gpu.func.trees import tree_map
-from lucid_gpu.numpy.operands import first_tensor
+from lucid_gpu.numpy.operands import as_tensor, first_tensor
 from lucid_gpu.numpy.refusals import unsupported
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -98,13 +98,15 @@ def _on_values(name: str, *args: Any, **kwargs: Any) -> Any:
     function = getattr(xp_of(tensor), name, None)
     if function is None:
         raise unsupported(f"numpy.{name} on {tensor.device}")
-    args, kwargs = tree_map(_array, (args, kwargs))
+    args, kwargs = tree_map(functools.partial(_array, where=tensor), (args, kwargs))
     if name in ANSWERS:
         return bool(function(*args, **kwargs))
     return tree_map(functools.partial(_result, where=tensor.device), function(*args, **kwargs))
 
 
-def _array(value: Any) -> Any:
+def _array(value: Any, where: Tensor) -> Any:
+    if where.is_cuda and isinstance(value, np.ndarray):  # comes along
+        value = as_tensor(value, where)
     return value.detach().array if isinstance(value, Tensor) else value
 
 

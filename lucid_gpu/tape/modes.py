@@ -46,6 +46,8 @@ class _State(threading.local):
         The backward pass that is running.
     node : Node or None
         The node that is running, where anomaly mode asks.
+    of_arrays : int
+        Inside how many functions of arrays that `lucid_gpu.numpy` differentiates.
     """
 
     grad: Any = True
@@ -55,6 +57,7 @@ class _State(threading.local):
     off: Any = False
     task: Any = None
     node: Any = None
+    of_arrays: int = 0
 
 
 state = _State()

@@ -1,0 +1,169 @@
+"""One call of a function of arrays, with tensors in the place of some of its arguments."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.autograd.backward import grad as gradients_of
+from lucid_gpu.devices import room_of_array
+from lucid_gpu.func.graphs import fresh
+from lucid_gpu.func.trees import flatten, tree_map, unflatten
+from lucid_gpu.numpy.operands import on_memory_of
+from lucid_gpu.tape.modes import enable_grad, state
+from lucid_gpu.tensor import Tensor, from_array
+
+__all__ = ["Argnum", "Call", "plain", "refuse_other", "shaped"]
+
+Argnum = int | Sequence[int]
+
+
+class Call:
+    """One call of a function with tensors in the place of some of its arguments."""
+
+    def __init__(
+        self, fun: Callable[..., Any], argnum: Argnum, args: tuple[Any, ...], name: str
+    ) -> None:
+        if not callable(fun):
+            raise TypeError(f"{name} takes a function, got a {type(fun).__name__}")
+        self.fun, self.args, self.name = fun, list(args), name
+        self.many = isinstance(argnum, (list, tuple))
+        self.places: list[int] = []
+        for place in argnum if isinstance(argnum, (list, tuple)) else [argnum]:
+            if not isinstance(place, (int, np.integer)) or isinstance(place, bool):
+                raise TypeError(
+                    f"{name}: argnum is an int or a sequence of ints, got {argnum!r}; it counts "
+                    "positional arguments"
+                )
+            self.places.append(int(place))
+
+    def __enter__(self) -> Call:
+        state.of_arrays += 1
+        try:
+            self._put_tensors()
+        except BaseException:
+            state.of_arrays -= 1
+            raise
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        state.of_arrays -= 1
+
+    def _put_tensors(self) -> None:
+        for place in self.places:
+            if not -len(self.args) <= place < len(self.args):
+                raise TypeError(
+                    f"{self.name}: argnum is {place}, but the function was called with "
+                    f"{len(self.args)} positional argument{'s' * (len(self.args) != 1)}"
+                )
+        self.leaves, self.structure = flatten(tuple([self.args[p] for p in self.places]))
+        put = [None if leaf is None else _leaf(leaf, self.name) for leaf in self.leaves]
+        self.tensors = [t for t in put if t is not None]
+        self.further = any(isinstance(leaf, Tensor) for leaf in self.leaves) or state.of_arrays > 1
+        for place, value in zip(self.places, unflatten(put, self.structure), strict=True):
+            self.args[place] = value
+
+    def run(self, kwargs: dict[str, Any]) -> Any:
+        with enable_grad():
+            return self.fun(*self.args, **kwargs)
+
+    def pulled_back(self, result: Tensor | None, cotangents: Tensor | None) -> Any:
+        """The gradients of the result by the arguments, in their structure."""
+        if result is None or not result.requires_grad:
+            warnings.warn(
+                f"{self.name}: the function's result does not depend on the argument", stacklevel=3
+            )
+            found: Sequence[Any] = [None] * len(self.tensors)
+        else:
+            found = gradients_of(
+                result if cotangents is not None or result.ndim == 0 else result.sum(),
+                self.tensors,
+                cotangents,
+                create_graph=self.further,
+                allow_unused=True,
+                is_grads_batched=cotangents is not None,
+            )
+        shape = () if result is None or cotangents is None else tuple(result.shape)
+        return self.in_structure(
+            [shaped(g, t, shape) for g, t in zip(found, self.tensors, strict=True)]
+        )
+
+    def in_structure(self, found: Sequence[Tensor]) -> Any:
+        """Gradients as the arguments are: in their trees, of their library; None by None."""
+        rest = iter(found)
+        gradients = [
+            None if leaf is None else self._as_given(next(rest), leaf) for leaf in self.leaves
+        ]
+        whole = unflatten(gradients, self.structure)
+        return whole if self.many else whole[0]
+
+    def _as_given(self, gradient: Tensor, leaf: Any) -> Any:
+        if self.further:
+            return gradient
+        array = gradient.array
+        if array.ndim or isinstance(leaf, np.ndarray):
+            return array
+        return (
+            array[()]
+            if isinstance(leaf, np.generic)
+            else array.item()
+            if room_of_array(leaf) is None
+            else array
+        )
+
+    def out(self, result: Any) -> Any:
+        """What the function gave, as arrays unless somebody differentiates further."""
+        return result if self.further else tree_map(plain, result)
+
+
+def _leaf(value: Any, name: str) -> Tensor:
+    """A tensor to differentiate by, on the memory of the array it stands for."""
+    if isinstance(value, Tensor):
+        found = value
+    elif isinstance(value, (bool, np.bool)):
+        raise TypeError(f"{name}: there is no gradient by {value!r}, a {type(value).__name__}")
+    elif isinstance(value, (int, float, complex)):
+        kind = np.complex128 if isinstance(value, complex) else np.float64
+        found = from_array(np.asarray(value, kind))
+    elif room_of_array(value) is not None:
+        found = on_memory_of(value if isinstance(value, np.generic) else value.view())
+    else:
+        raise TypeError(
+            f"{name}: there is no gradient by a {type(value).__name__}; the argument may hold "
+            "arrays and numbers, and dicts, lists and tuples of them"
+        )
+    if found.dtype.category < 2:
+        raise TypeError(
+            f"{name}: there is no gradient by an array of {found.dtype.name}; write x.astype(float)"
+        )
+    return fresh(found)
+
+
+def shaped(gradient: Tensor | None, leaf: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A gradient of shape ``(*shape, *leaf.shape)``; zeros where there is none."""
+    whole = (*shape, *leaf.shape)
+    if gradient is None:
+        from lucid_gpu.ops.creation import zeros
+
+        return zeros(whole, dtype=leaf.dtype, device=leaf.device)
+    return gradient.reshape(whole)
+
+
+def plain(value: Any) -> Any:
+    """A tensor's array; one of NumPy's numbers where it has no dimensions."""
+    if not isinstance(value, Tensor):
+        return value
+    array = value.detach().array
+    return array[()] if isinstance(array, np.ndarray) and array.ndim == 0 else array
+
+
+def refuse_other(result: Any, name: str) -> None:
+    """Raise for what a function gave besides arrays and numbers."""
+    if room_of_array(result) is None and not isinstance(result, (int, float)):
+        raise TypeError(
+            f"{name} takes a function whose result is an array or a number; this one gave a "
+            f"{type(result).__name__}"
+        )

@@ -1,0 +1,149 @@
+"""Derivatives along a direction, and gradients beside other results: HIPS autograd's names."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from lucid_gpu.autograd.backward import grad as gradients_of
+from lucid_gpu.func.trees import flatten, tree_map, unflatten
+from lucid_gpu.numpy.calls import Argnum, Call, plain, refuse_other, shaped
+from lucid_gpu.numpy.differentiation import grad, value_and_grad
+from lucid_gpu.numpy.operands import as_tensor
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["grad_and_aux", "hessian_vector_product", "make_jvp", "make_vjp"]
+
+
+def grad_and_aux(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
+    """The function that computes the gradient of the first of two results, and the other.
+
+    Examples
+    --------
+    >>> import lucid_gpu.numpy as np
+    >>> np.grad_and_aux(lambda x: (x**2, x + 1))(3.0)
+    (6.0, np.float64(4.0))
+    """
+
+    @functools.wraps(fun)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        kept: list[Any] = []
+
+        def first(*args: Any, **kwargs: Any) -> Any:
+            found = fun(*args, **kwargs)
+            if not isinstance(found, tuple) or len(found) != 2:
+                raise TypeError(
+                    "grad_and_aux takes a function with two results, a number and what comes "
+                    f"along; this one gave a {type(found).__name__}"
+                )
+            kept.append(found[1])
+            return found[0]
+
+        gradient = value_and_grad(first, argnum, _name="grad_and_aux")(*args, **kwargs)[1]
+        inside = any(isinstance(leaf, Tensor) for leaf in flatten(args)[0]) or state.of_arrays
+        return gradient, kept[0] if inside else tree_map(plain, kept[0])
+
+    return function
+
+
+def make_vjp(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
+    """The function that gives, beside a function's value, what pulls a cotangent back.
+
+    Examples
+    --------
+    >>> import lucid_gpu.numpy as np
+    >>> vjp, value = np.make_vjp(np.sin)(np.zeros(2))
+    >>> vjp(np.array([3.0, 4.0]))
+    array([3., 4.])
+    """
+
+    @functools.wraps(fun)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        with Call(fun, argnum, args, "make_vjp") as call:
+            result = call.run(kwargs)
+            if not isinstance(result, Tensor):
+                refuse_other(result, "make_vjp")
+                result = as_tensor(result)
+
+        def vjp(cotangent: Any) -> Any:
+            v = as_tensor(cotangent, result).to(result.dtype).reshape(result.shape)
+            if not result.requires_grad:
+                return call.pulled_back(None, None)
+            found = gradients_of(
+                result,
+                call.tensors,
+                v,
+                retain_graph=True,
+                create_graph=call.further,
+                allow_unused=True,
+            )
+            return call.in_structure(
+                [shaped(g, t, ()) for g, t in zip(found, call.tensors, strict=True)]
+            )
+
+        return vjp, call.out(result)
+
+    return function
+
+
+def make_jvp(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
+    """The function that gives what pushes a tangent forward, beside the function's value.
+
+    Examples
+    --------
+    >>> import lucid_gpu.numpy as np
+    >>> np.make_jvp(np.sin)(np.zeros(2))(np.array([3.0, 4.0]))
+    (array([0., 0.]), array([3., 4.]))
+    """
+
+    @functools.wraps(fun)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        def jvp(tangent: Any) -> Any:
+            from lucid_gpu.func import jvp as push
+
+            with Call(fun, argnum, args, "make_jvp") as call:
+                place = call.places[0]
+
+                def of_one(x: Any) -> Any:
+                    return fun(*call.args[:place], x, *call.args[place:][1:], **kwargs)
+
+                given = call.args[place]
+                leaves, structure = flatten(tangent)
+                along = [
+                    as_tensor(v, t).to(t.dtype) for v, t in zip(leaves, call.tensors, strict=True)
+                ]
+                return tuple(
+                    [call.out(r) for r in push(of_one, (given,), (unflatten(along, structure),))]
+                )
+
+        return jvp
+
+    return function
+
+
+def hessian_vector_product(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
+    """The function of ``(*args, vector)`` that computes the Hessian's product with a vector.
+
+    Examples
+    --------
+    >>> import lucid_gpu.numpy as np
+    >>> np.hessian_vector_product(lambda x: np.sum(x**3))(np.array([1.0, 2.0]), np.ones(2))
+    array([ 6., 12.])
+    """
+
+    @functools.wraps(fun)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        *given, vector = args
+
+        def along(*given: Any, **kwargs: Any) -> Any:
+            slopes, vectors = flatten(slope(*given, **kwargs))[0], flatten(vector)[0]
+            return sum(
+                [(s * v).sum() for s, v in zip(slopes, vectors, strict=True) if s is not None]
+            )
+
+        return value_and_grad(along, argnum, _name="hessian_vector_product")(*given, **kwargs)[1]
+
+    slope = grad(fun, argnum)
+    return function
