@@ -1,8 +1,8 @@
-"""Python's `multiprocessing`, whose queues, pipes and pools hand tensors over without a copy.
+"""Python's `multiprocessing`, whose queues, pipes and pools hand shared tensors over as such.
 
-What is imported here is Python's. Importing it says how tensors travel: one on the CPU is moved
-into memory that both processes see (`Tensor.share_memory_`), and its file's descriptor is sent, so
-that a write on either side is seen on the other. Tensors on a GPU travel by value.
+What is imported here is Python's. Importing it says how tensors travel: of one in memory that other
+processes see (`Tensor.share_memory_`) the file's descriptor is sent, and a write on either side is
+seen on the other. All others travel by value, so that whoever sent them may end at once.
 
 Examples
 --------
@@ -39,12 +39,8 @@ def _reduced(tensor: Tensor) -> Any:
             "does not support crossing process boundaries.  If you just want to transfer the data, "
             "call detach() on the tensor before serializing (e.g., putting it on the queue)."
         )
-    if tensor.is_sparse or tensor.device.type != "cpu":
+    if tensor.is_sparse or tensor.device.type != "cpu" or not tensor.is_shared():
         return tensor.__reduce_ex__(2)
-    if not tensor.is_shared():
-        if tensor._memory().others(tensor):
-            return tensor.__reduce_ex__(2)
-        tensor.share_memory_()
     descriptor, layout = shared_memory.parts_of(tensor)
     state = {k: v for k, v in tensor.__dict__.items() if k[0] != "_"}
     return _arrived, (

@@ -22,7 +22,7 @@ def adds(queue: Any, answers: Any) -> None:
         x.add_(1)
         part[0] = 9
         net.weight.fill_(5)
-    whole = lucid_gpu.arange(6).reshape(2, 3)
+    whole = lucid_gpu.arange(6).reshape(2, 3).clone().share_memory_()
     answers.put((whole[1:].T, type(parameter).__name__, parameter.requires_grad, parameter.tag))
     answers.get(timeout=60)  # what was sent lives until it has been received
 
@@ -33,8 +33,9 @@ def test_both_processes_see_writes(method: str) -> None:
     queue, answers = context.Queue(), context.Queue()
     process = context.Process(target=adds, args=(queue, answers))
     process.start()
-    x, y = lucid_gpu.zeros(1000), lucid_gpu.zeros(3, 4).share_memory_()
-    parameter, net = nn.Parameter(lucid_gpu.ones(())), nn.Linear(2, 1)
+    x, y = lucid_gpu.zeros(1000).share_memory_(), lucid_gpu.zeros(3, 4).share_memory_()
+    parameter, net = nn.Parameter(lucid_gpu.ones(())).share_memory_(), nn.Linear(2, 1)
+    net.weight.share_memory_()
     parameter.tag = "mine"
     queue.put((x, y[1, ::2], parameter, net))
     part, kind, required, tag = answers.get(timeout=60)
@@ -44,6 +45,7 @@ def test_both_processes_see_writes(method: str) -> None:
     assert x.is_shared() and x.tolist() == [1] * 1000
     assert y.tolist() == [[0] * 4, [9, 0, 0, 0], [0] * 4]
     assert net.weight.tolist() == [[5, 5]] and net.weight.requires_grad
+    assert not net.bias.is_shared()
 
 
 def test_shared_memory_is_an_ordinary_tensor() -> None:
@@ -103,7 +105,8 @@ def fails(i: int, x: Any) -> None:
 
 def test_spawn() -> None:
     x = lucid_gpu.zeros(2)
-    mp.start_processes(writes, (x,), nprocs=2, start_method="fork")
+    for method in ("fork", "spawn"):
+        mp.start_processes(writes, (x,), start_method=method)
     assert x.tolist() == [0, 0]  # it was not shared
     x.share_memory_()
     mp.spawn(writes, (x,), nprocs=2)
