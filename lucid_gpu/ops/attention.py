@@ -16,7 +16,7 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.matmul import matmul
-from lucid_gpu.ops.record import record, save
+from lucid_gpu.ops.record import record
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
@@ -108,13 +108,11 @@ def _in_tiles(
         _in_tiles_vjp,
         tensors,
         query.dtype,
+        keeps_output=True,
         lse=lse,
         scale=scale,
         causal=causal,
     )
-    if result.requires_grad:
-        node: Any = result.grad_fn
-        node.saved += (save(result.detach()),)  # apart from the graph: no cycle
     return result
 
 
