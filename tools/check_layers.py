@@ -123,7 +123,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
     "cupy": ("devices/",),
     "cupyx": ("devices/",),
     "cupy_backends": ("devices/",),
-    "scipy": ("devices/", "optim/minimize.py"),
+    "scipy": ("array_api/special.py", "devices/", "optim/minimize.py"),
 }
 
 
