@@ -669,6 +669,11 @@ class Tensor:
 
         return array_ufunc(ufunc, method, inputs, options)
 
+    def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **options: Any) -> Any:
+        from lucid_gpu.numpy.ufuncs import cupy_kernel
+
+        return cupy_kernel(kernel, args, options)
+
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         from lucid_gpu.numpy.dispatch import array_function
 

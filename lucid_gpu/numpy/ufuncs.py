@@ -22,7 +22,7 @@ from lucid_gpu.numpy.refusals import no_gradient, unsupported, write_into
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, apply, from_array
 
-__all__ = ["array_ufunc"]
+__all__ = ["array_ufunc", "cupy_kernel"]
 
 
 def _row(name: str) -> Callable[..., Any]:
@@ -219,6 +219,28 @@ def array_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], options: dict[st
     if not isinstance(result, tuple):
         return write_into(out[0], result, f"numpy.{ufunc.__name__}")
     return tuple([write_into(o, r, ufunc.__name__) for o, r in zip(out, result, strict=True)])
+
+
+def cupy_kernel(kernel: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """What CuPy asks of a tensor that one of its ufuncs or kernels is given.
+
+    ``cupy.sin(t)`` is ``numpy.sin(t)``, so it has a gradient. A user's ``ElementwiseKernel`` has
+    none and takes the tensor's array, as it would any library's.
+
+    Raises
+    ------
+    TypeError
+        For a ufunc that tensors do not have; the message names it.
+    """
+    name = kernel.name.rpartition("cupy_")[2].removeprefix("cupyx_scipy_").removeprefix("special_")
+    if type(kernel).__name__ == "ElementwiseKernel":
+        return kernel(*[a.cupy() if isinstance(a, Tensor) else a for a in args], **options)
+    if kernel.name.startswith("cupy_") and hasattr(np, name):
+        return getattr(np, name)(*args, **options)
+    operation = LOOPS.get({"digamma": "psi"}.get(name, name))
+    if operation is None:
+        raise unsupported(f"cupyx.scipy.special.{name}")
+    return operation(*as_tensors(args), **options)
 
 
 def _understood(value: Any) -> bool:

@@ -43,6 +43,7 @@ cumsum(a, axis=None, dtype=None, out=None)
 diag(v, k=0)
 diagonal(a, offset=0, axis1=0, axis2=1)
 diff(a, n=1, axis=-1, prepend=None, append=None)
+digitize(x, bins, right=False)
 dot(a, b, out=None)
 expand_dims(a, axis)
 flatnonzero(a)
@@ -103,7 +104,7 @@ where(condition, x=None, y=None)
 
 _ARRAYS = frozenset(
     ("a", "arr", "array", "ary", "v", "m", "val", "tup", "keys", "condition", "indices")
-    + ("element", "test_elements", "A", "x", "a1", "a2", "weights")
+    + ("element", "test_elements", "A", "x", "a1", "a2", "weights", "bins")
 )
 _NUMBERS_TOO = frozenset(
     ("x", "y", "b", "a1", "a2", "a_min", "a_max", "values", "prepend", "append")

@@ -43,6 +43,9 @@ class ufunc:
         return f"<ufunc '{self.name}'>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for x in args:
+            if hasattr(x, "__cupy_override_elementwise_kernel__"):
+                return x.__cupy_override_elementwise_kernel__(self, *args, **kwargs)
         out = kwargs.pop("out", None)
         kwargs.pop("_where", None)
         dtype = kwargs.pop("dtype", None)
