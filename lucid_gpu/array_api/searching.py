@@ -47,8 +47,13 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     return found
 
 
-def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
-    """Elements of ``x1`` where the condition holds, else of ``x2``."""
+def where(condition: Tensor, x1: Any = None, x2: Any = None, /) -> Any:
+    """Elements of ``x1`` where the condition holds, else of ``x2``.
+
+    Without both it is `nonzero`, as scikit-learn calls it.
+    """
+    if x1 is None and x2 is None:
+        return nonzero(condition)
     x1, x2 = promoted(x1, x2)
     found: Tensor = selection.where(condition, x1, x2)
     return found

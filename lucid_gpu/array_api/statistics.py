@@ -115,9 +115,9 @@ def cumulative_prod(
 def diff(
     x: Tensor,
     /,
+    n: int = 1,  # by position in scikit-learn, as NumPy takes it
     *,
     axis: int = -1,
-    n: int = 1,
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:

@@ -19,13 +19,11 @@ X = np.abs(rng.normal(size=(3, 5))) + 0.2
 Y = X @ np.asarray([1.0, -2.0, 0.5, 0.0, 1.0])
 
 
-def hold(name, function, slope=True):
+def hold(name, function):
     x = lucid_gpu.tensor(X, requires_grad=True)
     found, wanted = function(x), np.asarray(function(X.copy()))
     assert isinstance(found, lucid_gpu.Tensor), (name, type(found))
     np.testing.assert_allclose(found.detach().numpy(), wanted, 1e-8, 1e-10, err_msg=name)
-    if not slope:
-        return
     weights = np.cos(np.arange(found.numel())).reshape(found.shape)
     (found * lucid_gpu.tensor(weights)).sum().backward()
     way, h = np.sin(np.arange(X.size)).reshape(X.shape), 1e-6
@@ -64,14 +62,14 @@ hold("whiten", lambda x: cluster.vq.whiten(x))
 hold("rotations", lambda x: Rotation.from_rotvec(x[:, :3]).apply(x[:, 1:4]))
 hold("derivative", lambda x: differentiate.derivative(lambda t: t**3, x).df)
 root = lambda x: elementwise.find_root(lambda t, a: t * t - a, (x * 0, x * 0 + 9), args=(x,)).x
-hold("find_root", root, slope=False)
+hold("find_root", root)
 """
 
 SKLEARN = """
 import sklearn
 from sklearn.decomposition import PCA
 from sklearn.linear_model import Ridge
-from sklearn.metrics import mean_squared_error, pairwise
+from sklearn.metrics import mean_squared_error, pairwise, roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures
 
@@ -83,6 +81,8 @@ with sklearn.config_context(array_api_dispatch=True):
     hold("PolynomialFeatures", lambda x: PolynomialFeatures(2).fit_transform(x))
     hold("rbf_kernel", lambda x: pairwise.rbf_kernel(x, x[:2] + 1))
     hold("errors", lambda x: mean_squared_error(x, x * 1.1, multioutput="raw_values"))
+    area = roc_auc_score(lucid_gpu.tensor(Y > 1), lucid_gpu.tensor(X[:, 0]))
+    assert area == roc_auc_score(Y > 1, X[:, 0])
     one = mean_squared_error(lucid_gpu.tensor(Y), lucid_gpu.tensor(Y * 1.1))
     assert isinstance(one, float) and abs(one - mean_squared_error(Y, Y * 1.1)) < 1e-12
 """

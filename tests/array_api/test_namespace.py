@@ -15,14 +15,15 @@ strict = pytest.importorskip("array_api_strict", reason="`pip install array-api-
 OTHER = {"ArrayAPIStrictFlags", "Device", "__version__", "broadcast_shapes", "isin"}
 OTHER |= {name for name in strict.__all__ if name.endswith("_array_api_strict_flags")}
 NO_TENSORS = {"uint16", "uint32", "uint64"}
-# of a later version; expand_dims takes axis as both versions have it
-LATER = {"eig", "eigvals", "EigResult", "expand_dims"}
+LATER = {"eig", "eigvals", "EigResult"}
+# axis also by position, as the next version has it; n by position, and no x1 and x2 (scikit-learn)
+WIDER = {"expand_dims", "diff", "where"}
 
 
 def functions():
     for extension in (None, "linalg", "fft"):
         names = (getattr(strict, extension) if extension else strict).__all__
-        for name in set(names) - OTHER - NO_TENSORS - LATER:
+        for name in set(names) - OTHER - NO_TENSORS - LATER - WIDER:
             yield pytest.param(extension, name, id=f"{extension or 'main'}.{name}")
 
 
@@ -115,3 +116,10 @@ def test_it_is_imported_when_asked_for():
         "t.__array_namespace__(); assert 'lucid_gpu.array_api' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_calls_that_the_standard_does_not_have():
+    x = xp.asarray([0, 1, 4])
+    assert xp.diff(x, 2).tolist() == [2]
+    assert xp.where(x)[0].tolist() == [1, 2]
+    assert xp.expand_dims(x, 0).shape == (1, 3)
