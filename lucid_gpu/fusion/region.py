@@ -301,12 +301,21 @@ class RegionNode(Node):
         )
 
     def _group(self, results: list[Any]) -> None:
-        """Gradients of leaves, and the pending root itself, are realised by one kernel."""
-        group = [
-            weakref.ref(result)
-            for result, (node, _) in zip(results, self._edges)
-            if type(node) is AccumulateGrad and not result._expr.program.is_load
-        ]
+        """Gradients of leaves, and the pending root itself, are realised by one kernel.
+
+        So are those of nodes that only read them (slices); where each is long, at once: sums with
+        others would soon be too long for one program, and be computed one by one.
+        """
+        group, long = [], 0
+        for result, (node, _) in zip(results, self._edges):
+            program = result._expr.program
+            if node is None or program.is_load:
+                continue
+            if node.reads_alone:
+                long += len(program.instructions) > LIMIT // 2
+            elif type(node) is not AccumulateGrad:
+                continue
+            group.append(weakref.ref(result))
         if self.root is not None:
             group.append(self.root)
         if len(group) > 1:
@@ -314,6 +323,8 @@ class RegionNode(Node):
                 tensor = member()
                 if tensor is not None:
                     tensor._siblings = group
+            if long > 1:
+                self.realise(group[0]())
 
 
 _types: dict[str, type[RegionNode]] = {}

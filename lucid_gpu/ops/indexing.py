@@ -251,7 +251,8 @@ def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
         array = base_array(input)[index + (...,)]
     shape = tuple(input.shape)
     step = slice_view, (index, name)
-    return view_of(input, name, array, _getitem_vjp, step, index=index, shape=shape)
+    attributes = {"index": index, "shape": shape, "reads_alone": True}
+    return view_of(input, name, array, _getitem_vjp, step, **attributes)
 
 
 def _getitem_vjp(node: Any, g: Tensor) -> Any:

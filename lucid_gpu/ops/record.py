@@ -143,6 +143,15 @@ class OpNode(Node):
         ]
         return self.function(self, *filled)
 
+    def read_together(self, cotangent: Tensor | None, others: Sequence[Tensor | None]) -> None:
+        """Have one kernel compute the cotangents of nodes that will read them one after another."""
+        pending = [t for t in (cotangent, *others) if t is not None]
+        pending = [t for t in pending if not t._expr.program.is_load and t._wrapper is None]
+        if len(pending) > 1 and pending[0] is cotangent:
+            group = [weakref.ref(t) for t in pending] + list(cotangent._siblings or ())
+            for tensor in pending:
+                tensor._siblings = group
+
     def release(self) -> None:
         self._released = True
         if self.saved:

@@ -151,6 +151,9 @@ def _run(
                 hooks = node._hooks
                 if hooks is not None:
                     cotangents = run_before(hooks, cotangents)
+                if ready and node.reads_alone:
+                    others = [have[0] for _, _, other, have in ready if other.reads_alone]
+                    node.read_together(cotangents[0], others)
                 if watcher is None:
                     results = node.vjp(cotangents)
                 else:

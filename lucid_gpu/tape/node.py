@@ -37,6 +37,7 @@ class Node:
     _output_count = 1
     _released = False
     reads_cotangent = False  # will its vjp ask for the bytes of the cotangent
+    reads_alone = False  # ... and do no arithmetic: cotangents of such nodes share a kernel
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
         self._edges = edges
@@ -65,6 +66,9 @@ class Node:
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         raise NotImplementedError
+
+    def read_together(self, cotangent: Any, others: Sequence[Any]) -> None:
+        """Told to a node with `reads_alone`: the cotangents of others that wait for their turn."""
 
     def prepare(self) -> None:
         """Called before a pass in which somebody observes gradients inside fused regions."""

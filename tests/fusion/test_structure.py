@@ -188,3 +188,14 @@ def test_a_masked_cotangent_is_stored_once_and_the_bias_gradient_sums_it(device:
         y.backward()
     assert len([k for k in log.kernels if "where" in k.ops]) == 1
     assert {k.ops for k in log.kernels if k.name.endswith("_sum")} == {("sum",)}  # what is stored
+
+
+def test_gradients_of_slices_share_a_kernel(device: str) -> None:
+    x = lucid_gpu.rand(6, 3, dtype=lucid_gpu.float64, device=device, requires_grad=True)
+    y = (x[:, 0].sin() * x[:, 1].exp() * x[:, 2].cosh()).sum()
+    y.item()
+    with profiler.record() as log:
+        (g,) = lucid_gpu.autograd.grad(y, x)
+        g.array
+    # one for the three columns' gradients, which are written to zeros, and one that adds these up
+    assert [k.shape for k in log.kernels] == [(6,), (6, 3)]
