@@ -21,8 +21,8 @@ from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
 from lucid_gpu.kernels import attention_by_calls as by_calls
 from lucid_gpu.kernels.row_blocks import each
+from lucid_gpu.kernels.rows import address
 from lucid_gpu.launch import Kernel, runs_cuda_c
-from lucid_gpu.launch.launcher import launcher_of
 
 __all__ = ["applies", "backward", "forward"]
 
@@ -159,9 +159,13 @@ def backward(
     d: dtype,
     where: device,
 ) -> tuple[Any, Any, Any]:
-    """The gradients of q, k and v; ``saved`` is q, k, v, out and lse of `forward`."""
+    """The gradients of q, k and v; ``saved`` is q, k, v, out and lse of `forward`.
+
+    Where q, k and v are the thirds of each row of one array, so are the gradients, in memory of shape
+    (batch, rows, 3 * heads * columns).
+    """
     q, k, v, out, lse = saved
-    dq, dk, dv = (_empty_like(where, d, x) for x in (q, k, v))
+    dq, dk, dv = _empty_gradients(where, d, q, k, v)
     if runs_cuda_c(where):
         q, k, v, out, g = (_rows_together(where, x) for x in (q, k, v, out, g))
         delta = room(where).empty(lse.shape, float32, where)
@@ -173,6 +177,20 @@ def backward(
     else:
         _backward_on_host(saved, g, (dq, dk, dv), scale, causal)
     return dq, dk, dv
+
+
+def _empty_gradients(where: device, d: dtype, q: Any, k: Any, v: Any) -> Any:
+    batch, heads, rows, columns = q.shape
+    third = heads * columns * q.itemsize
+    packed = (3 * rows * third, columns * q.itemsize, 3 * third, q.itemsize)
+    if (
+        q.strides == k.strides == v.strides == packed
+        and q.shape == k.shape == v.shape
+        and address(v) - address(k) == address(k) - address(q) == third
+    ):
+        made = room(where).empty((batch, rows, 3 * heads * columns), d, where)
+        return made.reshape(batch, rows, 3, heads, columns).transpose(2, 0, 3, 1, 4)
+    return [_empty_like(where, d, x) for x in (q, k, v)]
 
 
 def _empty_like(where: device, d: dtype, x: Any) -> Any:
@@ -204,7 +222,6 @@ def _launch(
     where: device,
 ) -> None:
     """Start a kernel; ``walked`` are the arrays of its structure of strides, None where unused."""
-    address = launcher_of(where).address
     aligned = not any(address(x) % ACCESS for x in walked if x is not None)
     layouts = tuple([None if x is None else (x.shape, x.strides) for x in walked])
     tensor = d is not float32 and has_tensor_cores(where)

@@ -17,6 +17,7 @@ from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.matmul import matmul
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.shape import view_of
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
@@ -132,10 +133,25 @@ def _in_tiles_vjp(node: Any, g: Tensor) -> Any:
     q, k, v, o = (_heads(t) for t in (query, key, value, out))
     saved = (q, k, v, o, node.lse)
     found = kernels.backward(saved, _heads(g), node.scale, node.causal, g.dtype, g.device)
+    memory = found[0].base
+    if query.ndim == 4 and memory is not None and memory is found[1].base:
+        whole = from_array(memory, g.dtype, g.device)  # of which split's gradient is all
+        steps = [(_third, (number, q.shape[1])) for number in range(3)]
+        return [
+            view_of(whole, "SelectBackward0", x, None, step)
+            for x, step in zip(found, steps, strict=True)
+        ]
     return [
         from_array(x.reshape(t.shape), t.dtype, t.device) if wanted else None
         for x, t, wanted in zip(found, (query, key, value), node.needs_input_grad)
     ]
+
+
+def _third(packed: Tensor, number: int, heads: int) -> Tensor:
+    """The heads of q, k or v in rows that hold all three."""
+    batch, rows, width = packed.shape
+    split = packed.view(batch, rows, 3, heads, width // (3 * heads))
+    return split.select(2, number).transpose(1, 2)
 
 
 def _formulas(

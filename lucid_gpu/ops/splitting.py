@@ -7,11 +7,13 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _share, base_array, cat, stack
 from lucid_gpu.storage import SameMemory
-from lucid_gpu.tape.modes import is_inference_mode_enabled, state
+from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.modes import is_grad_enabled, is_inference_mode_enabled, state
 from lucid_gpu.tensor import Tensor
 
 
@@ -128,7 +130,26 @@ def _parts_of(input: Tensor, name: str, dim: int, indices: Sequence[Any]) -> tup
 
 
 def _split_vjp(node: Any, *parts: Tensor) -> Any:
-    return (cat(parts, node.dim),)
+    whole = None if is_grad_enabled() or open_levels else _side_by_side(parts, node.dim)
+    return (cat(parts, node.dim) if whole is None else whole,)
+
+
+def _side_by_side(parts: Sequence[Tensor], dim: int) -> Tensor | None:
+    """The tensor that the parts are consecutive views of, as a kernel may have laid them out."""
+    whole = parts[0]._base
+    if whole is None or any(part._base is not whole for part in parts):
+        return None
+    arrays, memory = [part.array for part in parts], whole.array
+    lead = (slice(None),) * dim
+    ends = [*itertools.accumulate([array.shape[dim] for array in arrays])]
+    shape = (*arrays[0].shape[:dim], ends[-1], *arrays[0].shape[dim + 1 :])
+    if memory.shape != shape or whole.dtype is not parts[0].dtype:
+        return None
+    for array, end in zip(arrays, ends, strict=True):
+        place = memory[(*lead, slice(end - array.shape[dim], end))]
+        if array.strides != place.strides or address(array) != address(place):
+            return None
+    return whole.alias()
 
 
 def _unbind_vjp(node: Any, *parts: Tensor) -> Any:

@@ -203,3 +203,34 @@ def test_what_torch_forgets_to_refuse() -> None:
     with pytest.raises(RuntimeError, match="expected floating point tensors, got int32"):
         attend(*[t.int() for t in (q, k, k)])
     assert math.isfinite(attend(q, k, k, scale=0.0).sum().item())
+
+
+def test_thirds_of_rows_have_gradients_of_their_own(device: str) -> None:
+    """Side by side in memory: the split's gradient is no copy, and yet nobody else's."""
+    import torch
+
+    numbers = np.random.default_rng(3).standard_normal((2, 40, 96)).astype(np.float32)
+
+    def gradients(t: Any, poke: Any, where: str) -> list[Any]:
+        x = t.tensor(numbers, device=where, requires_grad=True)
+        parts = x.split(32, dim=2)
+        for part in parts:
+            part.retain_grad()
+        q, k, v = (z.view(2, 40, 2, 16).transpose(1, 2) for z in parts)
+        if poke is not None:
+            k.register_hook(poke)
+        out = t.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out.transpose(1, 2).reshape(2, 40, 32).square().sum().backward()
+        return [x.grad, *[part.grad for part in parts]]
+
+    def doubled(g: Any) -> None:
+        g.mul_(2)
+
+    for poke in (None, doubled):
+        expected = gradients(torch, poke, "cpu")
+        for written in range(4):
+            found = gradients(lucid_gpu, poke, device)
+            found[written].zero_()
+            for number, (a, b) in enumerate(zip(found, expected, strict=True)):
+                right = 0 * b.numpy() if number == written else b.numpy()
+                np.testing.assert_allclose(a.cpu().numpy(), right, rtol=1e-4, atol=1e-5)
