@@ -47,11 +47,15 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
     """`numpy.roll`."""
     a = as_tensor(a)
     if axis is None:
-        return a.reshape(-1).roll(int(shift)).reshape(a.shape)
+        return a.reshape(-1).roll(int(np.sum(shift))).reshape(a.shape)
     if isinstance(shift, int) and isinstance(axis, int):
         return rolled(a, (shift,), (axis_of(axis, a.ndim),))
     shifts, axes = np.broadcast_arrays(shift, axis)
-    return rolled(a, shifts.ravel().tolist(), axes_of(tuple(axes.ravel().tolist()), a.ndim))
+    total: dict[int, int] = {}  # shifts of one axis add up
+    for one, along in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
+        along = axis_of(along, a.ndim)
+        total[along] = total.get(along, 0) + one
+    return rolled(a, tuple(total.values()), tuple(total))
 
 
 def tile(A: Any, reps: Any) -> Tensor:
@@ -70,6 +74,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
 def resize(a: Any, new_shape: Any) -> Tensor:
     """`numpy.resize`: repeated until the shape is full."""
     flat = as_tensor(a).reshape(-1)
+    if not flat.numel():
+        return flat.new_zeros(new_shape)
     order = np.resize(np.arange(flat.shape[0]), new_shape)
     return flat[as_tensor(order, flat)]
 

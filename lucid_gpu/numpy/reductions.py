@@ -224,7 +224,9 @@ def std(
     spread = var(
         a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction
     )
-    return np.sqrt(spread, out=out)
+    # a root has no slope at 0, where all elements are alike: none is passed on, as in PyTorch
+    found = spread.where(spread != 0, 1.0).sqrt().where(spread != 0, spread)
+    return found if out is None else write_into(out, found, "numpy.std")
 
 
 def average(

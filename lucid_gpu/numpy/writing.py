@@ -98,10 +98,11 @@ def put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
     ind, v = as_tensors((ind, v), a)
     if not ind.numel() or not v.numel():
         return
+    if not a.numel():
+        raise IndexError("cannot replace elements of an empty array")
     places = within(ind.reshape(-1).to(dt.int64), a.numel(), mode)
-    changed = a.reshape(-1).clone()
-    changed[places] = np.resize(v.to(a.dtype), tuple(places.shape))
-    a.copy_(changed.reshape(a.shape))
+    values: Any = np.resize(v.to(a.dtype), tuple(places.shape))
+    a.copy_(_scattered(a.reshape(-1), 0, places, values).reshape(a.shape))
 
 
 @_writes
@@ -112,7 +113,18 @@ def put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) -> 
     places = within(indices.to(dt.int64), target.shape[axis], "raise")
     sizes = np.broadcast_shapes(along(target, axis), along(places, axis))
     places = places.expand([places.shape[k] if k == axis else n for k, n in enumerate(sizes)])
-    target.scatter_(axis, places, values.to(arr.dtype).expand(places.shape))
+    found = _scattered(target, axis, places, values.to(arr.dtype).expand(places.shape))
+    target.copy_(found)
+
+
+def _scattered(a: Tensor, axis: int, places: Tensor, values: Tensor) -> Tensor:
+    """Values at places along an axis; of several at one place the last, which has the gradient."""
+    if not places.numel() or not a.numel():
+        return a
+    turns = as_tensor(np.arange(places.shape[axis]), a)
+    turns = turns.reshape([-1 if k == axis else 1 for k in range(a.ndim)]).expand(places.shape)
+    last = as_tensor(-1, a).expand(a.shape).clone().scatter_reduce(axis, places, turns, "amax")
+    return values.gather(axis, last.clamp(min=0)).where(last >= 0, a)
 
 
 @_writes

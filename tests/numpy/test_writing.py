@@ -35,6 +35,7 @@ WRITES = [
         lambda m, a, b: m.put_along_axis(a, MASK[:1] * 1, b[:1, :4], 0),
         (X, SQUARE),
     ),
+    ("put twice at a place", lambda m, a, b: m.put(a, [1, 1, 4, 1], b), (X, V)),
     ("fill_diagonal", lambda m, a, b: m.fill_diagonal(a, b), (SQUARE, V)),
 ]
 CASES = [
@@ -63,6 +64,9 @@ VALUES = [
     ("cumsum of a number", lambda m, x: m.cumsum(x, axis=-1), (numbers(),)),
     ("sum from elsewhere", lambda m, k: m.sum(k, initial=2.5), (numpy.array([2, 0]),)),
     ("mean over no axes", lambda m, x: m.nanmean(x, axis=()), (X,)),
+    ("resize of nothing", lambda m, x: m.resize(x[:0], (2, 3)), (X,)),
+    ("roll twice", lambda m, x: m.roll(x, (1, 2), axis=-1), (X,)),
+    ("roll by two", lambda m, x: m.roll(x, (1, 2)), (X,)),
     ("in another type", lambda m, x: m.add(x, x, dtype="f8"), (X.astype("f2"),)),
     ("arccos in complex", lambda m, x: m.arccos(x, dtype="c16"), (X * 3,)),
     ("a scalar of NumPy", lambda m, x: m.arctan2(x, numpy.float64(2)), (X.astype("f4"),)),
@@ -149,3 +153,8 @@ def test_refusals(call, error, text):
 def test_weak_numbers_stay_weak():
     x = lucid_gpu.ones(2)
     assert np.select([plain(x) > 0], [x], 1.5).dtype == lucid_gpu.float32
+
+
+def test_elements_alike_have_a_spread_without_slope():
+    slope = np.grad(lambda x: np.std(x) + np.nanstd(x[:1]))
+    assert slope(numpy.ones(3)).tolist() == [0, 0, 0]
