@@ -391,3 +391,21 @@ def test_singular_matrices_of_a_gpu_are_noticed(device: str) -> None:
     found, info = lucid_gpu.linalg.inv_ex(x)
     assert info.tolist() == [2, 0] and info.dtype is lucid_gpu.int32
     assert found.isnan().all(-1).all(-1).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("dtype", [lucid_gpu.float64, lucid_gpu.complex128])
+def test_cholesky_of_large_matrices_has_the_gradient_that_solving_gives(dtype, device):
+    rng = np.random.default_rng(0)
+    half = rng.standard_normal((2, 110, 110, 2)).view(complex)[..., 0]
+    half = half if dtype.is_complex else half.real
+    A = half @ half.conj().swapaxes(-1, -2) / 110 + np.eye(110)
+    A = lucid_gpu.tensor(A, dtype=dtype, device=device).requires_grad_()
+    g = lucid_gpu.tensor(half, dtype=dtype, device=device)
+    by_inverse, by_solving = (
+        lucid_gpu.autograd.grad(lucid_gpu.linalg.cholesky(A), A, g, create_graph=create)[0]
+        for create in (False, True)
+    )
+    assert by_solving.requires_grad and not by_inverse.requires_grad
+    np.testing.assert_allclose(
+        by_inverse.cpu().numpy(), by_solving.detach().cpu().numpy(), rtol=1e-9, atol=1e-12
+    )
