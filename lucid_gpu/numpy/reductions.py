@@ -117,7 +117,7 @@ def _extremum(largest: bool) -> Callable[..., Any]:
                     f"reduction operation '{join.__name__}' does not have an identity, so to use a "
                     "where mask one has to specify 'initial'"
                 )
-            a = _masked(a, where, initial)
+            a = _masked(a, where, as_tensor(initial, a).to(a.dtype))
         if initial is NOT_GIVEN and any_empty(a, axes):
             raise ValueError(
                 f"zero-size array to reduction operation {join.__name__} which has no identity"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.numpy.operands import as_tensor, as_tensors, first_tensor, inexact
+from lucid_gpu.numpy.operands import as_tensor, as_tensors, inexact
 from lucid_gpu.numpy.products import alike
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import axis_of
@@ -42,7 +42,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     """`numpy.select`: of the first condition that holds."""
     if len(condlist) != len(choicelist):
         raise ValueError("list of cases must be same length as list of conditions")
-    weak = isinstance(default, (bool, int, float)) and first_tensor(choicelist) is not None
+    weak = isinstance(default, (bool, int, float)) and len(choicelist) > 0
     *choices, found = [*alike(*choicelist), default] if weak else alike(*choicelist, default)
     if weak and not choices:
         found = as_tensor(default)
@@ -55,7 +55,8 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     """`numpy.choose`."""
     a, *given = as_tensors((a, *choices))
     a = within(a.to(dt.int64), len(given), mode)
-    return select([a == k for k in range(len(given))], alike(*given), given[0] * 0)
+    given = alike(*given)
+    return select([a == k for k in range(len(given))], given, (given[0] * 0).to(given[0].dtype))
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Tensor:
@@ -288,7 +289,8 @@ def nan_to_num(
 @takes_out
 def fix(x: Any, out: Any = None) -> Tensor:
     """`numpy.fix`."""
-    return as_tensor(x).trunc()
+    found: Any = np.trunc(as_tensor(x))
+    return found
 
 
 def sinc(x: Any) -> Tensor:

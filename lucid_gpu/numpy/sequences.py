@@ -31,7 +31,8 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
         along = [-1 if k == axis else 1 for k in range(y.ndim)]
         step = diff(x.reshape(along) if x.ndim == 1 else x, axis=axis)
     n = y.shape[axis]
-    middle = y.narrow(axis, 1, n - 1) + y.narrow(axis, 0, n - 1)
+    count = max(n - 1, 0)
+    middle = y.narrow(axis, n - count, count) + y.narrow(axis, 0, count)
     return reductions.sum(middle * step / 2.0, axis)
 
 
@@ -136,6 +137,9 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
         return np.round(a.real, decimals) + 1j * np.round(a.imag, decimals)
     if a.dtype.category < 2 and decimals >= 0:
         return a.to(dt.float16) if a.dtype == dt.bool else a.clone()
+    if a.dtype.category < 2:
+        rounded: Tensor = OPS["round"](a.to(dt.float64), decimals=decimals)
+        return rounded.to(a.dtype)
     found: Tensor = OPS["round"](a, decimals=decimals)
     return found
 

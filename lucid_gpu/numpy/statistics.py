@@ -139,7 +139,10 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     if c.ndim == 0:
         return c / c
     spread = c.diagonal().real.sqrt() if c.dtype.category == 3 else c.diagonal().sqrt()
-    return np.clip(c / spread.unsqueeze(-1) / spread, -1, 1)
+    c = c / spread.unsqueeze(-1) / spread
+    if c.dtype.category == 3:
+        return np.clip(c.real, -1, 1) + 1j * np.clip(c.imag, -1, 1)
+    return np.clip(c, -1, 1)
 
 
 def trace(

@@ -48,6 +48,10 @@ def _step(name: str) -> Callable[..., Any]:
     return lambda x: x.clone() if x.dtype.category == 0 else _row(name)(x)
 
 
+def _whole_inverse(x: Tensor) -> Tensor:
+    return (1 / x.to(dt.float64)).trunc().to(x.dtype)
+
+
 def _by_parts(name: str, x: Tensor) -> Any:
     """A step function of the real and of the imaginary part."""
     if x.dtype.category < 3:
@@ -161,7 +165,7 @@ LOOPS |= {
     "heaviside": lambda x, at_zero: x.heaviside(at_zero),
     "ldexp": lambda x, exponent: x * _row("exp2")(as_tensor(exponent, x).to(x.dtype)),
     "logaddexp2": _logaddexp2,
-    "reciprocal": lambda x: _row("reciprocal")(x) if x.dtype.category > 1 else 1 // x,
+    "reciprocal": lambda x: _row("reciprocal")(x) if x.dtype.category > 1 else _whole_inverse(x),
     "sign": lambda x: x.sgn() if x.dtype.category == 3 else x.sign(),
     "rint": lambda x: _by_parts("round", x),
     "modf": lambda x: (x - x.trunc(), x.trunc()),
