@@ -65,8 +65,9 @@ def array_function(
     TypeError
         For a function that tensors do not have; the message names it.
     """
-    if not all(map(_understood, types)):
-        return NotImplemented
+    for kind in types:
+        if kind is not Tensor and not _understood(kind):
+            return NotImplemented
     found = _table().get(function)
     if found is None:
         raise unsupported(f"{function.__module__}.{function.__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,11 +63,17 @@ def _moved(array: Any, shift: int, dim: int, like: Tensor) -> Any:
     if not cut:
         return array
     found = room(like.device).empty(array.shape, like.dtype, like.device)
-    head, tail = (slice(None),) * dim + (slice(cut),), (slice(None),) * dim + (slice(cut, None),)
-    split = (slice(None),) * dim + (slice(extent - cut),)
-    rest = (slice(None),) * dim + (slice(extent - cut, None),)
-    found[tail], found[head] = array[split], array[rest]
+    head, tail, first, last = _blocks(dim, cut, extent)
+    found[tail], found[head] = array[first], array[last]
     return found
+
+
+@functools.lru_cache(maxsize=256)
+def _blocks(dim: int, cut: int, extent: int) -> tuple[tuple[slice, ...], ...]:
+    """Where the blocks come to stand, and where they stood."""
+    before = (slice(None),) * dim
+    ends = slice(cut), slice(cut, None), slice(extent - cut), slice(extent - cut, None)
+    return tuple([(*before, end) for end in ends])
 
 
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
