@@ -82,7 +82,9 @@ class _Backwards(ValueError):
             start = n - 1 - span[-1] if span else 0
             stop = n - span[0] if span else 0
             self.parts[place] = slice(start, stop, abs(span.step))
-        return input.flip(tuple(self.places)), tuple(self.parts)
+        where = input.device
+        parts = [from_array(p, None, where) if hasattr(p, "dtype") else p for p in self.parts]
+        return input.flip(tuple(self.places)), tuple(parts)
 
 
 def _stands_for_a_tuple(index: Any) -> bool:
@@ -306,7 +308,11 @@ def _place_vjp(node: Any, g: Tensor) -> Any:
 
 def setitem(input: Tensor, index: Any, value: Any) -> None:
     """``input[index] = value``, in place and recorded."""
-    parsed, basic = _parse(input, index, wait=True)
+    try:
+        parsed, basic = _parse(input, index, wait=True)
+    except _Backwards:
+        _set_backwards(input, index, value)
+        return
     if not basic and _ints_apart(parsed):
         setitem(*_by_ints_first(input, parsed), value)
         return
@@ -326,6 +332,15 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     if basic:
         refuse_overlap(input.array[(*parsed, ...) if ... not in parsed else parsed], "copy_")
     input._writable("index_put_")[parsed] = source
+
+
+def _set_backwards(input: Tensor, index: Any, value: Any) -> None:
+    """``x[::-1] = value``, by positions; PyTorch refuses such slices."""
+    from lucid_gpu.ops.grids import unravel_index
+
+    shape = tuple(input.shape)
+    numbers = from_array(xp_of(input).arange(input.numel()), dt.int64, input.device)
+    setitem(input, unravel_index(numbers.reshape(shape)[index], shape), value)
 
 
 def _as_value(input: Tensor, value: Any) -> Tensor:
