@@ -10,7 +10,7 @@ import numpy as np
 
 from lucid_gpu.device import resolve
 from lucid_gpu.devices import room_of_array
-from lucid_gpu.numpy import arranging, shapes
+from lucid_gpu.numpy import arranging, sequences, shapes
 from lucid_gpu.numpy.operands import as_tensor as stacked
 from lucid_gpu.numpy.operands import first_tensor
 from lucid_gpu.ops import creation as ops
@@ -143,8 +143,13 @@ def linspace(
     device: Any = None,
     endpoint: builtins.bool = True,
 ) -> Tensor:
-    """``num`` numbers, evenly spaced; without ``stop`` itself where ``endpoint`` is false."""
-    start, stop = _number(start), _number(stop)
+    """``num`` numbers, evenly spaced; without ``stop`` itself where ``endpoint`` is false.
+
+    Between tensors without dimensions it has their gradients.
+    """
+    if first_tensor((start, stop)) is not None:
+        found: Tensor = sequences.linspace(start, stop, num, endpoint, dtype=dtype)
+        return found if device is None else found.to(resolve(device))
     count = num if endpoint else num + 1
     complex_ends = isinstance(start, complex) or isinstance(stop, complex)
     if not complex_ends:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu.array_api.types import promoted
 from lucid_gpu.numpy import arranging, joining, shapes
 from lucid_gpu.tensor import Tensor
 
@@ -24,7 +25,7 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     """One after the other along an axis, in their common type."""
-    found: Tensor = joining.concatenate(arrays, axis)
+    found: Tensor = joining.concatenate(promoted(*arrays), axis)
     return found
 
 
@@ -82,7 +83,7 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     """Along a new axis, in their common type."""
-    found: Tensor = joining.stack(arrays, axis)
+    found: Tensor = joining.stack(promoted(*arrays), axis)
     return found
 
 

@@ -239,6 +239,15 @@ def test_types(first):
         assert xp.isdtype(d, (kind, "numeric", d))
 
 
+def test_mixed_kinds_are_promoted_alike():
+    a, b = xp.ones(2, dtype=xp.int64), xp.ones(2, dtype=xp.float32)
+    for call in (xp.add, xp.matmul, lambda a, b: xp.concat([a, b]), lambda a, b: xp.stack([a, b])):
+        assert call(a, b).dtype == xp.result_type(a, b) == xp.float32
+    assert xp.where(a > 0, a, b).dtype == xp.float32
+    with pytest.raises(TypeError, match="at least one of the operands"):
+        xp.concat([])
+
+
 def test_limits():
     for name in ("float32", "float64", "complex64"):
         found, wanted = xp.finfo(getattr(xp, name)), strict.finfo(getattr(strict, name))
