@@ -161,8 +161,8 @@ def backward(
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v; ``saved`` is q, k, v, out and lse of `forward`.
 
-    Where q, k and v are the thirds of each row of one array, so are the gradients, in memory of shape
-    (batch, rows, 3 * heads * columns).
+    Where q, k and v are the thirds of each row of one array, so are the gradients, in memory of
+    shape (batch, rows, 3 * heads * columns).
     """
     q, k, v, out, lse = saved
     dq, dk, dv = _empty_gradients(where, d, q, k, v)

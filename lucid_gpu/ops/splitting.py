@@ -146,7 +146,8 @@ def _side_by_side(parts: Sequence[Tensor], dim: int) -> Tensor | None:
     if memory.shape != shape or whole.dtype is not parts[0].dtype:
         return None
     for array, end in zip(arrays, ends, strict=True):
-        place = memory[(*lead, slice(end - array.shape[dim], end))]
+        index = (*lead, slice(end - array.shape[dim], end))
+        place = memory[index]
         if array.strides != place.strides or address(array) != address(place):
             return None
     return whole.alias()

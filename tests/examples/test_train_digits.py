@@ -1,5 +1,6 @@
 """The main job as a user runs it: a process of its own, its output, its files, its sentences."""
 
+import functools
 import os
 import resource
 import signal
@@ -15,6 +16,8 @@ pytest.importorskip("tqdm", reason="pip install 'lucid-gpu[train]'")
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, str(ROOT / "examples" / "train_digits.py")]
+# it reaches a child also where the tests run in the background and ignore it
+CTRL_C = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MPLCONFIGDIR": "/tmp"}
 
 
@@ -77,6 +80,7 @@ def test_resuming_gives_the_numbers_of_an_unbroken_run(trained, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
+        preexec_fn=CTRL_C,
     )
     interrupt_in_training(first, tmp_path / "parts")
     second = run(tmp_path / "parts", "--epochs", "10", "--resume")
@@ -107,6 +111,7 @@ def test_interrupt_while_starting(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
+        preexec_fn=CTRL_C,
     )
     while " lucid_gpu." not in process.stderr.readline():
         assert process.poll() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import multiprocessing
 import os
@@ -292,6 +293,7 @@ def test_waiting_has_a_limit():
 
 
 def run(program, **settings):
+    """A process that Ctrl-C reaches, also where ours runs in the background and ignores it."""
     environment = {**os.environ, "PYTHONPATH": str(Path(lucid_gpu.__file__).parents[1])}
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)],
@@ -299,6 +301,7 @@ def run(program, **settings):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         **settings,
     )
 
