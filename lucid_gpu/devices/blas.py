@@ -23,8 +23,7 @@ __all__ = ["SHARED_FROM", "UNSHARED", "on_few_threads", "rest_early"]
 
 SHARED_FROM = 8_000_000  # multiplications; two threads first gain at about 5 million
 UNSHARED = 9216  # up to which OpenBLAS gives no part of a product, or of a sum, to another thread
-SPIN = 16  # binary logarithm of the ticks for which an idle thread of OpenBLAS waits awake:
-# a product that follows at once, as in a layer's gradients, finds it so
+SPIN = 14  # binary logarithm of the ticks for which an idle thread of OpenBLAS waits awake
 
 _Get = Callable[[], int]
 _Set = Callable[[int], None]
