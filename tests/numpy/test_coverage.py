@@ -24,7 +24,7 @@ WHOLE = "bitwise_count frexp gcd isnat lcm nextafter signbit spacing"
 
 def named():
     for module in (numpy, numpy.linalg, numpy.fft):
-        for name in module.__all__:
+        for name in sorted(module.__all__):  # NumPy's list is of a set
             function = getattr(module, name)
             if callable(function) and not isinstance(function, type) and name != "test":
                 yield pytest.param(function, id=f"{module.__name__}.{name}")
