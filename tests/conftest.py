@@ -204,7 +204,10 @@ def _alike(request: pytest.FixtureRequest) -> None:
     lucid_gpu.manual_seed(0)
     waiting.clear()
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+        torch = sys.modules["torch"]
+        torch.manual_seed(0)
+        # its compiler turns this off when an optimizer is first made
+        torch.distributions.Distribution.set_default_validate_args(True)
 
 
 @pytest.fixture(autouse=True)
