@@ -16,6 +16,31 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["MultivariateNormal"]
 
 
+def matrix_given(
+    refusal: type[Exception],
+    covariance_matrix: Tensor | None,
+    precision_matrix: Tensor | None,
+    scale_tril: Tensor | None,
+) -> tuple[str, Tensor]:
+    """The one of the three that is given, by its name; ``refusal`` is raised for more or none."""
+    matrices = {
+        "covariance_matrix": covariance_matrix,
+        "precision_matrix": precision_matrix,
+        "scale_tril": scale_tril,
+    }
+    given = {name: m for name, m in matrices.items() if m is not None}
+    if len(given) != 1:
+        raise refusal(
+            "Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified."
+        )
+    ((name, matrix),) = given.items()
+    if matrix.ndim < 2:
+        raise ValueError(
+            f"{name} must be at least two-dimensional, with optional leading batch dimensions"
+        )
+    return name, matrix
+
+
 class MultivariateNormal(Distribution):
     r"""``p(x) = exp(-(x - loc)^T S^-1 (x - loc) / 2) / sqrt(det(2 pi S))``.
 
@@ -51,22 +76,7 @@ class MultivariateNormal(Distribution):
     ) -> None:
         if loc.ndim < 1:
             raise ValueError("loc must be at least one-dimensional.")
-        matrices = {
-            "covariance_matrix": covariance_matrix,
-            "precision_matrix": precision_matrix,
-            "scale_tril": scale_tril,
-        }
-        given = {name: m for name, m in matrices.items() if m is not None}
-        if len(given) != 1:
-            raise ValueError(
-                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be "
-                "specified."
-            )
-        ((name, matrix),) = given.items()
-        if matrix.ndim < 2:
-            raise ValueError(
-                f"{name} must be at least two-dimensional, with optional leading batch dimensions"
-            )
+        name, matrix = matrix_given(ValueError, covariance_matrix, precision_matrix, scale_tril)
         batch = (loc[..., 0] + matrix[..., 0, 0]).shape
         self.loc = loc.expand((*batch, -1))
         self.__dict__[name] = matrix.expand((*batch, -1, -1))

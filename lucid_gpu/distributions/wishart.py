@@ -10,7 +10,11 @@ from lucid_gpu.distributions import constraints
 from lucid_gpu.distributions.chi2 import Chi2
 from lucid_gpu.distributions.distribution import Shape
 from lucid_gpu.distributions.exp_family import ExponentialFamily
-from lucid_gpu.distributions.multivariate_normal import MultivariateNormal, half_log_det
+from lucid_gpu.distributions.multivariate_normal import (
+    MultivariateNormal,
+    half_log_det,
+    matrix_given,
+)
 from lucid_gpu.distributions.utils import eps
 from lucid_gpu.linalg import slogdet, solve_triangular
 from lucid_gpu.ops.creation import arange, tensor
@@ -50,22 +54,7 @@ class Wishart(ExponentialFamily):
         scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        matrices = {
-            "covariance_matrix": covariance_matrix,
-            "precision_matrix": precision_matrix,
-            "scale_tril": scale_tril,
-        }
-        given = {name: m for name, m in matrices.items() if m is not None}
-        if len(given) != 1:
-            raise AssertionError(
-                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be "
-                "specified."
-            )
-        ((name, matrix),) = given.items()
-        if matrix.ndim < 2:
-            raise ValueError(
-                f"{name} must be at least two-dimensional, with optional leading batch dimensions"
-            )
+        name, matrix = matrix_given(AssertionError, covariance_matrix, precision_matrix, scale_tril)
         if not isinstance(df, Tensor):
             df = tensor(df, dtype=matrix.dtype, device=matrix.device)
         batch, n = broadcast_shapes(matrix.shape[:-2], df.shape), matrix.shape[-1]

@@ -9,8 +9,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.func.trees import tree_map
-from lucid_gpu.numpy.operands import as_tensor, as_tensors
-from lucid_gpu.numpy.products import alike
+from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors
 from lucid_gpu.numpy.refusals import no_gradient
 from lucid_gpu.numpy.selection import sort
 from lucid_gpu.numpy.shapes import axis_of, expand_dims, moveaxis

@@ -9,8 +9,7 @@ import numpy as np
 
 from lucid_gpu import linalg as ours
 from lucid_gpu.numpy import arranging, products, reductions, shapes
-from lucid_gpu.numpy.operands import as_tensor, element_type, inexact
-from lucid_gpu.numpy.products import alike
+from lucid_gpu.numpy.operands import alike, as_tensor, element_type, inexact
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.tensor import Tensor
 

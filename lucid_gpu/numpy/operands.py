@@ -12,7 +12,8 @@ from lucid_gpu.devices import room_of_array
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["as_tensor", "as_tensors", "element_type", "first_tensor", "inexact", "on_memory_of"]
+__all__ = ["alike", "as_tensor", "as_tensors", "element_type", "first_tensor", "inexact"]
+__all__ += ["on_memory_of"]
 
 
 def first_tensor(values: Iterable[Any]) -> Tensor | None:
@@ -52,9 +53,7 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
     if isinstance(value, (list, tuple)) and first_tensor(value) is not None:
         from lucid_gpu.ops.shape import stack
 
-        parts = as_tensors(value, like)
-        d = np.result_type(*[p.dtype.numpy for p in parts])
-        return stack([p.to(element_type(d)) for p in parts])
+        return stack(alike(*value, like=like))
     array = np.asarray(value)
     return tensor(array, device=like.device if like is not None else None)
 
@@ -77,6 +76,15 @@ def as_tensors(values: Iterable[Any], like: Tensor | None = None) -> list[Tensor
     found = first_tensor(values)
     like = like if found is None else found
     return [as_tensor(value, like) for value in values]
+
+
+def alike(*operands: Any, like: Tensor | None = None) -> list[Tensor]:
+    """Operands in the type that NumPy gives to all together."""
+    found = as_tensors(operands, like)
+    if len({t.dtype for t in found}) < 2:
+        return found
+    d = element_type(np.result_type(*[t.dtype.numpy for t in found]))
+    return [t.to(d) for t in found]
 
 
 def element_type(d: Any) -> dt.dtype:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
+from lucid_gpu.numpy.operands import alike, as_tensor, element_type
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import axes_of, moveaxis
 from lucid_gpu.ops.einsum import einsum as _einsum
@@ -18,15 +18,6 @@ from lucid_gpu.tensor import Tensor
 
 __all__ = ["convolve", "correlate", "cross", "dot", "einsum", "inner", "kron", "outer", "polyval"]
 __all__ += ["tensordot", "vander", "vdot"]
-
-
-def alike(*operands: Any) -> list[Tensor]:
-    """Operands in the type that NumPy gives to their product."""
-    found = as_tensors(operands)
-    if len({t.dtype for t in found}) < 2:
-        return found
-    d = element_type(np.result_type(*[t.dtype.numpy for t in found]))
-    return [t.to(d) for t in found]
 
 
 @takes_out

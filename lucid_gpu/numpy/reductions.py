@@ -111,19 +111,19 @@ def _extremum(largest: bool) -> Callable[..., Any]:
     ) -> Tensor:
         a = as_tensor(a)
         axes = axes_of(a, axis)
+        begun = None if initial is NOT_GIVEN else as_tensor(initial, a).to(a.dtype)
         if where is not NOT_GIVEN and where is not True:
-            if initial is NOT_GIVEN:
+            if begun is None:
                 raise ValueError(
                     f"reduction operation '{join.__name__}' does not have an identity, so to use a "
                     "where mask one has to specify 'initial'"
                 )
-            a = _masked(a, where, as_tensor(initial, a).to(a.dtype))
-        if initial is NOT_GIVEN and any_empty(a, axes):
-            raise ValueError(
-                f"zero-size array to reduction operation {join.__name__} which has no identity"
-            )
-        begun = None if initial is NOT_GIVEN else as_tensor(initial, a).to(a.dtype)
-        if begun is not None and any_empty(a, axes):
+            a = _masked(a, where, begun)
+        if any_empty(a, axes):
+            if begun is None:
+                raise ValueError(
+                    f"zero-size array to reduction operation {join.__name__} which has no identity"
+                )
             shape = [1 if i in axes else n for i, n in enumerate(a.shape)]
             return _shed(begun.expand(shape), axes, keepdims)
         found = reduce(a, axes, kept(keepdims)) if axes else a.clone()
@@ -248,7 +248,7 @@ def average(
         found = mean(a, axis, keepdims=keepdims)
         count = a.numel() / builtin_max(found.numel(), 1)
         return (found, found * 0 + count) if returned else found
-    shares = as_tensor(weights, a)
+    shares = weights
     if shares.shape != a.shape:
         if axis is None:
             raise TypeError("Axis must be specified when shapes of a and weights differ.")

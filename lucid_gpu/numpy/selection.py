@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.numpy.operands import as_tensor, as_tensors, inexact
-from lucid_gpu.numpy.products import alike
+from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, inexact
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import axis_of
 from lucid_gpu.tensor import Tensor

@@ -8,8 +8,14 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.numpy import reductions
-from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type, first_tensor, inexact
-from lucid_gpu.numpy.products import alike
+from lucid_gpu.numpy.operands import (
+    alike,
+    as_tensor,
+    as_tensors,
+    element_type,
+    first_tensor,
+    inexact,
+)
 from lucid_gpu.numpy.reductions import axes_of
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.selection import diff

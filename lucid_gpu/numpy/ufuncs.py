@@ -16,8 +16,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.numpy.operands import as_tensor, as_tensors, first_tensor
-from lucid_gpu.numpy.products import alike
+from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, first_tensor
 from lucid_gpu.numpy.refusals import no_gradient, unsupported, write_into
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, apply, from_array
@@ -149,7 +148,7 @@ LOOPS: dict[str, Callable[..., Any]] = {
 SAME = (
     "copysign cos cosh erf erfc erfcx erfinv exp exp2 expm1 fmod hypot isfinite isinf "
     "isnan log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum "
-    "minimum ndtri reciprocal sign sin sinh sqrt square tan tanh xlogy"
+    "minimum ndtri sin sinh sqrt square tan tanh xlogy"
 )
 LOOPS |= {name: _row(name) for name in SAME.split()}
 LOOPS |= {name: _step(name) for name in ("ceil", "floor", "trunc")}

@@ -10,6 +10,13 @@ import lucid_gpu.numpy as np
 from lucid_gpu.devices import room
 
 
+def named(cases):
+    """A test's cases: name, function, arrays."""
+    return pytest.mark.parametrize(
+        ("call", "arrays"), [c[1:] for c in cases], ids=[c[0] for c in cases]
+    )
+
+
 def numbers(*shape, seed=0, low=-1.0, high=1.0):
     """Numbers without ties, none near zero."""
     rng = numpy.random.default_rng([seed, *shape])

@@ -5,7 +5,13 @@ import pytest
 
 import lucid_gpu
 import lucid_gpu.numpy as np
-from tests.numpy.agreement import gradients_by_differences, numbers, same_gradients, same_values
+from tests.numpy.agreement import (
+    gradients_by_differences,
+    named,
+    numbers,
+    same_gradients,
+    same_values,
+)
 
 X, Y, V, W = numbers(3, 4), numbers(4, 2, seed=1), numbers(4), numbers(4, seed=2)
 M, T3 = numbers(2, 3, 4), numbers(2, 4, 3, seed=1)
@@ -100,12 +106,6 @@ MORE_TRANSFORMS = [
     ("ihfft", lambda m, x: m.real(m.fft.ihfft(x)), (V,)),
     ("ifft2", lambda m, x: m.imag(m.fft.ifft2(x)), (X,)),
 ]
-
-
-def named(cases):
-    return pytest.mark.parametrize(
-        ("call", "arrays"), [c[1:] for c in cases], ids=[c[0] for c in cases]
-    )
 
 
 @named(CASES + ALONE + TRANSFORMS + MORE_TRANSFORMS)

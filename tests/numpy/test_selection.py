@@ -5,7 +5,13 @@ import pytest
 
 import lucid_gpu
 import lucid_gpu.numpy as np
-from tests.numpy.agreement import gradients_by_differences, numbers, same_gradients, same_values
+from tests.numpy.agreement import (
+    gradients_by_differences,
+    named,
+    numbers,
+    same_gradients,
+    same_values,
+)
 
 X, Y, V, M = numbers(3, 4), numbers(3, 4, seed=1), numbers(4), numbers(2, 3, 4)
 HOLES = numpy.where(numbers(3, 4, seed=5) > 0.4, numpy.nan, X)
@@ -105,12 +111,6 @@ VALUES = [
     ("count_nonzero", lambda m, x: m.count_nonzero(x > 0, axis=0), (X,)),
     ("bincount", lambda m, x: m.bincount(x), (ORDER,)),
 ]
-
-
-def named(cases):
-    return pytest.mark.parametrize(
-        ("call", "arrays"), [c[1:] for c in cases], ids=[c[0] for c in cases]
-    )
 
 
 @named(CASES + ALONE + NAN + VALUES)

@@ -5,7 +5,13 @@ import pytest
 
 import lucid_gpu
 import lucid_gpu.numpy as np
-from tests.numpy.agreement import gradients_by_differences, numbers, same_gradients, same_values
+from tests.numpy.agreement import (
+    gradients_by_differences,
+    named,
+    numbers,
+    same_gradients,
+    same_values,
+)
 
 X, V, M = numbers(3, 4), numbers(4), numbers(2, 3, 4)
 Y = numbers(3, 4, seed=1)
@@ -83,12 +89,6 @@ ALONE = [
     ("of nothing", lambda m, x: m.concatenate([x, x[:0]], axis=0), (X,)),
     ("negative bounds", lambda m, x: m.split(x, [-3, -1], axis=1), (X,)),
 ]
-
-
-def named(cases):
-    return pytest.mark.parametrize(
-        ("call", "arrays"), [c[1:] for c in cases], ids=[c[0] for c in cases]
-    )
 
 
 @named(CASES + ALONE)
