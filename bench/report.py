@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import statistics
 import subprocess
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -42,11 +43,16 @@ def row(case: Case, figures: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def ratio(figures: dict[str, Any], peer: str) -> float | None:
-    """lucid_gpu's median over a peer's, where both are there."""
-    ours = figures.get(SUBJECT, {}).get("median")
-    theirs = figures.get(peer, {}).get("median")
-    return ours / theirs if ours is not None and theirs else None
+def ratio(figures: dict[str, Any], base: str, peer: str = SUBJECT) -> float | None:
+    """The median over the rounds of a peer's figure over the base's, where both are there.
+
+    The two figures of a round lie within a second of each other, so a machine that is slow for a
+    minute slows both; the ratio of the two medians would compare different minutes.
+    """
+    ours, theirs = (figures.get(name, {}).get("samples", ()) for name in (peer, base))
+    if not ours or len(ours) != len(theirs) or not all(theirs):
+        return None
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 def verdict(entry: dict[str, Any]) -> str:
@@ -274,8 +280,8 @@ def _baseline(entry: dict[str, Any]) -> str:
 
 
 def _relative(entry: dict[str, Any], name: str) -> float:
-    base = entry["peers"][_baseline(entry)]["median"]
-    return float(entry["peers"].get(name, {}).get("median", math.nan) / base)
+    found = ratio(entry["peers"], _baseline(entry), name)
+    return math.nan if found is None else found
 
 
 def _target_ratio(entry: dict[str, Any]) -> float | None:

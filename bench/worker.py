@@ -82,8 +82,8 @@ class Subject:
 
     def round(self, seconds: float, burst: int = 1) -> dict[str, Any]:
         """Measure steps for a while; ``burst`` steps go between two looks at the clock."""
-        self._times(seconds / 20, least=1, burst=1)  # caches and threads were idle
-        times = self._times(seconds, least=1, burst=burst)
+        self._times(seconds / 20, least=2, burst=1)  # caches and threads were idle
+        times = self._times(seconds, least=3, burst=burst)
         return {
             "median": float(np.median(times)),
             "mean": float(np.mean(times)),

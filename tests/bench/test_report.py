@@ -92,3 +92,12 @@ def test_exit_code():
     assert run.exit_code(rows, strict=False) == 0
     assert run.exit_code(rows, strict=True) == 1
     assert run.exit_code([{"verdict": "failed"}], strict=False) == 1
+
+
+def test_a_ratio_compares_figures_of_one_round():
+    ours, theirs = [1.0, 10.0, 10.0], [2.0, 2.0, 20.0]  # slow in the last two rounds, in the last
+    figures = {"lucid_gpu": {"samples": ours}, "torch-eager": {"samples": theirs}}
+    assert report.ratio(figures, "torch-eager") == 0.5
+    assert report.ratio(figures, "torch-eager", "torch-eager") == 1
+    assert report.ratio({**figures, "torch-eager": {"samples": [2.0]}}, "torch-eager") is None
+    assert report.ratio(figures, "hips") is None
