@@ -86,77 +86,52 @@ def multi_head_attention_forward(
         query, key, value = (t.unsqueeze(1) for t in (query, key, value))
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     length, batch, width = query.shape
-    key_padding_mask = additive_mask(key_padding_mask, "key_padding_mask", query.dtype)
+    heads, head = batch * num_heads, width // num_heads
+    padding = additive_mask(key_padding_mask, "key_padding_mask", query.dtype)
     if is_causal and attn_mask is None:
         raise RuntimeError(
             "Need attn_mask if specifying the is_causal hint. You may use the Transformer module "
             "method `generate_square_subsequent_mask` to create this mask."
         )
-    if is_causal and key_padding_mask is None and not need_weights:
-        attn_mask = None
-    else:
-        attn_mask = additive_mask(attn_mask, "attn_mask", query.dtype)
-        is_causal = False
+    is_causal = is_causal and padding is None and not need_weights
+    mask = None if is_causal else additive_mask(attn_mask, "attn_mask", query.dtype)
     _expect(
         width == embed_dim_to_check,
         f"was expecting embedding dimension of {embed_dim_to_check}, but got {width}",
     )
-    head = width // num_heads
     _expect(head * num_heads == width, f"embed_dim {width} not divisible by num_heads {num_heads}")
-    attn_mask = _check_mask(attn_mask, (batch * num_heads, length, key.shape[0]))
+    mask = _check_mask(mask, (heads, length, key.shape[0]))
     weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     q, k, v = _projected(
         (query, key, value), in_proj_weight, in_proj_bias, weights, use_separate_proj_weight
     )
-    more = 0
-    if bias_k is not None and bias_v is not None:
-        _expect(static_k is None, "bias cannot be added to static key.")
-        _expect(static_v is None, "bias cannot be added to static value.")
-        k, v = (cat([t, b.expand(1, batch, width)]) for t, b in ((k, bias_k), (v, bias_v)))
-        more += 1
-    _expect(bias_k is None or bias_v is not None, "bias_k is set but bias_v is None")
-    _expect(bias_v is None or bias_k is not None, "bias_v is set but bias_k is None")
-    heads = batch * num_heads
-
-    def in_heads(t: Tensor) -> Tensor:
-        return t.reshape(t.shape[0], heads, head).transpose(0, 1)
-
-    q = in_heads(q)
-    k = _static("static_k", static_k, heads, head) if static_k is not None else in_heads(k)
-    v = _static("static_v", static_v, heads, head) if static_v is not None else in_heads(v)
+    extra = _extra_key(bias_k, bias_v, static_k, static_v)
+    if extra is not None:
+        k, v = (cat([t, b.expand(1, batch, width)]) for t, b in zip((k, v), extra, strict=True))
+    q = _in_heads(q, heads)
+    k = _in_heads(k, heads) if static_k is None else _static("static_k", static_k, heads, head)
+    v = _in_heads(v, heads) if static_v is None else _static("static_v", static_v, heads, head)
     if add_zero_attn:
         nothing = zeros(heads, 1, head, dtype=k.dtype, device=k.device)
         k, v = cat([k, nothing], 1), cat([v, nothing], 1)
-        more += 1
+    more = (extra is not None) + add_zero_attn
     if more:
-        attn_mask, key_padding_mask = (
-            None if t is None else F.pad(t, (0, more)) for t in (attn_mask, key_padding_mask)
-        )
-    keys = k.shape[1]
-    if key_padding_mask is not None:
-        _expect(
-            tuple(key_padding_mask.shape) == (batch, keys),
-            f"expecting key_padding_mask shape of {(batch, keys)}, but got "
-            f"{tuple(key_padding_mask.shape)}",
-        )
-        spread = key_padding_mask.reshape(batch, 1, 1, keys)
-        spread = spread.expand(batch, num_heads, 1, keys).reshape(heads, 1, keys)
-        attn_mask = spread if attn_mask is None else attn_mask + spread
+        mask, padding = (None if t is None else F.pad(t, (0, more)) for t in (mask, padding))
+    if padding is not None:
+        spread = _padding_of_heads(padding, (batch, num_heads, k.shape[1]))
+        mask = spread if mask is None else mask + spread
     p = dropout_p if training else 0.0
     shown = None
     if need_weights:
-        scores = matmul(q * math.sqrt(1.0 / head), k.mT)
-        scores = F.softmax(scores if attn_mask is None else scores + attn_mask, -1)
-        scores = F.dropout(scores, p) if p else scores
+        scores = _scores(q, k, mask, p)
         out = matmul(scores, v)
-        shown = scores.reshape(batch, num_heads, length, keys)
+        shown = scores.unflatten(0, (batch, num_heads))
         shown = shown.mean(1) if average_attn_weights else shown
     else:
-        q, k, v = (t.reshape(batch, num_heads, t.shape[1], head) for t in (q, k, v))
-        if attn_mask is not None and attn_mask.shape[0] != 1:
-            attn_mask = attn_mask.reshape(batch, num_heads, -1, keys)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask, p, is_causal)
-        out = out.reshape(heads, length, head)
+        q, k, v = (t.unflatten(0, (batch, num_heads)) for t in (q, k, v))
+        if mask is not None and mask.shape[0] != 1:
+            mask = mask.unflatten(0, (batch, num_heads))
+        out = F.scaled_dot_product_attention(q, k, v, mask, p, is_causal).flatten(0, 1)
     out = out.transpose(0, 1).reshape(length, batch, width)
     out = F.linear(out, out_proj_weight, out_proj_bias)
     if batched:
@@ -229,6 +204,41 @@ def _check_mask(mask: Tensor | None, shape: tuple[int, int, int]) -> Tensor | No
             f"The shape of the {mask.ndim}D attn_mask is {mask.shape}, but should be {wanted}."
         )
     return mask.unsqueeze(0) if mask.ndim == 2 else mask
+
+
+def _extra_key(
+    bias_k: Tensor | None, bias_v: Tensor | None, static_k: Tensor | None, static_v: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    """One more key and its value, where they are given."""
+    if bias_k is not None and bias_v is not None:
+        _expect(static_k is None, "bias cannot be added to static key.")
+        _expect(static_v is None, "bias cannot be added to static value.")
+        return bias_k, bias_v
+    _expect(bias_k is None, "bias_k is set but bias_v is None")
+    _expect(bias_v is None, "bias_v is set but bias_k is None")
+    return None
+
+
+def _in_heads(t: Tensor, heads: int) -> Tensor:
+    """From (s, n, e) to (heads, s, e * n / heads)."""
+    return t.reshape(t.shape[0], heads, -1).transpose(0, 1)
+
+
+def _padding_of_heads(padding: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """The mask of keys, (n, s), for every head: (n * num_heads, 1, s)."""
+    batch, _, keys = shape
+    _expect(
+        tuple(padding.shape) == (batch, keys),
+        f"expecting key_padding_mask shape of {(batch, keys)}, but got {tuple(padding.shape)}",
+    )
+    return padding.unsqueeze(1).expand(shape).reshape(-1, 1, keys)
+
+
+def _scores(q: Tensor, k: Tensor, mask: Tensor | None, p: float) -> Tensor:
+    """The weights of attention, where they are asked for."""
+    products = matmul(q * math.sqrt(1.0 / q.shape[-1]), k.mT)
+    weights = F.softmax(products if mask is None else products + mask, -1)
+    return F.dropout(weights, p) if p else weights
 
 
 def _static(name: str, given: Tensor, heads: int, head: int) -> Tensor:
