@@ -26,12 +26,14 @@ _WORD = POINTER.itemsize
 class _Standing:
     """What NumPy makes an array of that must never be read."""
 
-    def __init__(self, number: int, shape: Sequence[int], strides: Sequence[int]) -> None:
+    def __init__(
+        self, number: int, shape: Sequence[int], strides: Sequence[int], kind: np.dtype[Any]
+    ) -> None:
         self.__array_interface__ = {
             "data": ((number + 1) << _SPAN, False),
             "shape": tuple(shape),
             "strides": tuple(strides),
-            "typestr": "<f4",
+            "typestr": kind.str,
             "version": 3,
         }
 
@@ -46,14 +48,15 @@ class _Part(NamedTuple):
 
 
 class Calls:
-    """Loops of float32 in a fixed order.
+    """Loops of one type, float32 unless another is named, in a fixed order.
 
     A run goes through them ``repeats`` times; after each, every given operand moves on by its
     ``move``, in bytes. It does so for ``groups`` of repeats; after each of these, operands move on
     by their ``leap`` too. Runs let go of the GIL, and threads may run one sequence at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "f") -> None:
+        self.kind = np.dtype(kind)
         self.parts: list[_Part] = []
         self.moves: list[int] = []  # of the given operands, which come first
         self.leaps: list[int] = []
@@ -70,21 +73,21 @@ class Calls:
         assert not self.own and min(strides) >= 0
         self.moves.append(move)
         self.leaps.append(leap)
-        return np.asarray(_Standing(len(self.moves) - 1, shape, strides))
+        return np.asarray(_Standing(len(self.moves) - 1, shape, strides, self.kind))
 
     def scratch(self, *shape: int) -> Any:
         """Memory of its own for each thread."""
-        return self._own(4 * prod(shape), shape)
+        return self._own(self.kind.itemsize * prod(shape), shape)
 
     def constant(self, value: Any) -> Any:
         """Numbers that are known now."""
-        array = np.array(value, np.float32, order="C")
+        array = np.array(value, self.kind, order="C")
         return self._own(array, array.shape)
 
     def _own(self, memory: Any, shape: Sequence[int]) -> Any:
         self.own.append(memory)
-        dense = [4 * prod(shape[i + 1 :]) for i in range(len(shape))]
-        return np.asarray(_Standing(len(self.moves) + len(self.own) - 1, shape, dense))
+        dense = [self.kind.itemsize * prod(shape[i + 1 :]) for i in range(len(shape))]
+        return np.asarray(_Standing(len(self.moves) + len(self.own) - 1, shape, dense, self.kind))
 
     def __call__(self, ufunc: np.ufunc, *arrays: Any) -> None:
         """A loop along one line; the last array is written. Single elements are spread."""
@@ -117,7 +120,7 @@ class Calls:
         self._add(np.matmul, places, [[1, *a.shape, b.shape[1], *steps]], 4)
 
     def _add(self, ufunc: np.ufunc, places: Any, numbers: Any, counts: int) -> None:
-        found = loop_of(ufunc, "f" * ufunc.nin + "->f")
+        found = loop_of(ufunc, f"{self.kind.char * ufunc.nin}->{self.kind.char}")
         assert found is not None
         if len(places):
             standing, numbers = np.array(places, POINTER), np.array(numbers, POINTER)
@@ -135,7 +138,7 @@ class Calls:
 
 def _step(a: Any) -> int:
     assert a.ndim == 1 or a.flags.c_contiguous
-    return int(a.strides[0]) if a.ndim == 1 else 4
+    return int(a.strides[0]) if a.ndim == 1 else a.itemsize
 
 
 def _words(part: _Part, arguments: int, numbers: int) -> Any:

@@ -12,6 +12,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import room
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels.accumulate import accumulate
 from lucid_gpu.kernels.packs import BYTES, pack_width
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
@@ -87,9 +88,9 @@ def _accumulate(x: Any, y: Any, dim: int, to: dtype, reverse: bool) -> None:
             np.add(total, part, out=total)
             sums[...] = total
     elif wide is to:
-        np.cumsum(x, axis=dim, dtype=to.numpy, out=y)
+        accumulate(np.add, x.astype(to.numpy, copy=False), dim, y)
     else:
-        y[...] = np.cumsum(x, axis=dim, dtype=wide.numpy)
+        y[...] = accumulate(np.add, x.astype(wide.numpy, copy=False), dim)
 
 
 def _wide(to: dtype) -> dtype:

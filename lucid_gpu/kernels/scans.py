@@ -14,6 +14,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import room
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels.accumulate import accumulate
 
 __all__ = ["accumulated", "cumprod", "logcumsumexp", "recurrence", "running_extremum"]
 
@@ -27,7 +28,9 @@ def cumprod(x: Any, dim: int, to: dtype, where: device) -> Any:
 
 def _cumprod(x: Any, dim: int, to: dtype, where: device) -> Any:
     wide = to.compute if to.category > 1 else to
-    products = room(where).xp.cumprod(x.astype(wide.numpy, copy=False), dim, wide.numpy)
+    xp, x = room(where).xp, x.astype(wide.numpy, copy=False)
+    numpy = xp.__name__ == "numpy"
+    products = accumulate(xp.multiply, x, dim) if numpy else xp.cumprod(x, dim, wide.numpy)
     return products.astype(to.numpy, copy=False)
 
 
@@ -61,7 +64,7 @@ def accumulated(xp: Any, name: str, x: Any, dim: int) -> Any:
     """What the ufunc called ``name`` accumulates along a dimension, by NumPy or CuPy."""
     combine = getattr(xp, name)
     if xp.__name__ == "numpy":
-        return combine.accumulate(x, dim)
+        return accumulate(combine, x, dim)
     found = x.copy()
     for early, late in _doubling(dim, x.shape[dim]):
         found[late] = combine(found[late], found[early])

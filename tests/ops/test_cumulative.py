@@ -21,6 +21,7 @@ SINGLE = CUBE.astype(np.float32) / 2
 TIED = RNG.integers(0, 3, (4, 6)).astype(np.float64)
 LONG = RNG.uniform(0.9, 1.1, (70, 9))  # the slices of many rows
 HOLES = np.array([[1.0, np.nan, 2.0, 0.5], [-np.inf, -np.inf, 3.0, np.inf]])
+WIDE = RNG.standard_normal((40, 3, 140)) / 9  # rows that are walked side by side
 NOTHING = np.ones((2, 0))
 AT = np.array([0.0, 0.5, 1.5, 2.0, 4.0])
 
@@ -28,6 +29,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "cumprod": (lambda m, t: t.cumprod(1), CUBE),
     "cumprod of zeros": (lambda m, t: m.cumprod(t, dim=-2), ZEROS),
     "cumprod of many rows": (lambda m, t: t.cumprod(1), LONG),
+    "side by side": (lambda m, t: (t.flip(2).cumsum(-1), *t.cummax(2), t.exp2().cumprod(2)), WIDE),
     "cumprod of halves": (lambda m, t: t.half().cumprod(0).float(), SINGLE),
     "cumprod of integers": (lambda m, t: (t.cumprod(0), t.cumprod(1, dtype=m.float64)), INTEGERS),
     "cumprod of views": (lambda m, t: t.transpose(0, 1)[::2].cumprod(0), ZEROS),
