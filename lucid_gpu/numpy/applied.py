@@ -153,7 +153,7 @@ def common_type(*arrays: Any) -> Any:
     return np.common_type(*[np.empty(0, a.dtype.numpy) for a in as_tensors(arrays)])
 
 
-def einsum_path(*operands: Any, **options: Any) -> Any:
+def einsum_path(*operands: Any, optimize: Any = "greedy") -> Any:
     """`numpy.einsum_path`."""
 
     def hollow(value: Any) -> Any:
@@ -161,4 +161,4 @@ def einsum_path(*operands: Any, **options: Any) -> Any:
             return value
         return np.broadcast_to(np.empty((), value.dtype.numpy), tuple(value.shape))
 
-    return np.einsum_path(*tree_map(hollow, list(operands)), **options)
+    return np.einsum_path(*tree_map(hollow, list(operands)), optimize=optimize)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
-from lucid_gpu.numpy.shapes import axes_of, axis_of, broadcast_to
+from lucid_gpu.numpy.shapes import axes_of, axis_of, broadcast_to, laid_out
 from lucid_gpu.ops.creation import empty, ones, zeros
 from lucid_gpu.ops.rolled import rolled
 from lucid_gpu.tensor import Tensor
@@ -156,33 +156,28 @@ def _matrix(m: Any) -> Tensor:
 # --- made like another ---------------------------------------------------------------------------
 
 
-def _like(make: Callable[..., Tensor], a: Any, dtype: Any, shape: Any, *value: Any) -> Tensor:
-    a = as_tensor(a)
-    d = a.dtype if dtype is None else element_type(dtype)
-    sizes = tuple(a.shape) if shape is None else shape
-    sizes = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(sizes)
-    return make(sizes, *value, dtype=d, device=a.device)
+def _like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def function(
+        a: Any,
+        dtype: Any = None,
+        order: str = "K",
+        subok: bool = True,
+        shape: Any = None,
+        *,
+        device: Any = None,
+    ) -> Tensor:
+        a = as_tensor(a)
+        d = a.dtype if dtype is None else element_type(dtype)
+        sizes = tuple(a.shape) if shape is None else shape
+        sizes = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(sizes)
+        return laid_out(make(sizes, dtype=d, device=a.device if device is None else device), order)
+
+    function.__name__ = function.__qualname__ = f"{make.__name__}_like"
+    function.__doc__ = f"`numpy.{function.__name__}`."
+    return function
 
 
-def zeros_like(
-    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None
-) -> Tensor:
-    """`numpy.zeros_like`."""
-    return _like(zeros, a, dtype, shape)
-
-
-def ones_like(
-    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None
-) -> Tensor:
-    """`numpy.ones_like`."""
-    return _like(ones, a, dtype, shape)
-
-
-def empty_like(
-    prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None
-) -> Tensor:
-    """`numpy.empty_like`."""
-    return _like(empty, prototype, dtype, shape)
+zeros_like, ones_like, empty_like = map(_like, (zeros, ones, empty))
 
 
 def full_like(
@@ -192,8 +187,11 @@ def full_like(
     order: str = "K",
     subok: bool = True,
     shape: Any = None,
+    *,
+    device: Any = None,
 ) -> Tensor:
     """`numpy.full_like`; the gradient of a tensor ``fill_value`` passes to it."""
     a, value = as_tensors((a, fill_value))
-    made = _like(empty, a, dtype, shape)
-    return broadcast_to(value.to(made.dtype), tuple(made.shape)).clone()
+    made = empty_like(a, dtype, order, subok, shape, device=device)
+    value = value.to(device=made.device, dtype=made.dtype)
+    return laid_out(broadcast_to(value, tuple(made.shape)).clone(), "C" if order == "K" else order)

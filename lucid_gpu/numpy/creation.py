@@ -8,12 +8,21 @@ import numpy as np
 
 from lucid_gpu.devices import room_of_array
 from lucid_gpu.numpy.operands import as_tensor, element_type, first_tensor
+from lucid_gpu.numpy.shapes import laid_out
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["array", "asanyarray", "asarray", "ascontiguousarray"]
 
 
-def array(object: Any, dtype: Any = None, *, copy: bool | None = True, **options: Any) -> Any:
+def array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: bool | None = True,
+    order: Any = "K",
+    ndmin: int = 0,
+    **options: Any,
+) -> Any:
     """`numpy.array`; a tensor of the same device where tensors are among ``object``.
 
     Parameters
@@ -21,8 +30,16 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, **options
     object : array, number, Tensor, or nested lists of them
     dtype : optional
     copy : bool, optional
+        False refuses to copy, None copies where it must.
+    order, ndmin
+        As NumPy takes them.
     **options
-        ``order``, ``ndmin``, ``subok``, ``like``: as NumPy takes them.
+        What NumPy's function takes besides; of arrays of its own.
+
+    Raises
+    ------
+    ValueError
+        Where ``copy`` is False and a copy is needed.
 
     Examples
     --------
@@ -30,16 +47,24 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, **options
     >>> np.grad(lambda x: np.prod(np.array([x, 2 * x, 3.0])))(2.0)
     24.0
     """
-    if first_tensor((object,)) is None:
-        if _is_cupy(object):
-            return object.astype(object.dtype if dtype is None else dtype, copy=bool(copy))
-        return np.array(object, dtype, copy=copy, **options)
+    if first_tensor((object,)) is None and not _is_cupy(object):
+        return np.array(object, dtype, copy=copy, order=order, ndmin=ndmin, **options)
+    options.pop("subok", None)  # neither has subclasses
+    if options:
+        raise TypeError(f"numpy.array of tensors does not take {', '.join(options)}")
+    if _is_cupy(object):
+        kind = object.dtype if dtype is None else dtype
+        made = object.astype(kind, order=order, copy=bool(copy))
+        return made.reshape((1,) * (ndmin - made.ndim) + made.shape) if made.ndim < ndmin else made
     found = as_tensor(object)
     if dtype is not None:
         found = found.to(element_type(dtype))
+    found = laid_out(found, order)
+    if copy is False and found is not object:
+        raise ValueError("numpy.array(copy=False) needs a copy; copy=None makes one where it must")
     if copy and found is object:
         found = found.clone()
-    for _ in range(options.get("ndmin", 0) - found.ndim):
+    for _ in range(ndmin - found.ndim):
         found = found.unsqueeze(0)
     return found
 

@@ -17,7 +17,7 @@ import numpy as np
 from lucid_gpu.devices import room_of_array, xp_of
 from lucid_gpu.func.trees import tree_map
 from lucid_gpu.numpy.operands import as_tensor, first_tensor
-from lucid_gpu.numpy.refusals import unsupported
+from lucid_gpu.numpy.refusals import unsupported, writes_at
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["array_function"]
@@ -50,6 +50,7 @@ VALUES = (
     "unique_inverse unique_values unravel_index array2string array_repr array_str packbits "
     "unpackbits save savetxt savez savez_compressed"
 )
+OUT = {"argmax": 2, "argmin": 2, "isneginf": 1, "isposinf": 1, "nanargmax": 2, "nanargmin": 2}
 ANSWERS = ("allclose", "array_equal", "array_equiv")  # one truth value, which CuPy leaves an array
 # of NumPy's functions that it hands on, those that tensors do not have
 REFUSED = "busday_count busday_offset datetime_as_string is_busday"
@@ -84,6 +85,8 @@ def _table() -> dict[Any, Callable[..., Any]]:
     for name in VALUES.split():
         if hasattr(np, name):
             table[getattr(np, name)] = functools.partial(_on_values, name)
+    for name, place in OUT.items():
+        table[getattr(np, name)] = writes_at(place, name, table[getattr(np, name)])
     for file, module in FAMILIES.items():
         family = importlib.import_module(f"lucid_gpu.numpy.{file}")
         for name in family.__all__:

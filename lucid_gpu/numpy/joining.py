@@ -21,12 +21,24 @@ __all__ += ["vsplit", "vstack"]
 # --- several together ----------------------------------------------------------------------------
 
 
-def _promoted(tensors: Sequence[Any], dtype: Any = None) -> list[Tensor]:
-    """All in one type: that asked for, or the one NumPy gives to all together."""
+def _promoted(tensors: Sequence[Any], dtype: Any, casting: Any) -> list[Tensor]:
+    """All in one type: that asked for, or the one NumPy gives to all together.
+
+    Raises
+    ------
+    TypeError
+        Where the rule ``casting`` does not allow it.
+    """
     found = as_tensors(tensors)
     if dtype is None and len({t.dtype for t in found}) < 2:
         return found
     d = element_type(np.result_type(*[t.dtype.numpy for t in found]) if dtype is None else dtype)
+    for t in found:
+        if not np.can_cast(t.dtype.numpy, d.numpy, casting):
+            raise TypeError(
+                f"Cannot cast array data from {t.dtype.numpy!r} to {d.numpy!r} according to the "
+                f"rule {casting!r}"
+            )
     return [t.to(d) for t in found]
 
 
@@ -41,7 +53,7 @@ def concatenate(
     casting: str = "same_kind",
 ) -> Tensor:
     """`numpy.concatenate`."""
-    parts = _promoted(_parts(arrays), dtype)
+    parts = _promoted(_parts(arrays), dtype, casting)
     if axis is None:
         return cat([p.reshape(-1) for p in parts])
     if any(p.ndim == 0 for p in parts):
@@ -83,7 +95,7 @@ def stack(
     casting: str = "same_kind",
 ) -> Tensor:
     """`numpy.stack`."""
-    parts = _promoted(_parts(arrays), dtype)
+    parts = _promoted(_parts(arrays), dtype, casting)
     if len({tuple(p.shape) for p in parts}) > 1:
         raise ValueError("all input arrays must have the same shape")
     axis = axis_of(axis, parts[0].ndim + 1)
@@ -93,12 +105,13 @@ def stack(
 def hstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """`numpy.hstack`."""
     parts = [atleast_1d(p) for p in as_tensors(tup)]
-    return concatenate(parts, 0 if parts[0].ndim == 1 else 1, dtype=dtype)
+    return concatenate(parts, 0 if parts[0].ndim == 1 else 1, dtype=dtype, casting=casting)
 
 
 def vstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """`numpy.vstack`."""
-    return concatenate([atleast_2d(p) for p in as_tensors(tup)], 0, dtype=dtype)
+    parts = [atleast_2d(p) for p in as_tensors(tup)]
+    return concatenate(parts, 0, dtype=dtype, casting=casting)
 
 
 def dstack(tup: Sequence[Any]) -> Any:

@@ -86,6 +86,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     return left.matmul(right).reshape(shape)
 
 
+@takes_out
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Tensor:
     """`numpy.einsum`, by subscripts or by lists of axes."""
     if kwargs:

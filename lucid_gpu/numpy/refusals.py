@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["lost_in_array", "no_gradient", "takes_out", "unsupported", "write_into"]
+__all__ = ["lost_in_array", "no_gradient", "takes_out", "unsupported", "write_into", "writes_at"]
 
 
 def unsupported(name: str) -> TypeError:
@@ -58,27 +60,36 @@ def write_into(out: Any, result: Tensor, name: str) -> Any:
             "but one of the arguments requires grad. Without out= (and without += on an array) "
             "the result is a new tensor: a = a + t"
         )
-    if isinstance(out, Tensor):
-        return out.copy_(result)
     if tuple(out.shape) != tuple(result.shape):
         raise ValueError(
             f"{name}(): non-broadcastable output operand with shape {tuple(out.shape)} doesn't "
             f"match the broadcast shape {tuple(result.shape)}"
         )
-    values = result.array
-    if not np.can_cast(values.dtype, out.dtype, "same_kind"):
+    d = out.dtype if isinstance(out, Tensor) else from_numpy_dtype(out.dtype)
+    if not np.can_cast(result.dtype.numpy, d.numpy, "same_kind"):
         raise TypeError(
-            f"{name}(): cannot cast the result from {values.dtype} to {out.dtype}, the type of out"
+            f"{name}(): cannot cast the result from {result.dtype.name} to {d.name}, the type of "
+            "out"
         )
-    out[...] = values
+    if isinstance(out, Tensor):
+        return out.copy_(result)
+    out[...] = result.array
     return out
 
 
 def takes_out(function: Callable[..., Tensor]) -> Callable[..., Any]:
     """Let a function with a parameter ``out`` write its result there."""
-    place = list(inspect.signature(function).parameters).index("out")
+    parameters = inspect.signature(function).parameters
+    place = list(parameters).index("out")
+    if parameters["out"].kind is inspect.Parameter.KEYWORD_ONLY:
+        place = sys.maxsize
 
-    @functools.wraps(function)
+    return functools.wraps(function)(writes_at(place, function.__name__, function))
+
+
+def writes_at(place: int, name: str, function: Callable[..., Tensor]) -> Callable[..., Any]:
+    """A function whose argument ``out``, there or by name, is where its result is written."""
+
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if len(args) > place:
             out = args[place]
@@ -86,6 +97,6 @@ def takes_out(function: Callable[..., Tensor]) -> Callable[..., Any]:
         else:
             out = kwargs.pop("out", None)
         result = function(*args, **kwargs)
-        return result if out is None else write_into(out, result, f"numpy.{function.__name__}")
+        return result if out is None else write_into(out, result, f"numpy.{name}")
 
     return wrapper

@@ -50,6 +50,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     return found
 
 
+@takes_out
 def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Tensor:
     """`numpy.choose`."""
     a, *given = as_tensors((a, *choices))
@@ -84,11 +85,14 @@ def clip(
     **kwargs: Any,
 ) -> Tensor:
     """`numpy.clip`."""
+    if not (a_min is a_max is None or min is max is None):
+        raise ValueError("Passing `min` or `max` keyword argument beside `a_min` and `a_max`")
     low, high = min if a_min is None else a_min, max if a_max is None else a_max
-    a = as_tensor(a)
-    found: Any = a if low is None else np.maximum(a, low)
-    found = found if high is None else np.minimum(found, high)
-    return found.clone() if found is a else found
+    found: Any = as_tensor(a)
+    for bound, nearer in ((low, np.maximum), (high, np.minimum)):
+        if bound is not None:
+            found = nearer(found, bound, **kwargs)
+    return found if low is not None or high is not None else np.positive(found, **kwargs)
 
 
 def within(positions: Tensor, n: int, mode: str) -> Tensor:
@@ -281,8 +285,10 @@ def real_if_close(a: Any, tol: float = 100) -> Tensor:
 def nan_to_num(
     x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Tensor:
-    """`numpy.nan_to_num`."""
-    return as_tensor(x).nan_to_num(nan, posinf, neginf)
+    """`numpy.nan_to_num`; with ``copy=False`` written into ``x``."""
+    x = as_tensor(x)
+    found = x.nan_to_num(nan, posinf, neginf)
+    return found if copy else x.copy_(found)
 
 
 @takes_out

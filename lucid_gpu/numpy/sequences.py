@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.device import resolve
 from lucid_gpu.numpy import reductions
 from lucid_gpu.numpy.operands import (
     alike,
@@ -105,6 +106,7 @@ def linspace(
     share = share.reshape((-1,) + (1,) * start.ndim)
     found = moveaxis(start * (1 - share) + stop * share, 0, axis)
     found = found if dtype is None else found.to(element_type(dtype))
+    found = found if device is None else found.to(resolve(device))
     return (found, step) if retstep else found
 
 
@@ -130,8 +132,8 @@ def geomspace(
     """`numpy.geomspace`, between tensors of one sign."""
     start, stop = alike(*[inexact(t) for t in as_tensors((start, stop))])
     sign = start.sign().detach()
-    exponents = linspace((start * sign).log(), (stop * sign).log(), num, endpoint, axis=axis)
-    found = exponents.exp() * sign
+    exponents = linspace((start * sign).log(), (stop * sign).log(), num, endpoint)
+    found = moveaxis(exponents.exp() * sign, 0, axis)
     return found if dtype is None else found.to(element_type(dtype))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.device import resolve
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
 from lucid_gpu.tensor import Tensor
 
@@ -62,11 +63,19 @@ def reshape(a: Any, shape: Any = None, order: str = "C", *, copy: bool | None = 
     """`numpy.reshape`; ``order="F"`` counts the first axis fastest."""
     a = as_tensor(a)
     sizes = [shape] if isinstance(shape, (int, np.integer)) else list(shape)
-    if order == "F":
-        return _turned(_turned(a).reshape(sizes[::-1]))
-    if order not in ("C", "A", "K"):
-        raise ValueError(f"order must be one of 'C', 'F', 'A', got {order!r}")
-    found = a.reshape(sizes)
+    if order not in ("C", "F", "A"):
+        raise ValueError(f"order must be one of 'C', 'F', or 'A' (got {order!r})")
+    if order == "A":
+        order = "F" if not a.is_contiguous() and _turned(a).is_contiguous() else "C"
+    given, sizes = (_turned(a), sizes[::-1]) if order == "F" else (a, sizes)
+    if copy is False:
+        try:
+            found = given.view(sizes)
+        except RuntimeError as error:
+            raise ValueError(f"reshape(copy=False): {error}") from None
+    else:
+        found = given.reshape(sizes)
+    found = _turned(found) if order == "F" else found
     return found.clone() if copy else found
 
 
@@ -75,8 +84,21 @@ def _turned(a: Tensor) -> Tensor:
     return a.permute(tuple(range(a.ndim))[::-1])
 
 
+def laid_out(a: Tensor, order: Any) -> Tensor:
+    """In memory with the last axis fastest (``"C"``) or the first (``"F"``); else as it is."""
+    if order not in ("C", "F", "A", "K", None):
+        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    if order == "F":
+        return _turned(_turned(a).contiguous())
+    return a.contiguous() if order == "C" else a
+
+
 def ravel(a: Any, order: str = "C") -> Tensor:
-    """`numpy.ravel`."""
+    """`numpy.ravel`; ``order="K"`` takes the elements as they lie in memory."""
+    a = as_tensor(a)
+    if order == "K":
+        steps = a.stride()
+        a, order = a.permute(sorted(range(a.ndim), key=lambda k: -steps[k])), "C"
     return reshape(a, -1, order)
 
 
@@ -227,11 +249,11 @@ def meshgrid(
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Tensor:
     """`numpy.copy`."""
-    return as_tensor(a).clone()
+    return laid_out(as_tensor(a).clone(), order)
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """`numpy.astype`."""
     x = as_tensor(x)
-    found = x.to(element_type(dtype))
+    found = x.to(device=x.device if device is None else resolve(device), dtype=element_type(dtype))
     return found.clone() if copy and found is x else found

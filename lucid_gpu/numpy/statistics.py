@@ -42,9 +42,10 @@ def _quantile(name: str, scale: float, skip_nan: bool) -> Callable[..., Any]:
         weights: Any = None,
         interpolation: Any = None,
     ) -> Tensor:
-        if weights is not None or method not in _WAYS:
+        if weights is not None or interpolation is not None or method not in _WAYS:
             raise TypeError(
-                f"numpy.{name} of tensors takes method {', '.join(sorted(_WAYS))} and no weights"
+                f"numpy.{name} of tensors takes method {', '.join(sorted(_WAYS))}, and neither "
+                "weights nor interpolation"
             )
         a = inexact(as_tensor(a))
         if a.dtype.category == 3:

@@ -15,9 +15,11 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, room_of_array
+from lucid_gpu.func.trees import tree_map
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, first_tensor
 from lucid_gpu.numpy.refusals import no_gradient, unsupported, write_into
+from lucid_gpu.numpy.shapes import laid_out
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, apply, from_array
 
@@ -265,7 +267,8 @@ def _by_family(ufunc: Any, method: str, names: dict[str, str]) -> Callable[..., 
 
 def _called(ufunc: Any, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     d, where = options.pop("dtype", None), options.pop("where", True)
-    options.pop("casting", None), options.pop("order", None), options.pop("subok", None)
+    casting, order = options.pop("casting", "same_kind"), options.pop("order", "K")
+    options.pop("subok", None)  # tensors have no subclasses
     name = ufunc.__name__
     if options:
         raise TypeError(f"numpy.{name}: {', '.join(options)} is not taken where tensors come in")
@@ -274,14 +277,16 @@ def _called(ufunc: Any, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
             f"numpy.{name}: where= leaves elements unset; write numpy.where(mask, result, other)"
         )
     like = first_tensor(inputs)
-    promoted = name in OPERATORS and d is None
+    promoted = name in OPERATORS and d is None and casting == "same_kind"
     inputs = [_operand(value, like, promoted) for value in inputs]
     operands: Sequence[Any] | None
-    operands = inputs if promoted else _in_loop_types(ufunc, inputs, d)
+    operands = inputs if promoted else _in_loop_types(ufunc, inputs, d, casting)
     operation = OPERATORS.get(name) or LOOPS.get(name)
     if operation is None or operands is None:
-        return _on_values(ufunc, inputs if operands is None else operands)
-    return operation(*operands)
+        result = _on_values(ufunc, inputs if operands is None else operands)
+    else:
+        result = operation(*operands)
+    return result if order in ("K", "A") else tree_map(lambda t: laid_out(t, order), result)
 
 
 def _operand(value: Any, like: Tensor | None, weak: bool) -> Any:
@@ -295,11 +300,11 @@ def _operand(value: Any, like: Tensor | None, weak: bool) -> Any:
     return value if number else as_tensor(value, like)
 
 
-def _in_loop_types(ufunc: Any, inputs: Sequence[Any], d: Any = None) -> list[Any] | None:
+def _in_loop_types(ufunc: Any, inputs: Sequence[Any], d: Any, casting: str) -> list[Any] | None:
     """The operands in the types of NumPy's loop; None where tensors have no such type."""
     types = tuple([v.dtype.numpy if isinstance(v, Tensor) else type(v) for v in inputs])
     asked = d.numpy if isinstance(d, dt.dtype) else None if d is None else np.dtype(d)
-    wanted = _loop_types(ufunc, types, asked)
+    wanted = _loop_types(ufunc, types, asked, casting)
     if wanted is None:
         return None
     like = first_tensor(inputs)
@@ -307,7 +312,9 @@ def _in_loop_types(ufunc: Any, inputs: Sequence[Any], d: Any = None) -> list[Any
 
 
 @functools.lru_cache(maxsize=1024)
-def _loop_types(ufunc: Any, types: tuple[Any, ...], asked: Any) -> list[dt.dtype] | None:
+def _loop_types(
+    ufunc: Any, types: tuple[Any, ...], asked: Any, casting: str
+) -> list[dt.dtype] | None:
     """The types of NumPy's loop, where it was asked for a result's type too.
 
     Raises
@@ -320,8 +327,8 @@ def _loop_types(ufunc: Any, types: tuple[Any, ...], asked: Any) -> list[dt.dtype
     rest = (None,) * ufunc.nout
     types = tuple([np.dtype(np.bool) if one is bool else one for one in types])
     signature = (None,) * ufunc.nin + (asked,) * ufunc.nout
-    options = {} if asked is None else {"signature": signature, "casting": "same_kind"}
-    found = ufunc.resolve_dtypes((*types, *rest), **options)
+    options = {} if asked is None else {"signature": signature}
+    found = ufunc.resolve_dtypes((*types, *rest), casting=casting, **options)
     try:
         return [dt.from_numpy_dtype(one) for one in found[: ufunc.nin]]
     except TypeError:  # no tensor has its uint16
