@@ -58,6 +58,9 @@ class Gradient(NamedTuple):
         What a step sums and is itself a result too.
     repeated : frozenset of Part
         What goes to several leaves and reads no step's result.
+    beside : tuple of int
+        Which results go to one leaf, read no step's result and have the cotangent's shape: one
+        kernel computes them together with those.
     """
 
     steps: tuple[Step, ...]
@@ -66,6 +69,7 @@ class Gradient(NamedTuple):
     saved: frozenset[int]
     summed: frozenset[Part]
     repeated: frozenset[Part]
+    beside: tuple[int, ...]
 
 
 class Symbol:
@@ -243,15 +247,14 @@ class _Derivation:
         computed = [p for _, p in results if not p.program.is_load]
         summed = frozenset([s.part for s in self.steps]).intersection(computed)
         before_steps = self.leaf_count - len(self.steps)
-        repeated = frozenset(
-            [
-                p
-                for p in computed
-                if computed.count(p) > 1 and max(p.leaves, default=-1) < before_steps
-            ]
-        )
+        at_once = [p for p in computed if max(p.leaves, default=-1) < before_steps]
+        repeated = frozenset([p for p in at_once if computed.count(p) > 1])
+        apart = [p for p in at_once if p not in repeated and p.program.shape == root.shape]
+        beside = [place for place, (_, p) in enumerate(results) if p in apart]
         saved = reads & self.saved
-        return Gradient(tuple(self.steps), tuple(results), reads, saved, summed, repeated)
+        return Gradient(
+            tuple(self.steps), tuple(results), reads, saved, summed, repeated, tuple(beside)
+        )
 
     def symbol(self, index: int) -> Symbol:
         return Symbol(self.work, index, self.grad)

@@ -129,20 +129,23 @@ class RegionNode(Node):
             self._read_output(cell.twin())
         if _held:
             _let_go()
-        if any(c.filled and i not in reads for i, c in enumerate(self.leaves)):
-            if _someone_inside(expr):
-                _held.append([weakref.ref(self), 1, 1])
-            else:
-                self.keep_read()
+        for i in unread_by(self.program):
+            if self.leaves[i].filled:
+                if _someone_inside(expr):
+                    _held.append([weakref.ref(self), 1, 1])
+                else:
+                    self.keep_read()
+                break
 
     def keep_read(self) -> None:
         """Nobody is left inside: the gradient's formula is all that reads the leaves."""
-        reads = saved_by(self.program)
         self.made_by = None
-        self.leaves = tuple(
-            Cell(None, c.node, c.output) if c.filled and i not in reads else c
-            for i, c in enumerate(self.leaves)
-        )
+        leaves = list(self.leaves)
+        for i in unread_by(self.program):
+            c = leaves[i]
+            if c.filled:
+                leaves[i] = Cell(None, c.node, c.output)
+        self.leaves = tuple(leaves)
 
     def _read_output(self, cell: Cell) -> None:
         array = cell.array
@@ -203,7 +206,8 @@ class RegionNode(Node):
         self._check_versions(gradient)
         early: dict[Any, Any] = {}
         if gradient.repeated and not state.grad:
-            early = self._stored_anyway(gradient, merged, gradient.repeated, 2)
+            beside = () if g.program.is_load else gradient.beside
+            early = self._stored_anyway(gradient, merged, gradient.repeated, 2, beside)
         if gradient.steps:
             by_numpy = not (state.grad or runs_cuda_c(self.program.device))
             if by_numpy and gradient.summed:
@@ -238,13 +242,20 @@ class RegionNode(Node):
         return results
 
     def _stored_anyway(
-        self, gradient: Gradient, leaves: tuple[Cell, ...], parts: Collection[Any], readers: int
+        self,
+        gradient: Gradient,
+        leaves: tuple[Cell, ...],
+        parts: Collection[Any],
+        readers: int,
+        beside: Collection[int] = (),
     ) -> dict[Any, Any]:
         """Those parts that so many ops will read as their cotangents: computed first, once.
 
         So ``relu(x @ w + b)`` masks its cotangent once, and b's gradient sums what x's stored. In
         CUDA C one kernel does both (`lucid_gpu.fusion.reduced`). And what two ops would each have
-        computed from the pending cotangent, both read.
+        computed from the pending cotangent, both read; the results numbered ``beside``, which are
+        computed from it as well, come out of the same kernel. What a loop carries along would
+        otherwise be computed again from every cotangent on its way.
         """
         found: dict[Any, Any] = {}
         left = dict.fromkeys(parts, readers)
@@ -253,10 +264,21 @@ class RegionNode(Node):
                 continue
             left[part] -= 1
             if left[part] == 0:
-                cells = tuple([leaves[i] for i in part.leaves])
-                found[part] = self.wrap(Expr(part.program, cells, None))
-                self.realise(found[part])
+                found[part] = self._result(part, leaves)
+        if found:
+            for place in beside:
+                if self._edges[place][0] in state.task.waiting:
+                    part = gradient.results[place][1]
+                    found[part] = self._result(part, leaves)
+            together = [weakref.ref(tensor) for tensor in found.values()]
+            for tensor in found.values():
+                tensor._siblings = together
+            for tensor in found.values():
+                self.realise(tensor)
         return found
+
+    def _result(self, part: Any, leaves: tuple[Cell, ...]) -> Any:
+        return self.wrap(Expr(part.program, tuple([leaves[i] for i in part.leaves]), None))
 
     def asked_for(self) -> tuple[list[int], Gradient]:
         """The leaves a gradient goes to, and the gradient of those that the pass asks for."""
@@ -400,6 +422,16 @@ def saved_by(program: Program) -> frozenset[int]:
     return found
 
 
+def unread_by(program: Program) -> tuple[int, ...]:
+    """The other leaves."""
+    found: tuple[int, ...] | None = program.gradients.get("unread")
+    if found is None:
+        reads = saved_by(program)
+        found = tuple([i for i in range(program.leaves) if i not in reads])
+        program.gradients["unread"] = found
+    return found
+
+
 def _gradient(
     program: Program,
     cotangent: Program,
@@ -479,14 +511,20 @@ def _someone_inside(expr: Expr) -> bool:
     """Can a tensor inside the region still be reached by anybody? (By reference counts.)"""
     uses: dict[int, int] = {}
     order: list[Expr] = []
-    stack = _inner(expr)
+    stack = [expr]
+    e: Any
     while stack:
-        e = stack.pop()
-        uses[id(e)] = uses.get(id(e), 0) + 1
-        if uses[id(e)] == 1:
-            order.append(e)
-            stack.extend(_inner(e))
-    del stack
+        made_by = stack.pop().made_by
+        for e in made_by or ():  # as `_inner` has them
+            if type(e) is Expr and e.program.needs_grad and not e.program.is_load:
+                known = id(e)
+                if known in uses:
+                    uses[known] += 1
+                else:
+                    uses[known] = 1
+                    order.append(e)
+                    stack.append(e)
+    del made_by
     while order:
         e = order.pop()
         if sys.getrefcount(e) > uses[id(e)] + OF_A_NAME:

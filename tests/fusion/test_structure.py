@@ -50,6 +50,19 @@ def test_the_chain_is_one_kernel_backward(inputs: Any) -> None:
     assert moved(log.kernels) == [(3, 2)]
 
 
+def test_what_a_loop_carries_along_is_computed_once(inputs: Any) -> None:
+    """Two rolls read one cotangent: the kernel that stores it stores the state's too."""
+    x, _, g = inputs
+    state = x
+    for _ in range(5):
+        state = state + 0.1 * (state.roll(1, 0) + state.roll(1, 1) - 2 * state)
+    state.array
+    with profiler.record() as log:
+        state.backward(g)
+        x.grad.array
+    assert moved(log.kernels) == [(1, 1), (3, 2), (3, 2), (3, 2), (3, 2), (3, 1)]
+
+
 def test_forward_and_backward_are_one_kernel_where_the_value_is_read_last(inputs: Any) -> None:
     x, r, g = inputs
     y = chain(x, r)
