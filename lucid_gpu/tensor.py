@@ -667,7 +667,8 @@ class Tensor:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         from lucid_gpu.numpy.ufuncs import array_ufunc
 
-        return array_ufunc(ufunc, method, inputs, options)
+        Tensor.__array_ufunc__ = array_ufunc  # type: ignore[method-assign]
+        return array_ufunc(self, ufunc, method, *inputs, **options)
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **options: Any) -> Any:
         from lucid_gpu.numpy.ufuncs import cupy_kernel
@@ -677,7 +678,8 @@ class Tensor:
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         from lucid_gpu.numpy.dispatch import array_function
 
-        return array_function(function, types, args, kwargs)
+        Tensor.__array_function__ = array_function  # type: ignore[method-assign]
+        return array_function(self, function, types, args, kwargs)
 
     def item(self) -> Any:
         """The only element as a Python number.

@@ -57,9 +57,13 @@ REFUSED = "busday_count busday_offset datetime_as_string is_busday"
 
 
 def array_function(
-    function: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+    self: Tensor,
+    function: Any,
+    types: Sequence[type],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
-    """Call our function of that name, or say that there is none.
+    """`Tensor.__array_function__`, whose place it takes: call our function of that name.
 
     Raises
     ------

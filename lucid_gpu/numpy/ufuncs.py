@@ -21,7 +21,7 @@ from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, first_tensor
 from lucid_gpu.numpy.refusals import no_gradient, unsupported, write_into
 from lucid_gpu.numpy.shapes import laid_out
 from lucid_gpu.tape.modes import is_grad_enabled
-from lucid_gpu.tensor import Tensor, apply, from_array
+from lucid_gpu.tensor import Tensor, apply, binary, from_array, unary
 
 __all__ = ["array_ufunc", "cupy_kernel"]
 
@@ -99,32 +99,30 @@ def _with_core(name: str, of_a: int, of_b: int, product: Callable[..., Any]) -> 
     return function
 
 
-OPERATORS: dict[str, Callable[..., Any]] = {
-    name: _row(row)
-    for name, row in {
-        "add": "add",
-        "subtract": "sub",
-        "multiply": "mul",
-        "divide": "div",
-        "floor_divide": "floor_divide",
-        "remainder": "remainder",
-        "power": "pow",
-        "equal": "eq",
-        "not_equal": "ne",
-        "less": "lt",
-        "less_equal": "le",
-        "greater": "gt",
-        "greater_equal": "ge",
-        "bitwise_and": "bitwise_and",
-        "bitwise_or": "bitwise_or",
-        "bitwise_xor": "bitwise_xor",
-        "left_shift": "bitwise_left_shift",
-        "right_shift": "bitwise_right_shift",
-        "invert": "bitwise_not",
-        "negative": "neg",
-        "absolute": "abs",
-    }.items()
+ROWS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "floor_divide": "floor_divide",
+    "remainder": "remainder",
+    "power": "pow",
+    "equal": "eq",
+    "not_equal": "ne",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "bitwise_and": "bitwise_and",
+    "bitwise_or": "bitwise_or",
+    "bitwise_xor": "bitwise_xor",
+    "left_shift": "bitwise_left_shift",
+    "right_shift": "bitwise_right_shift",
+    "invert": "bitwise_not",
+    "negative": "neg",
+    "absolute": "abs",
 }
+OPERATORS: dict[str, Callable[..., Any]] = {name: _row(row) for name, row in ROWS.items()}
 OPERATORS["positive"] = lambda x: +x
 OPERATORS["matmul"] = _product
 OPERATORS["divmod"] = lambda a, b: (_row("floor_divide")(a, b), _row("remainder")(a, b))
@@ -192,8 +190,40 @@ REDUCE = {
 ACCUMULATE = {"add": "cumsum", "multiply": "cumprod"}
 
 
-def array_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-    """What ``Tensor.__array_ufunc__`` answers: the result, or NotImplemented for other libraries'.
+# The straight path, of programs that call ufuncs in loops: rows as methods of tensors have it.
+DIRECTLY = {
+    getattr(np, name): (binary(TABLE[row]), binary(TABLE[row], reflected=True))
+    for name, row in ROWS.items()
+    if getattr(np, name).nin == 2
+}
+OFTEN = "absolute cos cosh exp expm1 log log1p negative sin sinh sqrt square tanh"
+OF_FLOATS = {
+    getattr(np, name): unary(TABLE[row]) for name in OFTEN.split() for row in [ROWS.get(name, name)]
+}
+_KEPT = (dt.float64, dt.float32)  # what those give is of the type they are given
+
+
+def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    """`Tensor.__array_ufunc__`: it takes that method's place when it is first called."""
+    if method == "__call__" and not options:
+        first = inputs[0]
+        if len(inputs) == 1:
+            of_floats = OF_FLOATS.get(ufunc)
+            if of_floats is not None and first._expr.program.dtype in _KEPT:
+                return of_floats(first)
+        elif ufunc in DIRECTLY:
+            plain, reflected = DIRECTLY[ufunc]
+            ours = isinstance(first, Tensor)
+            one, other = inputs if ours else inputs[::-1]
+            if isinstance(other, np.generic):  # weak beside an operator
+                other = other.item()
+            if isinstance(other, (Tensor, float, int)):
+                return plain(one, other) if ours else reflected(one, other)
+    return _answer(ufunc, method, inputs, options)
+
+
+def _answer(ufunc: Any, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    """The result, or NotImplemented for other libraries'.
 
     Raises
     ------

@@ -10,8 +10,8 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import expression
-from lucid_gpu.fusion.expression import Expr
-from lucid_gpu.fusion.program import Program
+from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import edge_of
 from lucid_gpu.ops.packing import Packed, pack, pack_output
 from lucid_gpu.tape import modes
@@ -245,9 +245,12 @@ def _wrap(array: Any, where: Any, d: dt.dtype | None, node: Any, output: int) ->
         array = np.asarray(array)
     if d is None:
         d = dt.from_numpy_dtype(array.dtype)
-    if node is None or d.category < 2:
-        return _tensor(expression.of_array(array, d, where))
-    return _tensor(expression.of_array(array, d, where, True, node, output))
+    if d.category < 2:
+        node = None
+    strides = None if array.flags.c_contiguous else array.strides
+    marks = expression.made_here() if modes.watchers else 0
+    program = load_program(d, array.shape, strides, node is not None, where, marks)
+    return _tensor(Expr(program, (Cell(array, node, output),), None))
 
 
 def _mark_dependent(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:

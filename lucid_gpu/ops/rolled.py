@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.devices import room
+from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
@@ -42,12 +43,13 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 
 def rolled(input: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
     """The same for as many dimensions as shifts, counted from the front."""
-    array = input.array
+    given = array = input.array
+    program = input._expr.program
     for shift, dim in zip(shifts, dims, strict=True):
-        array = _moved(array, shift, dim, input)
-    array = duplicate(array) if array is input.array else array
+        array = _moved(array, shift, dim, program)
+    array = duplicate(array) if array is given else array
     result: Tensor = record(
-        "RollBackward0", array, (input,), _roll_vjp, dtype=input.dtype, shifts=shifts, dims=dims
+        "RollBackward0", array, (input,), _roll_vjp, dtype=program.dtype, shifts=shifts, dims=dims
     )
     return result
 
@@ -56,13 +58,14 @@ def _roll_vjp(node: Any, g: Tensor) -> Any:
     return (rolled(g, [-shift for shift in node.shifts], node.dims),)
 
 
-def _moved(array: Any, shift: int, dim: int, like: Tensor) -> Any:
+def _moved(array: Any, shift: int, dim: int, like: Program) -> Any:
     """Two blocks written where they come to stand."""
-    extent = array.shape[dim] if array.ndim else 0
+    shape = like.shape
+    extent = shape[dim] if shape else 0
     cut = shift % extent if extent else 0
     if not cut:
         return array
-    found = room(like.device).empty(array.shape, like.dtype, like.device)
+    found = room(like.device).empty(shape, like.dtype, like.device)
     head, tail, first, last = _blocks(dim, cut, extent)
     found[tail], found[head] = array[first], array[last]
     return found
