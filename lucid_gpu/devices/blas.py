@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SHARED_FROM", "UNSHARED", "on_few_threads", "rest_early"]
+__all__ = ["SHARED_FROM", "UNSHARED", "library", "on_few_threads", "rest_early"]
 
 SHARED_FROM = 8_000_000  # multiplications; two threads first gain at about 5 million
 UNSHARED = 9216  # up to which OpenBLAS gives no part of a product, or of a sum, to another thread
@@ -72,9 +72,9 @@ def rest_early(library: ctypes.CDLL | None) -> bool:
     return True
 
 
-_library = _openblas()
-_found = _thread_count(_library)
-rest_early(_library)
+library = _openblas()
+_found = _thread_count(library)
+rest_early(library)
 
 
 def on_few_threads(multiplications: int, product: Callable[..., Any], *args: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import lapack, room
+from lucid_gpu.devices.blas import on_few_threads
 
 Diagnosis = Callable[[Any], int]
 
-SMALL = 48  # rows of a triangle that is inverted whole
+SMALL = 48  # rows of a triangle that is worked on whole
+LAUNCHED = 1024  # and on a GPU, where a product costs less than the launches of many
 
 
 class LinAlgError(RuntimeError, np.linalg.LinAlgError):
@@ -67,6 +70,66 @@ def each(
             result[i] = np.nan
             numbers.append(diagnose(matrices[0]))
     return room(where).from_numpy(result.reshape(host[-1].shape), where), numbers
+
+
+def inverted(where: device, array: Any) -> tuple[Any, list[int] | None]:
+    """Inverses, and what was wrong with each matrix, as `each` says it."""
+    if not lapack.usable(array):
+        return each("inv", where, zero_pivot, array)
+    factors, pivots, numbers = lapack.factored(array)
+    found = lapack.inverted(factors, pivots)
+    return found, numbers if lapack.spoilt(found, numbers) else None
+
+
+def cholesky_gradient(where: device, L: Any, g: Any) -> Any:
+    """``L^-H P(L^H g) L^-1``, made Hermitian: ``P`` takes the lower triangle, half the diagonal.
+
+    By halves, as the factorization of a matrix of two by two blocks is differentiated (Murray,
+    Differentiation of the Cholesky decomposition, 2016, 3), so that few products are of full size.
+    Of ``g`` the lower triangle is read.
+    """
+    xp = room(where).xp
+    found = xp.empty(L.shape, L.dtype)
+    if not lapack.usable(L):
+        leaf = SMALL if xp is np else LAUNCHED
+        _write_cholesky_gradient(xp, L, g, found, leaf, functools.partial(_by_inverse, where))
+        return found
+    for matrices in zip(*map(lapack.each, (L, g, found)), strict=True):
+        half = L.shape[-1] // 2
+        on_few_threads(
+            half**3, _write_cholesky_gradient, np, *matrices, SMALL, lapack.right_divisor
+        )
+    return found
+
+
+def _by_inverse(where: device, L: Any) -> Callable[[Any], Any]:
+    inverse = lower_inverse(where, L)
+    return lambda X: X @ inverse
+
+
+def _write_cholesky_gradient(xp: Any, L: Any, g: Any, found: Any, leaf: int, over: Any) -> None:
+    """``over(L)`` gives a function that multiplies by the inverse of L from the right."""
+    n = L.shape[-1]
+    if n <= leaf:
+        weights = 1 - xp.eye(n, dtype=L.real.dtype) / 2
+        inner, divide = xp.tril(_adjoint(L) @ g) * weights, over(L)
+        inner = (inner + _adjoint(inner)) / 2
+        found[...] = divide(_adjoint(divide(inner)))
+        return
+    first, last = slice(None, n // 2), slice(n // 2, None)
+    here, below = (..., first, first), (..., last, first)
+    rest = (..., last, last)
+    _write_cholesky_gradient(xp, L[rest], g[rest], found[rest], leaf, over)
+    cotangent = over(L[here])(g[below] - 2 * (found[rest] @ L[below]))
+    found[below] = cotangent / 2
+    found[..., first, last] = _adjoint(found[below])
+    inner = g[here] - _adjoint(cotangent) @ L[below]
+    _write_cholesky_gradient(xp, L[here], inner, found[here], leaf, over)
+
+
+def _adjoint(x: Any) -> Any:
+    turned = x.swapaxes(-1, -2)
+    return turned.conj() if turned.dtype.kind == "c" else turned
 
 
 def lower_inverse(where: device, array: Any) -> Any:
@@ -123,6 +186,9 @@ def eliminated(where: device, array: Any) -> tuple[Any, Any]:
     pivots = xp.empty((math.prod(batch), min(m, n)), "int32")
     if not array.size:
         return array.copy(), pivots.reshape(*batch, min(m, n))
+    if lapack.usable(array) and m == n:
+        factors, places, _ = lapack.factored(array.swapaxes(-1, -2))
+        return np.ascontiguousarray(factors.swapaxes(-1, -2)), places.astype(np.int32)
     flat = array.reshape(-1, m, n).copy()
     each_matrix = xp.arange(len(flat))
     for i in range(min(m, n)):

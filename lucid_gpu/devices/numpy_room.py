@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from lucid_gpu.device import CPU, device
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype
+
+_WORK = {"cholesky": 1 / 6, "solve": 1 / 3, "det": 1 / 3, "slogdet": 1 / 3}  # products, of n^3
 
 
 class NumpyRoom:
@@ -67,7 +70,11 @@ class NumpyRoom:
         return on_few_threads(a.shape[-2] * a.shape[-1] * b.shape[-1], np.matmul, a, b, out)
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
-        return getattr(getattr(np, module), name)(*arrays, **options)
+        function = getattr(getattr(np, module), name)
+        if module != "linalg":
+            return function(*arrays, **options)
+        work = _WORK.get(name, 1.0) * max(arrays[0].shape[-2:]) ** 3
+        return on_few_threads(int(work), partial(function, **options), *arrays)
 
     def argsort(self, array: Any, dim: int) -> Any:
         return np.argsort(array, axis=dim, kind="stable")

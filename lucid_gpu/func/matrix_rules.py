@@ -10,7 +10,17 @@ from lucid_gpu.ops import (
     fourier,
     matmul,
 )
-from lucid_gpu.ops.linalg import cholesky, determinant, eigen, inverse, lu, products, qr, svd
+from lucid_gpu.ops.linalg import (
+    cholesky,
+    determinant,
+    eigen,
+    inverse,
+    lu,
+    products,
+    qr,
+    quotients,
+    svd,
+)
 from lucid_gpu.tensor import Tensor
 
 
@@ -50,7 +60,7 @@ def _spectrum(level: BatchLevel, f: Any, x: Tensor, *args: Any) -> Any:
     return level.wrap(f(level.value(x), *args))
 
 
-@rule(inverse.solved)
+@rule(quotients.solved)
 def _solved(level: BatchLevel, f: Any, A: Tensor, B: Tensor) -> Any:
     rank = max(A.ndim, B.ndim)
     X, numbers = f(level.aligned(A, rank), level.aligned(B, rank))

@@ -40,12 +40,12 @@ def test_works_without_openblas(monkeypatch):
 
 
 def test_idle_threads_sleep_early():
-    known = getattr(blas._library, "openblas_thread_timeout", None)
+    known = getattr(blas.library, "openblas_thread_timeout", None)
     if known is None:
         pytest.skip("this NumPy brings no OpenBLAS that tells")
     script = (
         "import lucid_gpu, os; from lucid_gpu.devices import blas;"
-        "print(blas._library.openblas_thread_timeout(), 'OPENBLAS_THREAD_TIMEOUT' in os.environ)"
+        "print(blas.library.openblas_thread_timeout(), 'OPENBLAS_THREAD_TIMEOUT' in os.environ)"
     )
     environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_THREAD_TIMEOUT"}
     for setting, expected in (
@@ -64,4 +64,4 @@ def test_idle_threads_sleep_early():
 
 def test_the_blas_of_a_program_with_threads_is_left_alone(monkeypatch):
     monkeypatch.setattr(blas.threading, "active_count", lambda: 2)
-    assert not blas.rest_early(blas._library)
+    assert not blas.rest_early(blas.library)

@@ -9,6 +9,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import gradcheck, gradgradcheck
+from lucid_gpu.devices import lapack
 from tests.oracle import agree, same_error, torch_module
 
 rng = np.random.default_rng(3)
@@ -166,6 +167,45 @@ OPS: list[tuple[str, Any, tuple[Any, ...]]] = [
 def test_values_and_gradients(function: Any, arrays: Any, device: str) -> None:
     order = 2 if device == "cpu" else 1  # second gradients are the same ops again
     agree(function, *arrays, device=device, order=order, rtol=1e-6, atol=1e-7)
+
+
+KEPT = ["inv", "inv of nothing", "solve", "solve a vector", "solve right", "solve_ex", "det",
+        "slogdet", "cholesky", "cholesky upper", "cholesky_inverse", "qr", "qr of wide", "lu",
+        "lu_factor"]  # fmt: skip
+KEPT += [c[0] for c in OPS if "triang" in c[0] or c[0].startswith("cholesky_solve")]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_small_matrices_worked_on_as_large_ones_are(name: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(lapack, "FROM", 1)
+    function, arrays = next(c[1:] for c in OPS if c[0] == name)
+    agree(function, *arrays, device="cpu", order=2, rtol=1e-6, atol=1e-7)
+    if name in COMPLEX_OPS:
+        test_complex_values_and_gradients(name, "cpu")
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_large_singular_matrices(case: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(lapack, "FROM", 1)
+    test_failures(case)
+    test_singular_matrices_of_a_gpu_are_noticed("cpu")
+    test_the_gradient_of_a_singular_determinant_is_its_cofactors("cpu")
+
+
+def test_solutions_by_factors_under_vmap_and_with_tangents(monkeypatch: Any) -> None:
+    monkeypatch.setattr(lapack, "FROM", 1)
+    test_batches_by_vmap("cpu")
+    a, b = lucid_gpu.tensor(BATCH[:, 0], requires_grad=True), lucid_gpu.tensor(SQUARE)
+
+    def found(a: Any, b: Any) -> Any:
+        return lucid_gpu.linalg.solve(a, b), lucid_gpu.linalg.solve_triangular(a, b, upper=True)
+
+    each = lucid_gpu.func.vmap(lucid_gpu.func.grad(lambda a: sum(found(a, b)).sum()))(a)
+    (whole,) = lucid_gpu.autograd.grad(sum(found(a, b)).sum(), a)
+    np.testing.assert_allclose(each.detach().numpy(), whole.numpy())
+    tensors = [a.detach().requires_grad_(), b.detach().requires_grad_()]
+    assert gradcheck(found, tensors, check_forward_ad=True)
+    assert gradgradcheck(found, tensors)
 
 
 SINGLE = ["inv", "solve", "det", "cholesky", "qr", "svd", "eigh", "pinv", "lu", "matrix_exp"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import linalg
-from lucid_gpu.ops.linalg.inverse import solution
 from lucid_gpu.ops.linalg.matrices import (
     adjoint,
     complain,
@@ -15,7 +14,9 @@ from lucid_gpu.ops.linalg.matrices import (
     require_square,
     with_diagonal,
 )
+from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -78,15 +79,15 @@ def _lower_factor(A: Tensor) -> tuple[Tensor, list[int] | None]:
 
 def _cholesky_vjp(node: Any, g: Tensor) -> Any:
     (L,) = node.saved_tensors
+    if not (state.grad or open_levels):
+        array = linalg.cholesky_gradient(L.device, L.array, g.array)
+        return (from_array(array, L.dtype, L.device),)
     inner = lower(adjoint(L) @ g)
     inner = with_diagonal(inner, diagonal_of(inner) * 0.5)
-    if state.grad or L._wrapper is not None:
-        half = adjoint(solution(adjoint(L), adjoint(solution(adjoint(L), inner))))
-    else:  # a triangle's inverse takes a fraction of what solving for n right sides takes
-        array = linalg.lower_inverse(L.device, L.array)
-        inverse = from_array(array, L.dtype, L.device)
-        half = adjoint(inverse) @ inner @ inverse
-    return ((half + adjoint(half)) * 0.5,)
+    half = (inner + adjoint(inner)) * 0.5
+    for _ in range(2):  # from the left, and from the right as it is Hermitian
+        half = adjoint(by_triangle(L, half, Triangle(upper=False), turned=True))
+    return (half,)
 
 
 METHODS = (cholesky,)

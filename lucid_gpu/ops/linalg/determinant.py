@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lucid_gpu.devices import linalg
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import lapack, linalg
 from lucid_gpu.ops.elementwise import where
-from lucid_gpu.ops.linalg.inverse import inverse_of
+from lucid_gpu.ops.linalg.inverse import inverse_of, recorded_inverse
 from lucid_gpu.ops.linalg.matrices import (
     adjoint,
     conj,
@@ -18,7 +20,8 @@ from lucid_gpu.ops.linalg.matrices import (
 )
 from lucid_gpu.ops.linalg.svd import svd
 from lucid_gpu.ops.record import record
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tensor import Tensor, from_array
 
 
 class SignAndLogarithm(NamedTuple):
@@ -44,26 +47,40 @@ def det(A: Tensor) -> Tensor:
 
 def _determinant(A: Tensor, name: str) -> Tensor:
     require_square(name, A)
-    array = linalg.call("det", A.device, A.array)
+    factors = _factors(A)
+    if factors:
+        array = lapack.determinants(*[f.array for f in factors])
+    else:
+        array = linalg.call("det", A.device, A.array)
     result: Tensor = record(
-        "LinalgDetBackward0", array, (A,), _det_vjp, (A,), A.dtype, keeps_output=True
+        "LinalgDetBackward0", array, (A,), _det_vjp, (A, *factors), A.dtype, keeps_output=True
     )
     return result
 
 
+def _factors(A: Tensor) -> tuple[Tensor, ...]:
+    """LU factors and pivots of large matrices on a CPU, for the value and for the gradient."""
+    if not lapack.usable(A.array):
+        return ()
+    factors, pivots, _ = lapack.factored(A.array)
+    return from_array(factors, A.dtype, A.device), from_array(pivots, dt.int64, A.device)
+
+
 def _det_vjp(node: Any, g: Tensor) -> Any:
-    A, value = node.saved_tensors
+    A, *factors, value = node.saved_tensors
     singular = value.detach() == 0
     alpha = (g * conj(value)).unsqueeze(-1).unsqueeze(-1)
     if A._wrapper is not None or not singular.any():  # a batch of `vmap` tells nobody its values
-        return (alpha * _inverse_adjoint(A),)
+        return (alpha * _inverse_adjoint(A, factors),)
     singular = singular.unsqueeze(-1).unsqueeze(-1)
     regular = alpha * _inverse_adjoint(where(singular, identity_like(A, A.shape[-1]), A))
     return (where(singular, g.unsqueeze(-1).unsqueeze(-1) * _cofactors(A), regular),)
 
 
-def _inverse_adjoint(A: Tensor) -> Tensor:
-    return adjoint(inverse_of(A, "linalg.det", check=False).inverse)
+def _inverse_adjoint(A: Tensor, factors: Sequence[Tensor] = ()) -> Tensor:
+    if not factors or open_levels:
+        return adjoint(inverse_of(A, "linalg.det", check=False).inverse)
+    return adjoint(recorded_inverse(lapack.inverted(*[f.array for f in factors]), A))
 
 
 def _cofactors(A: Tensor) -> Tensor:
@@ -88,19 +105,25 @@ def slogdet(A: Tensor) -> SignAndLogarithm:
 
 def _signed_logarithm(A: Tensor, name: str) -> SignAndLogarithm:
     require_square(name, A)
-    sign, size = linalg.call("slogdet", A.device, A.array)
+    factors = _factors(A)
+    if factors:
+        sign, size = lapack.signed_logarithms(*[f.array for f in factors])
+    else:
+        sign, size = linalg.call("slogdet", A.device, A.array)
     parts = sign.astype(A.dtype.numpy), size.astype(real_type(A.dtype).numpy)
     return SignAndLogarithm(
-        *record("LinalgSlogdetBackward0", parts, (A,), _slogdet_vjp, (A,), keeps_output=True)
+        *record(
+            "LinalgSlogdetBackward0", parts, (A,), _slogdet_vjp, (A, *factors), keeps_output=True
+        )
     )
 
 
 def _slogdet_vjp(node: Any, g_sign: Tensor, g_size: Tensor) -> Any:
-    A, sign, _ = node.saved_tensors
+    A, *factors, sign, _ = node.saved_tensors
     g = g_size.to(A.dtype)
     if A.dtype.is_complex:
         g = g - 1j * (conj(g_sign) * sign).imag
-    return (g.unsqueeze(-1).unsqueeze(-1) * _inverse_adjoint(A),)
+    return (g.unsqueeze(-1).unsqueeze(-1) * _inverse_adjoint(A, factors),)
 
 
 def logdet(input: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import linalg
-from lucid_gpu.ops.linalg.inverse import solution
 from lucid_gpu.ops.linalg.matrices import (
     LinAlgError,
     absent,
@@ -17,6 +16,7 @@ from lucid_gpu.ops.linalg.matrices import (
     require_square,
     with_diagonal,
 )
+from lucid_gpu.ops.linalg.quotients import solution
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import _nothing
 from lucid_gpu.tensor import Tensor

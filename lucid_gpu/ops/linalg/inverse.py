@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import linalg
-from lucid_gpu.fusion.typing_rules import broadcast_shapes
+from lucid_gpu.devices.lapack import Triangle
 from lucid_gpu.ops.arguments import require_one_device
 from lucid_gpu.ops.linalg.matrices import (
     adjoint,
     complain,
     identity_like,
     info_of,
-    lower,
     require_matrices,
     require_square,
-    upper,
-    with_diagonal,
 )
+from lucid_gpu.ops.linalg.quotients import by_triangle, solved
 from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor
 
@@ -74,13 +72,18 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
 def inverse_of(A: Tensor, name: str, check: bool = True) -> Inverse:
     """Inverses and LAPACK's ``info``."""
     require_square(name, A)
-    array, numbers = linalg.each("inv", A.device, linalg.zero_pivot, A.array)
+    array, numbers = linalg.inverted(A.device, A.array)
     if check:
         complain(name, numbers, A.shape[:-2], SINGULAR)
-    result = record(
+    return Inverse(recorded_inverse(array, A), info_of(numbers, A))
+
+
+def recorded_inverse(array: Any, A: Tensor) -> Tensor:
+    """The inverse of ``A``, computed, with its gradient."""
+    found: Tensor = record(
         "LinalgInvExBackward0", array, (A,), _inverse_vjp, dtype=A.dtype, keeps_output=True
     )
-    return Inverse(result, info_of(numbers, A))
+    return found
 
 
 def _inverse_vjp(node: Any, g: Tensor) -> Any:
@@ -149,28 +152,6 @@ def _fit(name: str, A: Tensor, B: Tensor, left: bool) -> None:
         )
 
 
-def solved(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
-    """Solutions for matrices, and which systems were singular."""
-    batch = broadcast_shapes([tuple(A.shape[:-2]), tuple(B.shape[:-2])], "linalg.solve")
-    A, B = A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:]))
-    array, numbers = linalg.each("solve", A.device, linalg.zero_pivot, A.array, B.array)
-    result = record(
-        "LinalgSolveExBackward0", array, (A, B), _solved_vjp, (A,), A.dtype, keeps_output=True
-    )
-    return result, numbers
-
-
-def solution(A: Tensor, B: Tensor) -> Tensor:
-    """Solutions for matrices; NaN for singular ones."""
-    return solved(A, B)[0]
-
-
-def _solved_vjp(node: Any, g: Tensor) -> Any:
-    A, X = node.saved_tensors
-    g_B = solution(adjoint(A), g)
-    return -(g_B @ adjoint(X)) if node.needs_input_grad[0] else None, g_B
-
-
 def solve_triangular(
     input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -191,14 +172,9 @@ def solve_triangular(
         )
     _same_type(name, input, B)
     _fit(name, input, B, left)
-    A = triangle(input, upper, unitriangular)
-    return solution(A, B) if left else solution(A.mT, B.mT).mT
-
-
-def triangle(A: Tensor, is_upper: bool, unit: bool = False) -> Tensor:
-    """One triangle of each matrix, perhaps with ones on the diagonal."""
-    kept = upper(A) if is_upper else lower(A)
-    return with_diagonal(kept, 1.0) if unit else kept
+    if left:
+        return by_triangle(input, B, Triangle(upper, unitriangular))
+    return by_triangle(input.mT, B.mT, Triangle(not upper, unitriangular)).mT
 
 
 class Triangular(NamedTuple):
@@ -216,9 +192,8 @@ def triangular_solve(
     unitriangular: bool = False,
 ) -> Triangular:
     """`solve_triangular` under its old name, with ``B`` first."""
-    kept = triangle(A, upper, unitriangular)
-    X = solution(kept.mT if transpose else kept, input)
-    return Triangular(X, A.clone())
+    kept = Triangle(bool(upper) != bool(transpose), unitriangular)
+    return Triangular(by_triangle(A.mT if transpose else A, input, kept), A.clone())
 
 
 def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
@@ -273,8 +248,8 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
         raise RuntimeError(
             f"{role} should have at least 2 dimensions, but has {found.ndim} dimensions instead"
         )
-    factor = adjoint(triangle(L, True)) if upper else triangle(L, False)
-    return solution(adjoint(factor), solution(factor, input))
+    kept = Triangle(upper)
+    return by_triangle(L, by_triangle(L, input, kept, upper), kept, not upper)
 
 
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import linalg
 from lucid_gpu.ops.creation import arange
-from lucid_gpu.ops.linalg.inverse import solution, triangle
 from lucid_gpu.ops.linalg.matrices import adjoint as _adjoint
 from lucid_gpu.ops.linalg.matrices import (
     diagonal_of,
@@ -16,6 +15,7 @@ from lucid_gpu.ops.linalg.matrices import (
     require_matrices,
     upper,
 )
+from lucid_gpu.ops.linalg.quotients import solution, triangle
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tensor import Tensor, from_array

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import linalg
-from lucid_gpu.ops.linalg.inverse import solution
 from lucid_gpu.ops.linalg.matrices import adjoint, diagonal_of, lower, require_matrices
+from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
 from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor
 
@@ -87,4 +87,4 @@ def _deep_vjp(Q: Tensor, R: Tensor, g_Q: Tensor, g_R: Tensor) -> Tensor:
         diagonal = diagonal.real.to(diagonal.dtype)
     mirrored = strict + adjoint(strict)
     total = g_Q + Q @ mirrored + Q * diagonal.unsqueeze(-2)
-    return adjoint(solution(R, adjoint(total)))
+    return adjoint(by_triangle(R, adjoint(total), Triangle(upper=True)))

@@ -1,0 +1,109 @@
+"""Solutions of linear systems by factors that the gradient uses again, and by triangles.
+
+On a CPU large matrices are factored once; elsewhere, and for small ones, the library solves at once
+and again for the gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import lapack, linalg
+from lucid_gpu.devices.lapack import Triangle
+from lucid_gpu.fusion.typing_rules import broadcast_shapes
+from lucid_gpu.ops.linalg.matrices import adjoint, lower, upper, with_diagonal
+from lucid_gpu.ops.record import record
+from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tensor import Tensor, from_array
+
+
+class _Way(NamedTuple):
+    """How a solution comes about."""
+
+    kept: Triangle | None  # the triangle that is read; None where factors are
+    masked: bool = False  # whether the rest of the matrix counts as zeros, not only is so
+    turned: bool = False  # whether ``A^H`` stands for ``A``
+
+
+def solved(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
+    """Solutions for matrices, and which systems were singular."""
+    A, B = _together(A, B)
+    if lapack.usable(A.array):
+        return _factored(A, B)
+    array, numbers = linalg.each("solve", A.device, linalg.zero_pivot, A.array, B.array)
+    result = record(
+        "LinalgSolveExBackward0", array, (A, B), _solved_vjp, (A,), A.dtype, keeps_output=True
+    )
+    return result, numbers
+
+
+def _together(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
+    batch = broadcast_shapes([tuple(A.shape[:-2]), tuple(B.shape[:-2])], "linalg.solve")
+    return A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:]))
+
+
+def solution(A: Tensor, B: Tensor) -> Tensor:
+    """Solutions for matrices; NaN for singular ones."""
+    return solved(A, B)[0]
+
+
+def _solved_vjp(node: Any, g: Tensor) -> Any:
+    A, X = node.saved_tensors
+    g_B = solution(adjoint(A), g)
+    return -(g_B @ adjoint(X)) if node.needs_input_grad[0] else None, g_B
+
+
+def _factored(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
+    kept = lapack.triangle_of(A.array) if A.ndim == 2 else None
+    if kept is not None:
+        return _divided(_Way(kept), A, B), None
+    factors, pivots, numbers = lapack.factored(A.array)
+    parts = from_array(factors, A.dtype, A.device), from_array(pivots, dt.int64, A.device)
+    result = _divided(_Way(None), A, B, *parts)
+    return result, numbers if lapack.spoilt(result.array, numbers) else None
+
+
+def by_triangle(A: Tensor, B: Tensor, kept: Triangle, turned: bool = False) -> Tensor:
+    """``A^-1 B``, or ``A^-H B``, where the rest of ``A`` counts as zeros."""
+    if not open_levels and lapack.usable(A.array):
+        return _divided(_Way(kept, True, turned), *_together(A, B))
+    part = triangle(A, kept.upper, kept.unit)
+    return solution(adjoint(part) if turned else part, B)
+
+
+def triangle(A: Tensor, is_upper: bool, unit: bool = False) -> Tensor:
+    """One triangle of each matrix, perhaps with ones on the diagonal."""
+    kept = upper(A) if is_upper else lower(A)
+    return with_diagonal(kept, 1.0) if unit else kept
+
+
+def _divided(way: _Way, A: Tensor, B: Tensor, *factors: Tensor) -> Tensor:
+    if way.kept is None:
+        kept, pivots = factors
+        array = lapack.solved(kept.array, pivots.array, B.array, way.turned)
+    else:
+        array = lapack.divided(A.array, B.array, way.kept, way.turned)
+    name = "LinalgSolveTriangularBackward0" if way.masked else "LinalgSolveExBackward0"
+    found: Tensor = record(
+        name, array, (A, B), _divided_vjp, (A, *factors), A.dtype, keeps_output=True, way=way
+    )
+    return found
+
+
+def _divided_vjp(node: Any, g: Tensor) -> Any:
+    A, *factors, X = node.saved_tensors
+    way = node.way
+    if not open_levels:
+        g_B = _divided(way._replace(turned=not way.turned), A, g, *factors)
+    else:
+        part = triangle(A, *way.kept) if way.masked else A
+        g_B = solution(part if way.turned else adjoint(part), g)
+    if not node.needs_input_grad[0]:
+        return None, g_B
+    left, right = (X, g_B) if way.turned else (g_B, X)
+    g_A = -(left @ adjoint(right))
+    if way.masked:
+        cut = upper if way.kept.upper else lower
+        g_A = cut(g_A, (1 if way.kept.upper else -1) * way.kept.unit)
+    return g_A, g_B
