@@ -110,7 +110,7 @@ class Executable:
         return native_loops.build(code.lines, types, fixed, [*arrays], [*scratch], rows)
 
     def _rows(self, arrays: Mapping[str, tuple[dtype, Shape]]) -> native_loops.Rows | None:
-        """One row after another: of the flat space, or of a matrix that a vector is spread over."""
+        """One row after another: of the flat space, or of matrices that vectors are spread over."""
         rank = len(self.plan.shape)
         wide = {
             n: (d, s) for n, (d, s) in arrays.items() if element_count(s) > 1 or self.total == 1
@@ -119,18 +119,28 @@ class Executable:
             return native_loops.flat_rows(self.total, {n: d.itemsize for n, (d, _) in wide.items()})
         laid = {n: (d.itemsize, padded(s, rank)) for n, (d, s) in wide.items()}
         groups = collapse(self.plan.shape, [(s, None) for _, s in laid.values()])
-        if len(groups) != 2:
+        if len(groups) not in (2, 3):
             return None
-        cut = groups[0][1]
-        count, width = element_count(self.plan.shape[:cut]), element_count(self.plan.shape[cut:])
+        cut, inner = groups[0][1], groups[-1][0]
+        outer, middle, width = [
+            element_count(self.plan.shape[part])
+            for part in (slice(cut), slice(cut, inner), slice(inner, None))
+        ]
+        count = outer * middle
         if not native_loops.NARROWEST <= width <= native_loops.WIDEST:
             return None
-        moves = {}
+        if len(groups) == 2:
+            outer, middle = 1, outer
+        elif middle * width < native_loops.SHORTEST:
+            return None
+        moves, leaps = {}, {}
         for name, (item, shape) in laid.items():
-            own = element_count(shape[cut:])
-            down = own * item if element_count(shape[:cut]) == count else 0
-            moves[name] = (down, item if own == width else 0)
-        return native_loops.Rows(count, width, moves)
+            own = element_count(shape[inner:])
+            rows = element_count(shape[cut:inner]) if outer > 1 else element_count(shape[:inner])
+            moves[name] = (own * item if rows == middle else 0, item if own == width else 0)
+            leaps[name] = rows * own * item if element_count(shape[:cut]) == outer else 0
+        period = middle if outer > 1 else 0
+        return native_loops.Rows(count, width, moves, period, leaps)
 
     @property
     def source(self) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from lucid_gpu.devices.pool import aligned
 
 WIDTH = 2048  # elements of a row where the iteration space is flat
 NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks
+SHORTEST = 4096  # elements of a period of rows: each costs a table's pointers anew
 CHUNK_ELEMENTS = 256 * 1024  # taken at once from the shared counter: each turn costs 30 us
 ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
 WORDS = 5  # of an entry: loop, arguments, count, steps, data
@@ -57,12 +58,21 @@ class Rows(NamedTuple):
     """How names move over the iteration space, about ``number`` rows of ``width`` elements.
 
     ``moves`` gives for a name its increment from row to row and its step inside a row, in bytes;
-    names that are not in it are single elements.
+    names that are not in it are single elements. Where there is a ``period``, names begin again
+    after so many rows, further on by their ``leap``.
     """
 
     number: int
     width: int
     moves: Mapping[str, tuple[int, int]]
+    period: int = 0
+    leaps: Mapping[str, int] = {}
+
+    def runs(self, most: int) -> Iterator[tuple[int, int]]:
+        """Runs of at most so many rows, none over the end of a period: their starts and lengths."""
+        for first in range(0, self.number, self.period):
+            for row in range(0, self.period, most):
+                yield first + row, min(most, self.period - row)
 
 
 def flat_rows(total: int, names: Mapping[str, int]) -> Rows:
@@ -126,6 +136,10 @@ class Kernel:
         chunk = self.chunk if alone else min(self.chunk, -(-total // width // threads.team.count))
         step = max(chunk, 1) * width
         for pointers, count in jobs:
+            if self.rows.period:
+                runs = self.rows.runs(max(chunk, 1))
+                tasks += [(pointers, row, rows * width) for row, rows in runs]
+                continue
             starts = range(0, count, step)
             tasks += [(pointers, at // width, min(step, count - at)) for at in starts]
         if alone:
@@ -198,6 +212,8 @@ class Table:
         self.slots = np.array([place[n] for n in slots], POINTER)
         self.increments = np.array([moves.get(n, (0, 0))[0] for n in slots], POINTER)
         self.steps = np.array([moves.get(n, (0, 0))[1] for n in slots], POINTER)
+        self.period = rows.period
+        self.leaps = np.array([rows.leaps.get(n, 0) for n in slots], POINTER)
         self.arguments = np.zeros(len(slots), POINTER)
         self.count = np.array([rows.width], POINTER)
         self._fill(kernel, walk)
@@ -227,6 +243,9 @@ class Table:
         """Let the arguments start at a row of the arrays at ``pointers``."""
         self.bases[: self.given] = pointers
         self.bases.take(self.slots, out=self.arguments, mode="wrap")
+        if row and self.period:
+            periods, row = divmod(row, self.period)
+            self.arguments += self.leaps * periods
         if row:
             self.arguments += self.increments * row
 

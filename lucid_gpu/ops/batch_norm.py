@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu import dtypes as dt
 from lucid_gpu.kernels.batch_norm import statistics
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.normalization import moments
@@ -87,7 +88,7 @@ def batch_norm(
         which = "running_mean" if running_mean is None else "running_var"
         raise RuntimeError(f"{which} must be defined in evaluation mode")
     else:
-        mean, variance = _per_channel(running_mean, input), _per_channel(running_var, input)
+        return _followed(input, running_mean, running_var, weight, bias, eps)
     return _normalised(input, mean, (variance + eps).rsqrt(), weight, bias)
 
 
@@ -106,6 +107,25 @@ def _normalised(
     if weight is not None:
         y = y * _per_channel(weight, x)
     return (y if bias is None else y + _per_channel(bias, x)).to(x.dtype)
+
+
+def _followed(
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """By running figures: a factor and a summand for each channel, computed once."""
+    wide = dt.promote_types(x.dtype, mean.dtype).compute
+    factor = (variance.to(wide) + eps).rsqrt()
+    if weight is not None:
+        factor = factor * weight
+    summand = -mean * factor if bias is None else bias - mean * factor
+    if not (open_levels and innermost([x, factor, summand]) is not None):
+        assert factor.array is not None and summand.array is not None  # not for each element
+    return (x * _per_channel(factor, x) + _per_channel(summand, x)).to(x.dtype)
 
 
 def _follow(
