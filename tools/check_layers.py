@@ -79,6 +79,7 @@ LATE: set[tuple[str, str]] = {
     ("ops/embedding.py", "sparse"),  # gradients that list rows
     ("ops/layouts.py", "sparse"),
     ("ops/matmul.py", "sparse"),
+    ("ops/matmul.py", "numpy"),  # products with arrays
     ("einops_backend.py", "nn"),
     ("ops/einsum.py", "backends"),  # opt_einsum picks the order of operands
     ("ops/recurrence.py", "autograd"),  # its gradient, when that is differentiated again

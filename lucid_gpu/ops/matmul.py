@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import one_device
@@ -40,6 +40,8 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
         return put_into(matmul(input, other), out, "matmul")
     if type(other) is not Tensor or type(input) is not Tensor:
         if not isinstance(other, Tensor):
+            if room_of_array(other) is not None:
+                return _with_array(input, other)
             kind = type(other).__name__
             raise TypeError(f"matmul(): argument 'other' must be Tensor, not {kind}")
         if input.is_sparse or other.is_sparse:
@@ -56,6 +58,14 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
         result = result.squeeze(-1)
     if a_rank == 1:
         result = result.squeeze(-1 if b_rank == 1 else -2)
+    return result
+
+
+def _with_array(a: Any, b: Any) -> Tensor:
+    """A tensor and an array, in either order, in the types that NumPy gives to both."""
+    from lucid_gpu.numpy.ufuncs import OPERATORS
+
+    result: Tensor = OPERATORS["matmul"](a, b)
     return result
 
 
@@ -266,6 +276,8 @@ for _function in METHODS:
 
 
 def _rmatmul(self: Tensor, other: Any) -> Tensor:
+    if room_of_array(other) is not None:
+        return _with_array(other, self)
     from lucid_gpu.ops.creation import as_tensor
 
     return matmul(as_tensor(other), self)

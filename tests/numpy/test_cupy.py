@@ -5,6 +5,7 @@ import pytest
 
 import lucid_gpu
 import lucid_gpu.numpy as np
+from tests.numpy.agreement import plain
 
 X = numpy.array([0.3, -0.7, 1.2])
 
@@ -31,6 +32,14 @@ def test_operators_on_either_side(cupy, side):
     assert isinstance(found, lucid_gpu.Tensor)
     found.sum().backward()
     numpy.testing.assert_allclose(t.grad.cpu().numpy(), [X, X, -X][SIDES.index(side)])
+
+
+def test_products_on_either_side(cupy):
+    t = lucid_gpu.tensor(X, device="cuda", requires_grad=True)
+    matrix = cupy.asarray(numpy.outer(X, X))
+    for found in (t @ matrix, matrix @ t):
+        assert isinstance(found, lucid_gpu.Tensor)
+        numpy.testing.assert_allclose(plain(found), X @ numpy.outer(X, X))
 
 
 SIDES = list(test_operators_on_either_side.pytestmark[0].args[1])

@@ -113,6 +113,16 @@ def test_operators_promote_the_same_on_either_side(device):
         assert (other * t).device.type == (t - other).device.type == device
 
 
+@pytest.mark.parametrize("other", [Y, Y.astype("f"), numpy.arange(4), numbers(4, 2)])
+def test_products_with_arrays_on_either_side(other, device):
+    t = lucid_gpu.tensor(X, device=device, requires_grad=True)
+    for found, wanted in ((t @ other, X @ other), (other.T @ t.T, other.T @ X.T)):
+        assert found.device.type == device
+        assert found.requires_grad
+        assert found.dtype.numpy == wanted.dtype
+        numpy.testing.assert_allclose(plain(found), wanted)
+
+
 def test_methods_of_ufuncs(device):
     for call in (
         lambda m, x: numpy.add.accumulate(x, axis=1),
