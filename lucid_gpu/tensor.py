@@ -790,7 +790,7 @@ class Tensor:
 
 
 class Size(tuple[int, ...]):
-    """A tensor's shape: a tuple that prints as PyTorch's."""
+    """A tensor's shape: a tuple that prints as PyTorch's, and so do its parts and sums."""
 
     __slots__ = ()
 
@@ -799,6 +799,23 @@ class Size(tuple[int, ...]):
         for extent in self:
             n *= extent
         return n
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, at):
+            part = tuple.__getitem__(self, at)
+            return Size(part) if type(at) is slice else part
+
+        def __add__(self, other):
+            return Size(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
+
+        def __radd__(self, other):
+            return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
+
+        def __mul__(self, times):
+            return Size(tuple.__mul__(self, times))
+
+        __rmul__ = __mul__
 
     def __repr__(self) -> str:
         return f"lucid_gpu.Size({list(self)})"

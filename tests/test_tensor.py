@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import same_error, torch_module
+from tests.oracle import modules, same_error, torch_module
 
 
 def pending(t: Any) -> bool:
@@ -183,6 +183,25 @@ def test_size_is_a_tuple_that_prints_as_torchs() -> None:
     assert size == (2, 3) and isinstance(size, tuple) and size.numel() == 6
     assert repr(size) == "lucid_gpu.Size([2, 3])"
     assert lucid_gpu.zeros(size).shape == size
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda s: s[1:],
+        lambda s: s[:-1],
+        lambda s: s + (4,),
+        lambda s: (4,) + s,
+        lambda s: s * 2,
+        lambda s: 2 * s,
+        lambda s: s[-1],
+    ],
+)
+def test_parts_of_sizes_are_sizes(part: Any) -> None:
+    for module, _ in modules():
+        found, wanted = part(module.ones(2, 3, 5).shape), part((2, 3, 5))
+        assert found == wanted
+        assert type(found) is (module.Size if isinstance(wanted, tuple) else int)
 
 
 # --- writing in place -----------------------------------------------------------------------------
