@@ -31,7 +31,7 @@ BINARY = {
     "subtract": "sub",
 }
 _SAME = (
-    "abs acos acosh asin asinh atan atanh cos cosh exp expm1 isfinite isinf isnan log log10 log1p "
+    "abs acos acosh asin asinh atan atanh cos cosh exp isfinite isinf isnan log log10 log1p "
     "log2 logical_not reciprocal sin sinh sqrt square tan tanh"
 )
 _SAME_OF_TWO = (
@@ -108,8 +108,18 @@ def _pair(real: Tensor, imag: Tensor) -> Tensor:
 
 def _sign(x: Tensor) -> Tensor:
     """NaN where PyTorch has 0."""
-    found = apply(TABLE["sgn" if x.dtype.category == 3 else "sign"], x)
+    if x.dtype.category == 3:
+        return apply(TABLE["sgn"], x)
+    found = apply(TABLE["sign"], x)
     return found if x.dtype.category < 2 else found.where(~apply(TABLE["isnan"], x), math.nan)
+
+
+def _expm1(x: Tensor) -> Tensor:
+    """That of complex infinities and NaN is ``exp(x) - 1``, where PyTorch's is NaN."""
+    found = apply(TABLE["expm1"], x)
+    if x.dtype.category < 3:
+        return found
+    return found.where(apply(TABLE["isfinite"], x), apply(TABLE["exp"], x) - 1)
 
 
 def _nextafter(x1: Any, x2: Any) -> Any:
@@ -132,6 +142,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _unary(name, _row(row)) for name, row in UNARY.items()},
     **{name: _binary(name, _row(row)) for name, row in BINARY.items()},
     **{name: _unary(name, _to_whole(name)) for name in ("ceil", "floor", "round", "trunc")},
+    "expm1": _unary("expm1", _expm1),
     "imag": _unary("imag", _selection.imag),
     "nextafter": _binary("nextafter", _nextafter),
     "positive": _unary("positive", Tensor.clone),

@@ -37,9 +37,15 @@ def where(condition: Any, a: Any, b: Any, out: Any) -> None:
 
 
 def sign(x: Any, out: Any) -> None:
-    """-1, 0 or 1; 0 for NaN, as in PyTorch; the direction of complex numbers."""
+    """-1, 0 or 1; 0 for NaN, as in PyTorch; the direction of complex numbers.
+
+    Those with a part that is infinite or NaN have no direction.
+    """
+    lost = ~np.isfinite(x) if out.dtype.kind == "c" else None
     np.sign(x, out)
-    if out.dtype.kind == "f":
+    if lost is not None:
+        np.copyto(out, complex(np.nan, np.nan), where=lost)
+    elif out.dtype.kind == "f":
         np.copyto(out, 0, where=np.isnan(out))
 
 
