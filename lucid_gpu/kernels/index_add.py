@@ -11,6 +11,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import room
+from lucid_gpu.devices.loops import POINTER, address, loop_of, walker
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.packs import BYTES, pack_width
@@ -21,6 +22,7 @@ __all__ = ["INSTANCES", "add_at", "index_add", "rows_of"]
 THREADS = 256
 FEW = 2048  # keys that are put in order by counting
 LARGEST_GRID = 65535  # of y and z
+WIDE = 8  # columns from which on a call a row is cheaper than a place an element
 BLOCK = 1 << 16  # elements whose places NumPy has in cache at a time
 
 _order = Kernel(
@@ -183,22 +185,45 @@ def _in_order(keys: Any, where: device) -> tuple[Any, Any]:
 
 
 def _add_blocks(out: Any, keys: Any, values: Any, skip: int) -> None:
-    """By ``np.add.at`` on flat places, which for vectors is one compiled loop."""
     outer, rows, columns = out.shape
     outside = (keys < 0) | (keys >= rows) | (keys == skip)
     if outside.any():
         keys, values = keys[~outside], values[:, ~outside]
     d = dt.from_numpy_dtype(out.dtype)
     total = out if d.compute is d else out.astype(d.compute.numpy)
-    lanes, step = np.arange(columns), max(BLOCK // columns, 1)
+    keys = keys.astype(np.int64, copy=False)
+    add = _add_rows if columns >= WIDE and walker() else _add_elements
+    step = max(BLOCK // columns, 1)
     for o in range(outer):
-        flat = total[o].reshape(-1)
         for start in range(0, keys.size, step):
             part = values[o, start : start + step].astype(total.dtype, copy=False)
-            places = keys[start : start + step, None].astype(np.int64, copy=False) * columns + lanes
-            np.add.at(flat, places.reshape(-1), part.reshape(-1))
+            add(total[o], keys[start : start + step], np.ascontiguousarray(part))
     if total is not out:
         out[...] = total
+
+
+def _add_elements(out: Any, keys: Any, values: Any) -> None:
+    """By ``np.add.at`` on flat places, which for vectors is one compiled loop."""
+    columns = out.shape[1]
+    places = keys if columns == 1 else keys[:, None] * columns + np.arange(columns)
+    np.add.at(out.reshape(-1), places.reshape(-1), values.reshape(-1))
+
+
+def _add_rows(out: Any, keys: Any, values: Any) -> None:
+    """Row after row, each by NumPy's compiled loop; see `lucid_gpu.devices.loops`."""
+    found = loop_of(np.add, f"{out.dtype.char * 2}->{out.dtype.char}")
+    if found is None:
+        _add_elements(out, keys, values)
+        return
+    arguments = np.empty((len(keys), 3), POINTER)
+    arguments[:, 0] = arguments[:, 2] = address(out) + keys * out.strides[0]
+    arguments[:, 1] = address(values) + np.arange(len(keys)) * values.strides[0]
+    numbers = np.array([out.shape[1], *[out.itemsize] * 3], POINTER)
+    table = np.empty((len(keys), 5), POINTER)
+    table[:, 0], table[:, 4] = found
+    table[:, 1] = address(arguments) + np.arange(len(keys)) * arguments.strides[0]
+    table[:, 2], table[:, 3] = address(numbers), address(numbers) + POINTER.itemsize
+    walker()[0](address(table), len(keys))
 
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:

@@ -77,6 +77,8 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
 
     def adaptive_avg_pool(input: Tensor, output_size: Any) -> Tensor:
         size = _size(rank, name, input, output_size)
+        if set(size) == {1}:
+            return input.mean(tuple(range(-rank, 0)), keepdim=True)
         kernel = _kernel(input, size)
         if kernel is not None:
             return _avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0)

@@ -315,3 +315,18 @@ def test_positions_out_of_range_change_nothing(name, place, device):
     with pytest.raises(IndexError, match=words):
         getattr(x, name)(0, index, lucid_gpu.ones(2, device=device))
     assert (x.tolist(), x._version) == ([0, 0, 0], 0)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "int16", "complex64", "float16"])
+@pytest.mark.parametrize("columns", [3, 9, 70_000])
+def test_numpy_adds_in_order(columns, name):
+    rng = np.random.default_rng(5)
+    out, values = [(rng.standard_normal((2, n, columns)) * 5).astype(name) for n in (6, 40)]
+    keys = rng.integers(-1, 7, 40)
+    within = (keys >= 0) & (keys < 6) & (keys != 3)
+    wide = "float32" if name == "float16" else name
+    expected = out.astype(wide)
+    for row in (0, 1):
+        np.add.at(expected[row], keys[within], values[row, within].astype(wide))
+    family._add_blocks(out, keys, values, 3)
+    np.testing.assert_array_equal(out, expected.astype(name))
