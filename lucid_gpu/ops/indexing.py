@@ -712,34 +712,49 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 def _leading(input: Tensor, k: int, dim: int, largest: bool) -> Tensor | None:
     """Where the k largest or smallest are, in order, without sorting the others.
 
-    None where sorting is as good, on a GPU, and where others equal the last of them or are NaN.
+    None where sorting is as good, on a GPU, and where there are NaNs.
     """
     array = input.detach().array
     n = array.shape[dim]
-    if input.device.type != "cpu" or array.dtype.char not in "fdil" or not 0 < 4 * k <= n:
+    if input.device.type != "cpu" or input.dtype.is_complex or not 0 < 4 * k <= n:
         return None
     rows = np.moveaxis(array, dim, -1)
     shape, rows = (*rows.shape[:-1], k), np.ascontiguousarray(rows).reshape(-1, n)
-    last = n - k if largest else k - 1
-
-    def of_block(block: slice) -> Any:
-        part = rows[block]
-        edge = np.partition(part, last, 1)[:, last : last + 1]
-        among = part >= edge if largest else part <= edge
-        counts = np.count_nonzero(among, axis=1)
-        return np.flatnonzero(among) % n if (counts == k).all() else None
-
-    parts = each_of_rows(len(rows), n, of_block)
+    if input.dtype.category == 2:
+        rows = rows.astype(input.dtype.compute.numpy, copy=False)
+    parts = each_of_rows(len(rows), n, lambda block: _leading_of_rows(rows[block], k, largest))
     if not parts or any(part is None for part in parts):
         return None
-    where = np.concatenate(parts).reshape(-1, k)
-    values = np.take_along_axis(rows, where, 1)
-    if largest:  # as `argsort` in descending order: equals keep theirs
-        order = k - 1 - np.argsort(values[:, ::-1], 1, kind="stable")[:, ::-1]
-    else:
-        order = np.argsort(values, 1, kind="stable")
-    where = np.take_along_axis(where, order, 1).reshape(shape)
+    where = np.concatenate(parts).reshape(shape)
     return _index_tensor(input, np.ascontiguousarray(np.moveaxis(where, -1, dim)))
+
+
+def _leading_of_rows(rows: Any, k: int, largest: bool) -> Any:
+    """The same for an array, in two passes over it.
+
+    The k-th best of the best elements of some groups is no better than the k-th best of all, and
+    few elements are as good as it. Equals keep their order.
+    """
+    count, n = rows.shape
+    groups = min(max(8 * k, 32), n)
+    cut = n // groups * groups
+    best = np.maximum if largest else np.minimum
+    tops = best.reduce(rows[:, :cut].reshape(count, -1, groups), 1)
+    place = groups - k if largest else k - 1
+    edge = np.partition(tops, place, 1)[:, place : place + 1]
+    among = rows >= edge if largest else rows <= edge
+    if rows.dtype.kind == "f" and (np.isnan(tops).any() or np.isnan(rows[:, cut:]).any()):
+        return None  # which come last when sorted
+    found = np.flatnonzero(among)
+    row = found // n
+    values = rows.reshape(-1)[found]
+    ends = np.searchsorted(row, np.arange(count + 1))
+    if largest:  # as `argsort` in descending order: backwards
+        order = len(found) - 1 - np.lexsort((values[::-1], -row[::-1]))
+        order = order[::-1]
+    else:
+        order = np.lexsort((values, row))
+    return found[order[ends[:-1, None] + np.arange(k)]] - np.arange(count)[:, None] * n
 
 
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:

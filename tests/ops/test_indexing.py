@@ -448,7 +448,9 @@ def _assigned_backwards(index, values, device):
 
 
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("what", ["floats", "integers", "equals", "nan beside equals", "doubles"])
+@pytest.mark.parametrize(
+    "what", ["floats", "integers", "equals", "nan beside equals", "nan at the end", "halves"]
+)
 def test_few_of_many_are_those_that_sorting_puts_first(
     what: str, largest: bool, device: str
 ) -> None:
@@ -456,9 +458,9 @@ def test_few_of_many_are_those_that_sorting_puts_first(
     x = rng.permutation(600).reshape(6, 100).astype("f")
     if what == "integers":
         x = x.astype(np.int64)
-    elif what == "doubles":
-        x = x.astype(np.float64)
-    elif what != "floats":
+    elif what == "nan at the end":
+        x[2, 99] = np.nan
+    elif what not in ("floats", "halves"):
         x[1] = 7
     if what == "nan beside equals":  # one too few here, one too many there
         x[0, 3] = np.nan
@@ -466,8 +468,9 @@ def test_few_of_many_are_those_that_sorting_puts_first(
         x[1, 90] = x[1, 91]
     for dim, k in ((1, 10), (0, 1), (1, 1)):
         given = lucid_gpu.tensor(x, device=device)
+        given = given.bfloat16() if what == "halves" else given
         found = given.topk(k, dim, largest)
-        wanted = torch_module().tensor(x).topk(k, dim, largest)
-        np.testing.assert_array_equal(found.values.cpu().numpy(), wanted.values.numpy())
+        wanted = torch_module().tensor(given.double().tolist()).topk(k, dim, largest).values
+        np.testing.assert_array_equal(found.values.double().cpu().numpy(), wanted.numpy())
         order = given.argsort(dim, largest).narrow(dim, 0, k)
         assert found.indices.tolist() == order.tolist()
