@@ -10,10 +10,13 @@ import numpy as np
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
+from lucid_gpu.devices.ordering import stable_argsort
 from lucid_gpu.devices.pool import aligned, pool
-from lucid_gpu.dtypes import dtype
+from lucid_gpu.dtypes import dtype, float64
 
 _WORK = {"cholesky": 1 / 6, "solve": 1 / 3, "det": 1 / 3, "slogdet": 1 / 3}  # products, of n^3
+
+FEW_INTEGERS = 1 << 10  # elements of a matrix: below it NumPy's loops are as good as BLAS
 
 
 class NumpyRoom:
@@ -55,10 +58,10 @@ class NumpyRoom:
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         if d.compute is not d:
             wide = np.matmul(a.astype(np.float32), b.astype(np.float32))
-            if out is None:
-                return wide.astype(d.numpy)
-            out[...] = wide
-            return out
+            return _stored(wide.astype(d.numpy), out)
+        if a.dtype.kind in "iu" and _exact_as_floats(a, b):
+            product = self.matmul(a.astype(np.float64), b.astype(np.float64), float64)
+            return _stored(product.astype(np.int64).astype(d.numpy, copy=False), out)
         a, b = _for_blas(a), _for_blas(b)
         if a.ndim == b.ndim == 2:
             count = a.size * b.shape[1]
@@ -77,7 +80,7 @@ class NumpyRoom:
         return on_few_threads(int(work), partial(function, **options), *arrays)
 
     def argsort(self, array: Any, dim: int) -> Any:
-        return np.argsort(array, axis=dim, kind="stable")
+        return stable_argsort(array, dim)
 
     def synchronize(self) -> None:
         pass
@@ -85,6 +88,21 @@ class NumpyRoom:
     def host_record(self, count: int) -> tuple[Any, int]:
         memory = np.zeros(count, np.int64)
         return memory, memory.ctypes.data
+
+
+def _stored(array: Any, out: Any) -> Any:
+    if out is None:
+        return array
+    out[...] = array
+    return out
+
+
+def _exact_as_floats(a: Any, b: Any) -> bool:
+    """Whether no sum of products of integers is too large for a float64, and so for BLAS."""
+    if min(a.size, b.size) < FEW_INTEGERS:
+        return False
+    largest = [max(int(x.max()), -int(x.min())) for x in (a, b)]
+    return largest[0] * largest[1] * a.shape[-1] < 1 << 53
 
 
 def _for_blas(matrices: Any) -> Any:
