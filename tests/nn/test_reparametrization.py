@@ -71,6 +71,48 @@ def test_spectral_norm(old, device):
             assert list(net.state_dict()) == ["weight"]
 
 
+@pytest.mark.parametrize("old", [True, False])
+def test_spectral_norm_follows_as_pytorch_does(old, device):
+    torch = torch_module()
+
+    def layer(m):
+        class Up(m.nn.ConvTranspose1d):
+            pass
+
+        norm = m.nn.utils.spectral_norm if old else m.nn.utils.parametrizations.spectral_norm
+        return norm(Up(3, 2, 2).double())
+
+    start = layer(torch)
+    state = {k: v.numpy().copy() for k, v in start.state_dict().items()}
+    found = []
+    for m, where in modules(device):
+        net = layer(m).to(where)
+        net.load_state_dict({k: m.from_numpy(v.copy()) for k, v in state.items()})
+        x = m.ones(1, 3, 4, dtype=m.float64).to(where)
+        losses = []
+        for _ in range(3):
+            losses.append(plain(net(x)))
+            net(x).square().sum().backward()
+        net.eval()
+        losses.append(plain(net(x)))
+        found.append([*losses, *[plain(p.grad) for p in net.parameters()]])
+        if old:
+            net.train()
+            weight = plain(net.weight)
+            assert plain(m.nn.utils.remove_spectral_norm(net).weight) == weight
+    for mine, theirs in zip(*found):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+
+
+def test_weight_norm_takes_state_dicts_of_old():
+    def run(m, where):
+        net = m.nn.Sequential(m.nn.utils.parametrizations.weight_norm(m.nn.Linear(2, 3)))
+        old = {"0.bias": m.zeros(3), "0.weight_g": m.ones(3, 1), "0.weight_v": m.ones(3, 2)}
+        return list(map(len, net.load_state_dict(old))), (net[0].weight * 2**0.5).round()
+
+    gives([[0, 0], [[1.0, 1.0]] * 3], run)
+
+
 def test_parametrizations_of_ones_own():
     def run(m, where):
         parametrize = m.nn.utils.parametrize

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import Parameter
-from lucid_gpu.nn.utils.parametrizations import _SpectralNorm, _WeightNorm
+from lucid_gpu.nn.utils.parametrizations import _SpectralNorm, _WeightNorm, dim_of_outputs
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
@@ -29,12 +29,21 @@ class _WeightNormHook:
     def compute(self, module: Module) -> Tensor:
         return self.norm(getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v"))
 
+    start = last = compute
+
     def remove(self, module: Module) -> None:
         delattr(module, f"{self.name}_g")
         delattr(module, f"{self.name}_v")
 
     def __call__(self, module: Module, args: Any) -> None:
         setattr(module, self.name, self.compute(module))
+
+
+class _Followed(_SpectralNorm):
+    """The same, which steps to ``v`` before ``u`` and starts without steps: PyTorch's of old."""
+
+    first_steps = 0
+    order = "vu"
 
 
 class _SpectralNormHook(_WeightNormHook):
@@ -44,20 +53,27 @@ class _SpectralNormHook(_WeightNormHook):
 
     def __init__(self, module: Module, name: str, *settings: Any) -> None:
         weight = _taken(module, name)
-        self.name, norm = name, _SpectralNorm(weight, *settings)
+        self.name, norm = name, _Followed(weight, *settings)
         self.settings = norm.n_power_iterations, norm.dim, norm.eps
         module.register_parameter(f"{name}_orig", weight)
         module.register_buffer(f"{name}_u", norm._u)
         module.register_buffer(f"{name}_v", norm._v)
 
-    def compute(self, module: Module) -> Tensor:
-        norm: Any = object.__new__(_SpectralNorm)
+    def start(self, module: Module) -> Tensor:
+        found: Tensor = getattr(module, f"{self.name}_orig").data
+        return found
+
+    def compute(self, module: Module, training: bool | None = None) -> Tensor:
+        norm: Any = object.__new__(_Followed)
         Module.__init__(norm)
         norm.n_power_iterations, norm.dim, norm.eps = self.settings
-        norm.training = module.training
+        norm.training = module.training if training is None else training
         norm._u, norm._v = (getattr(module, f"{self.name}_{k}") for k in "uv")
         result: Tensor = norm(getattr(module, f"{self.name}_orig"))
         return result
+
+    def last(self, module: Module) -> Tensor:
+        return self.compute(module, training=False)
 
     def remove(self, module: Module) -> None:
         for end in ("orig", "u", "v"):
@@ -84,7 +100,7 @@ def _added(module: _M, kind: Any, name: str, *settings: Any) -> _M:
     if _find(module, kind.kind, name) is not None:
         raise RuntimeError(f"Cannot register two {kind.kind} hooks on the same parameter {name}")
     hook = kind(module, name, *settings)
-    hook(module, ())
+    setattr(module, name, hook.start(module))
     module.register_forward_pre_hook(hook)
     return module
 
@@ -94,7 +110,7 @@ def _removed(module: _M, kind: str, name: str) -> _M:
     if key is None:
         raise ValueError(f"{kind} of '{name}' not found in {module}")
     hook = module._forward_pre_hooks.pop(key).function
-    weight = hook.compute(module).detach()
+    weight = hook.last(module).detach()
     delattr(module, name)
     hook.remove(module)
     setattr(module, name, Parameter(weight))
@@ -126,7 +142,7 @@ def spectral_norm(
 ) -> _M:
     """`parametrizations.spectral_norm`, with a parameter ``name_orig`` and two buffers."""
     if dim is None:
-        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
+        dim = dim_of_outputs(module)
     return _added(module, _SpectralNormHook, name, n_power_iterations, dim, eps)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.nn.modules.conv import _ConvTransposeNd
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.utils.parametrize import register_parametrization
 from lucid_gpu.ops.group_norm import normalize
@@ -48,7 +49,18 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
         The dimension each of whose slices has a length of its own; None gives the whole one.
     """
     _require(module, name)
-    return register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+
+    def from_old_names(state_dict: Any, prefix: str, *rest: Any) -> None:
+        """State dicts of the `weight_norm` of old call them ``name_g`` and ``name_v``."""
+        old = [f"{prefix}{name}_{k}" for k in "gv"]
+        if all(key in state_dict for key in old):
+            for k, key in enumerate(old):
+                new = f"{prefix}parametrizations.{name}.original{k}"
+                state_dict[new] = state_dict.pop(key)
+
+    module._register_load_state_dict_pre_hook(from_old_names)
+    return module
 
 
 def _require(module: Module, name: str) -> None:
@@ -56,8 +68,16 @@ def _require(module: Module, name: str) -> None:
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
 
 
+def dim_of_outputs(module: Module) -> int:
+    """Which dimension of a layer's weight are its outputs."""
+    return 1 if isinstance(module, _ConvTransposeNd) else 0
+
+
 class _SpectralNorm(Module):
     """``W / sigma(W)``, the largest singular value followed by power iteration."""
+
+    first_steps = 15
+    order = "uv"  # which vector a step computes first
 
     def __init__(self, weight: Tensor, n_power_iterations: int, dim: int, eps: float) -> None:
         super().__init__()
@@ -66,6 +86,11 @@ class _SpectralNorm(Module):
                 "Expected n_power_iterations to be positive, but got n_power_iterations="
                 f"{n_power_iterations}"
             )
+        if not -weight.ndim <= dim < weight.ndim:
+            raise IndexError(
+                "Dimension out of range (expected to be in range of "
+                f"[{-weight.ndim}, {weight.ndim - 1}] but got {dim})"
+            )
         self.n_power_iterations, self.dim, self.eps = n_power_iterations, dim, eps
         if weight.ndim > 1:
             matrix = self._matrix(weight.detach())
@@ -73,16 +98,18 @@ class _SpectralNorm(Module):
                 for key, n in (("_u", matrix.shape[0]), ("_v", matrix.shape[1])):
                     start = normalize(matrix.new_empty(n).normal_(), dim=0, eps=eps)
                     self.register_buffer(key, start)
-                self._iterate(matrix, 15)
+                self._iterate(matrix, self.first_steps)
 
     def _matrix(self, weight: Tensor) -> Tensor:
         return weight.movedim(self.dim, 0).reshape(weight.shape[self.dim], -1)
 
     def _iterate(self, matrix: Tensor, times: int) -> None:
         with no_grad():
-            for _ in range(times):
-                self._u.copy_(normalize(matrix @ self._v, dim=0, eps=self.eps))
-                self._v.copy_(normalize(matrix.T @ self._u, dim=0, eps=self.eps))
+            for vector in self.order * times:
+                if vector == "u":
+                    self._u.copy_(normalize(matrix @ self._v, dim=0, eps=self.eps))
+                else:
+                    self._v.copy_(normalize(matrix.T @ self._u, dim=0, eps=self.eps))
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
@@ -122,7 +149,7 @@ def spectral_norm(
     _require(module, name)
     weight: Any = getattr(module, name)
     if dim is None:
-        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
+        dim = dim_of_outputs(module)
     return register_parametrization(
         module, name, _SpectralNorm(weight, n_power_iterations, dim, eps)
     )
