@@ -61,7 +61,8 @@ def load(module: Any, state_dict: Mapping[str, Any], strict: bool, assign: bool)
                 visit(child, {k: v for k, v in own.items() if k.startswith(below)}, below)
 
     visit(module, state, "")
-    if strict:
+    forgiving = any(one._load_state_dict_post_hooks for one, _ in visited)
+    if strict and not forgiving:
         problems[:0] = key_problems(missing, unexpected)
     if problems:
         raise RuntimeError(
@@ -78,7 +79,6 @@ def _finished(
     visited: list[tuple[Any, str]], found: IncompatibleKeys, strict: bool, root: Any
 ) -> IncompatibleKeys:
     """Hooks run children first; what they leave of the keys counts."""
-    before = [*found.missing_keys], [*found.unexpected_keys]
     for one, _ in reversed(visited):
         for hook in one._load_state_dict_post_hooks.values():
             if hook(one, found) is not None:
@@ -87,7 +87,7 @@ def _finished(
                     "to return new values, if incompatible_keys need to be modified, it should be "
                     "done inplace."
                 )
-    if strict and (found.missing_keys, found.unexpected_keys) != before:
+    if strict:
         problems = key_problems(found.missing_keys, found.unexpected_keys)
         if problems:
             raise RuntimeError(
