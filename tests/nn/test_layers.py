@@ -217,3 +217,20 @@ def test_nothing_to_compute(make, shape, device):
     assert x.grad.shape == shape
     for a, b in zip(ours.buffers(), theirs.buffers(), strict=True):
         assert a.tolist() == b.tolist()
+
+
+def test_layers_that_other_processes_would_share(device):
+    def run(m):
+        net = m.nn.Sequential(m.nn.BatchNorm1d(3, momentum=0.3), m.nn.ReLU(), m.nn.BatchNorm2d(2))
+        made = m.nn.SyncBatchNorm.convert_sync_batchnorm(net)
+        assert made[0].weight is net[0].weight
+        return net, made
+
+    (net, made), (_, theirs) = run(lucid_gpu), run(torch_module())
+    assert repr(made) == repr(theirs)
+    assert list(made.state_dict()) == list(theirs.state_dict())
+    x = lucid_gpu.tensor(normal((4, 3)).astype("f"), device=device)
+    net, made = net.to(device), made.to(device)
+    assert made.eval()[0](x).tolist() == net.eval()[0](x).tolist()
+    with pytest.raises(ValueError, match="expected at least 2D input"):
+        made[0](x[0])
