@@ -46,6 +46,45 @@ def _processors() -> int:
         return os.cpu_count() or 1
 
 
+class Order:
+    """Work for helpers: a function that takes blocks until none is left."""
+
+    def __init__(self, work: Callable[[], None], helpers: int) -> None:
+        self._places = [work] * helpers  # a helper takes one out: `pop` is one step
+        self._helpers = helpers
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def help(self) -> None:
+        """A helper's part."""
+        try:
+            work = self._places.pop()
+        except IndexError:  # done without us
+            return
+        try:
+            run_quietly(work)
+        except BaseException as raised:
+            self._done.put(raised)
+        else:
+            self._done.put(None)
+
+    def end(self) -> BaseException | None:
+        """Wait for those who have begun; others shall not. Returns the first error, or None.
+
+        So nobody waits for a helper whose processor sleeps, or serves another program.
+        """
+        error = None
+        while self._places:
+            try:
+                self._places.pop()
+            except IndexError:  # a helper was faster
+                break
+            self._helpers -= 1
+        while self._helpers:
+            error = self._done.get() or error
+            self._helpers -= 1
+        return error
+
+
 class Team:
     """``count - 1`` helpers beside the calling thread, started when first needed."""
 
@@ -56,21 +95,27 @@ class Team:
         self._lock = threading.Lock()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Call ``work`` on every thread of the team and wait for all; the first error is raised."""
-        self._start()
-        helpers = self.count - 1
-        done: SimpleQueue[BaseException | None] = SimpleQueue()
-        for _ in range(helpers):
-            self._orders.put((work, done))
+        """Call ``work`` on the threads of the team and wait for them; the first error is raised.
+
+        ``work`` takes blocks until none is left. Helpers that have not begun by then never do.
+        """
+        order = self.begin(work)
         error: BaseException | None = None
         try:
             run_quietly(work)
         except BaseException as raised:
             error = raised
-        for _ in range(helpers):
-            error = done.get() or error
+        error = order.end() or error
         if error is not None:
             raise error
+
+    def begin(self, work: Callable[[], None]) -> Order:
+        """Have the helpers call ``work`` while the caller goes on."""
+        self._start()
+        order = Order(work, self.count - 1)
+        for _ in range(self.count - 1):
+            self._orders.put(order)
+        return order
 
     def _start(self) -> None:
         if self._started >= self.count - 1:
@@ -83,14 +128,7 @@ class Team:
 
     def _serve(self) -> None:
         while True:
-            work, done = self._orders.get()
-            try:
-                run_quietly(work)
-            except BaseException as raised:
-                done.put(raised)
-            else:
-                done.put(None)
-            del work, done
+            self._orders.get().help()
 
 
 def _wanted() -> int:

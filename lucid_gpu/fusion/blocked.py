@@ -104,19 +104,22 @@ class Executable:
         types = {name: d.numpy for name, (d, _) in arrays.items()}
         types.update(scratch)
         types.update({name: number.dtype for name, number in fixed.items()})
-        rows = self._rows(arrays)
+        rows = self._rows(arrays, sum([d.itemsize for d in code.scratch]))
         if rows is None:
             return None
         return native_loops.build(code.lines, types, fixed, [*arrays], [*scratch], rows)
 
-    def _rows(self, arrays: Mapping[str, tuple[dtype, Shape]]) -> native_loops.Rows | None:
+    def _rows(
+        self, arrays: Mapping[str, tuple[dtype, Shape]], scratch: int
+    ) -> native_loops.Rows | None:
         """One row after another: of the flat space, or of matrices that vectors are spread over."""
         rank = len(self.plan.shape)
         wide = {
             n: (d, s) for n, (d, s) in arrays.items() if element_count(s) > 1 or self.total == 1
         }
         if all(element_count(s) == self.total for _, s in wide.values()):
-            return native_loops.flat_rows(self.total, {n: d.itemsize for n, (d, _) in wide.items()})
+            items = {n: d.itemsize for n, (d, _) in wide.items()}
+            return native_loops.flat_rows(self.total, items, scratch)
         laid = {n: (d.itemsize, padded(s, rank)) for n, (d, s) in wide.items()}
         groups = collapse(self.plan.shape, [(s, None) for _, s in laid.values()])
         if len(groups) not in (2, 3):

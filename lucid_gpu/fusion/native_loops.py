@@ -26,10 +26,12 @@ from lucid_gpu.devices import threads
 from lucid_gpu.devices.loops import POINTER, address, loop_of, walker
 from lucid_gpu.devices.pool import aligned
 
-WIDTH = 2048  # elements of a row where the iteration space is flat
+WIDTH = 2048  # elements of a row where the iteration space is flat, or fewer:
+ROW_BYTES = 32 * 1024  # the rows of all arrays stay in the L1 cache
 NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks
 SHORTEST = 4096  # elements of a period of rows: each costs a table's pointers anew
 CHUNK_ELEMENTS = 256 * 1024  # taken at once from the shared counter: each turn costs 30 us
+SHARES = 2  # of each thread, at least: another may be slower
 ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
 WORDS = 5  # of an entry: loop, arguments, count, steps, data
 
@@ -75,9 +77,20 @@ class Rows(NamedTuple):
                 yield first + row, min(most, self.period - row)
 
 
-def flat_rows(total: int, names: Mapping[str, int]) -> Rows:
-    """Rows of a flat space; ``names`` gives the item size of the arrays that run over it."""
-    width = min(WIDTH, total)
+def flat_rows(total: int, names: Mapping[str, int], scratch: int = 0) -> Rows:
+    """Rows of a flat space.
+
+    Parameters
+    ----------
+    total : int
+        Elements.
+    names : mapping of str to int
+        The item size of the arrays that run over the space.
+    scratch : int
+        Bytes of scratch memory an element takes.
+    """
+    most = ROW_BYTES // (sum(names.values()) + scratch)
+    width = min(WIDTH, total, max(1 << most.bit_length() - 1, NARROWEST))
     moves = {name: (width * item, item) for name, item in names.items()}
     return Rows(total // width, width, moves)
 
@@ -133,7 +146,8 @@ class Kernel:
             table.run_each(jobs)
             self.spare.append(table)
             return
-        chunk = self.chunk if alone else min(self.chunk, -(-total // width // threads.team.count))
+        share = -(-total // width // (threads.team.count * SHARES))
+        chunk = self.chunk if alone else min(self.chunk, share)
         step = max(chunk, 1) * width
         for pointers, count in jobs:
             if self.rows.period:
