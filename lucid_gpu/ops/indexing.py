@@ -523,6 +523,7 @@ def gather(
     return gathered("GatherBackward0", input, dim, index)
 
 
+FEW_PLACES = 1 << 12
 _PERMUTES = ("SortBackward0", "TopkBackward0")  # they name no position twice
 
 
@@ -536,7 +537,7 @@ def gathered(name: str, input: Tensor, dim: int, index: Tensor, keepdim: bool = 
     key = along(where, dim, xp_of(input))
     if not keepdim:
         key = tuple([part.squeeze(dim) for part in key])
-    array = base_array(input)[key]
+    array = _taken(base_array(input), key, key[dim])
     if where.shape[dim] == 1 or name in _PERMUTES:
         key = Distinct(key)
     result: Tensor = record(
@@ -549,6 +550,15 @@ def gathered(name: str, input: Tensor, dim: int, index: Tensor, keepdim: bool = 
         shape=tuple(input.shape),
     )
     return result
+
+
+def _taken(array: Any, key: tuple[Any, ...], index: Any) -> Any:
+    """``array[key]``; NumPy's `take` by flat places has half the work."""
+    dense = isinstance(array, np.ndarray) and array.flags.c_contiguous
+    if not dense or index.size < FEW_PLACES or index.min() < 0:
+        return array[key]
+    places = sum([part * (step // array.itemsize) for part, step in zip(key, array.strides)])
+    return array.reshape(-1).take(places, mode="wrap")  # they are within bounds
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:

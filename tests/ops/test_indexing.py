@@ -474,3 +474,10 @@ def test_few_of_many_are_those_that_sorting_puts_first(
         np.testing.assert_array_equal(found.values.double().cpu().numpy(), wanted.numpy())
         order = given.argsort(dim, largest).narrow(dim, 0, k)
         assert found.indices.tolist() == order.tolist()
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_gather_of_many(dim: int, device: str) -> None:
+    rng = np.random.default_rng(8)
+    x, index = rng.standard_normal((20, 30, 40)), rng.integers(0, 18, (18, 18, 18))
+    agree(lambda m, t: (t.gather(dim, m.tensor(index).to(t.device)),), x, device=device, order=1)
