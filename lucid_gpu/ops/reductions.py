@@ -575,6 +575,9 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     return _median(input, dim, keepdim, ignore_nan=True)
 
 
+PARTITIONED = ("float32", "float64", "int32", "int64")
+
+
 def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> Any:
     if input.dtype is dt.bool or input.dtype.is_complex:
         raise NotImplementedError(f'"median" not implemented for {input.dtype.name}')
@@ -583,7 +586,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
         if not flat.numel():
             return input.new_full((), _of_nothing(input.dtype))
         name = "NanmedianBackward0" if ignore_nan else "MedianBackward0"
-        return _shared_by_ties(name, flat, _median(flat.detach(), 0, False, ignore_nan)[0])
+        return _shared_by_ties(name, flat, _median_of_all(flat.detach(), ignore_nan))
     dim = normalise_dim(dim, input.ndim)
     if not input.ndim:
         return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
@@ -604,6 +607,20 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
     where = from_array(found.astype("int64"), dt.int64, input.device)
     name = "NanmedianBackward1" if ignore_nan else "MedianBackward1"
     return _found_at(input, dim, where, keepdim, name)
+
+
+def _median_of_all(flat: Tensor, ignore_nan: bool) -> Tensor:
+    """Without its place; NumPy finds it without sorting the others."""
+    if flat.device.type != "cpu" or flat.dtype.name not in PARTITIONED or not flat.numel():
+        values: Tensor = _median(flat, 0, False, ignore_nan)[0]
+        return values
+    xp, array = xp_of(flat), flat.array
+    missing = int(xp.count_nonzero(array != array))
+    if (missing and not ignore_nan) or missing == array.size:
+        return flat.new_full((), math.nan)
+    place = (array.size - missing - 1) // 2
+    value = xp.partition(array, place)[place : place + 1].reshape(())
+    return from_array(value, flat.dtype, flat.device)
 
 
 def _of_nothing(d: dtype) -> float:

@@ -40,6 +40,10 @@ ORDER: dict[str, tuple[Any, ...]] = {
     "unique": (lambda m, t: t.unique(), WHOLE),
     "unique with all": (lambda m, t: m.unique(t, return_inverse=True, return_counts=True), WHOLE),
     "unique of NaN": (lambda m, t: t.detach().unique(return_counts=True), HOLES),
+    "unique far apart": (
+        lambda m, t: m.unique(t * 10**9 - 7, return_inverse=True, return_counts=True), WHOLE
+    ),
+    "unique bytes": (lambda m, t: m.unique(t.byte() + 250, return_inverse=True), WHOLE),
     "unique bools": (lambda m, t: (t > 1).unique(return_inverse=True), WHOLE),
     "unique rows": (lambda m, t: t.unique(dim=0, return_inverse=True, return_counts=True), ROWS),
     "unique columns": (lambda m, t: m.unique(t, dim=1, return_counts=True), ROWS),
