@@ -186,9 +186,15 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
     """The lower triangles of matrices."""
-    return arranging.tril(x, k)
+    return arranging.tril(_matrix("tril", x), k)
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     """The upper triangles of matrices."""
-    return arranging.triu(x, k)
+    return arranging.triu(_matrix("triu", x), k)
+
+
+def _matrix(name: str, x: Tensor) -> Tensor:
+    if x.ndim < 2:
+        raise ValueError(f"{name} takes an array of at least two dimensions, got {x.ndim}")
+    return x

@@ -40,7 +40,7 @@ def _shifted(name: str) -> Callable[..., Tensor]:
     shift = getattr(ours, name)
 
     def function(x: Tensor, /, *, axes: Any = None) -> Tensor:
-        found: Tensor = shift(x, axes)
+        found: Tensor = x.clone() if axes == () else shift(x, axes)
         return found
 
     return _named(function, name)

@@ -55,7 +55,7 @@ def _shifted(name: str) -> Callable[..., Any]:
     shift = getattr(ours, name)
 
     def function(x: Any, axes: Any = None) -> Tensor:
-        result: Tensor = shift(as_tensor(x), axes)
+        result: Tensor = as_tensor(x).clone() if axes == () else shift(as_tensor(x), axes)
         return result
 
     return _named(function, name)
