@@ -17,7 +17,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-cuda-standin lint names bench gpu clean
+.PHONY: help train test test-cuda-standin lint names docs pictures bench gpu clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-17s %s\n", $$1, $$2}'
@@ -46,6 +46,12 @@ lint: $(STAMPS)/lint  ## style, types, layering
 names: $(STAMPS)/test  ## write docs/names.md: which of PyTorch's names are here
 	@$(PY) tools/list_names.py $(ARGS)
 
+docs: $(STAMPS)/docs  ## the documentation as a site: site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet $(ARGS)
+
+pictures: $(STAMPS)/docs  ## draw docs/pictures/ anew
+	@$(PY) tools/draw_pictures.py $(ARGS)
+
 bench: $(STAMPS)/bench  ## side by side with torch eager and torch.compile (ARGS="--case chain-2^24")
 	@$(PY) -m bench $(ARGS)
 
@@ -54,7 +60,7 @@ gpu:  ## everything that needs a GPU; writes bench/results/
 	@PYTHONPATH=. $(PYTHON) bench/gpu.py $(ARGS)
 
 clean:  ## remove .venv, caches and runs
-	rm -rf $(VENV) build dist runs *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist runs site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # One stamp a set of extras: a second run installs nothing. `test-oracle` is `.[test,oracle]`.
 $(STAMPS)/%: pyproject.toml setup.py | $(PY)

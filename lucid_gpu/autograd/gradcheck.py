@@ -563,6 +563,8 @@ def gradgradcheck(
 ) -> bool:
     """Check second derivatives: `gradcheck` of the gradient, by inputs and output gradients.
 
+    What is not listed is as for `gradcheck`.
+
     Parameters
     ----------
     grad_outputs : Tensor or tuple, optional
@@ -571,8 +573,6 @@ def gradgradcheck(
         Make the random ones strided.
     check_fwd_over_rev, check_rev_over_rev : bool
         Differentiate the gradient forward, backward, or both ways.
-    **others
-        As for `gradcheck`.
     """
     _agree(check_fwd_over_rev or check_rev_over_rev, "check_fwd_over_rev", "check_rev_over_rev")
     for name, asked in (

@@ -83,22 +83,23 @@ class _InstanceNorm(_NormBase):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """`_InstanceNorm` over inputs ``(n, c, l)`` or ``(c, l)``."""
+    """Inputs are ``(n, c, l)`` or ``(c, l)``."""
 
     rank = 1
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """`_InstanceNorm` over inputs ``(n, c, h, w)`` or ``(c, h, w)``."""
+    """Inputs are ``(n, c, h, w)`` or ``(c, h, w)``."""
 
     rank = 2
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """`_InstanceNorm` over inputs ``(n, c, d, h, w)`` or ``(c, d, h, w)``."""
+    """Inputs are ``(n, c, d, h, w)`` or ``(c, d, h, w)``."""
 
     rank = 3
 
 
 for _class in (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d):
-    _class.__doc__ = f"{_InstanceNorm.__doc__}\n\n    {_class.__doc__}"
+    _formula, _, _settings = (_InstanceNorm.__doc__ or "").partition("\n\n")
+    _class.__doc__ = f"{_formula}\n\n    {_class.__doc__}\n\n{_settings}"

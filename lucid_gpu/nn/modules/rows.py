@@ -51,7 +51,15 @@ def row(base: type[Row], name: str, function: Callable[..., Tensor], /, **settin
     body = {
         "function": staticmethod(function),
         "__signature__": inspect.Signature(parameters),
-        "__doc__": f"{function.__doc__}\n\n    Settings are those of `nn.functional`.",
+        "__doc__": _doc(function),
         "__module__": base.__module__,
     }
     return type(name, (base,), body)
+
+
+def _doc(function: Callable[..., Tensor]) -> str:
+    """The function's docstring, and in its second paragraph where the arguments go."""
+    summary, *more = (function.__doc__ or "").split("\n\n", 1)
+    where = f"""    Settings are given when the module is made, tensors when it is called: see
+    `nn.functional.{function.__name__.lstrip("_")}`."""
+    return "\n\n".join([summary, where, *more])

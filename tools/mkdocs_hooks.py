@@ -1,0 +1,110 @@
+"""What mkdocs cannot know (its `hooks`): pages of the reference, and links that leave docs/.
+
+- docs/api/ is not in the tree: a page a namespace is made from what tools/reference.py writes.
+- A page may link to any file of the tree, as it does where the tree is read. The site shows such a
+  file on a page of its own, tree/PATH.
+
+`python -m mkdocs` in the tree's folder finds it; `mkdocs` alone does not look there for packages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tools import reference
+
+TREE = Path(__file__).resolve().parents[1]
+LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
+LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".yml": "yaml", ".toml": "toml"}
+
+
+def on_startup(command: str, dirty: bool) -> None:
+    """Write the files that the reference is read from, before mkdocstrings looks for them."""
+    reference.write(TREE / "build" / "reference")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the reference, and the files of the tree that pages link to."""
+    from mkdocs.structure.files import File
+
+    for name in (*reference.NAMESPACES, "lucid_gpu.Tensor"):
+        page = reference_page(name)
+        files.append(File.generated(config, reference_path(name), content=page))
+    pages = [TREE / "docs" / file.src_uri for file in files.documentation_pages()]
+    for path in sorted(linked([page for page in pages if page.exists()])):
+        if path.suffix in (".png", ".svg"):
+            content: Any = path.read_bytes()
+        else:
+            content = tree_page(path)
+        files.append(File.generated(config, tree_path(path), content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Lead links out of docs/ to the pages that show those files."""
+    here = page.file.src_uri
+    if here.startswith("tree/"):
+        source = TREE / here.removeprefix("tree/")
+        source = source if source.exists() else source.with_suffix("")  # tree/x.py.md
+    else:
+        source = TREE / "docs" / here
+
+    def led(link: re.Match[str]) -> str:
+        target = (source.parent / link[1]).resolve()
+        inside = target.is_relative_to(TREE / "docs")
+        to = target.relative_to(TREE / "docs").as_posix() if inside else tree_path(target)
+        return os.path.relpath(to, PurePosixPath(here).parent)
+
+    return LINK.sub(led, markdown)
+
+
+def reference_path(name: str) -> str:
+    """The page of a namespace: ``lucid_gpu.nn`` is on api/nn.md."""
+    return f"api/{name.removeprefix('lucid_gpu.')}.md"
+
+
+def reference_page(name: str) -> str:
+    """Its text: what the namespace says of itself, and a directive for mkdocstrings."""
+    short = name.removeprefix("lucid_gpu.")
+    options = ["    options:", "      filters: ['!^Tensor$']"] if name == "lucid_gpu" else []
+    return "\n".join([f"# {short}", "", f"::: {name}", *options, ""])
+
+
+def linked(pages: list[Path]) -> set[Path]:
+    """Files outside docs/ that pages link to, and those that these link to."""
+    known: set[Path] = set()
+    pending = list(pages)
+    while pending:
+        page = pending.pop()
+        for target in targets(page):
+            if target not in known and not target.is_relative_to(TREE / "docs"):
+                known.add(target)
+                pending += [target] if target.suffix == ".md" else []
+    return known
+
+
+def targets(page: Path) -> Iterator[Path]:
+    """The files that a page links to."""
+    for link in LINK.findall(page.read_text("utf-8")):
+        target = (page.parent / link).resolve()
+        if target.is_file() and target.is_relative_to(TREE):
+            yield target
+
+
+def tree_path(path: Path) -> str:
+    """Where the site has a file of the tree."""
+    uri = path.relative_to(TREE).as_posix()
+    return f"tree/{uri}" if path.suffix in (".md", ".png", ".svg") else f"tree/{uri}.md"
+
+
+def tree_page(path: Path) -> str:
+    """A page that shows a file of the tree."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".md":
+        return text
+    name = path.relative_to(TREE).as_posix()
+    return f"# {name}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{text.rstrip()}\n````\n"
