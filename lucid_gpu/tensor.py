@@ -166,6 +166,8 @@ class Tensor:
         arrays = realise(values)
         for member, value, array in zip(members, values, arrays, strict=True):
             member._settle(value, array)
+        if len(members) > 1 and state.grad:
+            region.note_family(values)
 
     def _settle(self, expr: Expr, array: Any) -> None:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""

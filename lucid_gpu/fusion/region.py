@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge
+from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge, of_constant
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
-from lucid_gpu.fusion.optable import Op
-from lucid_gpu.fusion.program import LIMIT, WRAPPED, Program, load_program
+from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, WRAPPED, Program, load_program
 from lucid_gpu.fusion.reduced import summed_to
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.tape.engine import observing
@@ -46,6 +46,8 @@ class RegionNode(Node):
     output_strides: tuple[int, ...] | None = None  # in bytes; None for row-major
     root: Any = None
     observers: _Observers | None = None
+    family: Any = None  # what the regions that one kernel computed have in common
+    joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
 
     wrap: Callable[[Expr], Any]  # set by tensor.py: this module knows no Tensor class
     sum_to: Callable[[Expr, tuple[int, ...]], Expr]
@@ -179,6 +181,8 @@ class RegionNode(Node):
             return (None,) * len(self._edges)
         if self._released and saved_by(self.program):
             return self.vjp_when_freed(self, cotangent)
+        if self.joint is not None:
+            return self._vjp_joint()
         if state.grad:
             if state.grad is WATCHED:
                 return self.vjp_by_ops(self, cotangent)
@@ -240,6 +244,51 @@ class RegionNode(Node):
             results.append(wrap(Expr(part.program, found, None)))
         self._group(results)
         return results
+
+    def gather(self, cotangent: Any, others: Sequence[tuple[Node, list[Any]]]) -> None:
+        """Go backward together with regions that came out of this one's kernel.
+
+        The gradients of one function by several inputs have nearly all of their ops in common, and
+        so have their own gradients. What is differentiated is the sum of all, each times its
+        cotangent, with one for its cotangent.
+        """
+        self.joint = None
+        if state.grad or not self._joins(cotangent):
+            return
+        total = self._weighed(cotangent)
+        for other, have in others:
+            of_family = isinstance(other, RegionNode) and other.family is self.family
+            if not of_family or not other._joins(have[0]):  # type: ignore[attr-defined]
+                continue
+            found = build(TABLE["add"], [total, other._weighed(have[0])], True, limit=None)  # type: ignore[attr-defined]
+            if len(found.program.instructions) > LIMIT or len(found.leaves) > MAX_LEAVES:
+                break
+            total, have[0], self.joint = found, None, found
+
+    def _joins(self, cotangent: Any) -> bool:
+        """Whether the gradient is linear in a stored cotangent and reads leaves alone."""
+        program = self.program
+        if cotangent is None or self._released or program.dtype.category != 2:
+            return False
+        given = cotangent._expr.program
+        same = given.is_load and given.dtype is program.dtype and given.shape == program.shape
+        plain = not (given.marks or given.needs_grad or program.marks or self.observed)
+        return same and plain and program.leaves not in saved_by(program)
+
+    def _weighed(self, cotangent: Any) -> Expr:
+        own = Expr(self.program, self.leaves, None)
+        return build(TABLE["mul"], [own, cotangent._expr], True, limit=None)
+
+    def _vjp_joint(self) -> Sequence[Any]:
+        joint, self.joint = self.joint, None
+        assert joint is not None
+        program = joint.program
+        node = RegionNode(joint)
+        one = of_constant(1.0, program.dtype, program.shape, program.device)
+        found: dict[Edge, Any] = {}
+        for edge, result in zip(node._edges, node.vjp((self.wrap(one),)), strict=True):
+            found[edge] = found[edge] + result if edge in found else result
+        return [found.get(edge) for edge in self._edges]
 
     def _stored_anyway(
         self,
@@ -347,6 +396,15 @@ class RegionNode(Node):
                     tensor._siblings = group
             if long > 1:
                 self.realise(group[0]())
+
+
+def note_family(values: Sequence[Expr]) -> None:
+    """One kernel computed these; where each is a region, they may go backward together."""
+    nodes = [value.node for value in values if value.node is not None]
+    if len(nodes) > 1:
+        family = object()
+        for node in nodes:
+            node.family, node.gathers = family, True
 
 
 _types: dict[str, type[RegionNode]] = {}

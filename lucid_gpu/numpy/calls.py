@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.autograd.backward import grad as gradients_of
+from lucid_gpu.autograd.graph import get_gradient_edge
 from lucid_gpu.devices import room_of_array
 from lucid_gpu.func.graphs import fresh
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
 from lucid_gpu.numpy.operands import on_memory_of
+from lucid_gpu.ops.record import constant
+from lucid_gpu.ops.shape import base_array
+from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import enable_grad, state
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -70,18 +74,29 @@ class Call:
         with enable_grad():
             return self.fun(*self.args, **kwargs)
 
-    def pulled_back(self, result: Tensor | None, cotangents: Tensor | None) -> Any:
-        """The gradients of the result by the arguments, in their structure."""
+    def pulled_back(
+        self, result: Tensor | None, cotangents: Tensor | None, read: bool = False
+    ) -> Any:
+        """The gradients of the result, by default of its sum, in the arguments' structure.
+
+        ``read``: its value is asked for too, and may come out of the kernels of the gradients.
+        """
         if result is None or not result.requires_grad:
             warnings.warn(
                 f"{self.name}: the function's result does not depend on the argument", stacklevel=3
             )
             found: Sequence[Any] = [None] * len(self.tensors)
         else:
+            if cotangents is None and result.ndim and result.dtype.category != 2:
+                result = result.sum()
+            given = cotangents
+            if given is None and result.dtype.category == 2:
+                given = constant(1.0, result)
+            value = read or cotangents is not None or bool(open_levels)
             found = gradients_of(
-                result if cotangents is not None or result.ndim == 0 else result.sum(),
+                result if value else get_gradient_edge(result),
                 self.tensors,
-                cotangents,
+                given,
                 create_graph=self.further,
                 allow_unused=True,
                 is_grads_batched=cotangents is not None,
@@ -103,7 +118,7 @@ class Call:
     def _as_given(self, gradient: Tensor, leaf: Any) -> Any:
         if self.further:
             return gradient
-        array = gradient.array
+        array = base_array(gradient)
         if array.ndim or isinstance(leaf, np.ndarray):
             return array
         return (
@@ -149,7 +164,7 @@ def shaped(gradient: Tensor | None, leaf: Tensor, shape: tuple[int, ...]) -> Ten
         from lucid_gpu.ops.creation import zeros
 
         return zeros(whole, dtype=leaf.dtype, device=leaf.device)
-    return gradient.reshape(whole)
+    return gradient if tuple(gradient.shape) == whole else gradient.reshape(whole)
 
 
 def plain(value: Any) -> Any:

@@ -18,7 +18,7 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["checkpoint", "elementwise_grad", "grad", "hessian", "jacobian", "value_and_grad"]
 
 
-def grad(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
+def grad(fun: Callable[..., Any], argnum: Argnum = 0, *, _name: str = "grad") -> Callable[..., Any]:
     """The function that computes the gradient of a function with one number as its result.
 
     Parameters
@@ -50,15 +50,13 @@ def grad(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
 
     @functools.wraps(fun)
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        return value_and_gradient(*args, **kwargs)[1]
+        with Call(fun, argnum, args, _name) as call:
+            return call.pulled_back(_one_number(call.run(kwargs), _name), None)
 
-    value_and_gradient = value_and_grad(fun, argnum, _name="grad")
     return gradient
 
 
-def value_and_grad(
-    fun: Callable[..., Any], argnum: Argnum = 0, *, _name: str = "value_and_grad"
-) -> Callable[..., Any]:
+def value_and_grad(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
     """The function that computes a function's value and its gradient, as `grad` does.
 
     Examples
@@ -70,21 +68,27 @@ def value_and_grad(
 
     @functools.wraps(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
-        with Call(fun, argnum, args, _name) as call:
+        with Call(fun, argnum, args, "value_and_grad") as call:
             result = call.run(kwargs)
-            value = result if isinstance(result, Tensor) else None
-            if value is None:
-                refuse_other(result, _name)
-            elif value.numel() != 1 or value.dtype.category != 2:
-                raise TypeError(
-                    f"{_name} takes a function whose result is one real number; this one gave "
-                    f"shape {tuple(value.shape)}, {value.dtype.name}. jacobian and "
-                    "elementwise_grad take functions whose result is an array"
-                )
-            gradient = call.pulled_back(value, None)
+            value = _one_number(result, "value_and_grad")
+            gradient = call.pulled_back(value, None, read=True)
             return call.out(result), gradient
 
     return function
+
+
+def _one_number(result: Any, name: str) -> Tensor | None:
+    """A function's result, which must be one real number; None where it depends on no tensor."""
+    if not isinstance(result, Tensor):
+        refuse_other(result, name)
+        return None
+    if result.numel() != 1 or result.dtype.category != 2:
+        raise TypeError(
+            f"{name} takes a function whose result is one real number; this one gave shape "
+            f"{tuple(result.shape)}, {result.dtype.name}. jacobian and elementwise_grad take "
+            "functions whose result is an array"
+        )
+    return result
 
 
 def elementwise_grad(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
@@ -106,7 +110,7 @@ def elementwise_grad(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..
             if not isinstance(result, Tensor):
                 refuse_other(result, "elementwise_grad")
                 return call.pulled_back(None, None)
-            return call.pulled_back(result.sum(), None)
+            return call.pulled_back(result, None)
 
     return function
 

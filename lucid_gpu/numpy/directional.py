@@ -9,7 +9,7 @@ from typing import Any
 from lucid_gpu.autograd.backward import grad as gradients_of
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
 from lucid_gpu.numpy.calls import Argnum, Call, plain, refuse_other, shaped
-from lucid_gpu.numpy.differentiation import grad, value_and_grad
+from lucid_gpu.numpy.differentiation import grad
 from lucid_gpu.numpy.operands import as_tensor
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
@@ -41,7 +41,7 @@ def grad_and_aux(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., A
             kept.append(found[1])
             return found[0]
 
-        gradient = value_and_grad(first, argnum, _name="grad_and_aux")(*args, **kwargs)[1]
+        gradient = grad(first, argnum, _name="grad_and_aux")(*args, **kwargs)
         inside = any(isinstance(leaf, Tensor) for leaf in flatten(args)[0]) or state.of_arrays
         return gradient, kept[0] if inside else tree_map(plain, kept[0])
 
@@ -143,7 +143,7 @@ def hessian_vector_product(fun: Callable[..., Any], argnum: int = 0) -> Callable
                 [(s * v).sum() for s, v in zip(slopes, vectors, strict=True) if s is not None]
             )
 
-        return value_and_grad(along, argnum, _name="hessian_vector_product")(*given, **kwargs)[1]
+        return grad(along, argnum, _name="hessian_vector_product")(*given, **kwargs)
 
     slope = grad(fun, argnum)
     return function

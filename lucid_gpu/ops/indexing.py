@@ -253,11 +253,16 @@ def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
         array = base_array(input)[index + (...,)]
     shape = tuple(input.shape)
     step = slice_view, (index, name)
-    attributes = {"index": index, "shape": shape, "reads_alone": True}
+    attributes = {"index": index, "shape": shape, "reads_alone": True, "gathers": True}
     return view_of(input, name, array, _getitem_vjp, step, **attributes)
 
 
 def _getitem_vjp(node: Any, g: Tensor) -> Any:
+    gathered = node.__dict__.pop("gathered", None)
+    if gathered:
+        values = [g, *[cotangent for _, cotangent in gathered]]
+        indices = [node.index, *[other.index for other, _ in gathered]]
+        return (place_each(values, indices, node.shape),)
     return (place(g, node.index, node.shape),)
 
 
@@ -276,6 +281,34 @@ def place(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
     return result
 
 
+def place_each(
+    values: Sequence[Tensor], indices: Sequence[tuple[Any, ...]], shape: tuple[int, ...]
+) -> Tensor:
+    """The sum of what `place` gives for basic indices, in one array."""
+    first = values[0]
+    array = room(first.device).empty(shape, first.dtype, first.device)
+    array.fill(0)
+    add = xp_of(first).add
+    for value, index in zip(values, indices, strict=True):
+        part = array[index]
+        if isinstance(part, np.generic):  # a single element
+            part = array[index + (...,)]
+        add(part, value.array, part)
+    result: Tensor = record(
+        "PlaceBackward0", array, values, _place_each_vjp, dtype=first.dtype, indices=indices
+    )
+    return result
+
+
+def _place_each_vjp(node: Any, g: Tensor) -> Any:
+    return tuple(
+        [
+            _copied_part(g, index) if needed else None
+            for index, needed in zip(node.indices, node.needs_input_grad, strict=True)
+        ]
+    )
+
+
 class Distinct(tuple[Any, ...]):
     """An index that names no position twice."""
 
@@ -291,19 +324,23 @@ def _may_repeat(index: Any) -> bool:
 
 
 def _place_vjp(node: Any, g: Tensor) -> Any:
-    array = g.array[node.index]
+    return (_copied_part(g, node.index),)
+
+
+def _copied_part(g: Tensor, index: Any) -> Tensor:
+    array = g.array[index]
     if array.base is not None:  # a view would share the cotangent's memory unseen
         array = array.copy()
-    result = record(
+    result: Tensor = record(
         "IndexBackward0",
         array,
         (g,),
         _getitem_vjp,
         dtype=g.dtype,
-        index=node.index,
+        index=index,
         shape=tuple(g.shape),
     )
-    return (result,)
+    return result
 
 
 def setitem(input: Tensor, index: Any, value: Any) -> None:

@@ -148,9 +148,22 @@ class OpNode(Node):
         pending = [t for t in (cotangent, *others) if t is not None]
         pending = [t for t in pending if not t._expr.program.is_load and t._wrapper is None]
         if len(pending) > 1 and pending[0] is cotangent:
-            group = [weakref.ref(t) for t in pending] + list(cotangent._siblings or ())
+            group = list(cotangent._siblings or ())
+            known = [reference() for reference in group]
+            group += [weakref.ref(t) for t in pending if not any(t is k for k in known)]
             for tensor in pending:
                 tensor._siblings = group
+
+    def gather(self, cotangent: Tensor | None, others: Sequence[tuple[Node, list[Any]]]) -> None:
+        """Note, as ``gathered``, other nodes of the same function and their cotangents."""
+        if open_levels or cotangent is None or cotangent.dtype.compute is not cotangent.dtype:
+            return  # 16-bit floats are added in float32, where all are added at once
+        self.gathered: list[tuple[OpNode, Tensor]] = []
+        for other, have in others:
+            of_a_kind = isinstance(other, OpNode) and other.function is self.function
+            if of_a_kind and have[0] is not None and have[0].dtype is cotangent.dtype:
+                self.gathered.append((other, have[0]))  # type: ignore[arg-type]
+                have[0] = None
 
     def release(self) -> None:
         self._released = True

@@ -151,9 +151,13 @@ def _run(
                 hooks = node._hooks
                 if hooks is not None:
                     cotangents = run_before(hooks, cotangents)
-                if ready and node.reads_alone:
-                    others = [have[0] for _, _, other, have in ready if other.reads_alone]
-                    node.read_together(cotangents[0], others)
+                if ready and node.gathers:
+                    others = [(other, have) for _, _, other, have in ready if other.gathers]
+                    if node.reads_alone:
+                        readers = [have[0] for other, have in others if other.reads_alone]
+                        node.read_together(cotangents[0], readers)
+                    if hooks is None and watcher is None:
+                        node.gather(cotangents[0], _free(others, node._edges, ends))
                 if watcher is None:
                     results = node.vjp(cotangents)
                 else:
@@ -172,6 +176,20 @@ def _run(
         state.grad = recording
         state.task = outer
     return {} if ends is None else ends.found
+
+
+def _free(
+    others: Sequence[tuple[Node, list[Any]]], edges: Sequence[tuple[Any, int]], ends: _Ends | None
+) -> list[tuple[Node, list[Any]]]:
+    """Those with just these edges, in any order, whose cotangents nobody else asks for."""
+    targets = set(edges)
+    return [
+        (other, have)
+        for other, have in others
+        if other._hooks is None
+        and (ends is None or other not in ends.outputs)
+        and targets == set(other._edges)
+    ]
 
 
 class _Ends:

@@ -38,6 +38,7 @@ class Node:
     _released = False
     reads_cotangent = False  # will its vjp ask for the bytes of the cotangent
     reads_alone = False  # ... and do no arithmetic: cotangents of such nodes share a kernel
+    gathers = False  # may it run in the place of others that wait beside it: see `gather`
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
         self._edges = edges
@@ -69,6 +70,11 @@ class Node:
 
     def read_together(self, cotangent: Any, others: Sequence[Any]) -> None:
         """Told to a node with `reads_alone`: the cotangents of others that wait for their turn."""
+
+    def gather(self, cotangent: Any, others: Sequence[tuple[Node, list[Any]]]) -> None:
+        """Told to a node that `gathers`, before its `vjp`: others that do, with the same edges, and
+        their cotangents. It may put None in the place of those whose gradients it adds to its own.
+        """
 
     def prepare(self) -> None:
         """Called before a pass in which somebody observes gradients inside fused regions."""
