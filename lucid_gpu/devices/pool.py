@@ -7,6 +7,7 @@ buffers from `SMALLEST` bytes up are kept in size classes and handed out again.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 import weakref
@@ -20,6 +21,7 @@ SMALLEST = 100 * 1024
 _ALIGNMENT = 64
 
 
+@functools.lru_cache(maxsize=1024)
 def _size_class(nbytes: int) -> int:
     """Round up to an eighth of a power of two: at most 12.5 % is wasted."""
     step = max(1 << max(nbytes.bit_length() - 4, 0), 4096)
@@ -49,11 +51,14 @@ class Pool:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.free: dict[int, list[PickleBuffer]] = {}
-        self.held: dict[int, tuple[Any, PickleBuffer, int]] = {}  # by id of the weak reference
+        self.held: dict[int, _Held] = {}  # by id
         self.free_bytes = 0
-        self.used_bytes = 0
-        self.peak_bytes = 0
         self._lock = threading.RLock()  # a release may interrupt an allocation
+
+    @property
+    def used_bytes(self) -> int:
+        """In buffers whose arrays live."""
+        return sum([reference.size for reference in list(self.held.values())])
 
     def empty(self, shape: Sequence[int], storage: np.dtype[Any]) -> Any:
         """An uninitialised row-major array.
@@ -76,12 +81,11 @@ class Pool:
                 self.free_bytes -= size
             else:
                 buffer = self._fresh(size, shape, storage)
-            array: Any = np.ndarray(shape, storage, buffer=cast(Any, buffer))
-            reference = weakref.ref(array, self._release)
-            self.held[id(reference)] = (reference, buffer, size)
-            self.used_bytes += size
-            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
-            return array
+        array: Any = np.ndarray(shape, storage, cast(Any, buffer))
+        reference = _Held(array, self._release)
+        reference.buffer, reference.size = buffer, size
+        self.held[id(reference)] = reference
+        return array
 
     def empty_cache(self) -> None:
         """Give every unused buffer back to the system."""
@@ -103,14 +107,15 @@ class Pool:
                     f"{self.used_bytes / 2**30:.2f} GiB are in use by tensors"
                 ) from None
 
-    def _release(self, reference: Any) -> None:
-        entry = self.held.pop(id(reference), None)
-        if entry is None:
+    def _release(self, reference: _Held) -> None:
+        if self.held.pop(id(reference), None) is None:
             return
-        _, buffer, size = entry
+        size = reference.size
         with self._lock:
-            self.used_bytes -= size
-            self.free.setdefault(size, []).append(buffer)
+            spare = self.free.get(size)
+            if spare is None:
+                spare = self.free[size] = []
+            spare.append(reference.buffer)
             self.free_bytes += size
             while self.free_bytes > self.limit:
                 oldest = next(iter(self.free))
@@ -120,6 +125,14 @@ class Pool:
                     continue
                 buffers.pop(0)
                 self.free_bytes -= oldest
+
+
+class _Held(weakref.ref[Any]):
+    """A weak reference to an array, with the buffer it lies in."""
+
+    __slots__ = ("buffer", "size")
+    buffer: PickleBuffer
+    size: int
 
 
 def _default_limit() -> int:
