@@ -47,6 +47,23 @@ LUCID_FN T lucid_rsqrt(T x)
     return rsqrt(x);
 }
 
+// gelu by tanh, x / (1 + exp(-z)) with z = a x + b x^3, and its slope.
+#define LUCID_GELU_A 1.59576912160573071176
+#define LUCID_GELU_B 0.07135481627260024869
+
+template <typename T>
+LUCID_FN T lucid_gelu_tanh(T x)
+{
+    return x / (1 + exp(-x * ((T)LUCID_GELU_A + (T)LUCID_GELU_B * x * x)));
+}
+
+template <typename T>
+LUCID_FN T lucid_gelu_tanh_slope(T x)
+{
+    const T s = 1 / (1 + exp(-x * ((T)LUCID_GELU_A + (T)LUCID_GELU_B * x * x)));
+    return s * (1 + (1 - s) * x * ((T)LUCID_GELU_A + (T)(3 * LUCID_GELU_B) * x * x));
+}
+
 // --- rounding: integers are whole already --------------------------------------------------------
 
 template <typename T>

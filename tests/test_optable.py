@@ -26,10 +26,22 @@ def _scipy(name: str, *numbers: float) -> Any:
     return getattr(special, name)(*numbers)
 
 
+def _gelu_tanh(x: float) -> float:
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _gelu_tanh_slope(x: float) -> float:
+    t = math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    steep = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x**2)
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * steep
+
+
 def function_of(module: Any, name: str) -> Any:
     """A row as users of a module call it."""
     if name == "trigamma":
         return lambda x: module.polygamma(1, x)
+    if name == "gelu_tanh":
+        return lambda x: module.nn.functional.gelu(x, approximate="tanh")
     return getattr(module, name) if hasattr(module, name) else getattr(module.special, name)
 
 
@@ -69,6 +81,8 @@ MEANING: dict[str, Callable[..., Any]] = {
     "erfcx": lambda x: math.exp(x * x) * math.erfc(x),
     "erfinv": lambda y: _scipy("erfinv", y),
     "ndtri": lambda p: _scipy("ndtri", p),
+    "gelu_tanh": _gelu_tanh,
+    "gelu_tanh_slope": _gelu_tanh_slope,
     "lgamma": math.lgamma,
     "digamma": lambda x: _scipy("digamma", x),
     "trigamma": lambda x: _scipy("polygamma", 1, x),
@@ -122,6 +136,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e-13}
 NAMES = sorted(n for n, op in TABLE.items() if op.rule != "draw")  # see fusion/test_index.py
 POLES = ("trigamma", "zeta")  # where PyTorch gives other numbers, or has no gradient
+OURS = ("gelu_tanh_slope",)  # no function of PyTorch's
 SMOOTH = [n for n in NAMES if any(f not in (NONE, ZERO) for f in TABLE[n].vjp) and n != "zeta"]
 TAKES_FLOATS = [n for n in NAMES if TABLE[n].rule != "bitwise"]
 
@@ -204,7 +219,7 @@ def test_values_are_what_mathematics_says(name: str, d: str, device: str) -> Non
 
 
 @pytest.mark.parametrize("d", ["uint8", "int8", "int16", "int32", "int64", "bool"])
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in POLES])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in (*POLES, *OURS)])
 def test_integers_and_bools_are_treated_as_in_torch(name: str, d: str, device: str) -> None:
     torch = pytest.importorskip("torch")
     op = TABLE[name]
@@ -369,7 +384,7 @@ def _both(op: Op, arrays: list[Any], d: str, device: str) -> list[tuple[Any, Any
     [
         n
         for n in TAKES_FLOATS
-        if TABLE[n].arity == 1 and n not in ("cast", "identity", "digamma", *POLES)
+        if TABLE[n].arity == 1 and n not in ("cast", "identity", "digamma", *POLES, *OURS)
     ],
 )
 def test_special_numbers_are_treated_as_in_torch(name: str, device: str) -> None:

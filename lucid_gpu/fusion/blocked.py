@@ -93,7 +93,7 @@ class Executable:
             return None
         fixed = {f"k{i}": number for i, number in enumerate(numbers)}
         fixed.update(
-            {k: v for k, v in NAMESPACE.items() if k.startswith(("one_", "zero_", "erf_"))}
+            {k: v for k, v in NAMESPACE.items() if k.startswith(("one_", "zero_", "erf_", "gelu_"))}
         )
         arrays: dict[str, tuple[dtype, Shape]] = {}  # in the order in which they are given
         arrays.update({f"a{i}": (v.dtype, v.shape) for i, v in enumerate(plan.loads)})

@@ -105,17 +105,17 @@ class _Writer:
         if self.is_small(ins):
             return self._compute_once(i, ins, operands)
         late = ins.op in TABLE and TABLE[ins.op].reads_late
-        if late or i in self.direct:
-            target = self._target(i, ins)
+        late = late or i in self.direct
+        if not late:
             self._release(i, ins)
-        else:
-            self._release(i, ins)
-            target = self._target(i, ins)
+        target = self._target(i, ins)
         steps = special.STEPS.get((ins.op, ins.dtype.name))
         if steps is None:
             self.lines.append(_call(ins, operands, target))
         else:
             self._steps(steps, ins.dtype, operands[0], target)
+        if late:
+            self._release(i, ins)
         return target
 
     def _steps(self, steps: special.Steps, d: dtype, x: str, target: str) -> None:

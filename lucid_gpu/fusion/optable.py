@@ -91,7 +91,10 @@ def _row(*args: Any, **kwargs: Any) -> None:
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
-HIDDEN = ("erfcx", "ndtri", "trigamma", "zeta")  # no names of PyTorch's top level
+GELU_TANH = math.sqrt(8 / math.pi), 0.044715 * math.sqrt(8 / math.pi)  # see `_gelu_tanh_bend`
+HIDDEN = (
+    *("erfcx", "gelu_tanh", "gelu_tanh_slope", "ndtri", "trigamma", "zeta"),
+)  # no names of PyTorch's top level
 
 
 def _pow_base(g: Any, y: Any, a: Any, b: Any) -> Any:
@@ -113,6 +116,19 @@ def _sgn(g: Any, y: Any, x: Any) -> Any:
     along = g * y
     along = (along + along.conj_physical()) * 0.5  # real: the part that only changes the size
     return (x == 0).pick(0.0, (g - y.conj_physical() * along) / x.abs())
+
+
+def _gelu_tanh_bend(g: Any, y: Any, x: Any) -> Any:
+    """The second derivative of ``x s(z)``, where s is the logistic function and z = a x + b x^3.
+
+    That is gelu's form by tanh, ``x (1 + tanh(z / 2)) / 2``.
+    """
+    a, b = GELU_TANH
+    square = x * x
+    z, steep = x * (square * b + a), square * (3 * b) + a
+    s, rest = z.sigmoid(), (-z).sigmoid()
+    bend = steep * 2 + square * (6 * b) + x * steep * steep * (rest - s)
+    return g * (s * rest * bend)
 
 
 def _turned(g: Any, a: Any, b: Any) -> Any:
@@ -190,6 +206,10 @@ _row("erfinv", "float", "special.erfinv({0}, {out})", "lucid_erfinv({0})",
 _row("ndtri", "float", "special.ndtri({0}, {out})", "lucid_ndtri({0})",
      (lambda g, y, x: g * ((y * y * 0.5).exp() * _SQRT_2PI),), reads_late=True, domain="share",
      header="special.cuh")
+_row("gelu_tanh", "float", "special.gelu_tanh({0}, {out})", "lucid_gelu_tanh({0})",
+     (lambda g, y, x: g * x.gelu_tanh_slope(),), reads_late=True)
+_row("gelu_tanh_slope", "float", "special.gelu_tanh_slope({0}, {out})",
+     "lucid_gelu_tanh_slope({0})", (_gelu_tanh_bend,), reads_late=True)
 _row("lgamma", "float", "special.lgamma({0}, {out})", "lgamma({0})",
      (lambda g, y, x: g * x.digamma(),), reads_late=True, domain="positive")
 _row("digamma", "float", "special.digamma({0}, {out})", "lucid_digamma({0})",

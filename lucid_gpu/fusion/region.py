@@ -22,7 +22,7 @@ from lucid_gpu.tape.node import AccumulateGrad, Edge, Node
 
 _COMMUTES = ("add", "mul")
 _COUNTS_NUMBERS = (*_COMMUTES, "sub", "div")  # PyTorch makes a tensor of a number there
-_NAMES = {"cast": "ToCopy", "log1p": "Log1P", "square": "Pow"}
+_NAMES = {"cast": "ToCopy", "gelu_tanh": "Gelu", "log1p": "Log1P", "square": "Pow"}
 
 
 class RegionNode(Node):

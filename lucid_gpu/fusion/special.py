@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from lucid_gpu.devices import philox
+from lucid_gpu.fusion.optable import GELU_TANH
 
 _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
@@ -185,10 +187,33 @@ for _i in range(7, 0, -1):
     _ERF += [f"add s1 erf_p{_i} s1", "multiply s1 s0 s1"]
 _ERF += ["add s1 erf_p0 s1", "multiply s1 out out", "tanh out out"]
 
+# gelu by tanh is x / (1 + exp(-z)), z = a x + b x^3, and its slope s (1 + (1 - s) x z'), where s is
+# 1 / (1 + exp(-z)). NumPy's exp2 takes half the time of its tanh.
+_GELU_P = "multiply {0} gelu_b{1} out; add out gelu_a{1} out; multiply out x out; exp2 out out; "
+_GELU_P += "add out gelu_one{1} out; "
+_GELU = "multiply x x out; " + _GELU_P + "divide x out out"
+_SLOPE = "multiply x x s0; " + _GELU_P + "divide gelu_one{1} out out; "
+_SLOPE += "multiply s0 gelu_d{1} s0; add s0 gelu_c{1} s0; multiply s0 x s0; "
+_SLOPE += "subtract gelu_one{1} out s1; multiply s1 s0 s1; add s1 gelu_one{1} s1; "
+_SLOPE += "multiply s1 out out"
+
 # Rows that are several ufuncs in a type, which `native_loops` can walk: each with its operands and
 # where its result goes; s0 and s1 are scratch.
 Steps = list[list[str]]
 STEPS: dict[tuple[str, str], Steps] = {("erf", "float32"): [step.split() for step in _ERF]}
+
+
+def _add_gelu(a: float, b: float) -> None:
+    log2_e = math.log2(math.e)
+    numbers = {"a": -a * log2_e, "b": -b * log2_e, "c": a, "d": 3 * b, "one": 1.0}
+    for name in ("float32", "float64"):
+        NUMBERS.update({f"gelu_{k}_{name}": np.array(v, name) for k, v in numbers.items()})
+        for op, text, first in (("gelu_tanh", _GELU, "out"), ("gelu_tanh_slope", _SLOPE, "s0")):
+            steps = text.format(first, f"_{name}").split("; ")
+            STEPS[op, name] = [step.split() for step in steps]
+
+
+_add_gelu(*GELU_TANH)
 
 
 def _stepwise(steps: Steps, x: Any, out: Any) -> None:
@@ -196,6 +221,16 @@ def _stepwise(steps: Steps, x: Any, out: Any) -> None:
     for ufunc, *arguments in steps:
         *operands, into = [names[a] for a in arguments]
         getattr(np, ufunc)(*operands, out=into)
+
+
+def gelu_tanh(x: Any, out: Any) -> None:
+    """gelu in its form by tanh."""
+    _stepwise(STEPS["gelu_tanh", x.dtype.name], x, out)
+
+
+def gelu_tanh_slope(x: Any, out: Any) -> None:
+    """Its derivative."""
+    _stepwise(STEPS["gelu_tanh_slope", x.dtype.name], x, out)
 
 
 def erf(x: Any, out: Any) -> None:

@@ -116,6 +116,8 @@ _NO_COMPLEX = frozenset(
         "sign",
         "erfcx",
         "erfinv",
+        "gelu_tanh",
+        "gelu_tanh_slope",
         "ndtri",
         "lgamma",
         "digamma",
