@@ -108,9 +108,15 @@ def triangle_of(matrix: Any) -> Triangle | None:
         return None
     for i in range(0, len(matrix), BLOCK):
         rows = matrix[i : i + BLOCK]
-        if rows[:, i + BLOCK :].any() or np.triu(rows[:, i : i + BLOCK], 1).any():
+        if rows[:, i + BLOCK :].any() or (rows[:, i : i + BLOCK] != 0)[_above(len(rows))].any():
             return None
     return found if matrix.diagonal().all() else None
+
+
+@functools.cache
+def _above(n: int) -> Any:
+    """Where the elements above the diagonal are."""
+    return np.triu(np.ones((n, n), bool), 1)
 
 
 def divide(A: Any, B: Any, kept: Triangle, adjoint: bool = False, right: bool = False) -> None:

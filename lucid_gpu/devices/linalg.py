@@ -102,6 +102,14 @@ def cholesky_gradient(where: device, L: Any, g: Any) -> Any:
     return found
 
 
+def _triangle(xp: Any, n: int, real: Any) -> tuple[Any, Any]:
+    """Where a lower triangle is, and half of what it counts beside its mirror image."""
+    return xp.tri(n, dtype=bool), (0.5 - xp.eye(n) / 4).astype(real)
+
+
+_kept_triangle = functools.cache(functools.partial(_triangle, np))
+
+
 def _by_inverse(where: device, L: Any) -> Callable[[Any], Any]:
     inverse = lower_inverse(where, L)
     return lambda X: X @ inverse
@@ -111,10 +119,11 @@ def _write_cholesky_gradient(xp: Any, L: Any, g: Any, found: Any, leaf: int, ove
     """``over(L)`` gives a function that multiplies by the inverse of L from the right."""
     n = L.shape[-1]
     if n <= leaf:
-        weights = 1 - xp.eye(n, dtype=L.real.dtype) / 2
-        inner, divide = xp.tril(_adjoint(L) @ g) * weights, over(L)
-        inner = (inner + _adjoint(inner)) / 2
-        found[...] = divide(_adjoint(divide(inner)))
+        kept, weights = (
+            _kept_triangle(n, L.real.dtype) if xp is np else _triangle(xp, n, L.real.dtype)
+        )
+        inner, divide = xp.where(kept, _adjoint(L) @ g, 0), over(L)
+        found[...] = divide(_adjoint(divide((inner + _adjoint(inner)) * weights)))
         return
     first, last = slice(None, n // 2), slice(n // 2, None)
     here, below = (..., first, first), (..., last, first)

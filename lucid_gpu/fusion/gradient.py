@@ -10,6 +10,7 @@ Where an operand was broadcast, its cotangent must be summed before it goes on; 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
@@ -24,6 +25,10 @@ from lucid_gpu.fusion.program import (
     leaf_of,
     relocate,
 )
+from lucid_gpu.launch import runs_cuda_c
+
+STORED_FROM = 1 << 15  # elements of a cotangent that is stored for several kernels
+STORED_STEPS = 4  # and instructions that each of them would compute again
 
 
 class Part(NamedTuple):
@@ -34,10 +39,14 @@ class Part(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Sum the value of ``part`` to ``shape``; the result becomes the next leaf."""
+    """Sum the value of ``part`` to ``shape``, or store it; the result becomes the next leaf."""
 
     part: Part
     shape: tuple[int, ...]
+
+    @property
+    def stores(self) -> bool:
+        return self.shape == self.part.program.shape
 
 
 class Gradient(NamedTuple):
@@ -289,6 +298,8 @@ class _Derivation:
             earlier = self.results.get(leaf)
             self.results[leaf] = g if earlier is None else earlier + g
             return
+        if self._worth_storing(ins, g, reaches):
+            g = self._next_leaf(g, ins.shape)
         y = self.symbol(self.index[i])
         operands = [self.symbol(self.index[a]) for a in ins.args]
         for place, argument in enumerate(ins.args):
@@ -325,6 +336,23 @@ class _Derivation:
             ones = [m for m, n in facing if m != n]
             if all(m == 1 for m in ones):  # smaller than its operand: a constant spread out
                 return self.spread(part, shape)
+        return self._next_leaf(part, shape)
+
+    def _worth_storing(self, ins: Instruction, g: Symbol, reaches: list[bool]) -> bool:
+        """Whether kernels that NumPy runs would compute this cotangent again, at some cost.
+
+        They do where it is summed for one operand and goes on through another.
+        """
+        if self.grad or math.prod(ins.shape) < STORED_FROM or runs_cuda_c(self.program.device):
+            return False
+        operands = [self.program.instructions[a] for a in ins.args if reaches[a]]
+        onward = [o for o in operands if o.shape == ins.shape]
+        if len(onward) == len(operands) or all(_gradient_leaf(o) is not None for o in onward):
+            return False
+        again = self.work.extract(g.index)
+        return sum([i.shape == ins.shape and i.op != "load" for i in again]) >= STORED_STEPS
+
+    def _next_leaf(self, part: Symbol, shape: tuple[int, ...]) -> Symbol:
         step = Step(self.extract(part), shape)
         self.steps.append(step)
         needs = self.grad and part.instruction.needs_grad

@@ -216,9 +216,14 @@ class RegionNode(Node):
             by_numpy = not (state.grad or runs_cuda_c(self.program.device))
             if by_numpy and gradient.summed:
                 early |= self._stored_anyway(gradient, merged, gradient.summed - early.keys(), 1)
-            alone = by_numpy and len(gradient.steps) == 1  # no other sum to share a kernel with
-            for part, shape in gradient.steps:
+            sums = [step for step in gradient.steps if not step.stores]
+            alone = by_numpy and len(sums) == 1  # no other sum to share a kernel with
+            for step in gradient.steps:
+                part, shape = step
                 known = early.get(part)
+                if step.stores:
+                    merged = (*merged, self._stored(part, merged))
+                    continue
                 if known is None:
                     value = Expr(part.program, tuple([merged[i] for i in part.leaves]), None)
                 else:
@@ -325,6 +330,11 @@ class RegionNode(Node):
             for tensor in found.values():
                 self.realise(tensor)
         return found
+
+    def _stored(self, part: Any, leaves: tuple[Cell, ...]) -> Cell:
+        tensor = self._result(part, leaves)
+        self.realise(tensor)
+        return tensor._expr.leaves[0]
 
     def _result(self, part: Any, leaves: tuple[Cell, ...]) -> Any:
         return self.wrap(Expr(part.program, tuple([leaves[i] for i in part.leaves]), None))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu
 from lucid_gpu import explain, profiler
+from tests.oracle import agree
 
 SIZE = 64 * 64 * 4  # bytes of one array of the chain
 
@@ -201,6 +203,24 @@ def test_a_masked_cotangent_is_stored_once_and_the_bias_gradient_sums_it(device:
         y.backward()
     assert len([k for k in log.kernels if "where" in k.ops]) == 1
     assert {k.ops for k in log.kernels if k.name.endswith("_sum")} == {("sum",)}  # what is stored
+
+
+def test_a_costly_cotangent_is_stored_once_for_sums_over_several_axes() -> None:
+    """What a kernel matrix of 200 points passes on: to rows, to columns, to all and to products."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape) for shape in ((), (200, 1), (200,), (200, 200))]
+
+    def loss(size: Any, rows: Any, columns: Any, products: Any) -> Any:
+        return (size - (rows + columns - 2 * products) ** 2).exp()
+
+    agree(lambda _, *tensors: loss(*tensors), *arrays, device="cpu", order=1, rtol=1e-9, atol=1e-12)
+    tensors = [lucid_gpu.tensor(a, requires_grad=True) for a in arrays]
+    y = loss(*tensors).sum()
+    y.item()
+    with profiler.record() as log:
+        y.backward()
+        [t.grad.array for t in tensors]
+    assert len([k for k in log.kernels if "exp" in k.ops]) == 1
 
 
 def test_gradients_of_slices_share_a_kernel(device: str) -> None:

@@ -51,7 +51,7 @@ def solution(A: Tensor, B: Tensor) -> Tensor:
 def _solved_vjp(node: Any, g: Tensor) -> Any:
     A, X = node.saved_tensors
     g_B = solution(adjoint(A), g)
-    return -(g_B @ adjoint(X)) if node.needs_input_grad[0] else None, g_B
+    return -g_B @ adjoint(X) if node.needs_input_grad[0] else None, g_B
 
 
 def _factored(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
@@ -102,7 +102,7 @@ def _divided_vjp(node: Any, g: Tensor) -> Any:
     if not node.needs_input_grad[0]:
         return None, g_B
     left, right = (X, g_B) if way.turned else (g_B, X)
-    g_A = -(left @ adjoint(right))
+    g_A = -left @ adjoint(right)
     if way.masked:
         cut = upper if way.kept.upper else lower
         g_A = cut(g_A, (1 if way.kept.upper else -1) * way.kept.unit)
