@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid_gpu import linalg as ops
 from lucid_gpu.array_api.types import promoted
-from lucid_gpu.numpy import linalg as ours
+from lucid_gpu.numpy import matrices as ours
 from lucid_gpu.numpy import products, shapes
 from lucid_gpu.tensor import Tensor
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
-from lucid_gpu.numpy.shapes import axes_of, axis_of, broadcast_to, laid_out
+from lucid_gpu.numpy.shapes import axes_of, axis_of, broadcast_to
+from lucid_gpu.ops.array_methods import laid_out
 from lucid_gpu.ops.creation import empty, ones, zeros
 from lucid_gpu.ops.rolled import rolled
 from lucid_gpu.tensor import Tensor

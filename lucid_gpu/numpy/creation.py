@@ -8,7 +8,7 @@ import numpy as np
 
 from lucid_gpu.devices import room_of_array
 from lucid_gpu.numpy.operands import as_tensor, element_type, first_tensor
-from lucid_gpu.numpy.shapes import laid_out
+from lucid_gpu.ops.array_methods import laid_out
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["array", "asanyarray", "asarray", "ascontiguousarray"]

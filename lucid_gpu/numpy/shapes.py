@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid_gpu.device import resolve
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
+from lucid_gpu.ops.array_methods import laid_out
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["astype", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays"]
@@ -82,15 +83,6 @@ def reshape(a: Any, shape: Any = None, order: str = "C", *, copy: bool | None = 
 def _turned(a: Tensor) -> Tensor:
     """The axes in the opposite order."""
     return a.permute(tuple(range(a.ndim))[::-1])
-
-
-def laid_out(a: Tensor, order: Any) -> Tensor:
-    """In memory with the last axis fastest (``"C"``) or the first (``"F"``); else as it is."""
-    if order not in ("C", "F", "A", "K", None):
-        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
-    if order == "F":
-        return _turned(_turned(a).contiguous())
-    return a.contiguous() if order == "C" else a
 
 
 def ravel(a: Any, order: str = "C") -> Tensor:

@@ -19,7 +19,7 @@ from lucid_gpu.func.trees import tree_map
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, first_tensor
 from lucid_gpu.numpy.refusals import no_gradient, unsupported, write_into
-from lucid_gpu.numpy.shapes import laid_out
+from lucid_gpu.ops.array_methods import laid_out
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, apply, binary, from_array, unary
 

@@ -15,8 +15,18 @@ def astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
 
 
 def copy(self: Tensor, order: str = "C") -> Tensor:
-    """A copy, as `clone` gives it."""
-    return self.clone()
+    """A copy; in which order of axes it lies, ``order`` says as NumPy's."""
+    return laid_out(self.clone(), order)
+
+
+def laid_out(a: Tensor, order: Any) -> Tensor:
+    """In memory with the last axis fastest (``"C"``) or the first (``"F"``); else as it is."""
+    if order not in ("C", "F", "A", "K", None):
+        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    if order == "F":
+        turned = tuple(range(a.ndim))[::-1]
+        return a.permute(turned).contiguous().permute(turned)
+    return a.contiguous() if order == "C" else a
 
 
 def conjugate(self: Tensor) -> Tensor:

@@ -309,6 +309,8 @@ def prod(
     if not input.ndim:
         return input.clone()
     name = "ProdBackward1"
+    if dim is None and keepdim:
+        return prod(input).reshape((1,) * input.ndim)
     if dim is None:
         input, dim, name = input.reshape(-1), 0, "ProdBackward0"
     dim = normalise_dim(dim, input.ndim)
@@ -542,7 +544,7 @@ def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
         _refuse_nothing(name, input.shape, axes)
     if dim is None:
         title = f"{name.capitalize()}Backward1"
-        return _extremum(f"a{name}", input, (), False, nan_takes=True, title=title)
+        return _extremum(f"a{name}", input, (), keepdim, nan_takes=True, title=title)
     dim = normalise_dim(dim, input.ndim)
     if not input.ndim:
         return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
@@ -581,6 +583,8 @@ PARTITIONED = ("float32", "float64", "int32", "int64")
 def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> Any:
     if input.dtype is dt.bool or input.dtype.is_complex:
         raise NotImplementedError(f'"median" not implemented for {input.dtype.name}')
+    if dim is None and keepdim:
+        return _median(input, None, False, ignore_nan).reshape((1,) * input.ndim)
     if dim is None:
         flat = input.reshape(-1)
         if not flat.numel():

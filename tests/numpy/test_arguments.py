@@ -262,6 +262,7 @@ T = X.T  # the first axis fastest
         lambda x, order: numpy.full_like(x, 2.0, order=order),
         lambda x, order: numpy.exp(x, order=order),
         lambda x, order: np.array(x, order=order),
+        lambda x, order: x.copy(order=order),
     ],
 )
 def test_order_in_memory(call, device):

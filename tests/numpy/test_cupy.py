@@ -45,6 +45,18 @@ def test_products_on_either_side(cupy):
 SIDES = list(test_operators_on_either_side.pytestmark[0].args[1])
 
 
+def test_no_gradient_is_lost_in_an_array(cupy):
+    t = lucid_gpu.tensor(X, device="cuda", requires_grad=True)
+    for make in (cupy.asarray, cupy.array):
+        with pytest.raises(RuntimeError, match="requires grad"):
+            make(t)
+    for call in (lambda: cupy.sum(t), lambda: cupy.concatenate([t, t])):
+        with pytest.raises(TypeError):
+            call()
+    assert np.sum(t).requires_grad
+    assert np.concatenate([t, t]).requires_grad
+
+
 class ElementwiseKernel:
     name = "twice"
 

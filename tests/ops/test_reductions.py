@@ -254,3 +254,18 @@ def test_running_sums_of_other_types(device: str) -> None:
     doubles = lucid_gpu.ones(2, device=device).cumsum(-1, dtype=lucid_gpu.float64)
     assert (doubles.dtype, doubles.tolist()) == (lucid_gpu.float64, [1.0, 2.0])
     assert lucid_gpu.tensor(2.0, device=device).cumsum(0).item() == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["max", "min", "prod", "median", "nanmedian", "sum", "amax", "all"]
+)
+def test_of_all_elements_dimensions_are_kept_where_asked(name, device):
+    x = lucid_gpu.tensor([[3.0, 1.0], [2.0, 5.0]], device=device, requires_grad=name != "all")
+    kept = getattr(x, name)(keepdim=True)
+    assert kept.shape == getattr(x, name)(keepdims=True).shape == (1, 1)
+    assert kept.item() == getattr(x, name)().item()
+    if name != "all":
+        kept.sum().backward()
+        gradient, x.grad = x.grad, None
+        getattr(x, name)().backward()
+        assert gradient.tolist() == x.grad.tolist()
