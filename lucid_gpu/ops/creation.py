@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,12 +118,29 @@ def _to_array(data: Any) -> Any:
             f"expected sequences of equal length at each depth to make a tensor: {error}"
         ) from None
     if array.dtype.kind in "OSUVT" and array.dtype.name != "bfloat16":
+        if array.dtype == object:
+            _refuse_objects(array)
         hint = dt.instead_of(array.dtype) if _gives_arrays(data) else ""
         raise TypeError(
             f"can't make a tensor of {type(data).__name__}: expected numbers, got elements of type "
             f"{array.dtype}{hint}"
         )
     return array
+
+
+def _refuse_objects(array: Any) -> None:
+    """Say which of Python's objects is no number, or is too large a one, as PyTorch does."""
+    strange = [x for x in array.flat if not isinstance(x, (int, float, complex))]
+    if not strange:
+        raise ValueError(
+            "Overflow when unpacking long long: expected numbers that int64 holds, got "
+            f"{max((x for x in array.flat if isinstance(x, int)), key=abs)}; a float loses digits"
+        )
+    if not isinstance(strange[0], (str, bytes)):
+        raise RuntimeError(
+            f"Could not infer dtype of {type(strange[0]).__name__}: expected numbers, nested lists "
+            f"of them, or arrays, got {reprlib.repr(strange[0])}"
+        )
 
 
 def _of_other_library(data: Any) -> Tensor | None:
@@ -283,7 +301,7 @@ def full(
     """
     shape = _shape((size,))
     where = resolve(device)
-    if isinstance(fill_value, (np.number, np.bool_)):
+    if isinstance(fill_value, (np.number, np.bool_, Tensor)):
         fill_value = fill_value.item()
     d = dt.scalar_type(fill_value) if dtype is None else as_dtype(dtype)
     array = room(where).empty(shape, d, where)
@@ -452,7 +470,8 @@ def arange(
         start, end = 0, start if end is None else end
     if end is None:
         raise TypeError("arange() needs an end: arange(end), arange(start, end, step)")
-    start, end, step = [x.item() if isinstance(x, Tensor) else x for x in (start, end, step)]
+    numbers = (Tensor, np.generic)
+    start, end, step = [x.item() if isinstance(x, numbers) else x for x in (start, end, step)]
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if step == 0:

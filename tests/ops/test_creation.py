@@ -60,6 +60,9 @@ MAKERS: dict[str, Any] = {
     "new_tensor": lambda m, d: m.ones(1, device=d).new_tensor([1, 2]),
     "full of a negative byte": lambda m, d: m.full((2,), -9, dtype=m.uint8, device=d),
     "scalar_tensor with options": lambda m, d: m.scalar_tensor(-5, layout=m.strided, device=d),
+    "arange of NumPy's numbers": lambda m, d: m.arange(np.int64(1), np.int32(4), device=d),
+    "arange of NumPy's floats": lambda m, d: m.arange(np.float32(3), device=d),
+    "full of a tensor": lambda m, d: m.full((2,), m.tensor(3), device=d),
     "arange by name": lambda m, d: m.arange(end=3, device=d),
     "arange cut to ints": lambda m, d: m.arange(0.0, -8.1, -4.7, dtype=m.int64, device=d),
     "linspace cut to ints": lambda m, d: m.linspace(4.3, 0, 9, dtype=m.int64, device=d),
@@ -173,6 +176,11 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "too much to fill with": (lambda m: m.ones(2, dtype=m.int8).fill_(300), "without overflow"),
     "no integer": (lambda m: m.full((2,), float("nan"), dtype=m.int32), "without overflow"),
     "no real number": (lambda m: m.full((2,), 1j, dtype=m.float32), "without overflow"),
+    "a gap in a list": (lambda m: m.tensor([1, None]), "Could not infer dtype of NoneType"),
+    "a dictionary": (lambda m: m.tensor({1: 2}), "Could not infer dtype of dict"),
+    "a generator": (lambda m: m.tensor(n for n in range(3)), "Could not infer dtype of gen"),
+    "too large a number": (lambda m: m.tensor([1, 2**70]), "Overflow when unpacking long long"),
+    "a text among numbers": (lambda m: m.tensor([1, "a"]), ""),
     "a negative identity": (lambda m: m.eye(2, -3), "m must be greater or equal to 0, got -3"),
 }
 
@@ -181,11 +189,6 @@ MISUSE: dict[str, tuple[Any, str]] = {
 def test_misuse_raises_as_in_torch(name: str) -> None:
     function, words = MISUSE[name]
     same_error(function, words)
-
-
-def test_what_is_no_number_is_named() -> None:
-    with pytest.raises(TypeError, match="expected numbers, got elements of type"):
-        lucid_gpu.tensor([1, None])
 
 
 def test_an_allocation_that_cannot_be_met_says_how_much_was_asked(device: str) -> None:
