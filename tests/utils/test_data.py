@@ -21,6 +21,7 @@ from lucid_gpu.utils.data import (
     TensorDataset,
     WeightedRandomSampler,
     default_collate,
+    default_convert,
     random_split,
 )
 from tests.oracle import same_error, torch_module
@@ -48,6 +49,13 @@ def numbers(size=10):
 
 def flat(batches):
     return [batch.tolist() for batch in batches]
+
+
+def test_numbers_of_numpy_become_tensors():
+    found = default_convert([np.int64(3), {"a": np.ones(2)}, "s"])
+    assert [type(found[0]), found[0].item(), found[1]["a"].tolist()] == [
+        lucid_gpu.Tensor, 3, [1, 1],
+    ]  # fmt: skip
 
 
 def test_batches():
@@ -266,6 +274,7 @@ def test_collating_tensors():
         (lambda d, m: d.random_split(range(3), [1, 1]), "Sum of input lengths does not equal"),
         (lambda d, m: d.ConcatDataset([]), "datasets should not be an empty iterable"),
         (lambda d, m: d.default_collate([object()]), "default_collate: batch must contain tensors"),
+        (lambda d, m: d.default_collate([np.array(["a"])]), "dicts or lists; found <U1"),
         (
             lambda d, m: d.default_collate([(1, 2), (1,)]),
             "each element in list of batch should be of equal size",

@@ -92,7 +92,7 @@ def _like(first: Any, joined: dict[Any, Any]) -> Any:
 def _message(kind: Any) -> str:
     return (
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-        f"found {kind}" + _THEIRS * (kind.__module__ == "torch")
+        f"found {kind}" + _THEIRS * (getattr(kind, "__module__", "") == "torch")
     )
 
 
@@ -101,7 +101,7 @@ _THEIRS = ": have the dataset, or its last transform, give lucid_gpu.from_numpy(
 
 def default_convert(data: Any) -> Any:
     """NumPy arrays inside containers as tensors; everything else as it is."""
-    if isinstance(data, np.ndarray) and data.dtype.kind not in "SUO":
+    if isinstance(data, (np.ndarray, np.generic)) and data.dtype.kind not in "SUO":
         return as_tensor(data)
     if isinstance(data, Mapping):
         return _like(data, {key: default_convert(value) for key, value in data.items()})
