@@ -1184,6 +1184,20 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
     return method
 
 
+_bitwise_not = unary(TABLE["bitwise_not"])
+
+
+def _invert(self: Tensor) -> Tensor:
+    """``~x``: of whole numbers and truth values."""
+    if self.dtype.category > 1:
+        raise TypeError(
+            "~ (operator.invert) is only implemented on integer and Boolean-type tensors, got "
+            f"{self.dtype.name}; a mask is ~(x > 0)"
+        )
+    inverted: Tensor = _bitwise_not(self)
+    return inverted
+
+
 def _attach_operators() -> None:
     for dunder, name in (
         ("add", "add"),
@@ -1203,8 +1217,9 @@ def _attach_operators() -> None:
         _set(f"__r{dunder}__", binary(TABLE[name], reflected=True))
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         _set(f"__{name}__", binary(TABLE[name]))
-    for dunder, name in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
+    for dunder, name in (("neg", "neg"), ("abs", "abs")):
         _set(f"__{dunder}__", unary(TABLE[name]))
+    _set("__invert__", _invert)
 
 
 def _set(name: str, function: Any) -> None:

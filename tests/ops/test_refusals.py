@@ -28,6 +28,7 @@ BOOL: dict[str, Call] = {
     "mv": lambda m: m.mv(of(m, "bool", 2, 2), of(m, "bool", 2)),
     "dot": lambda m: m.dot(of(m, "bool", 2), of(m, "bool", 2)),
     "addmm": lambda m: m.addmm(*[of(m, "bool", 2, 2)] * 3),
+    "not of floats": lambda m: ~m.ones(2),
     "linear": lambda m: losses(m).linear(of(m, "bool", 2, 2), of(m, "bool", 2, 2)),
     "cov": lambda m: m.cov(of(m, "bool", 2, 2)),
     "addcmul": lambda m: m.addcmul(*[of(m, "bool", 2)] * 3),
