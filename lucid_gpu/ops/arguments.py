@@ -57,13 +57,18 @@ def told(
 
 
 def guarded(function: Op) -> Op:
-    """A function that says which argument is no tensor, after it failed because of that."""
+    """A function that says which argument is no tensor, after it failed because of that.
+
+    NumPy's names for ``dim`` and ``keepdim`` are looked at then, too.
+    """
 
     @functools.wraps(function)
     def op(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except Exception as error:
+            if "unexpected keyword" in str(error) and not _NUMPYS_NAMES.keys().isdisjoint(kwargs):
+                return function(*args, **_in_our_names(kwargs))
             refusal = told(function, error, args, kwargs)
             if refusal is error:
                 raise
@@ -93,6 +98,10 @@ def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
 _NUMPYS_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
+def _in_our_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {_NUMPYS_NAMES.get(name, name): value for name, value in kwargs.items()}
+
+
 def public(function: Op) -> Op:
     """An op as users call it: with NumPy's names for ``dim`` and ``keepdim`` too, and ``out=``."""
 
@@ -104,8 +113,7 @@ def public(function: Op) -> Op:
             except (AttributeError, TypeError) as error:
                 raise told(function, error, args) from None
         out = kwargs.pop("out", None)
-        given = {_NUMPYS_NAMES.get(name, name): value for name, value in kwargs.items()}
-        return put_into(function(*args, **given), out, function.__name__)
+        return put_into(function(*args, **_in_our_names(kwargs)), out, function.__name__)
 
     return cast(Op, op)
 

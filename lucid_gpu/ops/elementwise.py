@@ -144,6 +144,23 @@ for _name, _op in TABLE.items():
     FUNCTIONS[_name] = _function(_op, _method)
 
 
+_power: Callable[..., Any] = Tensor.pow
+
+
+def _pow(self: Tensor, exponent: Any) -> Any:
+    """``self ** exponent``, element by element."""
+    return _power(self, exponent)
+
+
+def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
+    """``input ** exponent``, element by element."""
+    return into(apply(TABLE["pow"], input, exponent), out, "pow")
+
+
+_set("pow", _pow)
+FUNCTIONS["pow"] = pow
+
+
 def _in_place(op: Op) -> Callable[..., Tensor]:
     def method(self: Tensor, *others: Any) -> Tensor:
         return self._write(apply(op, before_write(self), *others), f"{op.name}_")

@@ -15,7 +15,7 @@ from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import add_at
 from lucid_gpu.kernels.row_blocks import each_of_rows
-from lucid_gpu.ops.arguments import put_into, require_one_device, require_tensor
+from lucid_gpu.ops.arguments import guarded, put_into, require_one_device, require_tensor
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
@@ -829,7 +829,7 @@ def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
 METHODS = (gather, take_along_dim, take, put, index_put, scatter, index_select,
            masked_select, nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
 for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function)
+    setattr(Tensor, _function.__name__, guarded(_function))  # x.sort(axis=0) too
 for _function in (put, index_put, scatter, tril, triu):
     setattr(Tensor, f"{_function.__name__}_", written(_function))
 for _name, _method in (("__getitem__", getitem), ("__setitem__", setitem)):

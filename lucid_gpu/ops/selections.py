@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import lucid_gpu.dtypes as dt
 from lucid_gpu.devices import room, xp_of
 from lucid_gpu.ops import indexing
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import guarded, require_one_device, require_tensor
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.indexing import slice_view, with_values
 from lucid_gpu.ops.reductions import normalise_dim
@@ -217,7 +217,10 @@ def _in_place(function: Any) -> Any:
     return method
 
 
-_BOTH = (select, select_scatter, slice_scatter, narrow_copy, index_fill, masked_scatter, argwhere,
-         nonzero_static, repeat_interleave)  # fmt: skip
+_OPS: tuple[Callable[..., Any], ...] = (
+    select, select_scatter, slice_scatter, narrow_copy, index_fill, masked_scatter, argwhere,
+    nonzero_static, repeat_interleave,
+)  # fmt: skip
+_BOTH = tuple(map(guarded, _OPS))
 METHODS = (*_BOTH, _in_place(index_fill), _in_place(masked_scatter))
 FUNCTIONS = (*_BOTH, index_put_)

@@ -18,7 +18,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import size as size
-from lucid_gpu.ops.arguments import put_into, require_one_device, several
+from lucid_gpu.ops.arguments import guarded, put_into, require_one_device, several
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import (
     normalise_dim,
@@ -590,7 +590,7 @@ METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, trans
            expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
            repeat, tile, flip)  # fmt: skip
 for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function)
+    setattr(Tensor, _function.__name__, _function if _function is not squeeze else guarded(squeeze))
 for _name, _getter in (("mT", _m_t), ("T", _big_t), ("mH", _m_h), ("H", _big_h)):
     setattr(Tensor, _name, property(_getter))
 _METHODS_ONLY = (view, expand, expand_as, view_as, reshape_as, contiguous, is_contiguous, repeat)

@@ -16,7 +16,7 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import softmax as kernels
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.ops.arguments import told
+from lucid_gpu.ops.arguments import guarded, told
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.tape.levels import open_levels
@@ -153,4 +153,4 @@ def _old_default(input: Tensor) -> int:
 
 METHODS = tuple(map(_as_method, (softmax, log_softmax)))
 for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function)
+    setattr(Tensor, _function.__name__, guarded(_function))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.kernels.rows import address
+from lucid_gpu.ops.arguments import guarded
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _share, base_array, cat, stack
@@ -209,7 +210,8 @@ def tensor_split(
     return tuple([narrow(input, dim, low, max(high - low, 0)) for low, high in bounds])
 
 
-METHODS = FUNCTIONS = (
+_OPS: tuple[Callable[..., Any], ...] = (
     narrow, split, split_with_sizes, chunk, unbind, unsafe_split, unsafe_split_with_sizes,
     unsafe_chunk, tensor_split,
 )  # fmt: skip
+METHODS = FUNCTIONS = tuple(map(guarded, _OPS))

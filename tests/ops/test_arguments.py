@@ -12,7 +12,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.nn import functional as F
 from lucid_gpu.ops.arguments import told
-from tests.oracle import same_error, torch_module
+from tests.oracle import modules, same_error, torch_module
 
 ones = lucid_gpu.ones
 
@@ -45,6 +45,31 @@ def test_devices_must_agree(name: str, device: str) -> None:
         pytest.skip("one device is no two")
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         MIXED[name](device)
+
+
+BY_NUMPYS_NAMES: dict[str, Callable[[Any, Any], Any]] = {
+    "argsort": lambda m, x: x.argsort(axis=0),
+    "argsort as a function": lambda m, x: m.argsort(x, axis=0),
+    "sort": lambda m, x: x.sort(axis=0).values,
+    "topk": lambda m, x: x.topk(1, axis=0).values,
+    "softmax": lambda m, x: x.softmax(axis=0),
+    "squeeze": lambda m, x: x[:1].squeeze(axis=0),
+    "stack": lambda m, x: m.stack([x, x], axis=1),
+    "unbind": lambda m, x: m.unbind(x, axis=1)[0],
+    "chunk": lambda m, x: x.chunk(2, axis=1)[1],
+    "select": lambda m, x: x.select(axis=1, index=0),
+    "repeat_interleave": lambda m, x: x.repeat_interleave(2, axis=0),
+    "gather": lambda m, x: m.gather(x, axis=1, index=m.tensor([[0], [2]])),
+    "pow": lambda m, x: m.pow(x, exponent=2) + x.pow(exponent=3),
+}
+
+
+@pytest.mark.parametrize("name", BY_NUMPYS_NAMES)
+def test_dimensions_have_numpys_name_too(name: str) -> None:
+    found = [
+        BY_NUMPYS_NAMES[name](m, m.arange(6.0).reshape(2, 3)).tolist() for m, _ in modules("cpu")
+    ]
+    assert all(f == found[0] for f in found)
 
 
 NO_TENSOR: dict[str, tuple[Callable[[Any], Any], str]] = {
