@@ -74,14 +74,6 @@ def test_the_files_and_commands_work(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_blocks_of_yaml_are_yaml(page: Path) -> None:
-    found = [block for block in blocks(page) if block.language == "yaml"]
-    yaml = pytest.importorskip("yaml") if found else None
-    for block in found:
-        assert isinstance(yaml.safe_load(block.code), dict), f"{page.name}, line {block.line}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_pages_are_read_whole(page: Path) -> None:
     """Every fence is one of those above: none is left out for its spelling."""
     shown = list(blocks(page))

@@ -1,6 +1,7 @@
 """What mkdocs cannot know (its `hooks`): pages of the reference, and links that leave docs/.
 
 - docs/api/ is not in the tree: a page a namespace is made from what tools/reference.py writes.
+- Blocks of YAML are read as such; the tests have nothing to read them with.
 - A page may link to any file of the tree, as it does where the tree is read. The site shows such a
   file on a page of its own, tree/PATH.
 
@@ -16,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tools import reference
+from tools.pages import blocks
 
 TREE = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
@@ -52,6 +54,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         source = source if source.exists() else source.with_suffix("")  # tree/x.py.md
     else:
         source = TREE / "docs" / here
+        if source.exists():
+            read_yaml(source)
 
     def led(link: re.Match[str]) -> str:
         target = (source.parent / link[1]).resolve()
@@ -60,6 +64,19 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         return os.path.relpath(to, PurePosixPath(here).parent)
 
     return LINK.sub(led, markdown)
+
+
+def read_yaml(page: Path) -> None:
+    """Stop at a block of YAML that is none."""
+    import yaml
+    from mkdocs.exceptions import PluginError
+
+    for block in blocks(page):
+        if block.language == "yaml":
+            try:
+                yaml.safe_load(block.code)
+            except yaml.YAMLError as error:
+                raise PluginError(f"{page.name}, line {block.line}: {error}") from error
 
 
 def reference_path(name: str) -> str:
