@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.devices.blas import UNSHARED
 from lucid_gpu.devices.calls import Calls
 from lucid_gpu.devices.loops import address, walker
 from lucid_gpu.devices.pool import pool
@@ -54,19 +55,20 @@ def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
 
 
 def gradients(
-    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted
+    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
 ) -> tuple[Any, Any, Any]:
     """As `lucid_gpu.kernels.layer_norm_on_host.gradients`."""
     rms = known.mean is None
     dx = pool.empty(x.shape, x.dtype) if wanted.x else x
     mean = known.rstd if rms else known.mean
+    given = weight is not None, earlier is not None
 
     def record(count: int) -> Calls:
-        return _gradients(count, x.shape[1], rms, weight is not None, Wanted(*wanted))
+        return _gradients(count, x.shape[1], rms, given, wanted)
 
-    rowwise = [x, g, dx, mean, known.rstd]
+    rowwise = [x, g, dx, mean, known.rstd, x if earlier is None else earlier]
     sums = _each_of_rows(record, x.shape, rowwise, [weight], 2)
-    found = [sum(parts, np.zeros_like(parts[0])) for parts in zip(*sums)]
+    found = sums[0] if len(sums) == 1 else [sum(p[1:], p[0]) for p in zip(*sums)]
     dweight, dbias = (one if wish else None for one, wish in zip(found, wanted[1:]))
     return dx if wanted.x else None, dweight, dbias
 
@@ -84,7 +86,7 @@ def _each_of_rows(
     """
     rows, columns = shape
     chunk = max(CHUNK // columns // ROWS, 1) * ROWS
-    spread = [None if a is None else np.repeat(a[None], ROWS, 0) for a in along]
+    spread = [None if a is None else _spread(a) for a in along]
     fixed = [0 if a is None else address(a) for a in spread]
     places = [(address(a), a.strides[0]) for a in rowwise]
 
@@ -98,7 +100,16 @@ def _each_of_rows(
                 record(many).run([*at, *fixed, *[address(a) for a in added]], repeats)
         return added
 
+    if chunk >= rows and ROWS * columns <= UNSHARED:
+        return [work(0)]  # BLAS gives no part of so little to another thread
     return each(range(0, rows, chunk), work)
+
+
+def _spread(vector: Any) -> Any:
+    """Of the rows that are computed together the same for each."""
+    result = np.empty((ROWS, len(vector)), np.float32)
+    result[:] = vector
+    return result
 
 
 def _operands(calls: Calls, rows: int, columns: int, widths: str) -> list[Any]:
@@ -137,9 +148,12 @@ def _normalised(rows: int, columns: int, eps: float, rms: bool, given: tuple[boo
 
 
 @functools.lru_cache(maxsize=64)
-def _gradients(rows: int, columns: int, rms: bool, weighted: bool, wanted: Wanted) -> Calls:
+def _gradients(
+    rows: int, columns: int, rms: bool, given: tuple[bool, bool], wanted: Wanted
+) -> Calls:
     calls = Calls()
-    x, g, dx, mean, rstd, weight, dweight, dbias = _operands(calls, rows, columns, "www11=++")
+    operands = _operands(calls, rows, columns, "www11w=++")
+    x, g, dx, mean, rstd, earlier, weight, dweight, dbias = operands
     centred, h, t = (calls.scratch(rows, columns) for _ in range(3))
     along, middle = calls.scratch(rows, 1), calls.scratch(rows, 1)
     part = calls.scratch(1, columns)
@@ -156,7 +170,7 @@ def _gradients(rows: int, columns: int, rms: bool, weighted: bool, wanted: Wante
         calls.matmul(rstd.T, t, part)
         calls(np.add, dweight, part, dweight)
     if wanted.x:
-        if weighted:
+        if given[0]:
             calls(np.multiply, g, weight, h)
         else:
             h = g
@@ -169,5 +183,7 @@ def _gradients(rows: int, columns: int, rms: bool, weighted: bool, wanted: Wante
             calls.matmul(h, share, middle)
             calls.rows(np.add, t, middle, t)
         calls(np.subtract, h, t, t)
-        calls.rows(np.multiply, t, rstd, dx)
+        calls.rows(np.multiply, t, rstd, t if given[1] else dx)
+        if given[1]:
+            calls(np.add, earlier, t, dx)
     return calls

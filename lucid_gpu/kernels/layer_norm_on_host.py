@@ -68,11 +68,14 @@ def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
 
 
 def gradients(
-    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted
+    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
 ) -> tuple[Any, Any, Any]:
-    """The gradients of rows, weight and bias, those that are wanted."""
-    if by_calls.applies(x, g, *[a for a in (weight, *known) if a is not None]):
-        return by_calls.gradients(x, g, weight, known, wanted)
+    """The gradients of rows, weight and bias, those that are wanted.
+
+    ``earlier`` is what a gradient of the rows is added to.
+    """
+    if by_calls.applies(x, g, *[a for a in (weight, *known, earlier) if a is not None]):
+        return by_calls.gradients(x, g, weight, known, wanted, earlier)
     mean, rstd = known
     d = from_numpy_dtype(rstd.dtype)
     rows, columns = x.shape
@@ -103,6 +106,8 @@ def gradients(
                 centred += np.matmul(wide, share)[:, None]
             np.subtract(wide, centred, centred)
             np.multiply(centred, scale, dx[block], casting="unsafe")
+            if earlier is not None:
+                np.add(earlier[block], dx[block], dx[block])
         return dweight, dbias
 
     sums = zip(*each_of_rows(rows, columns, work)) if rows else iter([(), ()])

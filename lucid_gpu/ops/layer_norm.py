@@ -162,7 +162,11 @@ def _by_rows(
         else:
             known = Statistics(None if mean is None else mean.array, rstd.array)
             rows, cotangents = x.array.reshape(-1, columns), g.array.reshape(-1, columns)
-            arrays = run_quietly(family.gradients, rows, cotangents, _flat(w), known, wanted)
+            given: tuple[Any, ...] = (rows, cotangents, _flat(w), known, wanted)
+            if node.earlier is not None:
+                given = (*given, node.earlier.array.reshape(-1, columns))
+                node.earlier = None
+            arrays = run_quietly(family.gradients, *given)
             sizes = x.shape, shape, shape
             found = [
                 None if a is None else from_array(a.reshape(size), x.dtype, x.device)
@@ -172,7 +176,9 @@ def _by_rows(
 
     bias_given = bias is not None
     saved = (input, weight, *statistics)
-    return record(_NAMES[rms], y.reshape(input.shape), inputs, vjp, saved, input.dtype)
+    adds = family is on_host and input.requires_grad
+    y = y.reshape(input.shape)
+    return record(_NAMES[rms], y, inputs, vjp, saved, input.dtype, adds=adds)
 
 
 def _flat(t: Tensor | None) -> Any:

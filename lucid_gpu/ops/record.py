@@ -107,6 +107,7 @@ class OpNode(Node):
 
     metas: tuple[Program, ...] = ()  # what the outputs look like; programs hold no arrays
     reads_cotangent = True
+    earlier: Tensor | None = None  # the sum that the first gradient is added to
 
     def __init__(
         self,
@@ -164,6 +165,12 @@ class OpNode(Node):
             if of_a_kind and have[0] is not None and have[0].dtype is cotangent.dtype:
                 self.gathered.append((other, have[0]))  # type: ignore[arg-type]
                 have[0] = None
+
+    def add_to(self, earlier: Tensor) -> bool:
+        if state.grad or open_levels or not earlier._expr.program.is_load:
+            return False  # what is pending fuses with the sum
+        self.earlier = earlier
+        return True
 
     def release(self) -> None:
         self._released = True

@@ -158,6 +158,11 @@ def _run(
                         node.read_together(cotangents[0], readers)
                     if hooks is None and watcher is None:
                         node.gather(cotangents[0], _free(others, node._edges, ends))
+                if node.adds and hooks is None and watcher is None and cotangents[0] is not None:
+                    target, output = edges[0]
+                    have = buffers.get(target)
+                    if have is not None and have[output] is not None and node.add_to(have[output]):
+                        have[output] = None
                 if watcher is None:
                     results = node.vjp(cotangents)
                 else:

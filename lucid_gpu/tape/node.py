@@ -38,6 +38,7 @@ class Node:
     _released = False
     reads_cotangent = False  # will its vjp ask for the bytes of the cotangent
     reads_alone = False  # ... and do no arithmetic: cotangents of such nodes share a kernel
+    adds = False  # can its vjp add its first gradient to what is there already: see `add_to`
     gathers = False  # may it run in the place of others that wait beside it: see `gather`
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
@@ -70,6 +71,14 @@ class Node:
 
     def read_together(self, cotangent: Any, others: Sequence[Any]) -> None:
         """Told to a node with `reads_alone`: the cotangents of others that wait for their turn."""
+
+    def add_to(self, earlier: Any) -> bool:
+        """Told to a node that `adds`, before its `vjp`: the sum so far that its first gradient
+        goes to.
+
+        Where it says True, that gradient is to be the new sum.
+        """
+        return False
 
     def gather(self, cotangent: Any, others: Sequence[tuple[Node, list[Any]]]) -> None:
         """Told to a node that `gathers`, before its `vjp`: others that do, with the same edges, and

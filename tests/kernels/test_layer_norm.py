@@ -238,3 +238,44 @@ def test_three_kernels_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
         [t.numpy() for t in found]
     names = [k.name.removeprefix("lucid_layer_norm_").split("_float32")[0] for k in log.kernels]
     assert names == ["held", "backward_held", "parts"]
+
+
+@pytest.mark.parametrize("shape", [(70, 128), (5, 7)])  # recorded calls, and NumPy in blocks
+def test_what_flows_past_the_layer_is_added_in_the_same_walk(
+    shape: tuple[int, int], device: str
+) -> None:
+    """A hook on the layer's node keeps the engine from handing the sum over; nothing changes."""
+    x, g, w, b = problem(shape, np.float32)
+    found = []
+    for hooked in (False, True):
+        leaf, weight, bias = (
+            lucid_gpu.tensor(a, device=device, requires_grad=True) for a in (x, w, b)
+        )
+        past = leaf * 2
+        past.detach().cpu().numpy()  # so that what flows past is an array
+        y = F.layer_norm(past, shape[1:], weight, bias)
+        if hooked:
+            y.grad_fn.register_hook(lambda *gradients: None)
+        (past + y).backward(lucid_gpu.tensor(g, device=device))
+        found.append([t.grad.cpu().numpy() for t in (leaf, weight, bias)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    double = expected(x * 2.0, g, w, b, False)
+    np.testing.assert_allclose(found[0][0], 2 * (double[1] + g), rtol=1e-4, atol=1e-4)
+
+
+def test_a_layer_without_a_gradient_leaves_the_sum_alone() -> None:
+    class Cut(lucid_gpu.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return None
+
+    x = lucid_gpu.ones(4, 8).requires_grad_()
+    past = x.clone()
+    past.detach().numpy()
+    (past + Cut.apply(F.layer_norm(past, (8,)))).sum().backward()
+    assert (x.grad == 1).all()
