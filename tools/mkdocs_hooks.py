@@ -63,7 +63,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         to = target.relative_to(TREE / "docs").as_posix() if inside else tree_path(target)
         return os.path.relpath(to, PurePosixPath(here).parent)
 
-    return LINK.sub(led, markdown)
+    return LINK.sub(led, markdown).replace("```python gpu\n", '```python title="needs a GPU"\n')
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> None:
+    """Stop at a fence that was not understood, which is shown as text."""
+    if "<p>```" in html:
+        from mkdocs.exceptions import PluginError
+
+        raise PluginError(f"{page.file.src_uri}: a block of code is shown as text")
 
 
 def read_yaml(page: Path) -> None:
