@@ -22,7 +22,7 @@ __all__ = ["applies", "backward", "forward"]
 
 FEWEST = 1 << 15  # scores of all heads: below it a table is not worth recording
 SCORES = 1 << 18  # of one head
-ROWS = 64  # of a block of a causal head
+ROWS = 16  # of a block of a causal head: what is computed in vain is a triangle in each
 LOG2_E = math.log2(math.e)
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, and strides in bytes
