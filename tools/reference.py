@@ -70,8 +70,11 @@ def _twin(value: Any) -> bool:
     return re.fullmatch(r"`[\w.]+`, in place\.", value.__doc__ or "") is not None
 
 
-def signature(value: Any) -> str:
-    """Its signature as source text; defaults that are no source are ``...``."""
+def signature(value: Any, *, method: bool = False) -> str:
+    """Its signature as source text; defaults that are no source are ``...``.
+
+    A method's first parameter, whatever its name, is ``self``; a class is given one.
+    """
     try:
         asked = inspect.signature(value)
     except (TypeError, ValueError):
@@ -80,9 +83,11 @@ def signature(value: Any) -> str:
         p.replace(annotation=_annotation(p.annotation), default=_default(p.default))
         for p in asked.parameters.values()
     ]
-    return str(
-        asked.replace(parameters=parameters, return_annotation=_annotation(asked.return_annotation))
-    )
+    gives = _annotation(asked.return_annotation)
+    if method and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+        del parameters[0]
+    text = str(asked.replace(parameters=parameters, return_annotation=gives))
+    return text.replace("(", "(self, ", 1) if method or inspect.isclass(value) else text
 
 
 def _annotation(said: Any) -> Any:
@@ -105,26 +110,56 @@ def _text(source: str) -> _Text:
     return _Text(source)
 
 
-def source_of(name: str, value: Any, indent: str = "") -> Iterator[str]:
+def source_of(name: str, value: Any) -> Iterator[str]:
     """Lines that define the name as a reader should see it."""
-    doc = inspect.getdoc(value) or ""
     if inspect.isclass(value):
-        yield f"{indent}class {name}({_base(value)}):"
-        yield f"{indent}    {doc!r}"
+        yield f"class {name}({_base(value)}):"
+        yield f"    {docstring(value)!r}"
         if value.__init__ is not object.__init__ and not issubclass(value, tuple):
-            yield f"{indent}    def __init__{signature(value).replace('(', '(self, ', 1)}: ..."
-        for member, method in _members(value):
-            yield from source_of(member, method, indent + "    ")
+            yield f"    def __init__{signature(value)}: ..."
+        for member in _members(value):
+            yield from (f"    {line}" for line in _source_of_member(value, member))
     elif callable(value):
-        yield f"{indent}def {name}{signature(value)}:"
-        yield f"{indent}    {doc!r}"
-    elif isinstance(value, property):
-        yield f"{indent}@property"
-        yield f"{indent}def {name}{signature(value.fget)}:"
-        yield f"{indent}    {doc!r}"
+        yield f"def {name}{signature(value)}:"
+        yield f"    {docstring(value)!r}"
     else:
-        yield f"{indent}{name}: dtype"
-        yield f"{indent}{f'An element type: ``{name}``.'!r}"
+        yield f"{name}: dtype"
+        yield repr(f"An element type: ``{name}``.")
+
+
+def _source_of_member(owner: type, name: str) -> Iterator[str]:
+    plain = inspect.getattr_static(owner, name)
+    if isinstance(plain, property):
+        yield "@property"
+        yield f"def {name}{signature(plain.fget, method=True)}:"
+        yield f"    {docstring(plain)!r}"
+        return
+    method = not isinstance(plain, staticmethod | classmethod)
+    value = getattr(owner, name)
+    if not method:
+        yield "@staticmethod"
+    yield f"def {name}{signature(value, method=method)}:"
+    yield f"    {docstring(value)!r}"
+
+
+def docstring(value: Any) -> str:
+    """Its docstring in the words of NumPy's convention that griffe takes as they are meant.
+
+    Parameters that share an entry get one each, since they differ in their defaults; a type is text
+    wherever a shape follows it.
+    """
+    doc = inspect.getdoc(value) or ""
+    doc = re.sub(r"^(.*\bTensor\b[^\n(]*), shape(?= \()", r"\1 of shape", doc, flags=re.MULTILINE)
+    shared = re.compile(
+        r"^(\w+(?:, \*{0,2}\w+)+)( :[^\n]*)?\n((?: +[^\n]*\n|\n(?= ))*)", re.MULTILINE
+    )
+    before, head, after = doc.partition("Parameters\n----------\n")
+
+    def apart(entry: re.Match[str]) -> str:
+        names = entry[1].split(", ")
+        return "".join(f"{name}{entry[2] or ''}\n{entry[3]}" for name in names)
+
+    return before + head + (shared.sub(apart, after + "\n") if head else after)
 
 
 def _base(value: type) -> str:
@@ -140,7 +175,7 @@ def _classes() -> set[type]:
     return {value for value in values if inspect.isclass(value)}
 
 
-def _members(owner: type) -> Iterator[tuple[str, Any]]:
+def _members(owner: type) -> Iterator[str]:
     """Public methods and properties that the class itself defines and describes."""
     for name in sorted(n for n in vars(owner) if n[0] != "_"):
         value = inspect.getattr_static(owner, name)
@@ -148,7 +183,7 @@ def _members(owner: type) -> Iterator[tuple[str, Any]]:
             value = getattr(owner, name)  # what a descriptor gives: late methods
         described = (inspect.isroutine(value) or isinstance(value, property)) and value.__doc__
         if described and not _twin(value):
-            yield name, value
+            yield name
 
 
 def write(folder: Path) -> None:
