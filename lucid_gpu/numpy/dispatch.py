@@ -37,6 +37,7 @@ FAMILIES = {
     "reductions": np,
     "shapes": np,
     "statistics": np,
+    "windows": np.lib.stride_tricks,
     "writing": np,
 }
 

@@ -62,6 +62,11 @@ def _by_parts(name: str, x: Tensor) -> Any:
     return joined(_row(name)(x.real), _row(name)(x.imag))
 
 
+def _gamma(x: Tensor) -> Tensor:
+    """Its logarithm is that of its size; the sign changes at each whole number below zero."""
+    return x.lgamma().exp() * (1 - 2 * ((x < 0) * (x.floor() % 2)))
+
+
 def _logaddexp2(a: Any, b: Any) -> Any:
     return _row("logaddexp")(a * math.log(2), b * math.log(2)) / math.log(2)
 
@@ -168,6 +173,9 @@ LOOPS |= {
     "sign": lambda x: x.sgn() if x.dtype.category == 3 else x.sign(),
     "rint": lambda x: _by_parts("round", x),
     "modf": lambda x: (x - x.trunc(), x.trunc()),
+    "gamma": _gamma,
+    "beta": lambda a, b: _gamma(a) * _gamma(b) / _gamma(a + b),
+    "betaln": lambda a, b: a.lgamma() + b.lgamma() - (a + b).lgamma(),
     "log_ndtr": _late("lucid_gpu.special", "log_ndtr"),
     "ndtr": _late("lucid_gpu.special", "ndtr"),
     "logit": _late("lucid_gpu.special", "logit"),
@@ -365,18 +373,26 @@ def _loop_types(
         return None
 
 
+def _title(ufunc: Any) -> str:
+    """What a ufunc is called in a sentence; SciPy's do not tell where they are from."""
+    name = ufunc.__name__
+    return f"numpy.{name}" if getattr(np, name, None) is ufunc else f"the ufunc {name}"
+
+
 def _on_values(ufunc: Any, inputs: Sequence[Any]) -> Any:
     """A ufunc without a gradient, computed by the array library."""
     given = [v for v in inputs if isinstance(v, Tensor)]
     where = given[0].device
     function = getattr(room(where).xp, ufunc.__name__, None)
+    if function is None and where.type == "cpu" and not ufunc.types[0].endswith("O"):
+        function = ufunc  # SciPy's, and others'
     if function is None:
-        raise unsupported(f"numpy.{ufunc.__name__}")
+        raise unsupported(_title(ufunc))
     arrays = [v.detach().array if isinstance(v, Tensor) else v for v in inputs]
     result = function(*arrays)
     results = result if isinstance(result, tuple) else (result,)
     wanted = is_grad_enabled() and any(v.requires_grad for v in given)
     if wanted and any(r.dtype.kind in "fc" for r in results):
-        raise no_gradient(f"numpy.{ufunc.__name__}")
+        raise no_gradient(_title(ufunc))
     tensors = tuple([from_array(r if r.ndim else np.asarray(r), None, where) for r in results])
     return tensors if isinstance(result, tuple) else tensors[0]

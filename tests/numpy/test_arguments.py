@@ -50,6 +50,7 @@ CALLED_WITH = {
     "broadcast_arrays": (X, V), "meshgrid": (V, V[:3]), "diff": (X,), "squeeze": (X[None, None],),
     "nan_to_num": (numpy.array([numpy.nan, numpy.inf, -numpy.inf]),), "linalg.cond": (S,),
     "linalg.tensorinv": (numpy.eye(24).reshape(24, 8, 3) + 0.01,),
+    "lib.stride_tricks.sliding_window_view": (S, (2, 2)),
     "angle": (S + 1j,), "linalg.norm": (S,), "corrcoef": (X,), "diag": (V,), "gradient": (X,),
     "ediff1d": (X,), "all": (MASK,), "any": (X > 0.5,), "around": (X,), "polyint": (V,),
     "polyder": (V,), "vander": (V,), "fix": (X,), "unstack": (X,),
@@ -86,6 +87,7 @@ OF_FUNCTION = {
     "choose.mode": "wrap", "take.mode": "wrap", "take.axis": {"axis": 1, "mode": "wrap"},
     "put.mode": "wrap", "any.where": X < 0.5, "cov.ddof": 3, "unwrap.discont": 9.0,
     "clip.a_min": {"a_min": -0.1, "a_max": 0.2}, "clip.a_max": {"a_min": None, "a_max": 0.2},
+    "lib.stride_tricks.sliding_window_view.axis": (1, 0),
     "all.where": MASK & MASK[0], "linalg.tensorsolve.axes": (0, 2), "linalg.norm.axis": 1,
     "linalg.cond.p": "fro", "linalg.matrix_norm.ord": "nuc", "transpose.axes": (0, 1),
     "rot90.axes": (1, 0), "rot90.k": 2, "min.initial": -5.0, "amin.initial": -5.0,
@@ -100,7 +102,16 @@ OF_FUNCTION = {
 }  # fmt: skip
 
 # what changes no value: permissions, and choices of an algorithm; memory has a test of its own
-NO_VALUE = ["subok", "overwrite_input", "kind", "stable", "copy", "device", "hermitian"]
+NO_VALUE = [
+    "subok",
+    "writeable",
+    "overwrite_input",
+    "kind",
+    "stable",
+    "copy",
+    "device",
+    "hermitian",
+]
 NO_VALUE += ["einsum.optimize", "copy.order", "zeros_like.order", "ones_like.order"]
 NO_VALUE += ["empty_like.shape", "empty_like.dtype", "full_like.order", "empty_like.order"]
 REFUSED = ["einsum_path.einsum_call", "polyfit.full", "polyfit.cov", "sort.order"]

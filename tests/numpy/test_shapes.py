@@ -52,6 +52,16 @@ CASES = [
 ]
 # those that it has not, or refuses second derivatives of
 ALONE = [
+    (
+        "sliding_window_view",
+        lambda m, x: numpy.lib.stride_tricks.sliding_window_view(x, (2, 3), (-1, 0)),
+        (X,),
+    ),
+    (
+        "sliding_window_view of one axis",
+        lambda m, x: numpy.lib.stride_tricks.sliding_window_view(x, 2),
+        (V,),
+    ),
     ("concatenate flat", lambda m, x, y: m.concatenate([x, y], axis=None), (X, V)),
     ("split", lambda m, x: m.split(x, 2, axis=1), (X,)),
     ("array_split", lambda m, x: m.array_split(x, 3, axis=1), (X,)),
@@ -131,6 +141,11 @@ def test_questions(device):
         (lambda x: np.split(x, 3, axis=1), ValueError, "equal division"),
         (lambda x: np.transpose(x, (0,)), ValueError, "axes don't match"),
         (lambda x: np.swapaxes(x, 0, 2), numpy.exceptions.AxisError, "axis 2 is out of bounds"),
+        (
+            lambda x: numpy.lib.stride_tricks.sliding_window_view(x, 2),
+            ValueError,
+            "one extent for each of axes",
+        ),
         (lambda x: np.squeeze(x, 0), ValueError, "not equal to one"),
         (lambda x: np.reshape(x, (5, -1)), (ValueError, RuntimeError), "5"),
         (lambda x: np.pad(x, 1, "mean"), ValueError, "'mean'"),

@@ -46,7 +46,8 @@ WHOLE = {
 }  # fmt: skip
 SPECIAL = {
     "erf": X, "erfc": X, "erfinv": X / 2, "expit": X, "gammaln": P, "log_ndtr": X, "logit": P / 4,
-    "ndtr": X, "ndtri": P / 4, "psi": P, "entr": P,
+    "ndtr": X, "ndtri": P / 4, "psi": P, "entr": P, "gamma": 3 * X, "beta": (P, Q),
+    "betaln": (P, Q),
 }  # fmt: skip
 
 
@@ -87,11 +88,16 @@ def test_whole_numbers(name, device):
 
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_functions_of_scipy(name):
-    x = SPECIAL[name]
-    t = lucid_gpu.tensor(x, requires_grad=True)
+    arrays = SPECIAL[name] if isinstance(SPECIAL[name], tuple) else (SPECIAL[name],)
+    given = [lucid_gpu.tensor(x, requires_grad=True) for x in arrays]
     function = getattr(scipy.special, name)
-    numpy.testing.assert_allclose(plain(function(t)), function(x), rtol=1e-9)
-    assert lucid_gpu.autograd.gradcheck(function, t)
+    numpy.testing.assert_allclose(plain(function(*given)), function(*arrays), rtol=1e-9)
+    assert lucid_gpu.autograd.gradcheck(function, given)
+
+
+def test_ufuncs_of_others_work_on_values():
+    found = scipy.special.jv(0, lucid_gpu.tensor(X))
+    numpy.testing.assert_allclose(plain(found), scipy.special.jv(0, X))
 
 
 @pytest.mark.parametrize("kind", ["f2", "f4", "i1", "i4", "?", "c8"])
@@ -162,6 +168,8 @@ def added_to(a, b):
         (lambda: np.hypot.reduce(T), TypeError, "numpy.hypot.reduce does not take"),
         (lambda: np.exp(T, where=X > 0), TypeError, r"write numpy.where\(mask"),
         (lambda: np.spacing(T), RuntimeError, "numpy.spacing has no gradient here"),
+        (lambda: scipy.special.jv(0, T), RuntimeError, "the ufunc jv has no gradient here"),
+        (lambda: numpy.frompyfunc(abs, 1, 1)(T), TypeError, "the ufunc abs .* does not take"),
         (lambda: np.add(T, numpy.array(["a"] * 4)), TypeError, "<U1"),
         (lambda: numpy.ones(4, object) * T, TypeError, "object"),
         (lambda: np.exp(T, numpy.zeros((3, 4))), RuntimeError, "requires grad"),
