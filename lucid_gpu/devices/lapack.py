@@ -39,6 +39,7 @@ _L, _U = Triangle(upper=True, unit=True), Triangle(upper=False)  # of factors of
 
 class _Functions(NamedTuple):
     trsm: Any
+    trsv: Any
     getrf: Any
     getri: Any
     integer: Any  # NumPy's type of the library's integers
@@ -51,12 +52,9 @@ def _functions(kind: str) -> Any:
     letter = _LETTERS[kind]
     for prefix in ("scipy_", ""):
         for suffix, integer in (("64_", np.int64), ("", np.int32)):
-            names = (
-                f"cblas_{letter}trsm{suffix}",
-                f"{letter}getrf_{suffix}",
-                f"{letter}getri_{suffix}",
-            )
-            found = [getattr(library, prefix + name, None) for name in names]
+            names = [f"cblas_{letter}trsm", f"cblas_{letter}trsv"]
+            names += [f"{letter}getrf_", f"{letter}getri_"]
+            found = [getattr(library, prefix + name + suffix, None) for name in names]
             if None not in found:
                 return _declared(found, np.dtype(integer), kind)
     return None
@@ -66,13 +64,14 @@ def _declared(found: list[Any], integer: Any, kind: str) -> _Functions:
     pointer, number = ctypes.c_void_p, np.ctypeslib.as_ctypes_type(integer)
     one: Any = np.ones(1, kind)
     scalar = {"f": ctypes.c_float, "d": ctypes.c_double}.get(kind, pointer)
-    trsm, getrf, getri = found
-    flags = (ctypes.c_int,) * 5
-    trsm.argtypes = (*flags, number, number, scalar, pointer, number, pointer, number)
+    trsm, trsv, getrf, getri = found
+    flags = (ctypes.c_int,) * 4
+    trsm.argtypes = (ctypes.c_int, *flags, number, number, scalar, *(pointer, number) * 2)
+    trsv.argtypes = (*flags, number, *(pointer, number) * 2)
     getrf.argtypes, getri.argtypes = (pointer,) * 6, (pointer,) * 7
     for function in found:
         function.restype = None
-    return _Functions(trsm, getrf, getri, integer, 1.0 if kind in "fd" else one)
+    return _Functions(trsm, trsv, getrf, getri, integer, 1.0 if kind in "fd" else one)
 
 
 @functools.cache
@@ -133,12 +132,16 @@ def divide(A: Any, B: Any, kept: Triangle, adjoint: bool = False, right: bool = 
         A, upper, how = A.T, not upper, _PLAIN if adjoint else _TRANSPOSED
     elif along != item or down < n * item:
         A = np.ascontiguousarray(A)
-    one = functions.one
+    part = _UPPER if upper else _LOWER, how, _UNIT if kept.unit else _GENERAL
+    given = address(A), max(A.strides[0] // item, n)
+    result = address(B), max(B.strides[0] // item, B.shape[1])
+    if B.shape[1] == 1 and not right:
+        functions.trsv(_ROW_MAJOR, *part, n, *given, *result)
+        return
+    one, side = functions.one, _RIGHT if right else _LEFT
     on_few_threads(
-        n * B.size // 2, functions.trsm,
-        _ROW_MAJOR, _RIGHT if right else _LEFT, _UPPER if upper else _LOWER, how,
-        _UNIT if kept.unit else _GENERAL, *B.shape, one if B.dtype.kind == "f" else address(one),
-        address(A), max(A.strides[0] // item, n), address(B), max(B.strides[0] // item, B.shape[1]),
+        n * B.size // 2, functions.trsm, _ROW_MAJOR, side, *part, *B.shape,
+        one if B.dtype.kind == "f" else address(one), *given, *result,
     )  # fmt: skip
 
 

@@ -55,8 +55,8 @@ def _half(a: Any, UPLO: str) -> tuple[Tensor, str]:
 def solve(a: Any, b: Any) -> Tensor:
     """`numpy.linalg.solve`; ``b`` is a vector where it has one dimension, else matrices."""
     a, b = alike(_square(a), b)
-    if b.ndim == 1:
-        return ours.solve(a, b.unsqueeze(-1)).squeeze(-1)
+    if 1 < b.ndim == a.ndim - 1:  # a matrix for all, which PyTorch might take for vectors
+        b = b.unsqueeze(0)
     return ours.solve(a, b)
 
 

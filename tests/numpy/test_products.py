@@ -51,6 +51,7 @@ CASES = [
     ("singular values", lambda m, x: m.linalg.svd(x, full_matrices=False)[1], (X,)),
 ]
 ALONE = [
+    ("solve for one matrix", lambda m, a, b: m.linalg.solve(a, b), (numbers(3, 3, 3), A)),
     ("vdot", lambda m, x, y: m.vdot(x, y), (X, X + 1)),
     ("vander", lambda m, x: m.vander(x, 3), (V,)),
     ("polyval", lambda m, p, x: m.polyval(p, x), (V, X)),

@@ -17,7 +17,7 @@ from lucid_gpu.ops.linalg.matrices import (
     require_matrices,
     require_square,
 )
-from lucid_gpu.ops.linalg.quotients import by_triangle, solved
+from lucid_gpu.ops.linalg.quotients import by_triangle, solved, solved_vectors
 from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor
 
@@ -119,17 +119,18 @@ def _solve(A: Tensor, B: Tensor, left: bool, name: str, check: bool) -> Solution
     require_square(name, A)
     _same_type(name, A, B)
     vectors = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
+    if not vectors or A.shape[-1] != B.shape[-1]:
+        _fit(name, A, B.unsqueeze(-1) if vectors else B, left or vectors)
     if vectors:
-        B = B.unsqueeze(-1)
-    _fit(name, A, B, left or vectors)
-    if vectors or left:
+        X, numbers = solved_vectors(A, B)
+    elif left:
         X, numbers = solved(A, B)
     else:
         X, numbers = solved(A.mT, B.mT)
         X = X.mT
     if check:
         complain(f"torch.{name}", numbers, A.shape[:-2], UNSOLVED)
-    return Solution(X.squeeze(-1) if vectors else X, info_of(numbers, A))
+    return Solution(X, info_of(numbers, A))
 
 
 def _same_type(name: str, A: Tensor, B: Tensor) -> None:

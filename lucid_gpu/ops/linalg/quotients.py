@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import lapack, linalg
+from lucid_gpu.devices import lapack, linalg, room, xp_of
 from lucid_gpu.devices.lapack import Triangle
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.linalg.matrices import adjoint, lower, upper, with_diagonal
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -39,6 +40,8 @@ def solved(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
 
 
 def _together(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
+    if A.shape[:-2] == B.shape[:-2]:
+        return A, B
     batch = broadcast_shapes([tuple(A.shape[:-2]), tuple(B.shape[:-2])], "linalg.solve")
     return A.expand((*batch, *A.shape[-2:])), B.expand((*batch, *B.shape[-2:]))
 
@@ -52,6 +55,14 @@ def _solved_vjp(node: Any, g: Tensor) -> Any:
     A, X = node.saved_tensors
     g_B = solution(adjoint(A), g)
     return -g_B @ adjoint(X) if node.needs_input_grad[0] else None, g_B
+
+
+def solved_vectors(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
+    """As `solved` for a vector, or one for each matrix."""
+    if not open_levels and A.shape[:-1] == B.shape and lapack.usable(A.array):
+        return _factored(A, B)
+    X, numbers = solved(A, B.unsqueeze(-1))
+    return X.squeeze(-1), numbers
 
 
 def _factored(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
@@ -79,31 +90,55 @@ def triangle(A: Tensor, is_upper: bool, unit: bool = False) -> Tensor:
 
 
 def _divided(way: _Way, A: Tensor, B: Tensor, *factors: Tensor) -> Tensor:
+    columns = _columns(A, B)
     if way.kept is None:
         kept, pivots = factors
-        array = lapack.solved(kept.array, pivots.array, B.array, way.turned)
+        array = lapack.solved(kept.array, pivots.array, columns, way.turned)
     else:
-        array = lapack.divided(A.array, B.array, way.kept, way.turned)
+        array = lapack.divided(A.array, columns, way.kept, way.turned)
     name = "LinalgSolveTriangularBackward0" if way.masked else "LinalgSolveExBackward0"
     found: Tensor = record(
-        name, array, (A, B), _divided_vjp, (A, *factors), A.dtype, keeps_output=True, way=way
-    )
+        name, array.reshape(tuple(B.shape)), (A, B), _divided_vjp, (A, *factors), A.dtype,
+        keeps_output=True, way=way,
+    )  # fmt: skip
     return found
 
 
+def _columns(A: Tensor, B: Tensor) -> Any:
+    """Matrices, or a vector for each matrix as a column."""
+    return B.array if B.ndim == A.ndim else B.array[..., None]
+
+
 def _divided_vjp(node: Any, g: Tensor) -> Any:
+    if state.grad or open_levels:
+        return _divided_vjp_by_ops(node, g)
     A, *factors, X = node.saved_tensors
     way = node.way
-    if not open_levels:
-        g_B = _divided(way._replace(turned=not way.turned), A, g, *factors)
-    else:
-        part = triangle(A, *way.kept) if way.masked else A
-        g_B = solution(part if way.turned else adjoint(part), g)
+    g_B = _divided(way._replace(turned=not way.turned), A, g, *factors)
     if not node.needs_input_grad[0]:
         return None, g_B
+    left, right = [_columns(A, t) for t in ((X, g_B) if way.turned else (g_B, X))]
+    array = room(A.device).matmul(-left, right.conj().swapaxes(-1, -2), A.dtype)
+    if way.masked:
+        cut = xp_of(A).triu if way.kept.upper else xp_of(A).tril
+        array = cut(array, (1 if way.kept.upper else -1) * way.kept.unit)
+    return from_array(array, A.dtype, A.device), g_B
+
+
+def _divided_vjp_by_ops(node: Any, g: Tensor) -> Any:
+    """The same for second gradients and under `vmap`."""
+    A, *factors, X = node.saved_tensors
+    way, vectors = node.way, X.ndim < A.ndim
+    if vectors:
+        X, g = X.unsqueeze(-1), g.unsqueeze(-1)
+    if open_levels:
+        part = triangle(A, *way.kept) if way.masked else A
+        g_B = solution(part if way.turned else adjoint(part), g)
+    else:
+        g_B = _divided(way._replace(turned=not way.turned), A, g, *factors)
     left, right = (X, g_B) if way.turned else (g_B, X)
     g_A = -left @ adjoint(right)
     if way.masked:
         cut = upper if way.kept.upper else lower
         g_A = cut(g_A, (1 if way.kept.upper else -1) * way.kept.unit)
-    return g_A, g_B
+    return g_A, g_B.squeeze(-1) if vectors else g_B
