@@ -206,6 +206,8 @@ class FunctionCtx(Node):
     # --- for the engine -----------------------------------------------------------------------
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        if state.task is not None and state.task.late:
+            state.task.settle()
         if self._materialize:
             for c in cotangents:
                 if c is None:

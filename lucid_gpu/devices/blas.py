@@ -41,7 +41,12 @@ def _openblas() -> ctypes.CDLL | None:
 
 
 def _thread_count(library: ctypes.CDLL | None) -> tuple[_Get, _Set] | None:
-    """OpenBLAS's functions to read and set the number of threads."""
+    """OpenBLAS's functions to read and set the number of threads.
+
+    They keep the interpreter's lock: to get it back costs more than they do.
+    """
+    if library is not None:
+        library = ctypes.PyDLL(library._name)
     for prefix in ("scipy_openblas", "openblas"):
         for suffix in ("64_", ""):
             get = getattr(library, f"{prefix}_get_num_threads{suffix}", None)
@@ -77,16 +82,61 @@ _found = _thread_count(library)
 rest_early(library)
 
 
+class _Alone:
+    """How many ask for one thread, and how many threads there are otherwise."""
+
+    def __init__(self) -> None:
+        self.wishes = 0
+        self.usual = 1
+        self.lock = threading.Lock()
+
+
+class _Begun(threading.local):
+    """What this thread has others compute (`lucid_gpu.devices.late`)."""
+
+    def __init__(self) -> None:
+        self.late: list[Any] = []
+
+
+_alone = _Alone()
+begun = _Begun()
+
+
+def count() -> int:
+    """Threads of the BLAS; 0 where that is not known."""
+    return 0 if _found is None else _found[0]()
+
+
+def use_one_thread(usual: int) -> None:
+    """Compute on one thread, until as many have called `use_all_threads` as have called this."""
+    if _found is not None:
+        with _alone.lock:
+            if not _alone.wishes:
+                _alone.usual = usual
+                _found[1](1)
+            _alone.wishes += 1
+
+
+def use_all_threads() -> None:
+    """Take back what `use_one_thread` asked for."""
+    if _found is not None:
+        with _alone.lock:
+            _alone.wishes -= 1
+            if not _alone.wishes:
+                _found[1](_alone.usual)
+
+
 def on_few_threads(multiplications: int, product: Callable[..., Any], *args: Any) -> Any:
     """Call ``product(*args)``, on one BLAS thread where the work is too small to share."""
-    if _found is None or multiplications >= SHARED_FROM:
+    if multiplications >= SHARED_FROM:
+        while begun.late:  # all threads belong to this product
+            begun.late[-1].end()
         return product(*args)
-    get, put = _found
-    count = get()
-    if count == 1:
+    usual = count()
+    if usual <= 1:
         return product(*args)
-    put(1)
+    use_one_thread(usual)
     try:
         return product(*args)
     finally:
-        put(count)
+        use_all_threads()

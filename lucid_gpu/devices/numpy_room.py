@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
+from lucid_gpu.devices.late import Late, worth_it
 from lucid_gpu.devices.ordering import stable_argsort
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype, float64
@@ -71,6 +72,17 @@ class NumpyRoom:
                 out = pool.empty((a.shape[0], b.shape[1]), d.numpy)
             return on_few_threads(count, np.matmul, a, b, out)
         return on_few_threads(a.shape[-2] * a.shape[-1] * b.shape[-1], np.matmul, a, b, out)
+
+    def matmul_late(self, a: Any, b: Any, d: dtype) -> Late | None:
+        """A product of matrices that another thread begins, or None where that gains nothing."""
+        if d.compute is not d or d.category < 2 or not worth_it(a.size * b.shape[1]):
+            return None
+        return Late(_for_blas(a), _for_blas(b), pool.empty((a.shape[0], b.shape[1]), d.numpy))
+
+    def matmul_beside(self, a: Any, b: Any, d: dtype) -> Any:
+        """A product of two matrices while another one is late: on this thread alone."""
+        out = pool.empty((a.shape[0], b.shape[1]), d.numpy)
+        return np.matmul(_for_blas(a), _for_blas(b), out)
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         function = getattr(getattr(np, module), name)

@@ -49,6 +49,17 @@ class Room(Protocol):
         """
         ...
 
+    def matmul_late(self, a: Any, b: Any, d: dtype) -> Any:
+        """A product of two matrices that is computed beside what the caller does next, or None.
+
+        See `lucid_gpu.devices.late`; its ``out`` is the result, once its ``end()`` has returned.
+        """
+        ...
+
+    def matmul_beside(self, a: Any, b: Any, d: dtype) -> Any:
+        """A product of two matrices while another one is late."""
+        ...
+
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         """A function of ``xp.linalg`` or ``xp.fft``; it raises numpy.linalg.LinAlgError."""
         ...

@@ -10,14 +10,15 @@ from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import one_device
+from lucid_gpu.fusion.late import of_late
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.arguments import put_into, require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tape.modes import is_grad_enabled
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tape.modes import is_grad_enabled, state
+from lucid_gpu.tensor import Tensor, _tensor, from_array
 
 
 def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
@@ -202,15 +203,29 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
     program = g._expr.program
     cotangents, where, d = _rows(g.array), program.device, program.dtype
     found: list[Any] = [None, None]
+    late = rows = None
+    both = w is not None and all(node.needs_input_grad)
+    if x is not None and node.needs_input_grad[1]:
+        rows = _rows(_conj(x).array)
+        if both and state.task is not None and not observers:
+            late = room(where).matmul_late(cotangents.T, rows, d)
     if w is not None and node.needs_input_grad[0]:
-        array = _multiply(where, cotangents, _conj(w).array, d)
+        multiply = _multiply if late is None else _multiply_beside
+        array = multiply(where, cotangents, _conj(w).array, d)
         if len(program.shape) != 2:
             array = array.reshape(*program.shape[:-1], array.shape[1])
         found[0] = from_array(array, d, where)
-    if x is not None and node.needs_input_grad[1]:
-        array = _multiply(where, cotangents.T, _rows(_conj(x).array), d)
-        found[1] = from_array(array, d, where)
+    if late is not None:
+        state.task.late.append(late)
+        found[1] = _tensor(of_late(late, d))
+    elif rows is not None:
+        found[1] = from_array(_multiply(where, cotangents.T, rows, d), d, where)
     return found
+
+
+def _multiply_beside(where: device, x: Any, y: Any, d: dtype) -> Any:
+    """The same on this thread, while another product is late."""
+    return room(where).matmul_beside(x, y, d)
 
 
 def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:

@@ -47,16 +47,24 @@ class Pass:
         How many other passes it runs inside.
     everywhere : bool
         Whether it accumulates into every leaf it can reach.
+    late : list
+        What other threads still compute for it; each has a method ``end``, which waits.
     waiting : dict
         Every node it comes to, and how many gradients each waits for.
     """
 
-    __slots__ = ("__weakref__", "depth", "everywhere", "waiting")
+    __slots__ = ("__weakref__", "depth", "everywhere", "late", "waiting")
 
     def __init__(self, outer: Pass | None, everywhere: bool) -> None:
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.everywhere = everywhere
+        self.late: list[Any] = []
         self.waiting: dict[Any, int] = {}
+
+    def settle(self) -> None:
+        """Wait for what is late, before a user's code runs that may write what it reads."""
+        while self.late:
+            self.late.pop().end()
 
 
 def backward(
@@ -146,10 +154,13 @@ def _run(
             if ends is not None and ends.reached(node, cotangents):
                 edges = ()
             elif type(node) is AccumulateGrad:
+                if this.late and node.is_watched():
+                    this.settle()
                 node.accept(cotangents, create_graph)
             else:
                 hooks = node._hooks
                 if hooks is not None:
+                    this.settle()
                     cotangents = run_before(hooks, cotangents)
                 if ready and node.gathers:
                     others = [(other, have) for _, _, other, have in ready if other.gathers]
@@ -180,6 +191,7 @@ def _run(
     finally:
         state.grad = recording
         state.task = outer
+        this.settle()
     return {} if ends is None else ends.found
 
 

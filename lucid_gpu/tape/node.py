@@ -144,6 +144,10 @@ class AccumulateGrad(Node):
     def _input_metadata(self) -> Sequence[Any]:
         return (self.variable,)
 
+    def is_watched(self) -> bool:
+        """Whether hooks are told of the gradient."""
+        return self._hooks is not None or bool(self.post_accumulate)
+
     def accept(self, cotangents: list[Any], create_graph: bool) -> None:
         """Take the gradient that a pass found, with all hooks around it."""
         hooks = self._hooks
