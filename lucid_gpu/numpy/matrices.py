@@ -143,7 +143,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     rank = int((values > bound * values.max()).sum()) if values.numel() else 0
     columns = b.unsqueeze(-1) if b.ndim == 1 else b
     found = ours.pinv(a, rtol=bound).matmul(columns)
-    left = (columns - a.matmul(found)).abs().square().sum(0)
+    left = reductions.squared_size(columns - a.matmul(found)).sum(0)
     left = left if rank == n and m > n else left[:0]
     return (found.squeeze(-1) if b.ndim == 1 else found), left, rank, values
 

@@ -192,7 +192,7 @@ def var(
         mask = as_tensor(where, a).to(dt.bool).expand(a.shape)
         a = a.where(mask, 0.0)
     middle = _mean(a, axes, None, None, True, where=where) if mean is NOT_GIVEN else mean
-    apart = np.abs(a - middle).square()
+    apart = squared_size(a - middle)
     if whole:
         count: Any = np.prod([a.shape[i] for i in axes], dtype=int) - ddof
         total = _total(apart, axes, keepdims)
@@ -202,6 +202,11 @@ def var(
 
 
 _mean = mean
+
+
+def squared_size(a: Tensor) -> Tensor:
+    """Squares of absolute values, which have all derivatives at zero too."""
+    return a.square() if a.dtype.category < 3 else (a * a.conj()).real
 
 
 def _total(a: Tensor, axes: tuple[int, ...], keepdims: Any) -> Tensor:

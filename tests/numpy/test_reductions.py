@@ -18,6 +18,7 @@ CASES = [
     ("prod of an axis", lambda m, x: m.prod(x, axis=1), (X,)),
     ("mean", lambda m, x: m.mean(x, axis=(0, 2)), (M,)),
     ("var", lambda m, x: m.var(x, axis=0), (X,)),
+    ("var of equal elements", lambda m, x: m.var(x, axis=1) * m.sum(x), (numpy.ones((2, 3)),)),
     ("var, one less", lambda m, x: m.var(x, axis=1, ddof=1, keepdims=True), (X,)),
     ("std", lambda m, x: m.std(x, axis=0, ddof=1), (X,)),
     ("std of all", lambda m, x: m.std(x), (X,)),
