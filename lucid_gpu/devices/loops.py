@@ -77,11 +77,14 @@ def loop_of(ufunc: Any, signature: str) -> tuple[int, int] | None:
     return inside.functions[number] or 0, inside.data[number] or 0
 
 
+_word_at = ctypes.c_size_t.from_address
+
+
 def address(array: Any) -> int:
     """Where an array's first element lies (the ``data`` of PyArrayObject, after its head)."""
     if type(array) is not np.ndarray:
         raise TypeError(f"expected a NumPy array, got {type(array).__name__}")
-    return ctypes.c_size_t.from_address(id(array) + _HEAD).value
+    return _word_at(id(array) + _HEAD).value
 
 
 _walk: Any = None  # the walker and its address; False where there is none

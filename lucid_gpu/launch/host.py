@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lucid_gpu.device import CPU
+from lucid_gpu.devices import loops
 from lucid_gpu.kernel_sources import kernel_path
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.launcher import Extent, Launcher
@@ -74,8 +75,11 @@ class HostLauncher(Launcher):
         return nullcontext()
 
     def address(self, array: Any) -> int:
-        address: int = array.__array_interface__["data"][0]
-        return address
+        try:
+            return loops.address(array)
+        except TypeError:  # a subclass of NumPy's arrays
+            place: int = array.__array_interface__["data"][0]
+            return place
 
     def compile(self, name: str, source: str, cooperative: bool) -> Function:
         key = (name, source, cooperative)

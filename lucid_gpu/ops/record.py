@@ -106,6 +106,7 @@ class OpNode(Node):
     """A recorded op: its gradient function, what it saved, and its attributes."""
 
     metas: tuple[Program, ...] = ()  # what the outputs look like; programs hold no arrays
+    saved: tuple[Saved | None, ...] = ()
     reads_cotangent = True
     earlier: Tensor | None = None  # the sum that the first gradient is added to
 
@@ -118,9 +119,8 @@ class OpNode(Node):
         super().__init__(tuple([edge_of(t._expr) for t in inputs]))
         self.function = function
         self.needs_input_grad = tuple([t._expr.program.needs_grad for t in inputs])
-        self.saved: tuple[Saved | None, ...] = tuple(
-            [None if t is None else save(t) for t in saved]
-        )
+        if saved:
+            self.saved = tuple([None if t is None else save(t) for t in saved])
 
     @property
     def _input_metadata(self) -> Sequence[Any]:
