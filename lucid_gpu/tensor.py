@@ -585,6 +585,8 @@ class Tensor:
         return bool(self.item())
 
     def __pos__(self) -> Tensor:
+        if self._expr.program.dtype.category == 0:
+            raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
         return self
 
     def __float__(self) -> float:

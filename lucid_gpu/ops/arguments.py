@@ -35,6 +35,16 @@ def require_float(op: str, input: Any) -> None:
         raise NotImplementedError(f'"{op}" not implemented for {input.dtype.name}')
 
 
+def require_one_dtype(sentence: str, first: Tensor, *others: Tensor) -> None:
+    """Refuse tensors of several types; the sentence says what was expected."""
+    for other in others:
+        if other.dtype is not first.dtype:
+            raise RuntimeError(
+                f"{sentence}, but got {first.dtype.name} and {other.dtype.name}: convert one with "
+                ".to(dtype)"
+            )
+
+
 def told(
     function: Callable[..., Any],
     error: Exception,

@@ -209,6 +209,10 @@ def cumulative_trapezoid(
 
 
 def _areas(y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
+    if dt.bool in [t.dtype for t in (y, x) if isinstance(t, Tensor)]:
+        raise RuntimeError(
+            "trapezoid: received a bool input for `y` or `x`, but bool is not supported"
+        )
     dim = normalise_dim(dim, y.ndim)
     if not y.shape[dim]:
         return y / 1
@@ -247,6 +251,8 @@ def gradient(
     """
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    if input.dtype in (dt.bool, dt.uint8):
+        raise RuntimeError(f"torch.gradient does not support {input.dtype.name} input.")
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = [normalise_dim(d, input.ndim) for d in dims]
     if len({*axes}) < len(axes):

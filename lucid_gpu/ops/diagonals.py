@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.ops.arguments import public, require_tensor
 from lucid_gpu.ops.in_place import written
@@ -120,6 +121,8 @@ def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
     if input.ndim != 2:
         raise RuntimeError("trace: expected a matrix")
+    if input.dtype is dt.bool:
+        raise NotImplementedError('"trace" not implemented for bool')
     return diagonal(input).sum()
 
 

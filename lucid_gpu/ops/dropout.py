@@ -33,6 +33,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     require_tensor("dropout", "input", 1, input)
     if not training or p == 0.0:
         return input
+    if input.dtype.is_complex:
+        raise NotImplementedError(f'"dropout" not implemented for {input.dtype.name}')
     if input.dtype.category < 2:
         raise RuntimeError(
             f"result type float32 can't be cast to the desired output type {input.dtype.name}"

@@ -14,7 +14,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
-from lucid_gpu.ops.arguments import require_float, require_tensor
+from lucid_gpu.ops.arguments import require_float, require_one_dtype, require_tensor
 from lucid_gpu.ops.in_place import before_write, written
 from lucid_gpu.tensor import Tensor, _set, apply, binary, unary
 
@@ -176,15 +176,28 @@ for _name, _op in TABLE.items():
         _set(f"{_name}_", _in_place(_op))
 
 
+def _scaled(input: Any, other: Any, alpha: Number) -> Any:
+    """``alpha * other``, of a type that the sum with the input could have."""
+    kinds = [t.dtype for t in (input, other) if isinstance(t, Tensor)]
+    if not isinstance(alpha, int) and kinds and max([d.category for d in kinds]) < 2:
+        raise RuntimeError(
+            "For integral input tensors, argument alpha must not be a floating point number."
+        )
+    if set(kinds) == {dt.bool}:
+        return other if alpha else other * False
+    return other * alpha
+
+
 def add(input: Any, other: Any, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
     """``input + alpha * other``."""
-    scaled = other if alpha == 1 else other * alpha
+    scaled = other if alpha == 1 else _scaled(input, other, alpha)
     return into(apply(TABLE["add"], input, scaled), out, "add")
 
 
 def sub(input: Any, other: Any, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
     """``input - alpha * other``."""
-    scaled = other if alpha == 1 else other * alpha
+    bools = isinstance(other, Tensor) and other.dtype is dt.bool  # refused below
+    scaled = other if alpha == 1 or bools else _scaled(input, other, alpha)
     return into(apply(TABLE["sub"], input, scaled), out, "sub")
 
 
@@ -205,6 +218,10 @@ def div(
     if all(
         isinstance(o, int) or isinstance(o, Tensor) and o.dtype.category < 2 for o in (input, other)
     ):
+        if isinstance(input, Tensor) and input.dtype is dt.bool is not getattr(
+            other, "dtype", bool
+        ):
+            input = input.to(dt.uint8)
         rest = apply(TABLE["fmod"], input, other)
         quotient = apply(TABLE["floor_divide"], apply(TABLE["sub"], input, rest), other)
     else:
@@ -286,6 +303,9 @@ def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """``input + weight * (end - input)``, exactly ``end`` at weight 1."""
+    require_one_dtype("lerp: expected input and end to have the same dtype", input, end)
+    if input.dtype.category < 2:
+        raise NotImplementedError(f'"lerp" not implemented for {input.dtype.name}')
     if not isinstance(weight, Tensor) and abs(weight) >= 0.5:
         return end - (end - input) * (1 - weight)
     return input + weight * (end - input)

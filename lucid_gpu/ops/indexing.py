@@ -15,7 +15,13 @@ from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import add_at
 from lucid_gpu.kernels.row_blocks import each_of_rows
-from lucid_gpu.ops.arguments import guarded, put_into, require_one_device, require_tensor
+from lucid_gpu.ops.arguments import (
+    guarded,
+    put_into,
+    require_one_device,
+    require_one_dtype,
+    require_tensor,
+)
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
@@ -435,6 +441,9 @@ def index_put(
     accumulate : bool
         Add to what is there; repeated positions then add up. Otherwise one of them wins.
     """
+    if isinstance(values, Tensor):
+        words = "Index put requires the source and destination dtypes match"
+        require_one_dtype(words, input, values)
     given = tuple(slice(None) if i is None else i for i in indices)
     parsed, _ = _parse(input, given, wait=True)
     value = _as_value(input, values)
@@ -646,6 +655,8 @@ def scatter(
     dim = normalise_dim(dim, input.ndim)
     where = index.array
     _check_scattered(input, dim, index, src)
+    if isinstance(src, Tensor):
+        require_one_dtype("scatter(): Expected self.dtype to be equal to src.dtype", input, src)
     value = _as_value(input, src)
     shape = tuple(index.shape)
     if reduce is not None:

@@ -13,7 +13,7 @@ from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.fusion.late import of_late
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
-from lucid_gpu.ops.arguments import put_into, require_tensor
+from lucid_gpu.ops.arguments import put_into, require_one_dtype, require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.levels import open_levels
@@ -279,6 +279,7 @@ def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """``beta * input + alpha * (mat1 @ mat2)``."""
+    require_one_dtype("addmm: self and mat2 must have the same dtype", input, mat2)
     product = mm(mat1, mat2)
     if beta == 0:  # what is there may be NaN
         return product if alpha == 1 else product * alpha

@@ -30,8 +30,14 @@ def msort(input: Tensor) -> Tensor:
     return values
 
 
+def _require_order(name: str, d: dt.dtype, bools: bool = True) -> None:
+    if d.is_complex or (d is dt.bool and not bools):
+        raise NotImplementedError(f'"{name}" not implemented for {d.name}')
+
+
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The ``k``-th smallest along a dimension, counted from 1, and where it is; NaNs come last."""
+    _require_order("kthvalue", input.dtype, bools=False)
     dim = normalise_dim(dim, input.ndim)
     extent = input.shape[dim] if input.ndim else 1
     if not 1 <= k <= extent:
@@ -55,6 +61,7 @@ def _at(input: Tensor, dim: int, order: Any, place: Any, keepdim: bool, name: st
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent element along a dimension (the smallest of several), and where one is."""
+    _require_order("mode", input.dtype)
     dim = normalise_dim(dim, input.ndim)
     if not input.ndim:
         return ValuesAndIndices(input.clone(), input.new_zeros((), dtype=dt.int64))
@@ -126,6 +133,7 @@ def unique_consecutive(
 
 
 def _distinct(input: Tensor, in_order: bool, inverse: bool, counts: bool, dim: int | None) -> Found:
+    _require_order("unique", input.dtype)
     xp = xp_of(input)
     array = input.detach().array
     whole = dim is None or not input.ndim
@@ -193,6 +201,9 @@ def isin(
     like = elements if isinstance(elements, Tensor) else test_elements
     if not isinstance(like, Tensor):
         raise TypeError("isin(): one of 'elements' and 'test_elements' must be a Tensor")
+    for t in (elements, test_elements):
+        if isinstance(t, Tensor) and (t.dtype is dt.bool or t.dtype.is_complex):
+            raise RuntimeError(f"Unsupported input type encountered for isin(): {t.dtype.name}")
     xp = xp_of(like)
     own, others = [_wide(as_tensor(t, device=like.device)) for t in (elements, test_elements)]
     found = xp.isin(own, others.reshape(-1), invert=invert)
@@ -244,6 +255,7 @@ def searchsorted(
     require_one_device("searchsorted", sorted_sequence, values)
     xp, d = xp_of(values), dt.int32 if out_int32 else dt.int64
     common = dt.promote_types(sorted_sequence.dtype, values.dtype)
+    _require_order("searchsorted", common, bools=False)
     sequence, wanted = _wide(sorted_sequence.to(common)), _wide(values.to(common))
     if sorter is not None:
         sequence = xp.take_along_axis(sequence, sorter.array, -1)

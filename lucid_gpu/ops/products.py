@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.arguments import public, require_one_dtype
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.matmul import _conj, addmm, dot, matmul, outer
 from lucid_gpu.ops.shape import reshape
@@ -65,6 +65,7 @@ def baddbmm(
 ) -> Tensor:
     """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix."""
     _batches(batch1, batch2)
+    require_one_dtype("baddbmm: Input dtypes must be the same", input, batch1, batch2)
     return added(input, matmul(batch1, batch2), beta, alpha)
 
 
@@ -73,6 +74,7 @@ def addbmm(
 ) -> Tensor:
     """``beta * input + alpha * sum(batch1 @ batch2)``: one product, with the batch in the sum."""
     _batches(batch1, batch2)
+    require_one_dtype("addbmm: self and mat2 must have the same dtype", input, batch2)
     b, n, k = batch1.shape
     wide = reshape(batch1.transpose(0, 1), (n, b * k))
     return added(input, matmul(wide, reshape(batch2, (b * k, batch2.shape[2]))), beta, alpha)

@@ -392,7 +392,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
         return result
     if 0 in input.shape:
         return sum(input.exp(), dims, keepdim).log()
-    top = amax(input.detach(), dims, keepdim=True)
+    top = _extremum("amax", input.detach(), dims, keepdim=True)
     top = apply(TABLE["where"], top.isfinite(), top, 0.0)
     total = sum((input - top).exp(), dims, keepdim=True).log() + top
     return total if keepdim else total.reshape(dropped_shape(tuple(input.shape), dims))
@@ -473,12 +473,19 @@ def _refuse_nothing(
 
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Largest element over dimensions; ties share the gradient."""
-    return _extremum("amax", input, dim, keepdim)
+    return _extremum("amax", _in_order("amax", input), dim, keepdim)
 
 
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Smallest element over dimensions; ties share the gradient."""
-    return _extremum("amin", input, dim, keepdim)
+    return _extremum("amin", _in_order("amin", input), dim, keepdim)
+
+
+def _in_order(name: str, input: Tensor) -> Tensor:
+    """The input, unless its numbers are complex."""
+    if input.dtype.is_complex:
+        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
+    return input
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:

@@ -86,6 +86,12 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     dim = normalise_dim(dim, input.ndim)
     if not input.ndim:
         return index_fill(input.reshape(1), 0, index, value).reshape(())
+    if isinstance(value, Tensor):
+        if value.dtype.is_complex and not input.dtype.is_complex:
+            raise RuntimeError(
+                "index_fill_(): Converting complex Scalar to non-complex type is not supported"
+            )
+        value = value.to(input.dtype)
     indices = (*[None] * dim, index.reshape(-1))
     return indexing.index_put(input, indices, value)
 

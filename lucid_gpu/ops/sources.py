@@ -177,6 +177,8 @@ def map_(self: Tensor, tensor: Tensor, callable: Any, name: str = "map_") -> Ten
             f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() "
             "instead."
         )
+    if tensor.dtype is not self.dtype:
+        raise TypeError(f"{name}: expected {self.dtype.name} for 'other' (got {tensor.dtype.name})")
     other = tensor.expand(self.shape).reshape(-1).tolist()
     made = [callable(a, b) for a, b in zip(self.reshape(-1).tolist(), other, strict=True)]
     values = np.array(made).reshape(tuple(self.shape)).astype(self.dtype.numpy)

@@ -44,6 +44,8 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """``log(x / (1 - x))``, of x moved into ``[eps, 1 - eps]``; NaN outside [0, 1]."""
+    if input.dtype.is_complex:
+        raise NotImplementedError(f'"logit" not implemented for {input.dtype.name}')
     if input.dtype.category == 0:
         input = input.to(dt.get_default_dtype())
     if eps is not None:

@@ -7,6 +7,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu import dtypes as dt
+from lucid_gpu.ops.arguments import require_one_dtype
 from lucid_gpu.ops.linalg.inverse import inverse_of
 from lucid_gpu.ops.linalg.matrices import conj, identity_like, require_inexact, require_square
 from lucid_gpu.ops.reductions import normalise_dim
@@ -168,6 +170,9 @@ def crossed(input: Tensor, other: Tensor, dim: int) -> Tensor:
     """`cross` along a given dimension."""
     if input.ndim != other.ndim:
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
+    if input.dtype is dt.bool:
+        raise NotImplementedError('"cross" not implemented for bool')
+    require_one_dtype("cross: expected input and other to have the same dtype", input, other)
     place = normalise_dim(dim, input.ndim)
     if input.shape[place] != 3 or other.shape[place] != 3:
         raise RuntimeError(
@@ -200,6 +205,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     count = N if N is not None else x.shape[-1] if x.ndim else 1
     if count <= 0 or (N is None and not x.ndim):
         raise RuntimeError("N must be greater than 1.")
+    x = x.to(dt.int64) if x.dtype.category == 1 else x
     powers = [x * 0 + 1 if x.dtype.category < 2 else x**0]
     for _ in range(count - 1):
         powers.append(powers[-1] * x)

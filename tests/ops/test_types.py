@@ -1,0 +1,91 @@
+"""Ops over every type, alone and mixed: the types PyTorch gives, and its refusals."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import torch_module
+
+TYPES = "bool uint8 int16 int64 float16 bfloat16 float32 float64 complex64"
+MIXED = [
+    ("float32", "float64"), ("float32", "int64"), ("int64", "float32"), ("float16", "float32"),
+    ("float32", "complex64"), ("bool", "int64"), ("int64", "bool"), ("uint8", "int8"),
+    ("float32", "bool"), ("int32", "int64"),
+]  # fmt: skip
+WHOLE = np.array([[3, 1, 2], [2, 5, 1], [1, 1, 4]])
+
+ALONE = """
+abs(x) acos(x) angle(x) atan(x) ceil(x) cos(x) digamma(x) erf(x) exp(x) exp2(x) floor(x) frac(x)
+isfinite(x) isnan(x) lgamma(x) log(x) log1p(x) logical_not(x) nan_to_num(x) neg(x) reciprocal(x)
+round(x) rsqrt(x) sigmoid(x) sign(x) sgn(x) sinc(x) sqrt(x) square(x) tanh(x) trunc(x)
+bitwise_not(x) sum(x) sum(x,1) prod(x) mean(x) std(x) var(x,1) amax(x) amin(x,1) aminmax(x)
+argmax(x) argmin(x) all(x) any(x) max(x) min(x) median(x) nansum(x) nanmean(x) mode(x)
+logsumexp(x,0) norm(x) count_nonzero(x) unique(x) unique_consecutive(x) cumsum(x,0) cumprod(x,0)
+cummax(x,0) topk(x,2) msort(x) sort(x) nonzero(x) tril(x) trace(x) diagonal(x) flip(x,(0,))
+roll(x,1) cov(x) diff(x) gradient(x) trapezoid(x) cumulative_trapezoid(x) bincount(x[0])
+vander(x[0]) softmax(x,0) log_softmax(x,0) isin(x,x) searchsorted(x[0],x) bucketize(x,x[0])
+clamp(x,1,2) clamp(x,0.5) masked_fill(x,x==x,1) repeat_interleave(x,2) fft.fft(x) fft.rfft(x)
+det(x) linalg.qr(x) linalg.norm(x) kthvalue(x,1)
+"""
+BESIDE = """
+add(x,y) sub(x,y) mul(x,y) div(x,y) floor_divide(x,y) fmod(x,y) remainder(x,y) pow(x,y) atan2(x,y)
+maximum(x,y) eq(x,y) lt(x,y) logical_and(x,y) bitwise_and(x,y) copysign(x,y) xlogy(x,y) gcd(x,y)
+matmul(x,y) mv(x,y[0]) dot(x[0],y[0]) outer(x[0],y[0]) kron(x,y) cat((x,y)) stack((x,y))
+where(x==x,x,y) cross(x,y) linalg.cross(x,y) lerp(x,y,0.5) lerp(x,y,y) addcmul(x,y,y)
+addcdiv(x,y,y) addmm(x,y,y) addmv(x[0],x,y[0]) addr(x,x[0],y[0]) addbmm(x,y[None],y[None])
+baddbmm(x[None],y[None],y[None]) index_add(x,0,i,y) index_copy(x,0,i,y) index_fill(x,0,i,y[0,0])
+scatter(x,0,j,y) scatter_add(x,0,j,y) scatter_reduce(x,0,j,y,'sum') masked_scatter(x,x==x,y)
+index_put(x,(i,),y) put(x,j,y) isin(x,y) linalg.solve(x,y) add(x,y,alpha=2) add(x,y,alpha=2.5)
+sub(x,y,alpha=2) div(x,y,rounding_mode='floor') div(x,y,rounding_mode='trunc') trapezoid(x,y)
+allclose(x,y) equal(x,y) tensordot(x,y,1) slice_scatter(x,y)
+"""
+
+
+def outcome(m: Any, expression: str, first: str, second: str) -> Any:
+    """The results' types and shapes, or the error."""
+
+    def of(name: str, array: Any) -> Any:
+        return m.tensor(array.tolist()).to(getattr(m, name))
+
+    names = {
+        "x": of(first, WHOLE), "y": of(second, WHOLE.T), "m": m, "i": m.tensor([0, 2, 1]),
+        "j": m.tensor([[0, 1, 2], [2, 1, 0], [1, 1, 1]]),
+    }  # fmt: skip
+    try:
+        found = eval(f"m.{expression}", names)
+    except Exception as error:
+        return type(error)
+    several = found if isinstance(found, (tuple, list)) else [found]
+    return [
+        (str(t.dtype).rpartition(".")[2], tuple(t.shape)) if hasattr(t, "dtype") else type(t)
+        for t in several
+    ]
+
+
+def check(expression: str, pairs: Any) -> None:
+    wrong = []
+    for first, second in pairs:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wanted = outcome(torch_module(), expression, first, second)
+            got = outcome(lucid_gpu, expression, first, second)
+        if isinstance(wanted, type) and isinstance(got, type) and issubclass(got, wanted):
+            continue
+        if got != wanted:
+            wrong.append(f"{first}, {second}: {got} is not {wanted}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("expression", ALONE.split())
+def test_of_one_type(expression: str) -> None:
+    check(expression, [(name, name) for name in TYPES.split()])
+
+
+@pytest.mark.parametrize("expression", BESIDE.split())
+def test_of_two_types(expression: str) -> None:
+    check(expression, [*[(name, name) for name in TYPES.split()], *MIXED])
