@@ -89,7 +89,8 @@ class Executable:
         plan, code = self.plan, self.code
         if plan.reduction is not None or not self.total or plan.indices:
             return None
-        if any(load.strides is not None and element_count(load.shape) > 1 for load in plan.loads):
+        steps = self._steps()
+        if steps is None:
             return None
         fixed = {f"k{i}": number for i, number in enumerate(numbers)}
         fixed.update(
@@ -104,13 +105,25 @@ class Executable:
         types = {name: d.numpy for name, (d, _) in arrays.items()}
         types.update(scratch)
         types.update({name: number.dtype for name, number in fixed.items()})
-        rows = self._rows(arrays, sum([d.itemsize for d in code.scratch]))
+        rows = self._rows(arrays, sum([d.itemsize for d in code.scratch]), steps)
         if rows is None:
             return None
         return native_loops.build(code.lines, types, fixed, [*arrays], [*scratch], rows)
 
+    def _steps(self) -> dict[str, int] | None:
+        """How far apart the elements of strided loads lie; None where one is no plain walk."""
+        steps: dict[str, int] = {}
+        for i, load in enumerate(self.plan.loads):
+            if load.strides is None or element_count(load.shape) == 1:
+                continue
+            if len(collapse(load.shape, [(load.shape, load.strides)])) != 1:
+                return None
+            facing = zip(load.shape[::-1], load.strides[::-1], strict=True)
+            steps[f"a{i}"] = next(step for extent, step in facing if extent > 1)
+        return steps
+
     def _rows(
-        self, arrays: Mapping[str, tuple[dtype, Shape]], scratch: int
+        self, arrays: Mapping[str, tuple[dtype, Shape]], scratch: int, steps: Mapping[str, int]
     ) -> native_loops.Rows | None:
         """One row after another: of the flat space, or of matrices that vectors are spread over."""
         rank = len(self.plan.shape)
@@ -119,7 +132,9 @@ class Executable:
         }
         if all(element_count(s) == self.total for _, s in wide.values()):
             items = {n: d.itemsize for n, (d, _) in wide.items()}
-            return native_loops.flat_rows(self.total, items, scratch)
+            return native_loops.flat_rows(self.total, items, scratch, steps)
+        if steps:
+            return None
         laid = {n: (d.itemsize, padded(s, rank)) for n, (d, s) in wide.items()}
         groups = collapse(self.plan.shape, [(s, None) for _, s in laid.values()])
         if len(groups) not in (2, 3):

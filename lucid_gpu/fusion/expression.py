@@ -189,6 +189,38 @@ def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) ->
     return Expr(intern((one, full), 0, where, made_here()), (), None)
 
 
+def reshaped_uniform(value: Expr, shape: tuple[int, ...]) -> Expr | None:
+    """A pending value that reads no array, all of whose elements are equal, in another shape.
+
+    None for any other value.
+    """
+    program = value.program
+    found: Any = program.next.get((reshaped_uniform, shape))
+    if found is None:
+        found = _reshaped(program, shape) or NOT_UNIFORM
+        program.next[reshaped_uniform, shape] = found
+    return None if found is NOT_UNIFORM else Expr(found, value.leaves, None)
+
+
+NOT_UNIFORM: Any = object()  # remembered in place of a program
+
+
+def _reshaped(program: Program, shape: tuple[int, ...]) -> Program | None:
+    if not program.independent or program.marks:
+        return None
+    assembly = Assembly()
+    index: list[int] = []
+    for ins in program.instructions:
+        if ins.op in ("load", "index", "boundary") or ins.shape not in ((), program.shape):
+            return None
+        args = tuple([index[a] for a in ins.args])
+        index.append(assembly.append(ins._replace(args=args, shape=shape if ins.shape else ())))
+    root = index[-1]
+    if not program.shape:
+        root = assembly.append(Instruction("identity", (root,), program.dtype, shape, False))
+    return intern(assembly.extract(root), program.leaves, program.device)
+
+
 def of_index(shape: tuple[int, ...], where: device) -> Expr:
     """Each element's own number, counted row by row: int64 that no memory holds."""
     one = Instruction("index", (), int64, shape, False)

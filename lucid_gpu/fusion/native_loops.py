@@ -77,7 +77,9 @@ class Rows(NamedTuple):
                 yield first + row, min(most, self.period - row)
 
 
-def flat_rows(total: int, names: Mapping[str, int], scratch: int = 0) -> Rows:
+def flat_rows(
+    total: int, names: Mapping[str, int], scratch: int = 0, steps: Mapping[str, int] | None = None
+) -> Rows:
     """Rows of a flat space.
 
     Parameters
@@ -88,10 +90,12 @@ def flat_rows(total: int, names: Mapping[str, int], scratch: int = 0) -> Rows:
         The item size of the arrays that run over the space.
     scratch : int
         Bytes of scratch memory an element takes.
+    steps : mapping of str to int, optional
+        Bytes from element to element of arrays that are strided.
     """
     most = ROW_BYTES // (sum(names.values()) + scratch)
     width = min(WIDTH, total, max(1 << most.bit_length() - 1, NARROWEST))
-    moves = {name: (width * item, item) for name, item in names.items()}
+    moves = {name: (width * step, step) for name, step in {**names, **(steps or {})}.items()}
     return Rows(total // width, width, moves)
 
 

@@ -16,6 +16,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import expand_pattern
 from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value
 from lucid_gpu.fusion.reduction_table import TABLE
+from lucid_gpu.fusion.typing_rules import broadcast_shapes
 
 Shape = tuple[int, ...]
 
@@ -317,8 +318,11 @@ class _Builder:
         if op == "boundary":
             return args[0]
         if op == "identity":
-            same = self.work.instructions[args[0]].shape == shape
-            return args[0] if same else self.put("identity", args, wide, shape)
+            given = self.work.instructions[args[0]]
+            if given.shape == shape:
+                return args[0]
+            args = list(given.args) if given.op == "identity" else args
+            return self.put("identity", args, wide, shape)
         if op == "cast":
             i = args[0]
             if self.work.instructions[i].dtype is not wide:
@@ -330,7 +334,18 @@ class _Builder:
             lowered = self._lower_pow(args, wide, shape)
             if lowered is not None:
                 return lowered
+        known = self.work.instructions
+        if any(known[a].op == "identity" for a in args):
+            return self._before_spreading(op, args, wide, shape)
         return self.put(op, args, wide, shape)
+
+    def _before_spreading(self, op: str, args: Sequence[int], d: dtype, shape: Shape) -> int:
+        """An op on what is spread out, done on what it is spread out from."""
+        known = self.work.instructions
+        args = [known[a].args[0] if known[a].op == "identity" else a for a in args]
+        own = broadcast_shapes([known[a].shape for a in args], op)
+        found = self.put(op, args, d, own)
+        return found if own == shape else self.put("identity", (found,), d, shape)
 
     def _lower_pow(self, args: list[int], d: dtype, shape: Shape) -> int | None:
         """Small constant exponents become products; the others keep the general formula."""
@@ -340,6 +355,8 @@ class _Builder:
         x = args[0]
         n = self.constants[exponent.value][0]
         is_float = d.category >= 2
+        if n == 1 and self.work.instructions[x].shape == shape:
+            return x
         if n == 2:
             return self.put("square", (x,), d, shape)
         if n == 3:

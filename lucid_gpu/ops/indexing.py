@@ -24,7 +24,7 @@ from lucid_gpu.ops.arguments import (
 )
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
+from lucid_gpu.ops.reductions import constant_number, expand_lazily, normalise_dim
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -232,8 +232,33 @@ def getitem(input: Tensor, index: Any) -> Tensor:
         return _picked("IndexBackward0", *backwards.turned(input))
 
 
+def _plain(input: Tensor, index: Any) -> bool:
+    """Whether an index is ints that exist and slices that step by one: the most frequent ones."""
+    parts = index if type(index) is tuple else (index,)
+    shape = input._expr.program.shape
+    if len(parts) > len(shape):
+        return False
+    for part, extent in zip(parts, shape, strict=False):
+        if type(part) is int:
+            if not -extent <= part < extent:
+                return False
+        elif (
+            type(part) is not slice
+            or part.step is not None
+            or not {type(part.start), type(part.stop)} <= _BOUNDS
+        ):
+            return False
+    return True
+
+
+_BOUNDS = frozenset((int, type(None)))
+
+
 def _picked(kind: str, input: Tensor, index: Any) -> Tensor:
-    parsed, basic = _parse(input, index)
+    if _plain(input, index):
+        parsed, basic = index if type(index) is tuple else (index,), True
+    else:
+        parsed, basic = _parse(input, index)
     if basic:
         name = "SelectBackward0" if any(type(p) is int for p in parsed) else "SliceBackward0"
         return slice_view(input, parsed, name)
@@ -280,7 +305,8 @@ def place(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
     if _may_repeat(index):
         add_at(array, _parts(index), values.array, values.device)
     else:
-        array[index] = values.array
+        number = constant_number(values)
+        array[index] = values.array if number is None else number
     result: Tensor = record(
         "PlaceBackward0", array, (values,), _place_vjp, dtype=values.dtype, index=index
     )

@@ -20,7 +20,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import public
-from lucid_gpu.ops.record import constant, record
+from lucid_gpu.ops.record import record
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
@@ -81,14 +81,12 @@ def dropped_shape(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def reshape_lazily(input: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`reshape` for gradients: a pending constant stays one, and shares no memory."""
-    number = _constant_number(input)
-    if number is None:
-        return input.reshape(shape)
-    return constant(number, input, shape)
+    """`reshape` for gradients: what is pending and reads no array stays so, in no memory."""
+    value = expression.reshaped_uniform(input._expr, shape)
+    return input.reshape(shape) if value is None else _tensor(value)
 
 
-def _constant_number(input: Tensor) -> Any:
+def constant_number(input: Tensor) -> Any:
     """The number a pending constant is full of, or None."""
     program = input._expr.program
     if program.leaves or len(program.instructions) > 2:

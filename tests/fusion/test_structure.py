@@ -231,3 +231,34 @@ def test_gradients_of_slices_share_a_kernel(device: str) -> None:
         (g,) = lucid_gpu.autograd.grad(y, x)
         g.array
     assert [k.shape for k in log.kernels] == [(6,)]  # each is added where its column stands
+
+
+@pytest.mark.parametrize("rows", [1, 3, 700, 5000])
+def test_strided_vectors_give_what_contiguous_ones_do(rows: int, device: str) -> None:
+    x = lucid_gpu.rand(rows, 4, 2, device=device)
+    for a, b in ((x[:, 0, 0], x[:, 3, 1]), (x[:, 1], x[:, 2]), (x[::2, 1, 0], x[::2, 0, 0])):
+        got = (a * b + a / (1 + b)).array
+        a, b = a.contiguous(), b.contiguous()
+        assert lucid_gpu.equal(lucid_gpu.as_tensor(got), a * b + a / (1 + b))
+
+
+def test_the_gradient_of_a_sum_s_sum_is_no_kernel(device: str) -> None:
+    """A cotangent that reads no array stays pending in every shape it takes."""
+    x = lucid_gpu.rand(5, 4, device=device, requires_grad=True)
+    y = (0.5 * x.sum(1) * 3 - 1).sum()
+    y.item()
+    with profiler.record() as log:
+        y.backward()
+        x.grad.array
+    assert moved_elements(log.kernels) == [(0, 20)]
+
+
+def moved_elements(kernels: Any) -> list[tuple[int, int]]:
+    return [(k.bytes_read // 4, k.bytes_written // 4) for k in kernels]
+
+
+def test_what_is_spread_out_is_computed_before(device: str) -> None:
+    x, y = lucid_gpu.rand(300, 1, device=device), lucid_gpu.rand(300, 70, device=device)
+    spread = x.expand(300, 70)
+    found = spread.exp() * y + (spread * 2).sin()
+    assert lucid_gpu.allclose(found, x.exp() * y + (x * 2).sin())

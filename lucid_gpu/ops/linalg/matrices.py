@@ -11,7 +11,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops.creation import arange, tensor
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.record import constant
-from lucid_gpu.ops.reductions import _constant_number
+from lucid_gpu.ops.reductions import constant_number
 from lucid_gpu.tensor import Tensor
 
 EPSILON = {  # distance from 1 to the next number
@@ -87,7 +87,7 @@ def adjoint(x: Tensor) -> Tensor:
 
 def absent(cotangent: Tensor) -> bool:
     """Whether nothing asked for a gradient through this output."""
-    return bool(_constant_number(cotangent) == 0)
+    return bool(constant_number(cotangent) == 0)
 
 
 def offsets(x: Tensor) -> Tensor:
