@@ -18,7 +18,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, state
-from lucid_gpu.tensor import Tensor, _tensor, from_array
+from lucid_gpu.tensor import Tensor, _set, _tensor, from_array
 
 
 def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
@@ -289,6 +289,20 @@ def addmm(
 METHODS = (matmul, mm, bmm, mv, dot, outer, addmm)
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
+
+
+def _dot(self: Tensor, tensor: Any) -> Tensor:
+    """Inner product of two vectors; of matrices and arrays, `numpy.dot`."""
+    ours = isinstance(tensor, Tensor)
+    if (ours and self.ndim == tensor.ndim == 1) or not (ours or room_of_array(tensor) is not None):
+        return dot(self, tensor)
+    from lucid_gpu.numpy.products import dot as product
+
+    result: Tensor = product(self, tensor)
+    return result
+
+
+_set("dot", _dot)
 
 
 def _rmatmul(self: Tensor, other: Any) -> Tensor:

@@ -27,7 +27,7 @@ from lucid_gpu.ops.reductions import (
     sum_to_shape,
 )
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
-from lucid_gpu.tensor import Tensor, _mark_shared, apply
+from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply
 
 
 def view_of(
@@ -586,11 +586,20 @@ def _big_h(self: Tensor) -> Tensor:
     return turned
 
 
+def _transposed(self: Tensor, *dims: Any, **named: Any) -> Tensor:
+    """Two dimensions exchanged; none, a tuple or more of them are NumPy's order of all."""
+    if len(dims) == 2 or named or len(dims) == 1 and not hasattr(dims[0], "__iter__"):
+        return transpose(self, *dims, **named)
+    return permute(self, *dims) if dims else _big_t(self)
+
+
 METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, transpose, t, movedim,
            expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
            repeat, tile, flip)  # fmt: skip
 for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function if _function is not squeeze else guarded(squeeze))
+    setattr(Tensor, _function.__name__, _function)
+_set("squeeze", guarded(squeeze))  # x.squeeze(axis=0) too
+_set("transpose", _transposed)
 for _name, _getter in (("mT", _m_t), ("T", _big_t), ("mH", _m_h), ("H", _big_h)):
     setattr(Tensor, _name, property(_getter))
 _METHODS_ONLY = (view, expand, expand_as, view_as, reshape_as, contiguous, is_contiguous, repeat)

@@ -40,3 +40,25 @@ def test_methods_of_arrays(device):
     assert x.copy() is not x
     (x.copy() * x.conjugate()).sum().backward()
     assert x.grad.tolist() == [2.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, v: x.dot(x.T),
+        lambda x, v: x.dot(v),
+        lambda x, v: v.dot(v),
+        lambda x, v: x.dot(np.ones(3)),
+        lambda x, v: x.dot(np.ones((3, 2))),
+        lambda x, v: v.dot(np.ones((3, 2))),
+        lambda x, v: x.transpose(),
+        lambda x, v: x.transpose((1, 0)),
+        lambda x, v: x.reshape(1, 2, 3).transpose(2, 0, 1),
+        lambda x, v: x.T.reshape(3, 1, 2).squeeze(axis=1),
+        lambda x, v: x.argsort(axis=0),
+    ],
+)
+def test_methods_of_arrays_mean_what_they_do_there(call, device):
+    x, v = np.arange(6.0).reshape(2, 3) ** 2, np.array([1.0, 3.0, -2.0])
+    found = call(*[lucid_gpu.tensor(a, device=device) for a in (x, v)])
+    np.testing.assert_allclose(found.cpu().numpy(), call(x, v))
