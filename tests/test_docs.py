@@ -29,14 +29,12 @@ def _name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_the_blocks_run_and_print_what_they_say(page: Path, request: pytest.FixtureRequest) -> None:
-    from tests.conftest import devices
-
+def test_the_blocks_run_and_print_what_they_say(page: Path, device: str) -> None:
     space: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page):
         if block.language != "python" or block.title:
             continue
-        if block.needs_gpu and "cuda" not in devices(request.config):
+        if block.needs_gpu and device == "cpu":
             continue
         code = compile("\n" * block.line + block.code, str(page), "exec")  # lines as on the page
         with contextlib.redirect_stdout(io.StringIO()) as printed:
