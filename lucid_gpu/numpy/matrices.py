@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid_gpu import linalg as ours
 from lucid_gpu.numpy import arranging, products, reductions, shapes
-from lucid_gpu.numpy.operands import alike, as_tensor, element_type, inexact
+from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, element_type, inexact
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.tensor import Tensor
 
@@ -22,7 +22,30 @@ tensordot = products.tensordot
 matrix_transpose = shapes.matrix_transpose
 
 
-def _matrices(a: Any) -> Tensor:
+SPECTRAL = (2, -2, "nuc")  # norms of singular values
+
+
+def _numbers(a: Any) -> Tensor:
+    return inexact(as_tensor(a))
+
+
+def _factored(a: Any) -> Tensor:
+    """Floating point numbers that matrices can be factored in.
+
+    Raises
+    ------
+    TypeError
+        For those of two bytes.
+    """
+    a = _numbers(a)
+    if a.dtype.itemsize == 2:
+        raise TypeError(
+            f"array type {a.dtype.name} is unsupported in linalg; write a.astype('float32')"
+        )
+    return a
+
+
+def _matrices(a: Any, known: Callable[[Any], Tensor] = _factored) -> Tensor:
     """Matrices of floating point numbers.
 
     Raises
@@ -30,7 +53,7 @@ def _matrices(a: Any) -> Tensor:
     numpy.linalg.LinAlgError
         For fewer than two dimensions.
     """
-    a = inexact(as_tensor(a))
+    a = known(a)
     if a.ndim < 2:
         raise ours.LinAlgError(
             f"{a.ndim}-dimensional array given. Array must be at least two-dimensional"
@@ -38,8 +61,8 @@ def _matrices(a: Any) -> Tensor:
     return a
 
 
-def _square(a: Any) -> Tensor:
-    a = _matrices(a)
+def _square(a: Any, known: Callable[[Any], Tensor] = _factored) -> Tensor:
+    a = _matrices(a, known)
     if a.shape[-1] != a.shape[-2]:
         raise ours.LinAlgError("Last 2 dimensions of the array must be square")
     return a
@@ -54,7 +77,8 @@ def _half(a: Any, UPLO: str) -> tuple[Tensor, str]:
 
 def solve(a: Any, b: Any) -> Tensor:
     """`numpy.linalg.solve`; ``b`` is a vector where it has one dimension, else matrices."""
-    a, b = alike(_square(a), b)
+    a, b = as_tensors((a, b))
+    a, b = alike(_square(a), _factored(b))
     if 1 < b.ndim == a.ndim - 1:  # a matrix for all, which PyTorch might take for vectors
         b = b.unsqueeze(0)
     return ours.solve(a, b)
@@ -131,7 +155,8 @@ def eigvals(a: Any) -> Tensor:
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     """`numpy.linalg.lstsq`: the solution, the sums of squares left, rank and singular values."""
-    a, b = alike(_matrices(a), inexact(as_tensor(b)))
+    a, b = as_tensors((a, b))
+    a, b = alike(_matrices(a), _factored(b))
     if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
         raise ours.LinAlgError(
             f"lstsq takes a matrix and a vector or matrix of as many rows, got {tuple(a.shape)} "
@@ -150,15 +175,15 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
 
 def matrix_power(a: Any, n: int) -> Tensor:
     """`numpy.linalg.matrix_power`."""
-    return ours.matrix_power(_square(a), n)
+    return ours.matrix_power(_square(a, _factored if n < 0 else _numbers), n)
 
 
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
     """`numpy.linalg.matrix_rank`."""
-    A = inexact(as_tensor(A))
+    A = as_tensor(A)
     if A.ndim < 2:
         return (A != 0).any().to(element_type(int))
-    return ours.matrix_rank(A, atol=tol, rtol=rtol, hermitian=hermitian)
+    return ours.matrix_rank(_factored(A), atol=tol, rtol=rtol, hermitian=hermitian)
 
 
 def cond(x: Any, p: Any = None) -> Tensor:
@@ -168,13 +193,14 @@ def cond(x: Any, p: Any = None) -> Tensor:
 
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Tensor:
     """`numpy.linalg.tensorsolve`."""
-    a, b = alike(inexact(as_tensor(a)), b)
+    a, b = as_tensors((a, b))
+    a, b = alike(_factored(a), _factored(b))
     return ours.tensorsolve(a, b, axes)
 
 
 def tensorinv(a: Any, ind: int = 2) -> Tensor:
     """`numpy.linalg.tensorinv`."""
-    return ours.tensorinv(inexact(as_tensor(a)), ind)
+    return ours.tensorinv(_factored(a), ind)
 
 
 @takes_out
@@ -185,7 +211,7 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Tensor:
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:
     """`numpy.linalg.norm` of vectors and matrices."""
-    x = inexact(as_tensor(x))
+    x = _numbers(x)
     if axis is None:
         if ord is None:
             total = ours.vector_norm(x.reshape(-1))
@@ -201,18 +227,20 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
         return ours.vector_norm(x, 2 if ord is None else ord, axes, keepdims)
     if len(axes) != 2:
         raise ValueError("Improper number of dimensions to norm.")
-    return ours.matrix_norm(x, "fro" if ord is None else ord, axes, keepdims)
+    ord = "fro" if ord is None else ord
+    return ours.matrix_norm(_factored(x) if ord in SPECTRAL else x, ord, axes, keepdims)
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:
     """`numpy.linalg.vector_norm`."""
-    x = inexact(as_tensor(x))
+    x = _numbers(x)
     return ours.vector_norm(x, ord, reductions.axes_of(x, axis), keepdims)
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """`numpy.linalg.matrix_norm`."""
-    return ours.matrix_norm(_matrices(x), ord, (-2, -1), keepdims)
+    x = _matrices(x, _factored if ord in SPECTRAL else _numbers)
+    return ours.matrix_norm(x, ord, (-2, -1), keepdims)
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:

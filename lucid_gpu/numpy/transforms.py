@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu import dtypes as dt
 from lucid_gpu import fft as ours
 from lucid_gpu.numpy.operands import as_tensor, inexact
 from lucid_gpu.numpy.refusals import takes_out
@@ -28,12 +29,13 @@ def _along_an_axis(name: str) -> Callable[..., Any]:
     def function(
         a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None
     ) -> Tensor:
+        small = as_tensor(a).dtype == dt.float16 and name in ("irfft", "hfft")
         a = _taken(a)
         n_ = a.shape[axis_of(axis, a.ndim)] if n is None else n
         if (n_ - 1 if name in ("irfft", "hfft") and n is None else n_) < 1:
             raise ValueError(f"Invalid number of FFT data points ({n_}) specified.")
         result: Tensor = transform(a, n, axis, norm)
-        return result
+        return result.to(dt.float16) if small else result
 
     return _named(function, name)
 

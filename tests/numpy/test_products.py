@@ -134,6 +134,44 @@ def test_gradients_elsewhere(call, arrays, device):
     same_gradients(call, arrays, device, order=1)
 
 
+SMALL = [
+    *[
+        lambda m, a, n=n: getattr(m.linalg, n)(a)
+        for n in ["inv", "det", "qr", "svd", "eigh", "cholesky"]
+    ],
+    *[
+        lambda m, a, n=n: getattr(m.linalg, n)(a)
+        for n in ["pinv", "eigvals", "matrix_rank", "cond"]
+    ],
+    *[lambda m, a, p=p: m.linalg.norm(a, p) for p in (None, 1, 2, "nuc", "fro")],
+    *[lambda m, a, n=n: m.linalg.matrix_power(a, n) for n in (2, -1)],
+    *[lambda m, a, n=n: getattr(m.fft, n)(a) for n in ("fft", "irfft", "hfft", "fft2", "irfftn")],
+    lambda m, a: m.linalg.solve(a, a[0]),
+    lambda m, a: m.linalg.solve(m.eye(3), a),
+    lambda m, a: m.linalg.lstsq(a, a[0])[0],
+    lambda m, a: m.linalg.tensorinv(a, 1),
+]
+
+
+@pytest.mark.parametrize("call", SMALL)
+def test_of_float16_as_numpy(call):
+    a = numpy.eye(3, dtype="f2") * 2
+    try:
+        wanted = call(numpy, a)
+    except TypeError:
+        with pytest.raises(TypeError, match="float16 is unsupported in linalg; write"):
+            call(np, lucid_gpu.tensor(a))
+    else:
+        assert call(np, lucid_gpu.tensor(a)).dtype.numpy == numpy.asarray(wanted).dtype
+
+
+def test_right_sides_come_along(device):
+    a = lucid_gpu.tensor(A, device=device)
+    for found in (np.linalg.solve(a, [1, 2, 3]), np.linalg.lstsq(a, numpy.arange(3))[0]):
+        assert found.device.type == device
+        assert found.dtype == lucid_gpu.float64
+
+
 def test_what_numpy_names(device):
     a = lucid_gpu.tensor(A, device=device)
     assert np.linalg.slogdet(a).logabsdet.ndim == 0
