@@ -21,6 +21,7 @@ PACKAGE = "lucid_gpu"
 BELOW: dict[str, tuple[str, ...]] = {
     "version": ("devices",),
     "absent": (),
+    "constructors": (),
     "kernel_sources": (),
     "dtypes": (),
     "layouts": (),
@@ -50,7 +51,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "autograd": ("ops", "profiler"),  # Function records as ops do
     "testing": ("autograd",),
     "serialization": ("nn", "sparse"),
-    "nn": ("absent", "autograd"),
+    "nn": ("absent", "autograd", "constructors"),
     "func": ("nn",),
     "numpy": ("func", "utils", "linalg", "fft"),
     "array_api": ("numpy", "limits", "special"),

@@ -1,5 +1,6 @@
 """Probability distributions, under PyTorch's names."""
 
+from lucid_gpu.constructors import all_telling
 from lucid_gpu.distributions import constraints, kl_across, transforms
 from lucid_gpu.distributions.bernoulli import Bernoulli
 from lucid_gpu.distributions.beta import Beta
@@ -49,3 +50,5 @@ from lucid_gpu.distributions.uniform import Uniform
 from lucid_gpu.distributions.von_mises import VonMises
 from lucid_gpu.distributions.weibull import Weibull
 from lucid_gpu.distributions.wishart import Wishart
+
+all_telling(globals(), Distribution)

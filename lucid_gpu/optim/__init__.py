@@ -1,5 +1,6 @@
 """Optimizers, under PyTorch's names."""
 
+from lucid_gpu.constructors import all_telling
 from lucid_gpu.optim import lr_scheduler, swa_utils
 from lucid_gpu.optim.adadelta import Adadelta
 from lucid_gpu.optim.adafactor import Adafactor
@@ -39,3 +40,5 @@ __all__ = [
     "scipy_minimize",
     "swa_utils",
 ]
+
+all_telling(globals(), Optimizer)

@@ -1,10 +1,12 @@
 """Constructors given wrong arguments name the class that was called, and what was meant."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import lucid_gpu
 from lucid_gpu import nn
 from tests.oracle import same_error
 
@@ -18,6 +20,20 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "recurrent": (lambda m: m.nn.LSTM(3, 4, num_layer=2), "did you mean 'num_layers'?"),
     "too many": (lambda m: m.nn.Linear(1, 2, True, None, None, 3), "Linear.__init__() takes from"),
     "pool": (lambda m: m.nn.MaxPool2d(), "MaxPool2d.__init__() missing"),
+    "optimizer": (
+        lambda m: m.optim.SGD([m.ones(1)], 0.1, momentun=0.9),
+        "did you mean 'momentum'?",
+    ),
+    "a base's optimizer": (lambda m: m.optim.AdamW(), "AdamW.__init__() missing 1 required"),
+    "scheduler": (
+        lambda m: m.optim.lr_scheduler.StepLR(m.optim.SGD([m.ones(1)], 0.1), step_sise=3),
+        "StepLR.__init__() got an unexpected keyword argument 'step_sise'; did you mean 'step",
+    ),
+    "distribution": (lambda m: m.distributions.Normal(0, scal=1), "you mean 'scale'?"),
+    "inherited": (
+        lambda m: m.distributions.Normal(0.0, 1.0, validate_arg=True),
+        "Normal.__init__() got an unexpected keyword argument 'validate_arg'; did you mean",
+    ),
 }
 
 
@@ -54,3 +70,22 @@ def test_what_fails_adds_nothing(name: str) -> None:
     with pytest.raises((TypeError, ValueError)):
         change(modules)
     assert [*modules.named_children()] == before
+
+
+MISSPELT = {
+    "optim.Adm": "Adam", "nn.Liner": "Linear", "nn.functional.rellu": "relu", "zeross": "zeros",
+    "cumsumm": "cumsum", "linalg.nrom": "norm", "utils.data.DataLoder": "DataLoader",
+    "distributions.Normall": "Normal", "optim.lr_scheduler.StepLr": "StepLR",
+    "sparse.mn": "mm", "autograd.Functon": "Function", "Tensor.summ": "sum",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", MISSPELT)
+def test_python_finds_what_was_meant(path: str) -> None:
+    """It suggests names of ``dir(error.obj)``, if these are no more than 750."""
+    where, _, name = path.rpartition(".")
+    namespace = operator.attrgetter(where)(lucid_gpu) if where else lucid_gpu
+    with pytest.raises(AttributeError) as raised:
+        getattr(namespace, name)
+    assert raised.value.name == name and raised.value.obj is namespace
+    assert MISSPELT[path] in dir(namespace) and len(dir(namespace)) <= 750

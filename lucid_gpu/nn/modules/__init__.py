@@ -2,9 +2,9 @@
 
 # ruff: noqa: F403, F405, RUF022
 
+from lucid_gpu.constructors import telling
 from lucid_gpu.nn.modules.activation import *
 from lucid_gpu.nn.modules.adaptive import *
-from lucid_gpu.nn.modules.arguments import telling
 from lucid_gpu.nn.modules.attention import *
 from lucid_gpu.nn.modules.batchnorm import *
 from lucid_gpu.nn.modules.channelshuffle import *

@@ -1,5 +1,6 @@
 """Schedules of learning rates, under PyTorch's names."""
 
+from lucid_gpu.constructors import all_telling
 from lucid_gpu.optim.lr_scheduler.combined import ChainedScheduler, SequentialLR
 from lucid_gpu.optim.lr_scheduler.cycles import (
     CosineAnnealingWarmRestarts,
@@ -39,3 +40,5 @@ __all__ = [
 ]
 
 _LRScheduler = LRScheduler
+
+all_telling(globals(), LRScheduler)

@@ -8,7 +8,7 @@ import re
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = ["telling"]
+__all__ = ["all_telling", "telling"]
 
 
 def telling(kind: type[Any]) -> None:
@@ -25,6 +25,13 @@ def telling(kind: type[Any]) -> None:
             raise
 
     kind.__init__ = __init__
+
+
+def all_telling(names: dict[str, Any], base: type[Any]) -> None:
+    """`telling` for all subclasses of a base in a module's namespace."""
+    for kind in {id(v): v for v in names.values()}.values():
+        if isinstance(kind, type) and issubclass(kind, base) and kind is not base:
+            telling(kind)
 
 
 def _told(text: str, kind: type[Any], init: Any) -> str:
