@@ -91,7 +91,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_page_is_in_the_sites_list() -> None:
     nav = re.search(r"^nav:\n((?: +.*\n)+)", (TREE / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
     assert nav is not None
-    listed = re.findall(r": (\S+\.md)$", nav[1], re.MULTILINE)
+    listed = re.findall(r"[:-] (\S+\.md)$", nav[1], re.MULTILINE)
     pages = {page.name for page in PAGES if page.parent == TREE / "docs"}
     names = {name.removeprefix("lucid_gpu.") for name in (*NAMESPACES, "lucid_gpu.Tensor")}
     assert sorted(listed) == sorted(pages | {f"api/{name}.md" for name in names})

@@ -10,7 +10,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import pydoc
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -57,6 +59,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         if source.exists():
             read_yaml(source)
 
+    if here == "reference.md":
+        markdown += namespaces()
+
     def led(link: re.Match[str]) -> str:
         target = (source.parent / link[1]).resolve()
         inside = target.is_relative_to(TREE / "docs")
@@ -97,6 +102,16 @@ def reference_page(name: str) -> str:
     short = name.removeprefix("lucid_gpu.")
     options = ["    options:", "      filters: ['!^Tensor$']"] if name == "lucid_gpu" else []
     return "\n".join([f"# {short}", "", f"::: {name}", *options, ""])
+
+
+def namespaces() -> str:
+    """A table of the reference's pages, each with what the namespace says of itself."""
+    rows = []
+    for name in ("lucid_gpu.Tensor", *reference.NAMESPACES):
+        doc = inspect.getdoc(pydoc.locate(name)) or ""
+        path = reference_path(name)
+        rows.append(f"| [{path[4:-3]}]({path}) | {doc.split(chr(10) * 2)[0]} |".replace("\n", " "))
+    return "\n".join(["", "| namespace | |", "|---|---|", *sorted(rows, key=str.lower), ""])
 
 
 def linked(pages: list[Path]) -> set[Path]:
