@@ -162,8 +162,8 @@ def _factor(matrix: Any, pivots: Any) -> int:
     sizes = np.array([n, 0], functions.integer)
     size = address(sizes)
     info = size + functions.integer.itemsize
-    on_few_threads(
-        n**3 // 3, functions.getrf, size, size, address(matrix), size, address(pivots), info
+    on_few_threads(  # a second thread hastens but a part of it
+        n**3 // 20, functions.getrf, size, size, address(matrix), size, address(pivots), info
     )
     return int(sizes[1])
 

@@ -15,7 +15,10 @@ from lucid_gpu.devices.ordering import stable_argsort
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype, float64
 
-_WORK = {"cholesky": 1 / 6, "solve": 1 / 3, "det": 1 / 3, "slogdet": 1 / 3}  # products, of n^3
+_WORK = {  # multiplications, in n^3; of the last ones those that a second thread hastens
+    "cholesky": 1 / 6, "solve": 1 / 3, "det": 1 / 3, "slogdet": 1 / 3,
+    "qr": 0.02, "eigh": 0.1, "eigvalsh": 0.1, "svd": 0.1,
+}  # fmt: skip
 
 FEW_INTEGERS = 1 << 10  # elements of a matrix: below it NumPy's loops are as good as BLAS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import linalg
-from lucid_gpu.ops.linalg.matrices import adjoint, diagonal_of, lower, require_matrices
+from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, require_matrices
 from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
 from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor
@@ -81,10 +81,7 @@ def _qr_vjp(node: Any, g_Q: Tensor, g_R: Tensor) -> Any:
 def _deep_vjp(Q: Tensor, R: Tensor, g_Q: Tensor, g_R: Tensor) -> Tensor:
     """``(g_Q + Q copyltu(M)) R^-H`` with ``M = R g_R^H - g_Q^H Q``."""
     M = R @ adjoint(g_R) - adjoint(g_Q) @ Q
-    strict = lower(M, -1)
-    diagonal = diagonal_of(M)
-    if diagonal.dtype.is_complex:
-        diagonal = diagonal.real.to(diagonal.dtype)
-    mirrored = strict + adjoint(strict)
-    total = g_Q + Q @ mirrored + Q * diagonal.unsqueeze(-2)
+    kept = lower(M)
+    mirrored = (kept + adjoint(kept)) * (1 - 0.5 * identity_like(M, M.shape[-1]))
+    total = g_Q + Q @ mirrored
     return adjoint(by_triangle(R, adjoint(total), Triangle(upper=True)))
