@@ -11,6 +11,7 @@ import numpy as np
 from lucid_gpu.device import resolve
 from lucid_gpu.devices import room_of_array
 from lucid_gpu.numpy import arranging, sequences, shapes
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.numpy.operands import as_tensor as stacked
 from lucid_gpu.numpy.operands import first_tensor
 from lucid_gpu.ops import creation as ops
@@ -19,6 +20,8 @@ from lucid_gpu.tensor import Tensor
 
 __all__ = ["arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like"]
 __all__ += ["linspace", "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like"]
+
+DOC = "``{}`` of the standard."
 
 
 def asarray(
@@ -83,7 +86,7 @@ def _of_shape(name: str) -> Callable[..., Tensor]:
         found: Tensor = make(_sizes(shape), dtype=dtype, device=device)
         return found
 
-    return _named(function, name)
+    return named(function, name, DOC)
 
 
 def _like(name: str) -> Callable[..., Tensor]:
@@ -93,13 +96,7 @@ def _like(name: str) -> Callable[..., Tensor]:
         found: Tensor = make(tuple(x.shape), dtype=dtype or x.dtype, device=device or x.device)
         return found
 
-    return _named(function, f"{name}_like")
-
-
-def _named(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"``{name}`` of the standard."
-    return function
+    return named(function, f"{name}_like", DOC)
 
 
 empty, ones, zeros = map(_of_shape, ("empty", "ones", "zeros"))

@@ -10,10 +10,13 @@ from typing import Any
 import lucid_gpu.numpy.selection as _selection
 from lucid_gpu.array_api.types import promoted
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.ops import late
 from lucid_gpu.tensor import Tensor, apply
 
 __all__ = ["FUNCTIONS"]
+
+DOC = "``{}`` of the standard."
 
 # The standard's name where it is another than the op's
 UNARY = {"bitwise_invert": "bitwise_not", "conj": "conj_physical", "negative": "neg"}
@@ -48,7 +51,7 @@ def _unary(name: str, op: Callable[[Any], Any]) -> Callable[..., Tensor]:
     def function(x: Tensor, /) -> Tensor:
         return writable(op(x)) if name in SAVED else op(x)
 
-    return _named(function, name)
+    return named(function, name, DOC)
 
 
 def _binary(name: str, op: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
@@ -56,7 +59,7 @@ def _binary(name: str, op: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
         found = op(*promoted(x1, x2))
         return writable(found) if name in SAVED else found
 
-    return _named(function, name)
+    return named(function, name, DOC)
 
 
 def on_promoted(name: str, op: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -65,7 +68,7 @@ def on_promoted(name: str, op: Callable[..., Any]) -> Callable[..., Tensor]:
     def function(*operands: Any) -> Tensor:
         return writable(op(*promoted(*operands)))
 
-    return _named(function, name)
+    return named(function, name, DOC)
 
 
 def writable(result: Any) -> Any:
@@ -74,12 +77,6 @@ def writable(result: Any) -> Any:
     ``y = xp.sqrt(x); y[y == 0] = 1`` is usual there. Both are one kernel.
     """
     return result.clone() if result.requires_grad else result
-
-
-def _named(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"``{name}`` of the standard."
-    return function
 
 
 def _row(name: str) -> Callable[..., Any]:

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu import fft as ours
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft"]
 __all__ += ["irfft", "irfftn", "rfft", "rfftfreq", "rfftn"]
+
+DOC = "``fft.{}`` of the standard."
 
 
 def _along_an_axis(name: str) -> Callable[..., Tensor]:
@@ -21,7 +24,7 @@ def _along_an_axis(name: str) -> Callable[..., Tensor]:
         found: Tensor = transform(x, n, axis, norm)
         return found
 
-    return _named(function, name)
+    return named(function, name, DOC)
 
 
 def _along_axes(name: str) -> Callable[..., Tensor]:
@@ -33,7 +36,7 @@ def _along_axes(name: str) -> Callable[..., Tensor]:
         found: Tensor = transform(x, s, axes, norm)
         return found
 
-    return _named(function, name)
+    return named(function, name, DOC)
 
 
 def _shifted(name: str) -> Callable[..., Tensor]:
@@ -43,7 +46,7 @@ def _shifted(name: str) -> Callable[..., Tensor]:
         found: Tensor = x.clone() if axes == () else shift(x, axes)
         return found
 
-    return _named(function, name)
+    return named(function, name, DOC)
 
 
 def _frequencies(name: str) -> Callable[..., Tensor]:
@@ -53,13 +56,7 @@ def _frequencies(name: str) -> Callable[..., Tensor]:
         found: Tensor = make(n, d, dtype=dtype, device=device)
         return found
 
-    return _named(function, name)
-
-
-def _named(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"``fft.{name}`` of the standard."
-    return function
+    return named(function, name, DOC)
 
 
 fft, ifft, rfft = map(_along_an_axis, ("fft", "ifft", "rfft"))

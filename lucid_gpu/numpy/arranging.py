@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
 from lucid_gpu.numpy.shapes import axes_of, axis_of, broadcast_to
 from lucid_gpu.ops.array_methods import laid_out
@@ -173,9 +174,7 @@ def _like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         sizes = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(sizes)
         return laid_out(make(sizes, dtype=d, device=a.device if device is None else device), order)
 
-    function.__name__ = function.__qualname__ = f"{make.__name__}_like"
-    function.__doc__ = f"`numpy.{function.__name__}`."
-    return function
+    return named(function, f"{make.__name__}_like")
 
 
 zeros_like, ones_like, empty_like = map(_like, (zeros, ones, empty))

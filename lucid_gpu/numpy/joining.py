@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, element_type
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, axis_of, moveaxis
@@ -191,9 +192,7 @@ def _split_along(name: str, axis: int, rank: int) -> Callable[[Any, Any], list[T
             raise ValueError(f"{name} only works on arrays of {rank} or more dimensions")
         return split(ary, indices_or_sections, 0 if ary.ndim == 1 else axis)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`numpy.{name}`."
-    return function
+    return named(function, name)
 
 
 hsplit = _split_along("hsplit", 1, 1)

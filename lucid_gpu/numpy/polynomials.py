@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid_gpu.numpy import matrices
 from lucid_gpu.numpy.applied import trim_zeros
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.numpy.operands import as_tensor, as_tensors, first_tensor, inexact
 from lucid_gpu.numpy.products import alike, convolve, vander
 from lucid_gpu.numpy.shapes import atleast_1d
@@ -40,9 +41,7 @@ def _summed(name: str, join: Callable[[Tensor, Tensor], Tensor]) -> Callable[...
         a, b = (cat([t.new_zeros(n - t.shape[0]), t]) for t in (a, b))
         return join(a, b)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`numpy.{name}`."
-    return function
+    return named(function, name)
 
 
 polyadd, polysub = _summed("polyadd", Tensor.__add__), _summed("polysub", Tensor.__sub__)

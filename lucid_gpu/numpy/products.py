@@ -13,6 +13,7 @@ from lucid_gpu.numpy.operands import alike, as_tensor, element_type
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import axes_of, moveaxis
 from lucid_gpu.ops.einsum import einsum as _einsum
+from lucid_gpu.ops.einsum import tensordot as _tensordot
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tensor import Tensor
 
@@ -75,15 +76,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
             f"shape-mismatch for sum: axes {of_a} of shape {tuple(a.shape)} and axes {of_b} of "
             f"shape {tuple(b.shape)}"
         )
-    kept_a = [k for k in range(a.ndim) if k not in of_a]
-    kept_b = [k for k in range(b.ndim) if k not in of_b]
-    shape = [a.shape[k] for k in kept_a] + [b.shape[k] for k in kept_b]
-    count = int(np.prod([a.shape[k] for k in of_a], dtype=int))
-    left = a.permute((*kept_a, *of_a)).reshape(a.numel() // count if count else 0, count)
-    right = b.permute((*of_b, *kept_b)).reshape(count, b.numel() // count if count else 0)
-    if not count:
-        return (a.sum() + b.sum()).to(a.dtype) + left.new_zeros(shape)
-    return left.matmul(right).reshape(shape)
+    return _tensordot(a, b, (of_a, of_b))
 
 
 @takes_out

@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.numpy import shapes
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.numpy.operands import as_tensor, element_type, inexact
 from lucid_gpu.numpy.refusals import takes_out, write_into
 from lucid_gpu.ops.reductions import amax as _largest
@@ -129,9 +130,7 @@ def _extremum(largest: bool) -> Callable[..., Any]:
         found = reduce(a, axes, kept(keepdims)) if axes else a.clone()
         return found if begun is None else join(found, begun)
 
-    extremum.__name__ = extremum.__qualname__ = name
-    extremum.__doc__ = f"`numpy.{name}`; elements that are equal share the gradient."
-    return extremum
+    return named(extremum, name, "`numpy.{}`; elements that are equal share the gradient.")
 
 
 def any_empty(a: Tensor, axes: tuple[int, ...]) -> bool:

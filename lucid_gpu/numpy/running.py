@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.numpy import reductions
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.numpy.operands import as_tensor, inexact
 from lucid_gpu.numpy.reductions import NOT_GIVEN
 from lucid_gpu.numpy.refusals import takes_out
@@ -34,10 +35,7 @@ def _running(name: str, method: Callable[[Tensor, int], Tensor], neutral: int) -
     def without_nan(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
         return function(_filled(as_tensor(a), neutral), axis, dtype)
 
-    for one, called in ((function, name), (without_nan, f"nan{name}")):
-        one.__name__ = one.__qualname__ = called
-        one.__doc__ = f"`numpy.{called}`."
-    return function, without_nan
+    return named(function, name), named(without_nan, f"nan{name}")
 
 
 def _filled(a: Tensor, number: Any) -> Tensor:
@@ -72,9 +70,7 @@ def _cumulative(name: str, run: Callable[..., Any], neutral: int) -> Callable[..
         first = found.new_full([1 if k == axis else n for k, n in enumerate(x.shape)], neutral)
         return np.concatenate([first, found], axis)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`numpy.{name}`."
-    return function
+    return named(function, name)
 
 
 cumulative_sum = _cumulative("cumulative_sum", cumsum, 0)
@@ -87,9 +83,7 @@ def _without_nan(name: str, reduce: Callable[..., Any], neutral: Any) -> Callabl
     def function(a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
         return reduce(_filled(as_tensor(a), neutral), axis, *args, **kwargs)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`numpy.{name}`."
-    return function
+    return named(function, name)
 
 
 nansum = _without_nan("nansum", reductions.sum, 0)
@@ -110,9 +104,7 @@ def _extremum_without_nan(
                 found = found.where(~lost, float("nan"))
         return found if out is None else np.add(found, 0, out=out)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`numpy.{name}`."
-    return function
+    return named(function, name)
 
 
 nanmax = _extremum_without_nan("nanmax", reductions.max, -np.inf)
@@ -125,9 +117,7 @@ def _moment_without_nan(name: str, reduce: Callable[..., Any]) -> Callable[..., 
         mask = ~a.isnan() if where is True else ~a.isnan() & as_tensor(where, a)
         return reduce(a, axis, *args, where=mask, **kwargs)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`numpy.{name}`."
-    return function
+    return named(function, name)
 
 
 nanmean = _moment_without_nan("nanmean", reductions.mean)

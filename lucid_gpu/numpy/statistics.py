@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid_gpu.numpy import reductions
 from lucid_gpu.numpy.arranging import diagonal
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.numpy.operands import as_tensor, element_type, inexact
 from lucid_gpu.numpy.reductions import NOT_GIVEN, axes_of, kept
 from lucid_gpu.numpy.refusals import takes_out
@@ -69,9 +70,7 @@ def _quantile(name: str, scale: float, skip_nan: bool) -> Callable[..., Any]:
             found = found.reshape((-1, *[1 if k in axes else n for k, n in enumerate(a.shape)]))
         return found.reshape((*q.shape, *found.shape[1:])).to(given)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`numpy.{name}`."
-    return function
+    return named(function, name)
 
 
 quantile, nanquantile = _quantile("quantile", 1, False), _quantile("nanquantile", 1, True)

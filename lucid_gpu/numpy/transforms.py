@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu import fft as ours
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.numpy.operands import as_tensor, inexact
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import axis_of
@@ -14,6 +15,8 @@ from lucid_gpu.tensor import Tensor
 
 __all__ = ["fft", "fft2", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift"]
 __all__ += ["ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftn"]
+
+DOC = "`numpy.fft.{}`."
 
 
 def _taken(a: Any) -> Tensor:
@@ -37,7 +40,7 @@ def _along_an_axis(name: str) -> Callable[..., Any]:
         result: Tensor = transform(a, n, axis, norm)
         return result.to(dt.float16) if small else result
 
-    return _named(function, name)
+    return named(function, name, DOC)
 
 
 def _along_axes(name: str, last: Any) -> Callable[..., Any]:
@@ -50,7 +53,7 @@ def _along_axes(name: str, last: Any) -> Callable[..., Any]:
         result: Tensor = transform(_taken(a), s, axes, norm)
         return result
 
-    return _named(function, name)
+    return named(function, name, DOC)
 
 
 def _shifted(name: str) -> Callable[..., Any]:
@@ -60,13 +63,7 @@ def _shifted(name: str) -> Callable[..., Any]:
         result: Tensor = as_tensor(x).clone() if axes == () else shift(as_tensor(x), axes)
         return result
 
-    return _named(function, name)
-
-
-def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`numpy.fft.{name}`."
-    return function
+    return named(function, name, DOC)
 
 
 fft, ifft, rfft = map(_along_an_axis, ("fft", "ifft", "rfft"))
