@@ -25,6 +25,7 @@ FOLDER = Path(__file__).parent
 ROUNDING = 3e-6
 HINGES = 1e-4  # a margin, or an action, decided by a last place changes one example's gradient
 BFLOAT16 = 1e-2  # rounds to 4e-3
+DIFFERENCES = 3e-5  # a loss that is the small rest of large terms
 DOUBLE = 1e-10  # rounds to 1e-16; LBFGS multiplies it
 # LBFGS without a line search divides by differences of gradients: 5e-7 at its first step grows
 # tenfold in five.
@@ -39,6 +40,7 @@ TOLERANCE = {
     "gcn": ROUNDING,
     "gru_tagger": ROUNDING,
     "mixed_precision": BFLOAT16,
+    "radiance_field": ROUNDING,
     "regression": ROUNDING,
     "resnet": ROUNDING,
     "siamese": HINGES,
@@ -47,11 +49,15 @@ TOLERANCE = {
     "time_sequence": DOUBLE,
     "translation": ROUNDING,
     "vae": ROUNDING,
+    "wgan_gp": DIFFERENCES,
     "word_language_model": ROUNDING,
 }
 
 # Over the stand-in g++ takes 0.3 s and more a kernel; these have the most of them, 9 to 35 s each.
-MANY_KERNELS = {"actor_critic", "char_gpt", "mixed_precision", "resnet", "siamese", "translation"}
+MANY_KERNELS = {
+    "actor_critic", "char_gpt", "mixed_precision", "radiance_field", "resnet", "siamese",
+    "translation", "wgan_gp",
+}  # fmt: skip
 
 
 def exchanged(source: str) -> str:
