@@ -106,12 +106,12 @@ def reference_page(name: str) -> str:
 
 def namespaces() -> str:
     """A table of the reference's pages, each with what the namespace says of itself."""
-    rows = []
-    for name in ("lucid_gpu.Tensor", *reference.NAMESPACES):
-        doc = inspect.getdoc(pydoc.locate(name)) or ""
-        path = reference_path(name)
-        rows.append(f"| [{path[4:-3]}]({path}) | {doc.split(chr(10) * 2)[0]} |".replace("\n", " "))
-    return "\n".join(["", "| namespace | |", "|---|---|", *sorted(rows, key=str.lower), ""])
+    rows = ["", "| namespace | what it holds |", "|---|---|"]
+    for name in sorted((*reference.NAMESPACES, "lucid_gpu.Tensor"), key=str.lower):
+        summary, *_ = (inspect.getdoc(pydoc.locate(name)) or "").split("\n\n")
+        short = name.removeprefix("lucid_gpu.")
+        rows.append(f"| [{short}]({reference_path(name)}) | {' '.join(summary.split())} |")
+    return "\n".join([*rows, ""])
 
 
 def linked(pages: list[Path]) -> set[Path]:

@@ -27,13 +27,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 NAMESPACES = (
     "lucid_gpu", "lucid_gpu.autograd", "lucid_gpu.autograd.forward_ad",
     "lucid_gpu.autograd.functional", "lucid_gpu.autograd.graph", "lucid_gpu.nn",
-    "lucid_gpu.nn.functional", "lucid_gpu.nn.init", "lucid_gpu.nn.utils", "lucid_gpu.nn.utils.rnn",
-    "lucid_gpu.optim", "lucid_gpu.optim.lr_scheduler", "lucid_gpu.utils.data",
-    "lucid_gpu.utils.checkpoint", "lucid_gpu.utils.tensorboard", "lucid_gpu.serialization",
-    "lucid_gpu.amp", "lucid_gpu.distributions", "lucid_gpu.func", "lucid_gpu.numpy",
-    "lucid_gpu.array_api", "lucid_gpu.linalg", "lucid_gpu.fft", "lucid_gpu.special",
-    "lucid_gpu.sparse", "lucid_gpu.cuda", "lucid_gpu.profiler", "lucid_gpu.viz",
-    "lucid_gpu.testing",
+    "lucid_gpu.nn.functional", "lucid_gpu.nn.attention", "lucid_gpu.nn.einops",
+    "lucid_gpu.nn.init", "lucid_gpu.nn.utils", "lucid_gpu.nn.utils.parametrizations",
+    "lucid_gpu.nn.utils.parametrize", "lucid_gpu.nn.utils.rnn", "lucid_gpu.optim",
+    "lucid_gpu.optim.lr_scheduler", "lucid_gpu.optim.swa_utils", "lucid_gpu.utils.data",
+    "lucid_gpu.multiprocessing", "lucid_gpu.utils.checkpoint", "lucid_gpu.utils.tensorboard",
+    "lucid_gpu.serialization", "lucid_gpu.amp", "lucid_gpu.distributions", "lucid_gpu.func",
+    "lucid_gpu.numpy", "lucid_gpu.array_api", "lucid_gpu.linalg", "lucid_gpu.random",
+    "lucid_gpu.fft", "lucid_gpu.special", "lucid_gpu.sparse", "lucid_gpu.cuda",
+    "lucid_gpu.profiler", "lucid_gpu.fusion", "lucid_gpu.viz", "lucid_gpu.testing",
 )  # fmt: skip
 
 
