@@ -30,8 +30,13 @@ from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
 _codes: dict[Any, Code] = {}
 
 
+_NARROW = 65504.0  # float16's largest: no conversion to floats overflows up to here
+
+
 def as_number(value: Any, d: dtype) -> Any:
     """A Python number as a 0-d array, which ufuncs take faster than numbers or NumPy scalars."""
+    if type(value) is float and -_NARROW <= value <= _NARROW:
+        return np.array(value, d.numpy)
     if d.category == 1 and isinstance(value, int):
         bits = d.itemsize * 8
         value &= (1 << bits) - 1

@@ -64,17 +64,18 @@ class Adam(Optimizer):
         self._begin(members, states)
         b1, b2 = group["betas"]
         for (step,), some in self._alike(members).items():
+            root = sqrt(1 - b2**step)  # divides sqrt(v): here numerator and eps are multiplied by it
             self._apply(
                 _adam,
                 some,
                 states,
                 {
-                    "step_size": group["lr"] / (1 - b1**step),
-                    "root_correction": 1 / sqrt(1 - b2**step),
+                    "step_size": group["lr"] * root / (1 - b1**step),
+                    "eps": group["eps"] * root,
                     "kept": 1 - group["lr"] * group["weight_decay"],
                     **shares(group["betas"]),
                 },
-                **chosen(group, "eps", "weight_decay", "decoupled_weight_decay", "maximize"),
+                **chosen(group, "weight_decay", "decoupled_weight_decay", "maximize"),
             )
 
 
@@ -119,12 +120,11 @@ def _adam(
     v: Tensor,
     *rest: Tensor,
     step_size: Tensor,
-    root_correction: Tensor,
-    eps: Tensor | float,
+    eps: Tensor,
     **common: Any,
 ) -> tuple[Tensor, ...]:
     *largest, g = rest
     p, m, v, _ = moments(p, m, v, g, **common)
     top = [largest[0].maximum(v)] if largest else []
-    scale = [v, *top][-1].sqrt() * root_correction + eps
+    scale = [v, *top][-1].sqrt() + eps
     return (p - m / scale * step_size, m, v, *top)
