@@ -353,23 +353,35 @@ def _references(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _nobody_reads(storage: Storage) -> bool:
-    """Whether only realised tensors lie on this memory: no pending value, nothing saved."""
-    cells = []
+    """Whether only realised tensors lie on this memory: no pending value, nothing saved.
+
+    Then the dead are forgotten too: an optimizer asks at every step.
+    """
+    cells, tensors, leaves = [], [], []
     for reference in storage.tensors:
         tensor = reference()
         if tensor is not None:
             if not tensor._expr.program.is_load or _references(tensor) != _UNREAD:
                 return False
             cells.append(tensor._expr.leaves[0])
+            tensors.append(reference)
     for reference in storage.cells:
         leaf = reference()
-        if leaf is not None and leaf not in cells:
-            return False
-    for cell in cells:
-        for reference in cell.sharers or ():
-            leaf = reference()
-            if leaf is not None and leaf not in cells:
+        if leaf is not None:
+            if leaf not in cells:
                 return False
+            leaves.append(reference)
+    for cell in cells:
+        if cell.sharers is not None:
+            sharers = []
+            for reference in cell.sharers:
+                leaf = reference()
+                if leaf is not None:
+                    if leaf not in cells:
+                        return False
+                    sharers.append(reference)
+            cell.sharers[:] = sharers
+    storage.tensors, storage.cells = tensors, leaves
     return True
 
 

@@ -64,7 +64,7 @@ class Adam(Optimizer):
         self._begin(members, states)
         b1, b2 = group["betas"]
         for (step,), some in self._alike(members).items():
-            root = sqrt(1 - b2**step)  # divides sqrt(v): here numerator and eps are multiplied by it
+            root = sqrt(1 - b2**step)  # divides sqrt(v): so numerator and eps are multiplied by it
             self._apply(
                 _adam,
                 some,
