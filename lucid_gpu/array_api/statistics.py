@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.array_api.elementwise import writable
 from lucid_gpu.array_api.types import promoted
 from lucid_gpu.numpy import reductions, running, selection
+from lucid_gpu.numpy.naming import named
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["all", "any", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "max"]
@@ -16,26 +18,48 @@ __all__ += ["mean", "min", "prod", "std", "sum", "var"]
 Axis = int | tuple[int, ...] | None
 
 
-def sum(
-    x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
-) -> Tensor:
-    """The sum; of truth values and small integers in int64."""
-    found: Tensor = reductions.sum(x, axis, dtype, keepdims=keepdims)
-    return found
+def _over_axes(reduce: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+    def function(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
+        found: Tensor = reduce(x, axis, keepdims=keepdims)
+        return found
+
+    return named(function, reduce.__name__, doc)
 
 
-def prod(
-    x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
-) -> Tensor:
-    """The product; of truth values and small integers in int64."""
-    found: Tensor = reductions.prod(x, axis, dtype, keepdims=keepdims)
-    return found
+def _in_a_type(reduce: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+    def function(
+        x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
+    ) -> Tensor:
+        found: Tensor = reduce(x, axis, dtype, keepdims=keepdims)
+        return found
+
+    return named(function, reduce.__name__, doc)
 
 
-def mean(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """The mean."""
-    found: Tensor = reductions.mean(x, axis, keepdims=keepdims)
-    return found
+def _running(run: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
+    def function(
+        x: Tensor,
+        /,
+        *,
+        axis: int | None = None,
+        dtype: Any = None,
+        include_initial: builtins.bool = False,
+    ) -> Tensor:
+        found: Tensor = run(x, axis=axis, dtype=dtype, include_initial=include_initial)
+        return found
+
+    return named(function, run.__name__, doc)
+
+
+# truth values and small integers are summed in int64
+sum, prod = _in_a_type(reductions.sum, "The sum."), _in_a_type(reductions.prod, "The product.")
+mean = _over_axes(reductions.mean, "The mean.")
+max = _over_axes(reductions.max, "The largest element; those that are equal share the gradient.")
+min = _over_axes(reductions.min, "The smallest element; those that are equal share the gradient.")
+all = _over_axes(reductions.all, "Whether every element is true.")
+any = _over_axes(reductions.any, "Whether an element is true.")
+cumulative_sum = _running(running.cumulative_sum, "Running sums.")
+cumulative_prod = _running(running.cumulative_prod, "Running products.")
 
 
 def var(
@@ -55,61 +79,9 @@ def std(
     return found
 
 
-def max(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """The largest element; those that are equal share the gradient."""
-    found: Tensor = reductions.max(x, axis, keepdims=keepdims)
-    return found
-
-
-def min(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """The smallest element; those that are equal share the gradient."""
-    found: Tensor = reductions.min(x, axis, keepdims=keepdims)
-    return found
-
-
-def all(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """Whether every element is true."""
-    found: Tensor = reductions.all(x, axis, keepdims=keepdims)
-    return found
-
-
-def any(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
-    """Whether an element is true."""
-    found: Tensor = reductions.any(x, axis, keepdims=keepdims)
-    return found
-
-
 def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
     """How many elements are not zero."""
     return sum(x != 0, axis=axis, keepdims=keepdims)
-
-
-def cumulative_sum(
-    x: Tensor,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: Any = None,
-    include_initial: builtins.bool = False,
-) -> Tensor:
-    """Running sums; of truth values and small integers in int64."""
-    options: Any = {"axis": axis, "dtype": dtype, "include_initial": include_initial}
-    found: Tensor = running.cumulative_sum(x, **options)
-    return found
-
-
-def cumulative_prod(
-    x: Tensor,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: Any = None,
-    include_initial: builtins.bool = False,
-) -> Tensor:
-    """Running products; of truth values and small integers in int64."""
-    options: Any = {"axis": axis, "dtype": dtype, "include_initial": include_initial}
-    found: Tensor = running.cumulative_prod(x, **options)
-    return found
 
 
 def diff(
