@@ -1,10 +1,12 @@
-"""PyTorch's choice of kernels for attention: there is one here."""
+"""PyTorch's choice of kernels for attention: there is one here, by all their names."""
 
 from __future__ import annotations
 
 import contextlib
 import enum
 from collections.abc import Iterator
+
+from lucid_gpu.ops import attention as kernels
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
 
@@ -24,12 +26,17 @@ class SDPBackend(enum.IntEnum):
 def sdpa_kernel(
     backends: list[SDPBackend] | SDPBackend, set_priority: bool = False
 ) -> Iterator[dict[str, object]]:
-    """Taken and without effect: `scaled_dot_product_attention` is one kernel, by tiles.
+    """Allow `scaled_dot_product_attention` some kernels only.
+
+    There is one kernel, by tiles, and it answers to each name that PyTorch's device knows: on a CPU
+    ``MATH`` and ``FLASH_ATTENTION``, on a GPU ``EFFICIENT_ATTENTION`` and ``CUDNN_ATTENTION``.
+    Where none of these is among the ``backends``, attention raises PyTorch's RuntimeError.
 
     Parameters
     ----------
     backends : SDPBackend or list of SDPBackend
     set_priority : bool
+        Taken and without effect.
 
     Raises
     ------
@@ -41,4 +48,9 @@ def sdpa_kernel(
             "Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "
             f"{type(backends).__name__}"
         )
-    yield {}
+    before = kernels.allowed
+    kernels.allowed = frozenset(backends if isinstance(backends, list) else [backends])
+    try:
+        yield {}
+    finally:
+        kernels.allowed = before

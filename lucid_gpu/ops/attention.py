@@ -28,6 +28,12 @@ __all__ = ["scaled_dot_product_attention"]
 NAME = "scaled_dot_product_attention"
 
 
+_ON_CPU = {0: "SDPBackend.MATH", 1: "SDPBackend.FLASH_ATTENTION"}
+_ON_GPU = {2: "SDPBackend.EFFICIENT_ATTENTION", 3: "SDPBackend.CUDNN_ATTENTION"}
+VIABLE = {"cpu": _ON_CPU, "cuda": _ON_CPU | _ON_GPU}
+allowed: frozenset[int] | None = None  # by `nn.attention.sdpa_kernel`
+
+
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -72,6 +78,11 @@ def scaled_dot_product_attention(
         For shapes, types or devices that do not go together, and for a mask beside ``is_causal``.
     """
     _check(query, key, value, dropout_p)
+    if allowed is not None and not allowed.intersection(VIABLE[query.device.type]):
+        raise RuntimeError(
+            "No viable backend for scaled_dot_product_attention was found: this device has "
+            f"{', '.join(VIABLE[query.device.type].values())}; sdpa_kernel allowed none of them"
+        )
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
     if attn_mask is None and not dropout_p:
         found = _in_tiles(query, key, value, factor, is_causal, enable_gqa)

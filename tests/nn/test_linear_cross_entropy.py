@@ -70,13 +70,20 @@ def test_errors_are_torchs(call, words):
     same_error(call, words)
 
 
-def test_a_kernel_is_chosen_in_vain():
+def test_kernels_of_attention_are_those_of_the_device():
     def scenario(m, _):
-        x = m.ones(1, 2, 2)
-        with m.nn.attention.sdpa_kernel([m.nn.attention.SDPBackend.MATH]):
-            return m.nn.functional.scaled_dot_product_attention(x, x, x)
+        x, names, found = m.ones(1, 1, 2, 2), m.nn.attention.SDPBackend, {}
+        for allowed in (names.MATH, [3, names.FLASH_ATTENTION], names.EFFICIENT_ATTENTION, []):
+            try:
+                with m.nn.attention.sdpa_kernel(allowed):
+                    found[str(allowed)] = m.nn.functional.scaled_dot_product_attention(
+                        x, x, x
+                    ).sum()
+            except RuntimeError as error:
+                found[str(allowed)] = str(error)[:18]
+        return [*found.values(), m.nn.functional.scaled_dot_product_attention(x, x, x).sum()]
 
-    gives([[[1.0, 1.0], [1.0, 1.0]]], scenario)
+    gives([4.0, 4.0, "No viable backend ", "No viable backend ", 4.0], scenario)
 
 
 def test_older_names():
