@@ -150,7 +150,8 @@ class NativeWalk(Walk):
         r = self.empty(batch, x.shape[1])
         made = [(m, _AFTER) for m in self.states]
         count = len(set(traced.results)) - len(made)
-        made += [(self.empty(rows, width), _X) for _ in range(count)]
+        size, kind = (rows, _X) if self.recorded else (batch, _STAYS)
+        made += [(self.empty(size, width), kind) for _ in range(count)]
         self.kept = [made[k] for k in traced.results[cell.states :]]
         given = [
             *[(part, _X) for part in split(x, n)],

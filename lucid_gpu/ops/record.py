@@ -108,6 +108,7 @@ class OpNode(Node):
     metas: tuple[Program, ...] = ()  # what the outputs look like; programs hold no arrays
     saved: tuple[Saved | None, ...] = ()
     reads_cotangent = True
+    kept: Any = None  # memory of the op's own, which goes when what it saved goes
     earlier: Tensor | None = None  # the sum that the first gradient is added to
 
     def __init__(
@@ -176,6 +177,7 @@ class OpNode(Node):
         self._released = True
         if self.saved:
             self.saved = (None,)
+            self.kept = None
 
 
 def _zeros(like: Program) -> Tensor:

@@ -16,7 +16,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.recurrent_cells import CELLS, Cell
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tape.modes import enable_grad, is_grad_enabled
+from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, state
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["CELLS", "Cell", "Weights", "walk"]
@@ -60,6 +60,7 @@ def walk(
     from lucid_gpu.ops.recurrent_walk import walk_for
 
     walked = walk_for(cell, x, sizes, weights, reverse)
+    walked.recorded = bool(state.grad) and any(t.requires_grad for t in given)
     result: tuple[Tensor, ...] = record(
         "RecurrentBackward0",
         tuple(walked.forward(x.array, [s.array for s in start], weights.arrays())),
@@ -67,19 +68,19 @@ def walk(
         _walk_vjp,
         (x, *start, *weights),
         x.dtype,
-        walked=walked,
+        kept=walked,
     )
     return result
 
 
 def _walk_vjp(node: Any, *cotangents: Tensor) -> Sequence[Any]:
-    cell: Cell = node.walked.cell
+    cell: Cell = node.kept.cell
     x, *start = node.saved_tensors[: 1 + cell.states]
     weights = Weights(*node.saved_tensors[1 + cell.states :])
     given = [t for t in (x, *start, *weights) if t is not None]
     if is_grad_enabled() or (open_levels and innermost([*given, *cotangents]) is not None):
-        return _vjp_composed(node.walked, x, start, weights, given, cotangents)
-    found = node.walked.backward(weights.arrays(), [g.array for g in cotangents])
+        return _vjp_composed(node.kept, x, start, weights, given, cotangents)
+    found = node.kept.backward(weights.arrays(), [g.array for g in cotangents])
     return [from_array(a, x.dtype, x.device) for a in found]
 
 

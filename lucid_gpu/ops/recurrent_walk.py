@@ -82,8 +82,11 @@ class Carried:
 class Walk:
     """There, and back for the gradients.
 
-    Gates lie side by side in a row, so that a step has one large product.
+    Gates lie side by side in a row, so that a step has one large product. Unless ``recorded``,
+    nothing is kept of the steps but their outputs.
     """
+
+    recorded = True
 
     def __init__(self, cell: Cell, x: Tensor, sizes: tuple[int, ...], reverse: bool) -> None:
         self.cell, self.sizes, self.reverse = cell, sizes, reverse
@@ -129,9 +132,10 @@ class Walk:
             if weights.projection is not None:
                 after[0] = self.product(found[0], weights.projection.T)
             outputs.append(after[0])
-            self.before.append(states)
-            self.hidden.append(found[0])
-            self.known.append(found[cell.states :])
+            if self.recorded:
+                self.before.append(states)
+                self.hidden.append(found[0])
+                self.known.append(found[cell.states :])
             carried.values = after
         return [self.in_time(outputs), *carried.finals()]
 

@@ -1,5 +1,8 @@
 """The walk along sequences: gradients of every order, other interpreters, the functions."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,7 @@ from lucid_gpu.autograd import gradcheck, gradgradcheck
 from lucid_gpu.devices import threads
 from lucid_gpu.fusion import eager
 from lucid_gpu.fusion.native_steps import Product
-from lucid_gpu.ops import native_walk
+from lucid_gpu.ops import native_walk, recurrent_walk
 from lucid_gpu.ops.recurrence import CELLS, Weights, walk
 from lucid_gpu.profiler import record
 from tests.oracle import agree
@@ -155,3 +158,48 @@ def test_products_are_cut_into_equal_narrow_ones():
     cuts = {(16, 128, 512): 2, (32, 512, 128): 4, (4, 8, 32): 1, (7, 1000, 1009): 1}
     for (m, k, n), parts in cuts.items():
         assert Product(m, k, n, (4 * k, 4 * n, 4 * n), 4).parts() == parts
+
+
+@pytest.mark.parametrize("mode", CELLS)
+@pytest.mark.parametrize("kind", [native_walk.NativeWalk, recurrent_walk.Walk])
+def test_what_a_walk_keeps_goes_with_its_gradients(mode, kind, device, monkeypatch):
+    walks = []
+
+    def made(walk):
+        walks.append(walk)
+        return walk
+
+    given = operands(mode, device)
+    weights = Weights(*given[-2:], None)
+    if kind is native_walk.NativeWalk and not native_walk.suits(CELLS[mode], given[0], weights):
+        pytest.skip("no such walk of this cell here")
+    monkeypatch.setattr(
+        recurrent_walk,
+        "walk_for",
+        lambda cell, x, sizes, weights, reverse: made(kind(cell, x, sizes, reverse)),
+    )
+    y, *_ = walked(mode)(*given)
+    with lucid_gpu.no_grad():
+        z, *_ = walked(mode)(*given)
+    assert (y == z).all()
+    whole, alone = [bytes_of(vars(w)) for w in walks]
+    states_only = kind is native_walk.NativeWalk and CELLS[mode].gates == 1
+    assert alone < whole or (states_only and alone == whole)
+    first = weakref.ref(walks[0])
+    del walks[:]
+    y.sum().backward(retain_graph=True)
+    assert first() is not None
+    y.sum().backward()
+    gc.collect()
+    assert first() is None and y.grad_fn is not None
+    with pytest.raises(RuntimeError, match="retain_graph=True"):
+        y.sum().backward()
+
+
+def bytes_of(value):
+    """Of arrays in dictionaries, lists and tuples."""
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, (list, tuple)):
+        return sum(map(bytes_of, value))
+    return getattr(value, "nbytes", 0)
