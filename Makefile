@@ -48,6 +48,7 @@ names: $(STAMPS)/test  ## write docs/names.md: which of PyTorch's names are here
 
 docs: $(STAMPS)/docs  ## the documentation as a site: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet $(ARGS)
+	@echo site/index.html
 
 pictures: $(STAMPS)/docs  ## draw docs/pictures/ anew
 	@$(PY) tools/draw_pictures.py $(ARGS)
