@@ -20,6 +20,8 @@ PACKAGE = "lucid_gpu"
 # below it; what lies below that may be imported too. "*" may import everything.
 BELOW: dict[str, tuple[str, ...]] = {
     "version": ("devices",),
+    "__main__": ("*",),
+    "doctor": ("*",),
     "absent": (),
     "constructors": (),
     "kernel_sources": (),
@@ -124,7 +126,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
     ),
     "cupy": ("devices/",),
     "cupyx": ("devices/",),
-    "cupy_backends": ("devices/",),
+    "cupy_backends": ("devices/", "doctor.py"),
     "scipy": ("array_api/special.py", "devices/", "optim/minimize.py"),
 }
 

@@ -1,0 +1,37 @@
+"""``python -m lucid_gpu``: what one can run, and the environment variables that are read."""
+
+from __future__ import annotations
+
+import sys
+
+import lucid_gpu
+
+COMMANDS = {
+    "python -m lucid_gpu.doctor": "what is installed, whether it works, and what mends it",
+    "make train": "in a clone: train on scanned digits; make help lists what else there is",
+}
+
+SETTINGS = {
+    "LUCID_EAGER": "1: each operation runs on its own line, nothing is fused",
+    "LUCID_DEBUG": "1: every kernel is printed when it runs, with its bytes and source",
+    "LUCID_EXECUTOR": "host-cuda: CPU tensors run through the generated CUDA C, compiled by g++",
+    "LUCID_NUM_THREADS": "threads of elementwise kernels (else OMP_NUM_THREADS, else all cores)",
+    "LUCID_POOL_BYTES": "host memory kept for reuse (else a quarter of all); 0 keeps none",
+    "LUCID_NATIVE_LOOPS": "0: NumPy's loops are called from Python only",
+    "LUCID_CACHE_DIR": "where kernels compiled for the host are kept",
+}
+
+
+def main() -> int:
+    """Print both lists."""
+    print(f"lucid_gpu {lucid_gpu.__version__}\n")
+    for title, table in (("Commands", COMMANDS), ("Environment variables", SETTINGS)):
+        width = max(map(len, table))
+        print(f"{title}:", *(f"  {k:<{width}}  {text}" for k, text in table.items()), sep="\n")
+        print()
+    print("In Python: import lucid_gpu as torch")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

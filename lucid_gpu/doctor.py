@@ -1,0 +1,318 @@
+"""What is installed, whether it works, and what mends it; a line a check.
+
+Where there is no GPU the lines say so and nothing fails, unless ``--device cuda`` asks for one. The
+exit status is 1 when a line failed, so that a container's health check can ask.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lucid_gpu
+from lucid_gpu.devices import blas, cupy_room
+
+__all__ = ["Line", "examine", "main"]
+
+GPU_MISSING = ("CuPy is not installed", "there is no NVIDIA driver", "the driver lists no GPU")
+
+
+class Line(NamedTuple):
+    """What one check found.
+
+    Attributes
+    ----------
+    name : str
+    state : str
+        ``"ok"``, ``"none"`` (absent, and nobody asked for it) or ``"failed"``.
+    found : str
+    mend : str
+        What to do about a line that failed, most often a command.
+    """
+
+    name: str
+    state: str
+    found: str
+    mend: str = ""
+
+
+class Ill(Exception):
+    """A check that failed: what it found, and what mends it."""
+
+    def __init__(self, found: str, mend: str) -> None:
+        super().__init__(found)
+        self.found, self.mend = found, mend
+
+
+class _Absent(Exception):
+    """Something that need not be there is not; after "; ", how to get it."""
+
+
+def versions() -> str:
+    """lucid_gpu, Python, NumPy and the system."""
+    named = [f"{name} {metadata.version(name)}" for name in ("numpy", "ml_dtypes")]
+    python = f"Python {platform.python_version()}"
+    return ", ".join([f"lucid_gpu {lucid_gpu.__version__}", python, *named, platform.platform()])
+
+
+def matrix_products() -> str:
+    """The BLAS and the threads."""
+    library = blas.library
+    if library is None:
+        raise _Absent("NumPy has no OpenBLAS of its own: its threads are not lucid_gpu's to steer")
+    threads = lucid_gpu.get_num_threads()
+    name = Path(library._name).name
+    return f"{name} on {blas.count()} threads; elementwise kernels on {threads} of {_cores()} cores"
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def gradient_on(device: str) -> str:
+    """A product, a fused chain and its gradient, beside the formula."""
+    x = lucid_gpu.linspace(-1, 1, 1024, dtype=lucid_gpu.float32, device=device).reshape(32, 32)
+    x.requires_grad_()
+    y = lucid_gpu.sin(x) * x
+    (y + x @ x.T).sum().backward()
+    rows = x.detach()
+    wanted = lucid_gpu.cos(rows) * rows + lucid_gpu.sin(rows) + 2 * rows.sum(0)
+    error = float((x.grad - wanted).abs().max())
+    if not error < 1e-4:
+        raise Ill(f"a gradient on {device} is wrong by {error:.2g}", _REPORT)
+    return "a fused chain, a product and their gradients are right"
+
+
+_REPORT = "a bug: please report it with what this command prints"
+
+
+def compiler() -> str:
+    """The C++ compiler that executes CUDA C on the host, for tests without a GPU."""
+    wanted = os.environ.get("CXX") or "g++"
+    found = shutil.which(wanted)
+    if found is None:
+        raise _Absent(f"no {wanted}; only LUCID_EXECUTOR=host-cuda needs one")
+    return found
+
+
+def cupy_package() -> str:
+    """One cupy package, not two."""
+    found = sorted(
+        f"{d.name} {d.version}"
+        for d in metadata.distributions()
+        if d.name and (d.name == "cupy" or d.name.startswith("cupy-cuda"))
+    )
+    if not found:
+        raise _Absent(
+            f"CuPy is not installed; on a machine with an NVIDIA GPU: {cupy_room.INSTALL}"
+        )
+    if len(found) > 1:
+        names = " ".join(f.split()[0] for f in found)
+        raise Ill(
+            f"{' and '.join(found)} are installed, and each breaks the others",
+            f"python -m pip uninstall -y {names} && {cupy_room.INSTALL}",
+        )
+    return found[0]
+
+
+def nvrtc() -> str:
+    """The compiler of kernels: it needs no GPU."""
+    cupy_room.import_cupy()
+    from cupy_backends.cuda.libs import nvrtc as library
+
+    try:
+        major, minor = library.getVersion()
+    except Exception as error:
+        raise Ill(f"NVRTC cannot be loaded: {_first(error)}", cupy_room.INSTALL) from None
+    known = library.getSupportedArchs()
+    return f"NVRTC {major}.{minor}, for sm_{min(known)} to sm_{max(known)}"
+
+
+def headers() -> str:
+    """CUDA's headers, which CuPy's own kernels include."""
+    try:
+        from cuda import pathfinder
+    except ImportError:
+        raise _Absent("cuda-pathfinder, which would find them, is not installed") from None
+    folder = pathfinder.find_nvidia_header_directory("cudart")
+    if folder is None:
+        raise Ill("CUDA's headers are not found", f"{cupy_room.INSTALL}  # [ctk] brings them")
+    return str(folder)
+
+
+def cache_folder() -> str:
+    """Where CuPy keeps compiled kernels."""
+    cupy_room.import_cupy()
+    usual = os.path.join(os.path.expanduser("~"), ".cupy", "kernel_cache")
+    folder = Path(os.environ.get("CUPY_CACHE_DIR", usual))
+    files = [f for f in folder.glob("**/*") if f.is_file()] if folder.is_dir() else []
+    if folder.is_dir() and not os.access(folder, os.W_OK):
+        raise Ill(
+            f"{folder} cannot be written: every process compiles every kernel anew",
+            "export CUPY_CACHE_DIR=/a/folder/you/may/write",
+        )
+    size = sum(f.stat().st_size for f in files) / 2**20
+    return f"{folder}, {len(files)} kernels, {size:.1f} MiB"
+
+
+def compilation() -> str:
+    """One of the package's kernels through NVRTC, for the GPU there is or else sm_80."""
+    cupy = cupy_room.import_cupy()
+    from cupy_backends.cuda.libs import nvrtc as library
+
+    from lucid_gpu.launch.cuda import OPTIONS
+    from lucid_gpu.launch.source import complete
+
+    capability = cupy.cuda.Device().compute_capability if cupy_room.problem() is None else "80"
+    source = complete('#include "elementwise.cuh"\nextern "C" __global__ void nothing() {}\n')
+    program = library.createProgram(source, "doctor.cu", [], [])
+    try:
+        library.compileProgram(program, [f"-arch=sm_{capability}", *OPTIONS])
+    except library.NVRTCError:
+        log = library.getProgramLog(program).strip("\0").strip().splitlines()
+        raise Ill(f"NVRTC refuses sm_{capability}: {log[0] if log else ''}", _NEWER) from None
+    finally:
+        library.destroyProgram(program)
+    return f"kernels compile for sm_{capability}"
+
+
+_NEWER = "python -m pip install --upgrade 'lucid-gpu[cuda13]' (after uninstalling cupy-cuda12x)"
+
+
+def driver() -> str:
+    """The driver and its GPUs."""
+    missing = cupy_room.problem()
+    if missing is not None:
+        if missing.startswith(GPU_MISSING):
+            raise _Absent(missing)
+        raise Ill(*missing.partition("; ")[::2])
+    runtime = cupy_room.import_cupy().cuda.runtime
+    supported, used = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+    if supported // 1000 < used // 1000:
+        raise Ill(
+            f"the driver supports CUDA {_dotted(supported)}, CuPy uses {_dotted(used)}",
+            "install a newer driver, or the cupy package of the driver's CUDA version",
+        )
+    return f"the driver supports CUDA {_dotted(supported)}; CuPy uses {_dotted(used)}"
+
+
+def _dotted(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def gpus() -> str:
+    """Every GPU with its memory."""
+    cuda = lucid_gpu.cuda
+    described = []
+    for index in range(cuda.device_count()):
+        figures = cuda.get_device_properties(index)
+        free, total = cuda.mem_get_info(index)
+        described.append(
+            f"cuda:{index} {figures.name}, sm_{figures.major}{figures.minor}, "
+            f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+        )
+    return "; ".join(described)
+
+
+def _first(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+Check = tuple[str, Callable[[], str]]
+
+ALWAYS: tuple[Check, ...] = (
+    ("versions", versions),
+    ("BLAS and threads", matrix_products),
+    ("gradient, cpu", lambda: gradient_on("cpu")),
+    ("C++ compiler", compiler),
+)
+# Of what follows each needs those before it, but for the driver, which compiling does not need.
+COMPILING: tuple[Check, ...] = (
+    ("CuPy", cupy_package),
+    ("NVRTC", nvrtc),
+    ("CUDA headers", headers),
+    ("kernel cache", cache_folder),
+    ("compilation", compilation),
+)
+COMPUTING: tuple[Check, ...] = (
+    ("driver", driver),
+    ("GPUs", gpus),
+    ("gradient, cuda", lambda: gradient_on("cuda")),
+)
+
+
+def examine(device: str | None = None) -> Iterator[Line]:
+    """Run the checks, one after the other.
+
+    Parameters
+    ----------
+    device : {"cpu", "cuda"}, optional
+        ``"cpu"`` leaves out those of a GPU; with ``"cuda"``, a GPU that is missing is a failure.
+
+    Yields
+    ------
+    Line
+
+    Raises
+    ------
+    ValueError
+        For another device.
+    """
+    if device not in (None, "cpu", "cuda"):
+        raise ValueError(f"device must be 'cpu' or 'cuda', or left out; got {device!r}")
+    for name, check in ALWAYS:
+        yield _line(name, check, False)
+    for chain in () if device == "cpu" else (COMPILING, COMPUTING):
+        for name, check in chain:
+            line = _line(name, check, device == "cuda" and name != "CUDA headers")
+            yield line
+            if line.state != "ok" and chain[0][0] == name:
+                break
+
+
+def _line(name: str, check: Callable[[], str], needed: bool) -> Line:
+    try:
+        return Line(name, "ok", check())
+    except _Absent as absent:
+        found, _, mend = str(absent).partition("; ")
+        return Line(name, "failed", found, mend) if needed else Line(name, "none", str(absent))
+    except Ill as ill:
+        return Line(name, "failed", ill.found, ill.mend)
+    except Exception as error:  # what no check foresaw is a finding, too
+        return Line(name, "failed", f"{type(error).__name__}: {_first(error)}", _REPORT)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the lines; 1 when one failed."""
+    flags = argparse.ArgumentParser(prog="python -m lucid_gpu.doctor", description=__doc__)
+    flags.add_argument(
+        "--device", choices=("cpu", "cuda"), help="leave the GPU out, or insist on it"
+    )
+    flags.add_argument("--json", action="store_true", help="a JSON list of the lines")
+    options = flags.parse_args(arguments)
+    failed = False
+    lines: list[dict[str, Any]] = []
+    for line in examine(options.device):
+        failed |= line.state == "failed"
+        lines.append(line._asdict())
+        if not options.json:
+            print(f"{line.state:<7} {line.name:<17} {line.found}", flush=True)
+            if line.mend:
+                print(f"{'':<7} {'':<17} -> {line.mend}", flush=True)
+    if options.json:
+        print(json.dumps(lines, indent=1))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
