@@ -657,6 +657,13 @@ class Tensor:
         ValueError
             Where ``copy`` is False and a copy is needed.
         """
+        if state.of_arrays and self.requires_grad and state.grad:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad in a function that is being "
+                "differentiated: an array is wanted here, and would have no gradient. Use "
+                "tensor.detach() if that is meant; lucid_gpu.numpy.array of a list, numpy.stack, "
+                "or a write into a tensor (numpy.zeros_like(x) of a tensor is one) keep it"
+            )
         there = self.device.type != "cpu"
         if copy is False and (there or not (dtype is None or dtype == self.dtype.numpy)):
             raise ValueError(
