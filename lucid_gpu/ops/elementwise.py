@@ -157,8 +157,18 @@ def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     return into(apply(TABLE["pow"], input, exponent), out, "pow")
 
 
+def clamp_min(input: Any, min: Any, *, out: Tensor | None = None) -> Tensor:
+    """The larger of ``input`` and ``min``, element by element."""
+    return into(input.clamp_min(min), out, "clamp_min")
+
+
+def clamp_max(input: Any, max: Any, *, out: Tensor | None = None) -> Tensor:
+    """The smaller of ``input`` and ``max``, element by element."""
+    return into(input.clamp_max(max), out, "clamp_max")
+
+
 _set("pow", _pow)
-FUNCTIONS["pow"] = pow
+FUNCTIONS |= {"pow": pow, "clamp_min": clamp_min, "clamp_max": clamp_max}
 
 
 def _in_place(op: Op) -> Callable[..., Tensor]:

@@ -60,6 +60,7 @@ BY_NUMPYS_NAMES: dict[str, Callable[[Any, Any], Any]] = {
     "select": lambda m, x: x.select(axis=1, index=0),
     "repeat_interleave": lambda m, x: x.repeat_interleave(2, axis=0),
     "gather": lambda m, x: m.gather(x, axis=1, index=m.tensor([[0], [2]])),
+    "clamp_min": lambda m, x: m.clamp_min(x, min=1) + m.clamp_max(x, max=4),
     "pow": lambda m, x: m.pow(x, exponent=2) + x.pow(exponent=3),
 }
 
