@@ -122,8 +122,8 @@ def _write_cholesky_gradient(xp: Any, L: Any, g: Any, found: Any, leaf: int, ove
         kept, weights = (
             _kept_triangle(n, L.real.dtype) if xp is np else _triangle(xp, n, L.real.dtype)
         )
-        inner, divide = xp.where(kept, _adjoint(L) @ g, 0), over(L)
-        found[...] = divide(_adjoint(divide((inner + _adjoint(inner)) * weights)))
+        inner, divide = xp.where(kept, adjoint(L) @ g, 0), over(L)
+        found[...] = divide(adjoint(divide((inner + adjoint(inner)) * weights)))
         return
     first, last = slice(None, n // 2), slice(n // 2, None)
     here, below = (..., first, first), (..., last, first)
@@ -131,14 +131,45 @@ def _write_cholesky_gradient(xp: Any, L: Any, g: Any, found: Any, leaf: int, ove
     _write_cholesky_gradient(xp, L[rest], g[rest], found[rest], leaf, over)
     cotangent = over(L[here])(g[below] - 2 * (found[rest] @ L[below]))
     found[below] = cotangent / 2
-    found[..., first, last] = _adjoint(found[below])
-    inner = g[here] - _adjoint(cotangent) @ L[below]
+    found[..., first, last] = adjoint(found[below])
+    inner = g[here] - adjoint(cotangent) @ L[below]
     _write_cholesky_gradient(xp, L[here], inner, found[here], leaf, over)
 
 
-def _adjoint(x: Any) -> Any:
+def adjoint(x: Any) -> Any:
+    """Transposed and conjugated."""
     turned = x.swapaxes(-1, -2)
     return turned.conj() if turned.dtype.kind == "c" else turned
+
+
+def quietly(formula: Callable[..., Any], *arrays: Any) -> Any:
+    """A formula of NumPy's matrices: no warnings, and small products are not shared by threads."""
+    with np.errstate(all="ignore"):
+        return on_few_threads(max(arrays[0].shape[-2:]) ** 3, formula, *arrays)
+
+
+def with_diagonal(x: Any, values: Any) -> Any:
+    """NumPy's matrices with other numbers on their diagonals."""
+    changed = x.copy()
+    np.einsum("...ii->...i", changed)[...] = values
+    return changed
+
+
+def lower(x: Any, diagonal: int = 0) -> Any:
+    """What lies on the diagonal and below in NumPy's matrices; zeros elsewhere."""
+    return np.tril(x, diagonal)
+
+
+def identity(n: int, d: Any) -> Any:
+    """NumPy's unit matrix."""
+    return np.eye(n, dtype=d)
+
+
+def triangle_divided(A: Any, B: Any, kept: lapack.Triangle) -> Any:
+    """``A^-1 B`` of NumPy's matrices by a triangle of each, whose diagonal counts."""
+    if lapack.usable(A):
+        return lapack.divided(A, B, kept)
+    return each("solve", CPU, zero_pivot, np.triu(A) if kept.upper else np.tril(A), B)[0]
 
 
 def lower_inverse(where: device, array: Any) -> Any:

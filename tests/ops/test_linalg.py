@@ -169,6 +169,23 @@ def test_values_and_gradients(function: Any, arrays: Any, device: str) -> None:
     agree(function, *arrays, device=device, order=order, rtol=1e-6, atol=1e-7)
 
 
+ARRAYS = ["qr", "qr of wide", "qr complete", "svd", "svd of wide", "svd full", "svdvals",
+          "svdvals of nothing", "eigh", "eigh of the upper half", "eigvalsh"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_gradients_that_nobody_differentiates(name: str) -> None:
+    function, arrays = next(c[1:] for c in OPS if c[0] == name)
+    agree(function, *arrays, device="cpu", order=1, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("n", [3, 40])
+def test_the_gradient_of_a_singular_triangle_is_no_number(n: int, device: str) -> None:
+    x = lucid_gpu.zeros(n, n, device=device, requires_grad=True)
+    lucid_gpu.linalg.qr(x).R.sum().backward()
+    assert not x.grad.isfinite().any()
+
+
 KEPT = ["inv", "inv of nothing", "solve", "solve a vector", "solve right", "solve_ex", "det",
         "slogdet", "cholesky", "cholesky upper", "cholesky_inverse", "qr", "qr of wide", "lu",
         "lu_factor"]  # fmt: skip

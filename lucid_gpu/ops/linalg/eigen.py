@@ -12,6 +12,8 @@ from lucid_gpu.ops.linalg.matrices import (
     adjoint,
     conj,
     diagonal_of,
+    like,
+    on_arrays,
     real_type,
     require_square,
     with_diagonal,
@@ -59,10 +61,18 @@ def _check(A: Tensor, name: str, UPLO: str) -> None:
 def _eigh_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
     L, V = node.saved_tensors
     if absent(g_V):
-        return ((V * g_L.unsqueeze(-2).to(V.dtype)) @ adjoint(V),)
-    gaps = with_diagonal(L.unsqueeze(-2) - L.unsqueeze(-1), 1.0)
-    inner = with_diagonal(adjoint(V) @ g_V / gaps, g_L.to(V.dtype))
-    return (V @ ((inner + adjoint(inner)) * 0.5) @ adjoint(V),)
+        return (on_arrays(_from_values, V, g_L),)
+    return (on_arrays(_from_vectors, V, L, g_L, g_V),)
+
+
+def _from_values(V: Any, g_L: Any) -> Any:
+    return (V * like(g_L[..., None, :], V)) @ adjoint(V)
+
+
+def _from_vectors(V: Any, L: Any, g_L: Any, g_V: Any) -> Any:
+    gaps = with_diagonal(L[..., None, :] - L[..., None], 1.0)
+    inner = with_diagonal(adjoint(V) @ g_V / gaps, like(g_L, V))
+    return V @ ((inner + adjoint(inner)) * 0.5) @ adjoint(V)
 
 
 def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:

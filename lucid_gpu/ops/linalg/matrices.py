@@ -1,18 +1,26 @@
-"""What the families share: which matrices they take, and parts of matrices."""
+"""What the families share: which matrices they take, and parts of matrices.
+
+Gradients are formulas of tensors. `on_arrays` gives some of them NumPy's arrays where nobody
+differentiates further: for small matrices that is much less work. What they are written with
+(`adjoint`, `with_diagonal`, `lower`, `like` ...) therefore takes both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import linalg
 from lucid_gpu.devices.linalg import LinAlgError as LinAlgError
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops.creation import arange, tensor
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.record import constant
 from lucid_gpu.ops.reductions import constant_number
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tensor import Tensor, from_array
 
 EPSILON = {  # distance from 1 to the next number
     dt.float32: 2.0**-23, dt.float64: 2.0**-52, dt.complex64: 2.0**-23, dt.complex128: 2.0**-52,
@@ -75,14 +83,33 @@ def real_type(d: dtype) -> dtype:
     return {dt.complex64: dt.float32, dt.complex128: dt.float64}.get(d, d)
 
 
+def on_arrays(formula: Callable[..., Any], first: Tensor, *rest: Tensor) -> Tensor:
+    """``formula(first, *rest)``, a tensor of the type of ``first``, by NumPy where that will do."""
+    if state.grad or open_levels or first.device.type != "cpu":
+        found: Tensor = formula(first, *rest)
+        return found
+    array = linalg.quietly(formula, *[t.array for t in (first, *rest)])
+    return from_array(array, first.dtype, first.device)
+
+
+def like(x: Any, other: Any) -> Any:
+    """In the type of another."""
+    return x.to(other.dtype) if isinstance(x, Tensor) else x.astype(other.dtype, copy=False)
+
+
+def is_complex(x: Any) -> bool:
+    """Of tensors and of arrays."""
+    return bool(x.dtype.is_complex if isinstance(x, Tensor) else x.dtype.kind == "c")
+
+
 def conj(x: Tensor) -> Tensor:
     """The complex conjugate; a real tensor itself."""
     return x.conj_physical() if x.dtype.is_complex else x
 
 
-def adjoint(x: Tensor) -> Tensor:
+def adjoint(x: Any) -> Any:
     """Transposed and conjugated."""
-    return conj(x.mT)
+    return conj(x.mT) if isinstance(x, Tensor) else linalg.adjoint(x)
 
 
 def absent(cotangent: Tensor) -> bool:
@@ -96,8 +123,10 @@ def offsets(x: Tensor) -> Tensor:
     return arange(x.shape[-1], device=x.device) - rows.unsqueeze(1)
 
 
-def lower(x: Tensor, diagonal: int = 0) -> Tensor:
+def lower(x: Any, diagonal: int = 0) -> Any:
     """What lies on the diagonal and below; zeros elsewhere."""
+    if not isinstance(x, Tensor):
+        return linalg.lower(x, diagonal)
     kept: Tensor = where(offsets(x) <= diagonal, x, 0.0)
     return kept
 
@@ -108,21 +137,27 @@ def upper(x: Tensor, diagonal: int = 0) -> Tensor:
     return kept
 
 
-def with_diagonal(x: Tensor, values: Any) -> Tensor:
+def with_diagonal(x: Any, values: Any) -> Any:
     """Square matrices with other numbers on their diagonals: (..., n), or one number."""
+    if not isinstance(x, Tensor):
+        return linalg.with_diagonal(x, values)
     if isinstance(values, Tensor):
         values = values.unsqueeze(-1)
     changed: Tensor = where(offsets(x) == 0, values, x)
     return changed
 
 
-def diagonal_of(x: Tensor) -> Tensor:
+def diagonal_of(x: Any) -> Any:
     """The diagonals of square matrices."""
+    if not isinstance(x, Tensor):
+        return x.diagonal(0, -2, -1)
     kept: Tensor = where(offsets(x) == 0, x, 0.0)
     return kept.sum(-1)
 
 
-def identity_like(x: Tensor, n: int) -> Tensor:
+def identity_like(x: Any, n: int) -> Any:
     """A unit matrix of another tensor's type and device."""
+    if not isinstance(x, Tensor):
+        return linalg.identity(n, x.dtype)
     places = arange(n, device=x.device)
     return (places == places.unsqueeze(1)).to(x.dtype)

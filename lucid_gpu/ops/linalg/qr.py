@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import linalg
-from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, require_matrices
+from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, on_arrays, require_matrices
 from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
 from lucid_gpu.ops.record import record
 from lucid_gpu.tensor import Tensor
@@ -68,17 +68,17 @@ def _qr_vjp(node: Any, g_Q: Tensor, g_R: Tensor) -> Any:
     if node.mode == "complete" and m > n:
         raise RuntimeError(NOT_UNIQUE)
     if m >= n:
-        return (_deep_vjp(Q, R, g_Q, g_R),)
+        return (on_arrays(_deep_vjp, Q, R, g_Q, g_R),)
     # A = [X Y] and R = [U V]: X = Q U is square, and V = Q^H Y
     Y, g_V = A.narrow(-1, m, n - m), g_R.narrow(-1, m, n - m)
     g_Q = g_Q + Y @ adjoint(g_V)
-    g_X = _deep_vjp(Q, R.narrow(-1, 0, m), g_Q, g_R.narrow(-1, 0, m))
+    g_X = on_arrays(_deep_vjp, Q, R.narrow(-1, 0, m), g_Q, g_R.narrow(-1, 0, m))
     from lucid_gpu.ops.shape import cat
 
     return (cat([g_X, Q @ g_V], -1),)
 
 
-def _deep_vjp(Q: Tensor, R: Tensor, g_Q: Tensor, g_R: Tensor) -> Tensor:
+def _deep_vjp(Q: Any, R: Any, g_Q: Any, g_R: Any) -> Any:
     """``(g_Q + Q copyltu(M)) R^-H`` with ``M = R g_R^H - g_Q^H Q``."""
     M = R @ adjoint(g_R) - adjoint(g_Q) @ Q
     kept = lower(M)

@@ -75,8 +75,10 @@ def _factored(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
     return result, numbers if lapack.spoilt(result.array, numbers) else None
 
 
-def by_triangle(A: Tensor, B: Tensor, kept: Triangle, turned: bool = False) -> Tensor:
+def by_triangle(A: Any, B: Any, kept: Triangle, turned: bool = False) -> Any:
     """``A^-1 B``, or ``A^-H B``, where the rest of ``A`` counts as zeros."""
+    if not isinstance(A, Tensor):
+        return linalg.triangle_divided(A, B, kept)
     if not open_levels and lapack.usable(A.array):
         return _divided(_Way(kept, True, turned), *_together(A, B))
     part = triangle(A, kept.upper, kept.unit)

@@ -12,6 +12,9 @@ from lucid_gpu.ops.linalg.matrices import (
     adjoint,
     conj,
     diagonal_of,
+    is_complex,
+    like,
+    on_arrays,
     real_type,
     require_matrices,
     with_diagonal,
@@ -63,39 +66,41 @@ def _decomposed(A: Tensor, full: bool) -> SVD:
 
 def _svd_vjp(node: Any, g_U: Tensor, g_S: Tensor, g_Vh: Tensor) -> Any:
     U, S, Vh = node.saved_tensors
-    k = S.shape[-1]
     if absent(g_U) and absent(g_Vh):
-        return ((_first(U, k) * g_S.unsqueeze(-2).to(U.dtype)) @ adjoint(_first(adjoint(Vh), k)),)
-    return (_from_vectors(_first(U, k), S, _first(adjoint(Vh), k), g_U, g_S, g_Vh),)
+        return (on_arrays(_from_values, U, Vh, g_S),)
+    return (on_arrays(_from_vectors, U, S, Vh, g_U, g_S, g_Vh),)
 
 
-def _first(vectors: Tensor, k: int) -> Tensor:
-    return vectors if vectors.shape[-1] == k else vectors.narrow(-1, 0, k)
+def _from_values(U: Any, Vh: Any, g_S: Any) -> Any:
+    k = g_S.shape[-1]
+    return (_first(U, k) * like(g_S[..., None, :], U)) @ Vh[..., :k, :]
 
 
-def _from_vectors(
-    U: Tensor, S: Tensor, V: Tensor, g_U: Tensor, g_S: Tensor, g_Vh: Tensor
-) -> Tensor:
+def _from_vectors(U: Any, S: Any, Vh: Any, g_U: Any, g_S: Any, g_Vh: Any) -> Any:
     k = S.shape[-1]
-    g_U, g_V = _first(g_U, k), _first(adjoint(g_Vh), k)
+    U, V, g_U, g_V = [_first(x, k) for x in (U, adjoint(Vh), g_U, adjoint(g_Vh))]
     squares = S * S
-    gaps = with_diagonal(squares.unsqueeze(-2) - squares.unsqueeze(-1), 1.0)
+    gaps = with_diagonal(squares[..., None, :] - squares[..., None], 1.0)
     left, right = adjoint(U) @ g_U, adjoint(V) @ g_V
-    inner = _skew(left) / gaps * S.unsqueeze(-2) + S.unsqueeze(-1) * (_skew(right) / gaps)
-    middle = g_S.to(U.dtype)
-    if U.dtype.is_complex:  # the phase both share
+    inner = _skew(left) / gaps * S[..., None, :] + S[..., None] * (_skew(right) / gaps)
+    middle = like(g_S, U)
+    if is_complex(U):  # the phase both share
         middle = middle + 1j * diagonal_of(left).imag / S
     result = U @ with_diagonal(inner, middle) @ adjoint(V)
     if U.shape[-2] > k:
-        beside = g_U / S.unsqueeze(-2)
+        beside = g_U / S[..., None, :]
         result = result + (beside - U @ (adjoint(U) @ beside)) @ adjoint(V)
     if V.shape[-2] > k:
-        beside = g_V / S.unsqueeze(-2)
+        beside = g_V / S[..., None, :]
         result = result + U @ adjoint(beside - V @ (adjoint(V) @ beside))
     return result
 
 
-def _skew(x: Tensor) -> Tensor:
+def _first(vectors: Any, k: int) -> Any:
+    return vectors if vectors.shape[-1] == k else vectors[..., :k]
+
+
+def _skew(x: Any) -> Any:
     return x - adjoint(x)
 
 
