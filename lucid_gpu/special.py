@@ -14,6 +14,8 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.elementwise import into, where
+from lucid_gpu.ops.incomplete_gamma import igamma as gammainc
+from lucid_gpu.ops.incomplete_gamma import igammac as gammaincc
 from lucid_gpu.ops.reductions import logsumexp as logsumexp
 from lucid_gpu.ops.softmax import log_softmax as log_softmax
 from lucid_gpu.ops.softmax import softmax as softmax
@@ -84,7 +86,8 @@ def xlog1py(input: Any, other: Any) -> Tensor:
 
 round = _of_row("round", "round")
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln",
+    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",
+    "gammaincc", "gammaln",
     "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri",
     "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip

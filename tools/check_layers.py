@@ -127,7 +127,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
     "cupy": ("devices/",),
     "cupyx": ("devices/",),
     "cupy_backends": ("devices/", "doctor.py"),
-    "scipy": ("array_api/special.py", "devices/", "optim/minimize.py"),
+    "scipy": ("array_api/special.py", "devices/", "ops/incomplete_gamma.py", "optim/minimize.py"),
 }
 
 

@@ -9,6 +9,7 @@ from lucid_gpu.distributions.distribution import Shape
 from lucid_gpu.distributions.exp_family import ExponentialFamily
 from lucid_gpu.distributions.utils import tiny
 from lucid_gpu.ops.draws import standard_gamma
+from lucid_gpu.ops.incomplete_gamma import igamma
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["Gamma"]
@@ -58,6 +59,9 @@ class Gamma(ExponentialFamily):
     def _log_prob(self, value: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
         return a.xlogy(rate) + (a - 1).xlogy(value) - rate * value - a.lgamma()
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        return igamma(self.concentration, self.rate * value)
 
     def entropy(self) -> Tensor:
         a = self.concentration

@@ -8,6 +8,7 @@ from typing import Any
 from lucid_gpu.distributions import constraints
 from lucid_gpu.distributions.distribution import Distribution, Shape
 from lucid_gpu.distributions.gamma import Gamma
+from lucid_gpu.ops.incomplete_gamma import igammac
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["InverseGamma"]
@@ -57,6 +58,9 @@ class InverseGamma(Distribution):
     def _log_prob(self, value: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
         return a * rate.log() - (a + 1) * value.log() - rate / value - a.lgamma()
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        return igammac(self.concentration, self.rate / value)
 
     def entropy(self) -> Tensor:
         a = self.concentration

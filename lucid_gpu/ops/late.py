@@ -31,6 +31,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
                    "index_put_"),
     "strides": ("as_strided as_strided_ as_strided_scatter resize_as_", "stride storage_offset "
                 "data_ptr is_set_to unfold resize_", ""),
+    "incomplete_gamma": ("igamma igammac", "", ""),
     "pinned": ("", "is_pinned pin_memory", ""),
     "cumulative": ("cumprod logcumsumexp cummax cummin diff", "cumprod_",
                    "trapezoid trapz cumulative_trapezoid gradient"),

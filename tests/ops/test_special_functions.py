@@ -134,3 +134,19 @@ REFUSED: dict[str, Any] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals(name: str) -> None:
     same_error(REFUSED[name])
+
+
+def test_incomplete_gamma_functions(device: str) -> None:
+    a, x = np.array([[0.5], [2.0], [30.0]]), np.array([0.0, 0.3, 4.0, 31.0])
+
+    def both(m: Any, x: Any) -> Any:
+        shape = m.tensor(a).to(x.device)
+        above = m.special.gammaincc(shape, x + 0.1)
+        return m.igamma(shape, x + 0.1), above, m.distributions.Gamma(shape, 2.0).cdf(x)
+
+    agree(both, x[1:], device=device, order=2)
+    agree(lambda m, x: (m.igammac(m.ones(2).to(x.device), x[:2]),), x, device=device, order=0)
+    same_error(lambda m: m.igamma(m.ones(2).long(), m.ones(2).long()), "igamma")
+    same_error(
+        lambda m: m.igamma(m.ones(2, requires_grad=True), m.ones(2)).sum().backward(), "input"
+    )
