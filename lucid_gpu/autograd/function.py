@@ -172,6 +172,13 @@ class FunctionCtx(Node):
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
+        """What `save_for_backward` was given, in order.
+
+        Raises
+        ------
+        RuntimeError
+            Where a tensor was written in place since, and where a backward pass has freed them.
+        """
         if self._released:
             raise RuntimeError(SECOND_TIME)
         if self._saved_output:

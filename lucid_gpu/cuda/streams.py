@@ -86,6 +86,7 @@ class Stream:
 
     @property
     def cuda_stream(self) -> int:
+        """Its address, for other libraries."""
         ptr: int = self._cupy.ptr
         return ptr
 
@@ -97,6 +98,7 @@ class Stream:
 
     @property
     def priority(self) -> int:
+        """Lower numbers run first; 0 unless it was asked for."""
         found: int = self._cupy.priority if self.cuda_stream else 0
         return found
 

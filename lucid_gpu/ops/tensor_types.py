@@ -96,7 +96,9 @@ def construct(cls: builtins.type[Tensor], args: tuple[Any, ...], named: dict[str
 
 def _named(d: dtype, where: str) -> TensorType:
     module = "lucid_gpu" if where == "cpu" else f"lucid_gpu.{where}"
-    return TensorType(NAMES[d], (), {"__module__": module, "dtype": d, "where": where})
+    doc = f"Tensors of {d.name}: calling this makes one, `isinstance` asks for type and device."
+    body = {"__module__": module, "__doc__": doc, "dtype": d, "where": where}
+    return TensorType(NAMES[d], (), body)
 
 
 TYPES: dict[tuple[str, str], TensorType] = {

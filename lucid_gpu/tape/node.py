@@ -46,10 +46,12 @@ class Node:
         self._sequence = next(_sequence)
 
     def name(self) -> str:
+        """What `grad_fn` shows it as."""
         return type(self).__name__
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:
+        """The nodes its gradients go to, each with the number of the output it was."""
         return self._edges
 
     @property

@@ -37,6 +37,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
+        """Whether no row failed."""
         return all(row.result != FAILED for row in self.rows)
 
     def __getitem__(self, name: str) -> Row:

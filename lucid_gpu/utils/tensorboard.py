@@ -69,6 +69,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
 
     @property
     def log_dir(self) -> str:
+        """The folder the events go to."""
         return str(self.logdir)
 
     def get_logdir(self) -> str:
