@@ -66,6 +66,8 @@ def searchsorted(
     if side not in ("left", "right"):
         raise ValueError(f"side must be 'left' or 'right', got {side!r}")
     x1, x2 = promoted(x1, x2)
+    if x1.dtype == dt.bool:  # as scikit-learn has them, where PyTorch's refuses them
+        x1, x2 = x1.to(dt.uint8), x2.to(dt.uint8)
     ordered = x1 if sorter is None else x1[sorter]
     find = late.load("order", "searchsorted")
     found: Tensor = find(ordered.detach(), x2.detach(), right=side == "right")

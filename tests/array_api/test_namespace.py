@@ -123,3 +123,4 @@ def test_calls_that_the_standard_does_not_have():
     assert xp.diff(x, 2).tolist() == [2]
     assert xp.where(x)[0].tolist() == [1, 2]
     assert xp.expand_dims(x, 0).shape == (1, 3)
+    assert xp.searchsorted(x[:2] > 0, x > 0).tolist() == [0, 1, 1]
