@@ -16,11 +16,12 @@ import mmap
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["POINTER", "address", "loop_of", "walker"]
+__all__ = ["POINTER", "address", "addresses", "loop_of", "walker"]
 
 _HEAD = object.__basicsize__
 POINTER = np.dtype(np.intp)
@@ -85,6 +86,13 @@ def address(array: Any) -> int:
     if type(array) is not np.ndarray:
         raise TypeError(f"expected a NumPy array, got {type(array).__name__}")
     return _word_at(id(array) + _HEAD).value
+
+
+def addresses(arrays: Sequence[Any]) -> list[int]:
+    """The same of several arrays."""
+    if {*map(type, arrays)} != {np.ndarray}:
+        return [address(array) for array in arrays]
+    return [_word_at(id(array) + _HEAD).value for array in arrays]
 
 
 _walk: Any = None  # the walker and its address; False where there is none

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices import threads
-from lucid_gpu.devices.loops import POINTER, address, loop_of, walker
+from lucid_gpu.devices.loops import POINTER, address, addresses, loop_of, walker
 from lucid_gpu.devices.pool import aligned
 
 WIDTH = 2048  # elements of a row where the iteration space is flat, or fewer:
@@ -95,6 +95,9 @@ def flat_rows(
     """
     most = ROW_BYTES // (sum(names.values()) + scratch)
     width = min(WIDTH, total, max(1 << most.bit_length() - 1, NARROWEST))
+    count = -(-total // width)
+    if total % count == 0:
+        width = total // count  # and no shorter row is left
     moves = {name: (width * step, step) for name, step in {**names, **(steps or {})}.items()}
     return Rows(total // width, width, moves)
 
@@ -134,10 +137,22 @@ class Kernel:
         self.rows = rows
         self.chunk = max(1, min(CHUNK_ELEMENTS // rows.width, rows.number))
         self.spare: list[Table] = []
+        self.whole = rows.number * rows.width
+        short = self.whole * len(statements) <= ALONE and rows.number <= self.chunk
+        self.at_once = short and not rows.period
 
     def __call__(self, *jobs: tuple[Sequence[Any], int]) -> None:
         """Run over flat arrays; a job is the arrays of ``given`` and their number of elements."""
-        self.run([([address(array) for array in arrays], count) for arrays, count in jobs])
+        if len(jobs) == 1 and self.at_once and 0 <= jobs[0][1] - self.whole < self.rows.width:
+            arrays, count = jobs[0]
+            table = self._table()
+            table.point(addresses(arrays))
+            table.run(self.rows.number)
+            if count > self.whole:
+                table.run_tail(count - self.whole)  # which is where the rows ended
+            self.spare.append(table)
+            return
+        self.run([(addresses(arrays), count) for arrays, count in jobs])
 
     def run(self, jobs: Sequence[tuple[list[int], int]]) -> None:
         """The same with the arrays' addresses."""

@@ -47,11 +47,11 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Tensor:
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
     """`numpy.roll`."""
-    a = as_tensor(a)
+    a = a if type(a) is Tensor else as_tensor(a)
     if axis is None:
         return a.reshape(-1).roll(int(np.sum(shift))).reshape(a.shape)
     if isinstance(shift, int) and isinstance(axis, int):
-        return rolled(a, (shift,), (axis_of(axis, a.ndim),))
+        return rolled(a, (shift,), (axis_of(axis, len(a._expr.program.shape)),))
     shifts, axes = np.broadcast_arrays(shift, axis)
     total: dict[int, int] = {}  # shifts of one axis add up
     for one, along in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):

@@ -50,8 +50,11 @@ def axis_of(axis: int, ndim: int) -> int:
     numpy.exceptions.AxisError
         Where there is no such axis.
     """
-    found: int = np.lib.array_utils.normalize_axis_index(axis, ndim)
+    found: int = _normalize(axis, ndim)
     return found
+
+
+_normalize = np.lib.array_utils.normalize_axis_index
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:

@@ -117,9 +117,14 @@ class OpNode(Node):
         function: Vjp,
         saved: Sequence[Tensor | None],
     ) -> None:
-        super().__init__(tuple([edge_of(t._expr) for t in inputs]))
+        if len(inputs) == 1:
+            value = inputs[0]._expr
+            super().__init__((edge_of(value),))
+            self.needs_input_grad: tuple[bool, ...] = (value.program.needs_grad,)
+        else:
+            super().__init__(tuple([edge_of(t._expr) for t in inputs]))
+            self.needs_input_grad = tuple([t._expr.program.needs_grad for t in inputs])
         self.function = function
-        self.needs_input_grad = tuple([t._expr.program.needs_grad for t in inputs])
         if saved:
             self.saved = tuple([None if t is None else save(t) for t in saved])
 

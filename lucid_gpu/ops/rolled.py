@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.devices import room
+from lucid_gpu.devices import room, xp_of
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.record import record
@@ -49,13 +49,54 @@ def rolled(input: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
         array = _moved(array, shift, dim, program)
     array = duplicate(array) if array is given else array
     result: Tensor = record(
-        "RollBackward0", array, (input,), _roll_vjp, dtype=program.dtype, shifts=shifts, dims=dims
-    )
+        "RollBackward0", array, (input,), _roll_vjp, dtype=program.dtype, shifts=shifts, dims=dims,
+        gathers=True,
+    )  # fmt: skip
     return result
 
 
 def _roll_vjp(node: Any, g: Tensor) -> Any:
-    return (rolled(g, [-shift for shift in node.shifts], node.dims),)
+    back = [-shift for shift in node.shifts]
+    gathered = node.__dict__.pop("gathered", None)
+    if not gathered:
+        return (rolled(g, back, node.dims),)
+    others = [([-shift for shift in other.shifts], other.dims) for other, _ in gathered]
+    cotangents = [g, *[cotangent for _, cotangent in gathered]]
+    return (_sum_of_rolled(cotangents, [(back, node.dims), *others]),)
+
+
+def _sum_of_rolled(values: Sequence[Tensor], ways: Sequence[tuple[Any, Any]]) -> Tensor:
+    """The sum of tensors, each rolled its own way, in one array: a stencil's gradient."""
+    first = values[0]
+    program, add = first._expr.program, xp_of(first).add
+    total: Any = None
+    for value, (shifts, dims) in zip(values, ways, strict=True):
+        array = given = value.array
+        if total is not None and tuple(dims) == (0,) and program.shape[0]:
+            _add_moved(add, total, array, shifts[0] % program.shape[0])
+            continue
+        for shift, dim in zip(shifts, dims, strict=True):
+            array = _moved(array, shift, dim, program)
+        if total is None:
+            total = duplicate(array) if array is given else array
+        else:
+            add(total, array, total)
+    result: Tensor = record(
+        "RollBackward0", total, values, _sum_of_rolled_vjp, dtype=program.dtype, ways=ways
+    )
+    return result
+
+
+def _add_moved(add: Any, total: Any, array: Any, cut: int) -> None:
+    """Add an array rolled along its first dimension, whose blocks lie in one piece."""
+    head, tail, first, last = _blocks(0, cut, len(array))
+    for to, of in ((tail, first), (head, last)):
+        part = total[to]
+        add(part, array[of], part)
+
+
+def _sum_of_rolled_vjp(node: Any, g: Tensor) -> Any:
+    return [rolled(g, [-shift for shift in shifts], dims) for shifts, dims in node.ways]
 
 
 def _moved(array: Any, shift: int, dim: int, like: Program) -> Any:

@@ -25,12 +25,25 @@ FUNCTIONS: dict[str, Any] = {
     "an empty one": lambda m, x: x[:0].sum() + x[2, :0].exp().sum() * x[1].sum() + x[0].sin(),
     "slices of slices": lambda m, x: x[1:][:, 0] * x[:4][:, 1].tanh(),
     "other types": lambda m, x: x[:, 0].float() * x[:, 1].exp().float() * x[0, 0].float(),
+    "a stencil": lambda m, x: (
+        x.roll(1, 0) * x + x.roll(-1, 0).exp() + x.roll(2, 1).sin() * x.roll(-1, 1)
+    ),
+    "rolls of several dimensions": lambda m, x: (
+        (x.roll((1, 2), (0, 1)) + x.roll((-1, 1), (1, 0)) + x.roll(0, 0) + x.roll(5, 0)).sin()
+        * x.roll(4, 1)
+    ),
+    "rolls of a transposed one": lambda m, x: (x.T.roll(1, 0) + x.T.roll(1, 1) * x.T.roll(3)) ** 2,
+    "rolls that are sliced": lambda m, x: x.roll(1, 0)[1:, 0] * x.roll(1, 1)[:-1, 1] + x[1:, 2],
+    "an empty one, rolled": lambda m, x: x[:0].roll(1, 0).sum() * x[:0].roll(1, 1).sum() + x.sum(),
     "roots": lambda m, x: (x[:, 0] ** 2 + x[:, 1] ** 2).sqrt() * x[:, 2].sqrt(),
 }
 
 
-@pytest.mark.parametrize("layout", ["row-major", "transposed"])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [(name, "row-major") for name in FUNCTIONS]
+    + [("columns", "transposed"), ("a stencil", "transposed")],
+)
 def test_gradients_of_both_orders_agree(name: str, layout: str, device: str) -> None:
     given = TABLE if layout == "row-major" else np.asfortranarray(TABLE)
     agree(FUNCTIONS[name], given, order=2, device=device)
@@ -40,6 +53,7 @@ def test_gradients_of_both_orders_agree(name: str, layout: str, device: str) -> 
 def test_every_type(dtype: str, device: str) -> None:
     def function(m: Any, x: Any) -> Any:
         x = x.to(getattr(m, dtype))
+        x = x.roll(1, 0) * x + x.roll(1, 1)
         return (x[:, 0] * x[:, 1] + x[:, 1] * x[:, 2]).to(m.float32)
 
     agree(function, TABLE, order=2, rtol=1e-2, atol=1e-2, device=device)
