@@ -169,7 +169,8 @@ def test_values_and_gradients(function: Any, arrays: Any, device: str) -> None:
     agree(function, *arrays, device=device, order=order, rtol=1e-6, atol=1e-7)
 
 
-ARRAYS = ["qr", "qr of wide", "qr complete", "svd", "svd of wide", "svd full", "svdvals",
+ARRAYS = ["inv", "inv of a batch", "inv of nothing"]
+ARRAYS += ["qr", "qr of wide", "qr complete", "svd", "svd of wide", "svd full", "svdvals",
           "svdvals of nothing", "eigh", "eigh of the upper half", "eigvalsh"]  # fmt: skip
 
 

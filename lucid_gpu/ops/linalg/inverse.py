@@ -14,6 +14,7 @@ from lucid_gpu.ops.linalg.matrices import (
     complain,
     identity_like,
     info_of,
+    on_arrays,
     require_matrices,
     require_square,
 )
@@ -88,7 +89,12 @@ def recorded_inverse(array: Any, A: Tensor) -> Tensor:
 
 def _inverse_vjp(node: Any, g: Tensor) -> Any:
     (y,) = node.saved_tensors
-    return (-(adjoint(y) @ g @ adjoint(y)),)
+    return (on_arrays(_pulled_back, y, g),)
+
+
+def _pulled_back(y: Any, g: Any) -> Any:
+    turned = adjoint(y)
+    return -(turned @ g @ turned)
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
