@@ -11,7 +11,6 @@ import numpy as np
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
 from lucid_gpu.devices.late import Late, worth_it
-from lucid_gpu.devices.ordering import stable_argsort
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype, float64
 
@@ -95,6 +94,8 @@ class NumpyRoom:
         return on_few_threads(int(work), partial(function, **options), *arrays)
 
     def argsort(self, array: Any, dim: int) -> Any:
+        from lucid_gpu.devices.ordering import stable_argsort
+
         return stable_argsort(array, dim)
 
     def synchronize(self) -> None:

@@ -12,7 +12,6 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import room
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.kernels.accumulate import accumulate
 from lucid_gpu.kernels.packs import BYTES, pack_width
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
@@ -77,6 +76,8 @@ def cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) ->
 
 
 def _accumulate(x: Any, y: Any, dim: int, to: dtype, reverse: bool) -> None:
+    from lucid_gpu.kernels.accumulate import accumulate
+
     if reverse:
         backwards = (*[slice(None)] * dim, slice(None, None, -1))
         x, y = x[backwards], y[backwards]
