@@ -8,6 +8,7 @@ Where a picture stands right after a block of a page, the block makes it, in a v
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,8 @@ def pictures(page: Path) -> Iterator[tuple[Path, Any]]:
     while found and not found[-1].picture:  # what comes after the last picture
         found.pop()
     for block in found:
-        exec(compile("\n" * block.line + block.code, str(page), "exec"), space)
+        with contextlib.redirect_stdout(None):
+            exec(compile("\n" * block.line + block.code, str(page), "exec"), space)
         if block.picture:
             yield page.parent / block.picture, space["picture"]
 

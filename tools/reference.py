@@ -181,6 +181,8 @@ def _members(owner: type) -> Iterator[str]:
     """Public methods and properties that the class itself defines and describes."""
     for name in sorted(n for n in vars(owner) if n[0] != "_"):
         value = inspect.getattr_static(owner, name)
+        if isinstance(value, staticmethod) and value.__func__.__name__ != name:
+            continue  # a function of another place: what a module calls
         if not isinstance(value, property):
             value = getattr(owner, name)  # what a descriptor gives: late methods
         described = (inspect.isroutine(value) or isinstance(value, property)) and value.__doc__

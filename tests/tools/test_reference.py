@@ -36,6 +36,12 @@ def test_a_method_begins_with_self() -> None:
     assert "sin" in methods and "sin_" not in methods
 
 
+def test_what_a_module_calls_is_no_method_of_it() -> None:
+    relu = written("ReLU", lucid_gpu.nn.ReLU)
+    assert isinstance(relu, ast.ClassDef)
+    assert "function" not in {m.name for m in relu.body if isinstance(m, ast.FunctionDef)}
+
+
 def test_a_class_says_what_it_is_derived_from() -> None:
     error = written("OutOfMemoryError", lucid_gpu.OutOfMemoryError)
     assert isinstance(error, ast.ClassDef)
