@@ -50,8 +50,12 @@ def told(
     error: Exception,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
+    method: bool = False,
 ) -> Exception:
-    """PyTorch's refusal of an argument that had to be a tensor, or the error as it was."""
+    """PyTorch's refusal of an argument that had to be a tensor, or the error as it was.
+
+    The positions of a method's arguments do not count the tensor whose it is.
+    """
     parameters = signature(function).parameters
     given = {**dict(zip(parameters, args, strict=False)), **(kwargs or {})}
     lacking = error.obj if isinstance(error, AttributeError) else error
@@ -60,13 +64,14 @@ def told(
         wanted = value is lacking or parameter.annotation == "Tensor"
         if wanted and value is not given and not isinstance(value, Tensor):
             return TypeError(
-                f"{function.__name__.lstrip('_')}(): argument '{role}' (position {place + 1}) must "
-                f"be Tensor, not {type(value).__name__}: lucid_gpu.tensor(...) makes one"
+                f"{function.__name__.lstrip('_')}(): argument '{role}' (position "
+                f"{place + 1 - method}) must be Tensor, not {type(value).__name__}: "
+                "lucid_gpu.tensor(...) makes one"
             )
     return error
 
 
-def guarded(function: Op) -> Op:
+def guarded(function: Op, method: bool = False) -> Op:
     """A function that says which argument is no tensor, after it failed because of that.
 
     NumPy's names for ``dim`` and ``keepdim`` are looked at then, too.
@@ -79,7 +84,7 @@ def guarded(function: Op) -> Op:
         except Exception as error:
             if "unexpected keyword" in str(error) and not _NUMPYS_NAMES.keys().isdisjoint(kwargs):
                 return function(*args, **_in_our_names(kwargs))
-            refusal = told(function, error, args, kwargs)
+            refusal = told(function, error, args, kwargs, method)
             if refusal is error:
                 raise
             raise refusal from None

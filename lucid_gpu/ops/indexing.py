@@ -866,7 +866,7 @@ def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
 METHODS = (gather, take_along_dim, take, put, index_put, scatter, index_select,
            masked_select, nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
 for _function in METHODS:
-    setattr(Tensor, _function.__name__, guarded(_function))  # x.sort(axis=0) too
+    setattr(Tensor, _function.__name__, guarded(_function, method=True))  # axis= too
 for _function in (put, index_put, scatter, tril, triu):
     setattr(Tensor, f"{_function.__name__}_", written(_function))
 for _name, _method in (("__getitem__", getitem), ("__setitem__", setitem)):
