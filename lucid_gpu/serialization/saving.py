@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -19,7 +20,9 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
     """Write an object to a file, all of it or nothing.
 
     The bytes go to a new file beside the target, which then takes its name: a full disk, an
-    interrupt or a kill leaves an older file of that name as it was.
+    interrupt or a kill leaves an older file of that name as it was. The new file has the older
+    one's permissions, a symbolic link keeps pointing where it points, and devices and pipes
+    (``/dev/null``) are written directly, as file objects are.
 
     Parameters
     ----------
@@ -55,17 +58,27 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
 
 @contextlib.contextmanager
 def _replacing(path: str) -> Iterator[BinaryIO]:
-    """A new file that takes the name ``path`` if all goes well, and vanishes if not."""
-    folder, name = os.path.split(os.path.abspath(path))
+    """A new file that takes the place of ``path`` if all goes well, and vanishes if not."""
+    target = os.path.realpath(path)  # a link goes on pointing where it points
+    folder, name = os.path.split(target)
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "Parent directory does not exist", folder)
+    earlier = os.stat(target) if os.path.exists(target) else None
+    if earlier and not stat.S_ISREG(earlier.st_mode):  # /dev/null stays a device
+        with open(target, "wb") as file:
+            yield file
+        return
+    if earlier and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as file:
+            if earlier:
+                os.chmod(temporary, stat.S_IMODE(earlier.st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)

@@ -4,6 +4,8 @@ import errno
 import io
 import json
 import os
+import subprocess
+import sys
 from collections import OrderedDict
 
 import numpy as np
@@ -376,6 +378,63 @@ def test_an_older_file_survives(error, good, tmp_path, monkeypatch):
         save({"w": lucid_gpu.zeros(1000)}, tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == good
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+_DYING = """
+import os, sys
+import lucid_gpu
+
+from lucid_gpu.serialization import safetensors
+
+def dying(*packed):
+    for count, piece in enumerate(whole(*packed)):
+        if count == int(sys.argv[2]):
+            os._exit(9)
+        yield piece
+
+whole = safetensors.pieces
+safetensors.pieces = dying
+lucid_gpu.save({"a": lucid_gpu.ones(100_000), "b": lucid_gpu.ones(3)}, sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_an_older_file_survives_a_kill(pieces, good, tmp_path):
+    died = subprocess.run([sys.executable, "-c", _DYING, tmp_path / "file", str(pieces)])
+    assert died.returncode == 9
+    assert (tmp_path / "file").read_bytes() == good
+
+
+def test_links_and_permissions_are_kept(tmp_path):
+    place, link, again = tmp_path / "place", tmp_path / "link", tmp_path / "again"
+    place.write_bytes(b"older")
+    place.chmod(0o640)
+    link.symlink_to("place")
+    again.symlink_to(link)
+    save(1, again)
+    assert again.is_symlink() and link.is_symlink() and not place.is_symlink()
+    assert load(place) == 1 and place.stat().st_mode & 0o777 == 0o640
+    link.unlink()
+    link.symlink_to("new")
+    save(2, link)
+    assert link.is_symlink() and load(tmp_path / "new") == 2
+    assert {p.name for p in tmp_path.iterdir()} == {"place", "link", "again", "new"}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name here")
+def test_pipes_are_written_and_stay_pipes(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    save([1, 2], tmp_path / "pipe")
+    got = os.read(reader, 1 << 16)
+    os.close(reader)
+    assert load(io.BytesIO(got)) == [1, 2] and (tmp_path / "pipe").is_fifo()
+
+
+def test_folders_are_no_files(tmp_path):
+    with pytest.raises(IsADirectoryError):
+        save(1, tmp_path)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_full_disk_is_an_os_error():
