@@ -17,7 +17,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-cuda-standin lint names docs pictures bench gpu clean release-check
+.PHONY: help train test test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-17s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ pictures: $(STAMPS)/docs  ## draw docs/pictures/ anew
 
 bench: $(STAMPS)/bench  ## side by side with torch eager and torch.compile (ARGS="--case chain-2^24")
 	@$(PY) -m bench $(ARGS)
+
+bench-check: $(STAMPS)/bench  ## the same; fails when a case is slower beside its peer than in bench/results/cpu.json
+	@$(PY) -m bench --against --name partial $(ARGS)
 
 release-check: $(STAMPS)/release  ## wheel and sdist: built, each installed into an empty environment, trained with
 	@$(PY) tools/release_check.py

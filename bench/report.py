@@ -49,10 +49,16 @@ def ratio(figures: dict[str, Any], base: str, peer: str = SUBJECT) -> float | No
     The two figures of a round lie within a second of each other, so a machine that is slow for a
     minute slows both; the ratio of the two medians would compare different minutes.
     """
+    found = ratios(figures, base, peer)
+    return statistics.median(found) if found else None
+
+
+def ratios(figures: dict[str, Any], base: str, peer: str = SUBJECT) -> list[float]:
+    """A peer's figure over the base's in each round; none where one of them is missing."""
     ours, theirs = (figures.get(name, {}).get("samples", ()) for name in (peer, base))
     if not ours or len(ours) != len(theirs) or not all(theirs):
-        return None
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+        return []
+    return [a / b for a, b in zip(ours, theirs, strict=True)]
 
 
 def verdict(entry: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from bench import report
+from bench.against import compare
 from bench.cases import CASES
 from bench.peers import PEERS, SUBJECT, installed, named
 from bench.rounds import run_case
@@ -29,12 +30,20 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--no-results", action="store_true", help="leave bench/results/ alone")
     flags.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(cpu)")
     flags.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
+    flags.add_argument(
+        "--against",
+        nargs="?",
+        type=Path,
+        const=report.RESULTS / "cpu.json",
+        metavar="FILE",
+        help="compare with a kept run (bench/results/cpu.json); exit 1 when something is slower",
+    )
     flags.add_argument("--list", action="store_true", help="list cases and peers")
     return flags
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the flags say; 1 when a result is wrong (or, with ``--strict``, too slow)."""
+    """Run what the flags say; 1 when a result is wrong, or what the flags ask for is missed."""
     flags = parser()
     options = flags.parse_args(argv)
     if options.list:
@@ -42,11 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if options.rounds < 1:
         flags.error("--rounds must be at least 1")
+    kept = None
     try:
+        kept = json.loads(options.against.read_text("utf-8")) if options.against else None
         cases = named(CASES, options.case or [c.name for c in CASES], "case")
         usual = [p.name for p in PEERS if p.usual]
         peers = named(PEERS, options.peers.split(",") if options.peers else usual, "peer")
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         flags.error(str(error))
     missing = {p.module for p in peers if not installed(p.module)}
     for module in sorted(missing):
@@ -74,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         written.append(options.json)
     print("\n" + report.markdown(run))
     print("written:", *written)
-    return exit_code(rows, options.strict)
+    slower = compare(kept, run) if kept else False
+    return int(slower or exit_code(rows, options.strict))
 
 
 def exit_code(rows: Sequence[dict[str, object]], strict: bool) -> int:
