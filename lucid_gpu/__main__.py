@@ -8,6 +8,7 @@ import lucid_gpu
 
 COMMANDS = {
     "python -m lucid_gpu.doctor": "what is installed, whether it works, and what mends it",
+    "python -m lucid_gpu.precompile --arch 80,90": "fill CuPy's cache of kernels; needs no GPU",
     "make train": "in a clone: train on scanned digits; make help lists what else there is",
 }
 

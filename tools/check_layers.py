@@ -22,6 +22,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "version": ("devices",),
     "__main__": ("*",),
     "doctor": ("*",),
+    "precompile": ("kernels",),
     "absent": (),
     "constructors": (),
     "kernel_sources": (),
@@ -126,7 +127,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
     ),
     "cupy": ("devices/",),
     "cupyx": ("devices/",),
-    "cupy_backends": ("devices/", "doctor.py"),
+    "cupy_backends": ("devices/", "doctor.py", "precompile.py"),
     "scipy": ("array_api/special.py", "devices/", "ops/incomplete_gamma.py", "optim/minimize.py"),
 }
 
