@@ -1,7 +1,9 @@
 """Pickles read by a machine of our own, which can do little.
 
 It knows the opcodes that build plain containers, and calls only what a table hands it. Its memory
-grows with the file's size, because no opcode takes more than its own bytes.
+grows with the file's size: no opcode takes more than its own bytes, and calls are given no more
+elements than the file could hold. Nothing nested is hashed or printed, because a pickle of fifty
+pairs of pairs stands for more text than there is memory.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ from typing import Any, BinaryIO
 
 from lucid_gpu.serialization.errors import Damage
 
-__all__ = ["run"]
+__all__ = ["key", "run", "text"]
 
 _Find = Callable[[str, str], Any]
 _MARK = object()
+_SIZED = (str, bytes, list, tuple, dict, set, frozenset)
 _PLAIN = (str, int, float, complex, bytes, type(None))
 _VALUES = {
     *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"),
@@ -40,6 +43,7 @@ def run(
     persistent: Callable[[Any], Any],
     call: Callable[[Any, tuple[Any, ...]], Any],
     build: Callable[[Any, Any], None],
+    most: float,
 ) -> Any:
     """The object of the pickle that begins where the file stands.
 
@@ -51,13 +55,15 @@ def run(
         The object of a persistent id.
     call, build : callable
         Apply what `find` gave; give an object its state.
+    most : float
+        How many elements and bytes calls and states may be given in all.
 
     Raises
     ------
     Damage
         For other opcodes, and for opcodes that do not fit what came before.
     """
-    machine = _Machine(find, persistent, call, build)
+    machine = _Machine(find, persistent, call, build, most)
     for op, argument, _ in pickletools.genops(file):
         name = op.name
         if name in _VALUES:
@@ -74,7 +80,14 @@ def run(
     raise Damage("its pickle has no end")
 
 
-def _key(value: Any) -> Any:
+def text(value: Any) -> str:
+    """What is text, or a whole number: printing a tower of tuples would take for ever."""
+    if type(value) not in (str, int):
+        raise Damage(f"its pickle has a {type(value).__name__} where a name belongs")
+    return str(value)
+
+
+def key(value: Any) -> Any:
     """What may be a key: hashing a tower of tuples would take for ever."""
     parts = value if type(value) is tuple else (value,)
     if all(isinstance(part, _PLAIN) or not isinstance(part, (tuple, frozenset)) for part in parts):
@@ -86,8 +99,9 @@ def _key(value: Any) -> Any:
 class _Machine:
     """A stack and a memo; a method an opcode."""
 
-    def __init__(self, find: _Find, persistent: Any, call: Any, build: Any) -> None:
+    def __init__(self, find: _Find, persistent: Any, call: Any, build: Any, most: float) -> None:
         self.find, self.persistent, self.call, self.build = find, persistent, call, build
+        self.left = most
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
 
@@ -95,6 +109,13 @@ class _Machine:
         if not self.stack or self.stack[-1] is _MARK:
             raise Damage("its pickle takes more than it gave")
         return self.stack.pop()
+
+    def spend(self, given: Any) -> None:
+        """Count what a call is given: one long list may be named, and copied, a thousand times."""
+        if isinstance(given, _SIZED):
+            self.left -= len(given)
+        if self.left < 0:
+            raise Damage("its pickle makes more of its bytes than torch.save does")
 
     def to_mark(self) -> list[Any]:
         for i in range(len(self.stack) - 1, -1, -1):
@@ -143,21 +164,21 @@ class _Machine:
         self.top(list).extend(values)
 
     def SETITEM(self, _: Any) -> None:
-        value, key = self.pop(), self.pop()
-        self.top(dict)[_key(key)] = value
+        value, name = self.pop(), self.pop()
+        self.top(dict)[key(name)] = value
 
     def SETITEMS(self, _: Any) -> None:
         values = self.to_mark()
         target = self.top(dict)
-        for key, value in zip(values[::2], values[1::2], strict=True):
-            target[_key(key)] = value
+        for name, value in zip(values[::2], values[1::2], strict=True):
+            target[key(name)] = value
 
     def ADDITEMS(self, _: Any) -> None:
         values = self.to_mark()
-        self.top(set).update(map(_key, values))
+        self.top(set).update(map(key, values))
 
     def FROZENSET(self, _: Any) -> None:
-        self.stack.append(frozenset(map(_key, self.to_mark())))
+        self.stack.append(frozenset(map(key, self.to_mark())))
 
     def BINPUT(self, index: int) -> None:
         value = self.pop()
@@ -182,7 +203,7 @@ class _Machine:
 
     def STACK_GLOBAL(self, _: Any) -> None:
         name, module = self.pop(), self.pop()
-        self.stack.append(self.find(str(module), str(name)))
+        self.stack.append(self.find(text(module), text(name)))
 
     def BINPERSID(self, _: Any) -> None:
         self.stack.append(self.persistent(self.pop()))
@@ -191,6 +212,8 @@ class _Machine:
         arguments, function = self.pop(), self.pop()
         if type(arguments) is not tuple:
             raise Damage("its pickle calls something with what is no tuple")
+        for argument in arguments:
+            self.spend(argument)
         self.stack.append(self.call(function, arguments))
 
     def NEWOBJ(self, _: Any) -> None:
@@ -204,6 +227,8 @@ class _Machine:
         state = self.pop()
         if not self.stack:
             raise Damage("its pickle takes more than it gave")
+        for part in state if type(state) is tuple else (state,):
+            self.spend(part)
         self.build(self.stack[-1], state)
 
 

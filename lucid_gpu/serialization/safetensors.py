@@ -32,6 +32,7 @@ _CODES = {
 _CODE_OF = {d: code for code, d in _CODES.items()}
 _CRC = "lucid_gpu.crc32"  # of the header without this entry, then of the tensors' bytes
 _MOST_HEADER = 100_000_000  # bytes; the format's own limit
+_MOST_DIMENSIONS = 64  # NumPy's
 
 
 def pieces(metadata: dict[str, str], arrays: dict[str, Any]) -> Iterator[Any]:
@@ -120,11 +121,20 @@ def _header(file: BinaryIO, size: int) -> dict[str, Any]:
         raise Damage(f"it ends after {size} bytes, inside its header")
     if length > _MOST_HEADER:
         raise Damage(f"its header of {length} bytes is longer than the format allows")
-    header = json.loads((first[8:] + file.read(max(length - 1, 0)))[:length].decode())
+    header = json.loads(
+        (first[8:] + file.read(max(length - 1, 0)))[:length].decode(), object_pairs_hook=_unique
+    )
     if not isinstance(header, dict):
         raise Damage("its header is damaged")
     file.seek(8 + length)
     return header
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Damage("a name stands twice in its header")
+    return found
 
 
 def _checked(header: dict[str, Any], room: int) -> list[tuple[str, dict[str, Any]]]:
@@ -138,8 +148,10 @@ def _checked(header: dict[str, Any], room: int) -> list[tuple[str, dict[str, Any
         shape = entry["shape"]
         if not all(type(n) is int and n >= 0 for n in (*shape, start, end)):
             raise Damage(f"its entry for tensor {name!r} is damaged")
-        size = math.prod(shape) * _CODES[entry["dtype"]].itemsize
-        if start != expected or end - start != size or max(shape, default=0) > 1 << 62:
+        # Bounds first: a product of long numbers takes for ever.
+        fits = len(shape) <= _MOST_DIMENSIONS and max(shape, default=0) <= 1 << 62
+        size = math.prod(shape) * _CODES[entry["dtype"]].itemsize if fits else -1
+        if start != expected or end - start != size:
             raise Damage(f"its entry for tensor {name!r} is damaged")
         expected = end
     if expected != room:

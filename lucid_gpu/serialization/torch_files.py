@@ -7,6 +7,7 @@ each storage, uncompressed.
 from __future__ import annotations
 
 import io
+import math
 import mmap
 import zipfile
 import zlib
@@ -17,7 +18,7 @@ import numpy as np
 
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.locations import Place
-from lucid_gpu.serialization.pickle_machine import run
+from lucid_gpu.serialization.pickle_machine import run, text
 from lucid_gpu.serialization.torch_globals import Globals
 from lucid_gpu.serialization.torch_storages import Storage, StorageType, TypedStorage
 
@@ -43,17 +44,18 @@ class _Storages:
             raise Damage("it holds a view of a storage, as PyTorch wrote before 0.4")
         if not isinstance(kind, StorageType) or type(count) is not int or count < 0:
             raise Damage("its pickle refers to a storage of no known type")
-        size, key = count * kind.dtype.itemsize, str(key)
+        size, key = count * kind.dtype.itemsize, text(key)
         if self.sizes.setdefault(key, size) > size:
             raise Damage(f"its storage {key!r} has two sizes")
         if key not in self.made:
-            self.made[key] = Storage(self.content(key, size), self.place, str(where))
+            self.made[key] = Storage(self.content(key, size), self.place, text(where))
         return TypedStorage(self.made[key], kind.dtype)
 
 
-def _object(file: BinaryIO, storages: _Storages, trusted: bool) -> Any:
+def _object(file: io.BytesIO, storages: _Storages, trusted: bool) -> Any:
     names = Globals(trusted)
-    return run(file, names.find, storages.named, names.call, names.build)
+    most = math.inf if trusted else 2 * file.getbuffer().nbytes + 10_000
+    return run(file, names.find, storages.named, names.call, names.build, most)
 
 
 # --- archives -------------------------------------------------------------------------------------
@@ -75,7 +77,10 @@ class _Archive:
 
     def __init__(self, file: BinaryIO, size: int, mapped: bool) -> None:
         self.file, self.mapped = file, mapped
-        self.records = {i.filename: i for i in zipfile.ZipFile(file).infolist()}
+        listed = zipfile.ZipFile(file).infolist()
+        self.records = {i.filename: i for i in listed}
+        if len(self.records) != len(listed):
+            raise Damage("two of its records have one name")
         found = [name for name in self.records if name.endswith("/data.pkl") or name == "data.pkl"]
         if len(found) != 1:
             raise Damage("it is a zip archive, but not one that torch.save wrote")
@@ -157,20 +162,23 @@ def read_legacy(file: BinaryIO, size: int, place: Place, trusted: bool, mapped: 
     return _object(data, _Storages(lambda key, size: contents[key], place), trusted)
 
 
-def _magic(data: BinaryIO, nothing: _Storages) -> Any:
+def _magic(data: io.BytesIO, nothing: _Storages) -> Any:
     try:
         return _object(data, nothing, False)
     except (Damage, ValueError):
         return None
 
 
-def _sizes(data: BinaryIO, limit: int, trusted: bool) -> dict[str, int]:
+def _sizes(data: io.BytesIO, limit: int, trusted: bool) -> dict[str, int]:
     """The storages that the pickle names, which is passed over."""
     found: dict[str, int] = {}
+    left = limit
     blank = np.zeros(0, np.uint8)
 
     def content(key: str, size: int) -> Any:
-        if sum(found.values()) + size > limit:
+        nonlocal left
+        left -= size
+        if left < 0:
             raise Damage(f"its storage {key!r} is announced as larger than the file")
         found[key] = size
         return np.zeros(size, np.uint8) if size else blank

@@ -16,7 +16,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.serialization.errors import Damage
-from lucid_gpu.serialization.pickle_machine import _New
+from lucid_gpu.serialization.pickle_machine import _New, key, text
 from lucid_gpu.serialization.safe_globals import _allowed
 from lucid_gpu.serialization.torch_storages import StorageType, rebuild
 from lucid_gpu.tensor import Size, Tensor
@@ -66,15 +66,15 @@ _TABLE |= {f"{module}.ndarray": np.ndarray for module in ("numpy", "numpy.core.m
 _stands_for("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")(rebuild)
 _stands_for("torch.Size")(lambda sizes=(): Size(int(n) for n in sizes))
 _stands_for("torch.device")(lambda kind, index=None: _place(kind, index))
-_stands_for("collections.OrderedDict")(lambda pairs=(): OrderedDict(pairs))
-_stands_for("collections.Counter")(lambda counts=(): Counter(counts))
-_stands_for("builtins.set", "__builtin__.set")(lambda items=(): set(items))
+_stands_for("collections.OrderedDict")(lambda pairs=(): OrderedDict((key(k), v) for k, v in pairs))
+_stands_for("collections.Counter")(lambda counts=(): Counter({key(k): counts[k] for k in counts}))
+_stands_for("builtins.set", "__builtin__.set")(lambda items=(): set(map(key, items)))
 _stands_for("builtins.complex", "__builtin__.complex")(lambda real, imag: complex(real, imag))
-_stands_for("torch.serialization._get_layout")(str)
+_stands_for("torch.serialization._get_layout")(text)
 
 
 def _place(kind: str, index: int | None) -> Any:
-    return device(str(kind), index)
+    return device(text(kind), None if index is None else int(index))
 
 
 @_stands_for("collections.defaultdict")
@@ -119,6 +119,10 @@ def _sparse(layout: str, data: tuple[Any, ...]) -> Any:
     if layout != "torch.sparse_coo":
         raise Damage(f"a tensor in it has the layout {layout}; lucid_gpu has sparse_coo only")
     indices, values, size = data[:3]
+    for part in (indices, values):
+        low, high = np.lib.array_utils.byte_bounds(part.array)
+        if high - low < part.array.nbytes:
+            raise Damage("a sparse tensor in it has elements that share memory")
     made = sparse_coo_tensor(indices, values, size)
     return made.coalesce() if len(data) > 3 and data[3] else made
 
@@ -135,7 +139,7 @@ def _bytes(text: str, encoding: str) -> bytes:
 
 @_stands_for("numpy.dtype")
 def _dtype(name: str, *_: Any) -> Any:
-    found = np.dtype(str(name))
+    found = np.dtype(text(name))
     if found.kind not in "biufcSU":
         raise Damage(f"a NumPy array in it has the type {name!r}")
     return found

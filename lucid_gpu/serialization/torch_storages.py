@@ -76,7 +76,7 @@ def rebuild(
         raise Damage("a tensor in it lies in no storage")
     size, stride, d = tuple(size), tuple(stride), storage.kind
     if len(size) != len(stride) or not all(_is_count(n) for n in (offset, *size, *stride)):
-        raise Damage(f"a tensor in it has the sizes {size} and strides {stride}")
+        raise Damage("a tensor in it has sizes or strides that are no counts, or not as many")
     memory = storage.storage.bytes
     reach = offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1 if 0 not in size else 0
     if reach * d.itemsize > memory.numel():

@@ -354,6 +354,25 @@ def test_other_files_are_told(content, tmp_path):
         load(tmp_path / "file")
 
 
+def entry(*shape):
+    return '"t":{"dtype":"U8","shape":[' + ",".join(shape) + '],"data_offsets":[0,0]}'
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (f"{{{entry('0')},{entry('0')}}}", "a name stands twice"),
+        (f"{{{entry('0', *['9' * 4000] * 3000)}}}", "entry for tensor 't'"),
+        (f"{{{entry(*['0'] * 65)}}}", "entry for tensor 't'"),
+        ('{"__metadata__":' + "[" * 200_000, "damaged"),
+    ],
+)
+def test_forged_headers(header, words):
+    file = io.BytesIO(len(header).to_bytes(8, "little") + header.encode())
+    with pytest.raises(CheckpointError, match=words):
+        load(file)
+
+
 def test_missing_files_are_os_errors(tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nothing")

@@ -6,6 +6,7 @@ import collections
 import io
 import os
 import pickle
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -214,7 +215,10 @@ _REBUILD = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
     [
         (_REBUILD + _STORAGE + b"K\x00K\x02\x85K\x01\x85\x89NtR.", "reaches beyond its storage"),
         (_REBUILD + _STORAGE + b"K\x01K\x01\x85K\x01\x85\x89NtR.", "reaches beyond its storage"),
-        (_REBUILD + _STORAGE + b"J\xff\xff\xff\xffK\x01\x85K\x01\x85\x89NtR.", "has the sizes"),
+        (
+            _REBUILD + _STORAGE + b"J\xff\xff\xff\xffK\x01\x85K\x01\x85\x89NtR.",
+            "has sizes or strides that",
+        ),
         (b"\x80\x02cbuiltins\neval\nX\x01\0\0\x001\x85R.", "it names builtins.eval"),
         (b"\x80\x02ctorch\nFloatStorage\n}X\x05\0\0\0dtypeK\x01sb.", "gives a state to a StorageT"),
         (b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\x01\0\0\0aK\x01sb.", "gives a state to a"),
@@ -228,6 +232,46 @@ def test_forged_pickles(pickled, words):
     with pytest.raises(CheckpointError, match="cannot load the file") as caught:
         load(forged(pickled))
     assert words in str(caught.value)
+
+
+_TOWER = b")" + b"q\x00h\x00\x86" * 60  # a pair of one pair of one pair ...: 2**60 when written out
+_LONG = b"](" + b"".join(b"M" + n.to_bytes(2, "little") for n in range(3000)) + b"eq\x01"
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        _TOWER + _TOWER + b"\x93",
+        _REBUILD[2:] + _STORAGE.replace(b"X\x01\0\0\x000", _TOWER) + b"K\0K\1\x85K\1\x85\x89NtR",
+        _REBUILD[2:] + _STORAGE.replace(b"X\x03\0\0\0cpu", _TOWER) + b"K\0K\1\x85K\1\x85\x89NtR",
+        _REBUILD[2:] + _STORAGE + b"K\0" + _TOWER + b"K\1\x85\x89NtR",
+        b"cbuiltins\nset\n]" + _TOWER + b"a\x85R",
+        b"ccollections\nOrderedDict\n]" + _TOWER + b"K\1\x86a\x85R",
+        b"ccollections\nCounter\n]" + _TOWER + b"a\x85R",
+        b"cnumpy\ndtype\n" + _TOWER + b"\x85R",
+        b"ctorch\ndevice\n" + _TOWER + b"\x85R",
+        b"ctorch\ndevice\nX\3\0\0\0cpu" + _TOWER + b"\x86R",
+        b"ctorch.serialization\n_get_layout\n" + _TOWER + b"\x85R",
+        b"](" + _LONG + b"cbuiltins\nset\nh\x01\x85R" * 3000 + b"e",
+        b"](" + _LONG + b"ctorch\nSize\nh\x01\x85R" * 3000 + b"e",
+    ],
+)
+def test_pickles_that_stand_for_more_than_they_are(pickled):
+    tracemalloc.start()
+    with pytest.raises(CheckpointError, match="cannot load the file"):
+        load(forged(b"\x80\x04" + pickled + b"."))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
+
+
+def test_two_records_of_one_name():
+    file = forged(b"\x80\x02N.")
+    with zipfile.ZipFile(file, "a") as made, pytest.warns(UserWarning, match="Duplicate"):
+        made.writestr("archive/data/0", b"1111")
+    file.seek(0)
+    with pytest.raises(CheckpointError, match="two of its records have one name"):
+        load(file)
 
 
 def test_places_that_are_not_there():
