@@ -30,9 +30,12 @@ class Case:
     ----------
     measure : str
         ``"time"`` (seconds a step), ``"memory"`` (peak beyond the inputs, in arrays of the input's
-        size) or ``"import"`` (seconds beyond a bare interpreter).
+        size), ``"fresh"`` (seconds of a fresh process beyond a bare interpreter) or ``"size"``
+        (bytes on the disk, in MB).
     build : callable, optional
-        See this module; an import has none.
+        See this module; only times and memory have one.
+    program : str
+        What a fresh process runs; ``{module}`` stands for the peer's module.
     at_most : float, optional
         The target: a ratio to the baseline for times, an amount in the case's unit otherwise.
     compiled_at_most : float, optional
@@ -63,6 +66,7 @@ class Case:
     tolerance: float = 2e-5
     array_bytes: int = 0
     small: Build | None = None
+    program: str = "import {module}"
 
     @property
     def baseline(self) -> str:
@@ -72,7 +76,7 @@ class Case:
     @property
     def unit(self) -> str:
         """What a measured number counts."""
-        return "arrays" if self.measure == "memory" else "s"
+        return {"memory": "arrays", "size": "MB"}.get(self.measure, "s")
 
 
 def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> np.ndarray:
@@ -202,6 +206,15 @@ def losses(rows: int, classes: int) -> Build:
     return build
 
 
+FIRST_GRADIENT = """
+import {module} as torch
+x = torch.ones(32, 784)
+labels = torch.arange(32) % 10
+model = torch.nn.Sequential(torch.nn.Linear(784, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+torch.nn.functional.cross_entropy(model(x), labels).backward()
+assert model[0].weight.grad.numpy().shape == (64, 784)
+"""
+
 _LARGE = 1 << 24
 
 CASES: tuple[Case, ...] = (
@@ -322,5 +335,12 @@ CASES: tuple[Case, ...] = (
         array_bytes=4 * _LARGE,
         small=chain((64, 64)),
     ),
-    Case("import", "import in a fresh process beyond bare Python", measure="import", at_most=0.25),
+    Case("import", "import in a fresh process beyond bare Python", measure="fresh", at_most=0.25),
+    Case(
+        "first-gradient",
+        "import, a small MLP and its first gradient in a fresh process beyond bare Python",
+        measure="fresh",
+        program=FIRST_GRADIENT,
+    ),
+    Case("size", "installed, with what it requires", measure="size"),
 )

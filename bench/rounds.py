@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from bench.cases import Case
 from bench.peers import Peer, environment
+from bench.size import installed_bytes
 
 START_SECONDS = 300.0  # torch.compile compiles while it checks and warms up
 ROUND_SECONDS = 120.0
@@ -102,8 +104,10 @@ def run_case(
     """
     able = [p for p in peers if p.name in case.peers]
     taking_part = [p for p in able if case.compiles or not p.compiled]
-    if case.measure == "import":
-        return import_times(taking_part, rounds)
+    if case.measure == "fresh":
+        return fresh_times(case, taking_part, rounds)
+    if case.measure == "size":
+        return sizes(taking_part)
     if case.measure == "memory":
         return {p.name: peak_memory(case, p, device, min(rounds, 3)) for p in taking_part}
     return step_times(case, taking_part, rounds, device, round_seconds, burst, say)
@@ -266,16 +270,16 @@ def peak_memory(case: Case, peer: Peer, device: str, rounds: int) -> dict[str, A
     return summary(samples)
 
 
-def import_times(peers: Sequence[Peer], rounds: int) -> dict[str, Any]:
-    """Seconds to import each peer's module in a fresh process beyond those of a bare one."""
-    once = {p.module: p for p in peers if not p.compiled and p.usual}
+def fresh_times(case: Case, peers: Sequence[Peer], rounds: int) -> dict[str, Any]:
+    """Seconds of the case's program in a fresh process beyond those of a bare one."""
+    once = modules(peers)
     samples: dict[str, list[float]] = {module: [] for module in once}
     figures: dict[str, Any] = {p.name: {} for p in once.values()}
     for number in range(rounds + 1):
         bare = _fresh_process("pass")
         for module, peer in once.items():
             try:
-                taken = _fresh_process(f"import {module}") - bare
+                taken = _fresh_process(case.program.format(module=module)) - bare
             except subprocess.CalledProcessError as error:
                 figures[peer.name]["failed"] = error.stderr.strip().splitlines()[-1]
                 continue
@@ -284,6 +288,26 @@ def import_times(peers: Sequence[Peer], rounds: int) -> dict[str, Any]:
     for module, peer in once.items():
         if samples[module]:
             figures[peer.name].update(summary(samples[module]))
+    return figures
+
+
+def modules(peers: Sequence[Peer]) -> dict[str, Peer]:
+    """The peers' modules, each with the first peer of that module which compiles nothing."""
+    once: dict[str, Peer] = {}
+    for peer in peers:
+        if not peer.compiled:
+            once.setdefault(peer.module, peer)
+    return once
+
+
+def sizes(peers: Sequence[Peer]) -> dict[str, Any]:
+    """Megabytes on the disk of each peer's module with what it requires."""
+    figures: dict[str, Any] = {}
+    for module, peer in modules(peers).items():
+        try:
+            figures[peer.name] = summary([installed_bytes(module) / 1e6])
+        except PackageNotFoundError as error:
+            figures[peer.name] = {"failed": str(error)}
     return figures
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,16 @@ def test_peers_are_compared():
     assert "failed" not in figures[SUBJECT], figures
     assert figures[SUBJECT]["error"] < CHAIN.tolerance
     assert figures[BASELINE]["median"] > 0
+
+
+def test_the_first_gradient_of_a_fresh_process():
+    (case,) = named(CASES, ["first-gradient"], "case")
+    figures = run_case(case, [LUCID], rounds=1)[SUBJECT]
+    assert "failed" not in figures
+    assert 0 < figures["median"] < 60
+    broken = replace(case, program="1 / 0")
+    failed = run_case(broken, [LUCID], rounds=1)[SUBJECT]["failed"]
+    assert failed == "ZeroDivisionError: division by zero"
 
 
 def test_a_failing_order_is_said_and_survived():
