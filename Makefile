@@ -17,7 +17,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check
+.PHONY: help train test test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check fuzz-checkpoints
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-17s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ release-check: $(STAMPS)/release  ## wheel and sdist: built, each installed into
 # The machine's own Python, so that its cupy is used; no install, no network.
 gpu:  ## everything that needs a GPU; writes bench/results/
 	@PYTHONPATH=. $(PYTHON) bench/gpu.py $(ARGS)
+
+fuzz-checkpoints: $(STAMPS)/$(TEST_EXTRAS)  ## load damaged checkpoints (ARGS="--count 100000 --seed 1")
+	@$(PY) tools/fuzz_checkpoints.py $(ARGS)
 
 clean:  ## remove .venv, caches and runs
 	rm -rf $(VENV) build dist runs site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -85,7 +85,7 @@ def read(file: BinaryIO, size: int, mapped: bool) -> tuple[dict[str, str], dict[
     entries = _checked(header, size - start)
     if mapped:
         memory: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        return metadata, {name: _array(memory, entry, start) for name, entry in entries}
+        return metadata, {name: _array(memory, entry, start) for name, entry in header.items()}
     bare = {"__metadata__": {k: v for k, v in metadata.items() if k != _CRC}, **header}
     check = zlib.crc32(_dump(bare))
     arrays = {}

@@ -100,6 +100,8 @@ class _Archive:
             raise Damage(f"its record {name!r} is missing")
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
             raise Damage(f"its record {name!r} is compressed, which torch.save never does")
+        if info.header_offset < 0:
+            raise Damage(f"its record {name!r} begins before the file")
         self.file.seek(info.header_offset)
         head = self.file.read(30)
         if len(head) < 30 or head[:4] != b"PK\x03\x04":

@@ -242,6 +242,14 @@ def test_mapped_files(tmp_path):
         load(io.BytesIO(before), mmap=True)
 
 
+def test_mapped_files_of_others_keep_their_order(tmp_path):
+    header = b'{"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]},'
+    header += b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    (tmp_path / "file").write_bytes(len(header).to_bytes(8, "little") + header + b"\1\2")
+    for mapped in (False, True):
+        assert [*load(tmp_path / "file", mmap=mapped).items()] == [("b", 2), ("a", 1)]
+
+
 def test_files_of_the_first_version(tmp_path):
     structure = {"dict": [["x", {"tensor of pairs": "x"}], ["y", {"array of pairs": "x"}]]}
     metadata = {"lucid_gpu.version": "1", "lucid_gpu.structure": json.dumps(structure)}
