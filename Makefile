@@ -62,6 +62,27 @@ bench-check: $(STAMPS)/bench  ## the same; fails when a case is slower beside it
 release-check: $(STAMPS)/release  ## wheel and sdist: built, each installed into an empty environment, trained with
 	@$(PY) tools/release_check.py
 
+# Architectures of GPUs whose kernels the image holds compiled.
+CUDA_ARCHITECTURES ?= 80 86 89 90
+DOCKER ?= docker
+image: DEVICE := cuda
+image-cpu: DEVICE := cpu
+image: FOR := --build-arg CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)"
+image image-cpu:
+	@command -v $(DOCKER) > /dev/null \
+	  || { echo "make: there is no $(DOCKER); install it, or say make $@ DOCKER=podman; make image-dry-run needs none"; exit 1; }
+	@$(DOCKER) build --target $(DEVICE) --tag lucid-gpu:$(DEVICE) $(FOR) $(ARGS) \
+	    --build-arg VERSION="$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' lucid_gpu/version.py)" \
+	    --build-arg REVISION="$$(git rev-parse HEAD 2> /dev/null || echo unknown)" .
+image:  ## a container image for GPUs (CUDA_ARCHITECTURES="80 90"); docker compose up trains with it
+image-cpu:  ## a small one for the CPU
+
+lint-image: $(STAMPS)/image  ## style of the Dockerfile
+	@$(VENV)/bin/hadolint Dockerfile
+
+image-dry-run: $(STAMPS)/image  ## every step of both images in clean virtual environments, without a container engine
+	@$(PY) tools/run_image_steps.py $(ARGS)
+
 # The machine's own Python, so that its cupy is used; no install, no network.
 gpu:  ## everything that needs a GPU; writes bench/results/
 	@PYTHONPATH=. $(PYTHON) bench/gpu.py $(ARGS)
