@@ -17,7 +17,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check fuzz-checkpoints
+.PHONY: help train test test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check fuzz-checkpoints soak
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-17s %s\n", $$1, $$2}'
@@ -89,6 +89,9 @@ gpu:  ## everything that needs a GPU; writes bench/results/
 
 fuzz-checkpoints: $(STAMPS)/$(TEST_EXTRAS)  ## load damaged checkpoints (ARGS="--count 100000 --seed 1")
 	@$(PY) tools/fuzz_checkpoints.py $(ARGS)
+
+soak: $(STAMPS)/train  ## train, be killed, resume (ARGS="--minutes 30 --kills 50")
+	@$(PY) tools/soak.py $(ARGS)
 
 clean:  ## remove .venv, caches and runs
 	rm -rf $(VENV) build dist runs site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,165 @@
+"""Train, be killed, resume, again and again: ``make soak ARGS="--minutes 30 --kills 50"``.
+
+``examples/train_digits.py`` trains once unbroken, then with SIGKILL at random moments; every second
+kill waits for a checkpoint that is half written. After each one the checkpoint must load, and its
+curves must be the first part of the unbroken run's, bit by bit: the example draws everything
+random from seed and epoch. ``runs/soak/`` keeps both runs and ``soak.png``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+TREE = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TREE))
+
+import lucid_gpu  # noqa: E402
+
+TRIED = 5  # epochs that tell how long one takes
+PATIENCE = 20.0  # seconds to wait for a half-written checkpoint
+
+
+class Training:
+    """The example with a folder of its own."""
+
+    def __init__(self, out: Path, epochs: int, settings: list[str]) -> None:
+        self.out, self.epochs, self.settings = out, epochs, settings
+        shutil.rmtree(out, ignore_errors=True)
+
+    def start(self) -> subprocess.Popen[str]:
+        """The process, as soon as it trains; it resumes where there is a checkpoint."""
+        command = [sys.executable, str(TREE / "examples" / "train_digits.py"), *self.settings]
+        command += ["--epochs", str(self.epochs), "--out", str(self.out)]
+        command += ["--resume"] * self.file.exists()
+        process = subprocess.Popen(
+            command, cwd=TREE, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            failed(f"training did not start: {process.communicate()[1]}")
+        return process
+
+    def finish(self, process: subprocess.Popen[str]) -> None:
+        said = process.communicate()[1]
+        if process.returncode:
+            failed(f"training ended with status {process.returncode}: {said}")
+
+    @property
+    def file(self) -> Path:
+        return self.out / "checkpoint.safetensors"
+
+    def halves(self) -> list[Path]:
+        """Checkpoints that were not finished."""
+        return [*self.out.glob(f".{self.file.name}.*.tmp")]
+
+    def history(self) -> dict[str, list[float]]:
+        """The curves of the checkpoint, where there is one."""
+        if not self.file.exists():
+            return {}
+        try:
+            curves: dict[str, list[float]] = lucid_gpu.load(self.file)["history"]
+        except RuntimeError as error:
+            failed(str(error))
+        return curves
+
+
+def failed(sentence: str) -> NoReturn:
+    """End with what was found."""
+    sys.exit(f"soak: {sentence}")
+
+
+def kill_later(training: Training, process: Any, seconds: float, aimed: bool) -> bool:
+    """Kill after a while, or when a checkpoint is half written; says whether that was in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        time.sleep(0.005)
+    end = time.monotonic() + PATIENCE
+    while aimed and time.monotonic() < end and process.poll() is None:
+        if training.halves():
+            break
+    process.kill()
+    process.communicate()
+    return process.returncode < 0
+
+
+def check(history: dict[str, list[float]], unbroken: dict[str, list[float]]) -> int:
+    """How far a broken run came; its curves must be the unbroken one's so far."""
+    for name, curve in history.items():
+        if curve != unbroken[name][: len(curve)]:
+            failed(f"the curve {name!r} of the broken run is not that of the unbroken one: {curve}")
+    return len(history.get("done", []))
+
+
+def draw(unbroken: dict[str, list[float]], killed: list[int], path: Path) -> None:
+    """The loss of the broken run, whose kills are marked, over the unbroken run's."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for epoch in killed:
+        axes.axvline(epoch + 0.5, color="#c8553d", alpha=0.35, linewidth=0.8)
+    axes.plot(unbroken["done"], unbroken["loss"], color="#8aa4c8", linewidth=3, label="unbroken")
+    broken = lucid_gpu.load(path.parent / "broken" / "checkpoint.safetensors")["history"]
+    axes.plot(broken["done"], broken["loss"], "--", color="#3d4451", label="killed, resumed")
+    axes.set(xlabel="epoch", ylabel="loss", title=f"{len(killed)} kills in the last round")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    """Both runs, and a summary."""
+    parser = argparse.ArgumentParser(description="Train, be killed, resume.", allow_abbrev=False)
+    add = parser.add_argument
+    add("--minutes", type=float, default=30, help="that the broken run trains (%(default)s)")
+    add("--kills", type=int, default=50, help="(%(default)s)")
+    add("--seed", type=int, default=0, help="of the moments (%(default)s)")
+    add("--model", default="mlp", help="of the example (%(default)s)")
+    add("--out", type=Path, default=TREE / "runs" / "soak", help="(%(default)s)")
+    args = parser.parse_args()
+    settings, chance = ["--model", args.model, "--device", "cpu"], random.Random(args.seed)
+
+    tried = Training(args.out / "tried", TRIED, settings)
+    process, start = tried.start(), time.monotonic()
+    tried.finish(process)
+    epochs = max(int(args.minutes * 60 / (time.monotonic() - start) * TRIED), args.kills, 2)
+    print(f"{epochs} epochs, unbroken", flush=True)
+    whole = Training(args.out / "unbroken", epochs, settings)
+    process, start = whole.start(), time.monotonic()
+    whole.finish(process)
+    life = (time.monotonic() - start) / (args.kills + 1)
+    unbroken = whole.history()
+
+    rounds, kills, halves, killed = 0, 0, 0, list[int]()
+    while kills < args.kills or not rounds:  # a run that ends early is followed by another
+        broken, rounds, killed = Training(args.out / "broken", epochs, settings), rounds + 1, []
+        while True:
+            process = broken.start()
+            if kills == args.kills:
+                broken.finish(process)
+                break
+            if not kill_later(broken, process, chance.uniform(0, 2 * life), kills % 2 == 1):
+                break
+            kills += 1
+            killed.append(check(broken.history(), unbroken))
+            halves += len(broken.halves())
+            for half in broken.halves():
+                half.unlink()
+            print(f"\rkill {kills}/{args.kills} after epoch {killed[-1]}/{epochs}, "
+                  f"{halves} checkpoints half written ", end="", flush=True)  # fmt: skip
+        if check(broken.history(), unbroken) != epochs:
+            failed(f"the broken run ended after {len(broken.history()['done'])} of {epochs} epochs")
+    draw(unbroken, killed, args.out / "soak.png")
+    print(f"\n{kills} kills in {rounds} runs of {epochs} epochs, {halves} while a checkpoint was "
+          f"written: none damaged, every curve bit by bit the unbroken run's; loss "
+          f"{unbroken['loss'][-1]:.4g}. {args.out / 'soak.png'}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
