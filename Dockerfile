@@ -53,7 +53,8 @@ ENV CUPY_CACHE_DIR=/var/cache/cupy
 RUN mkdir -p /var/cache/cupy && chown lucid /var/cache/cupy
 USER 1000
 ARG CUDA_ARCHITECTURES="80 86 89 90"
-RUN python -m lucid_gpu.precompile --arch "$CUDA_ARCHITECTURES"
+# Files are the writer's alone, which `docker run --user` may not be.
+RUN python -m lucid_gpu.precompile --arch "$CUDA_ARCHITECTURES" && chmod -R a+rwX /var/cache/cupy
 HEALTHCHECK --interval=5m --timeout=60s --start-period=60s \
     CMD ["python", "-m", "lucid_gpu.doctor", "--device", "cuda"]
 CMD ["python", "examples/train_digits.py", "--device", "cuda"]
