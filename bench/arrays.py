@@ -1,7 +1,8 @@
 """Programs written in NumPy, one gradient a step: the examples' formulas beside HIPS autograd's.
 
-They are built as other cases are. The module given is `lucid_gpu` or ``autograd``; `numpy_of` finds
-the one that stands for NumPy with its gradients.
+They are built as other cases are. The module given is `lucid_gpu`, ``autograd``, ``jax`` or
+``mygrad``; `numpy_of` finds the one that stands for NumPy with its gradients. Data are arguments of
+what is compiled (by `jax.jit`): of constants a compiler would compute beforehand what it can.
 """
 
 from __future__ import annotations
@@ -18,14 +19,21 @@ Build = Callable[[Any, str, Any], Step]
 
 def numpy_of(module: Any) -> Any:
     """NumPy with gradients, of a peer."""
-    names = {"lucid_gpu": "lucid_gpu.numpy", "autograd": "bench.hips"}
-    return importlib.import_module(names[module.__name__])
+    return importlib.import_module(NUMPY_OF[module.__name__])
 
 
-def placed(array: numpy.ndarray, device: str) -> Any:
-    """The array, or a copy of it on a GPU: the library is all that decides."""
+NUMPY_OF = {
+    "lucid_gpu": "lucid_gpu.numpy",
+    "autograd": "bench.hips",
+    "jax": "bench.in_jax",
+    "mygrad": "bench.in_mygrad",
+}
+
+
+def placed(array: numpy.ndarray, device: str, module: Any) -> Any:
+    """The array, or a copy of it on a GPU: the library is all that decides. JAX has its own."""
     if device == "cpu":
-        return array
+        return numpy_of(module).placed(array) if module.__name__ == "jax" else array
     import cupy
 
     return cupy.asarray(array)
@@ -36,12 +44,12 @@ def gaussian_process(points: int, features: int) -> Build:
 
     def build(module: Any, device: str, compiled: Any) -> Step:
         np, rng = numpy_of(module), numpy.random.default_rng(0)
-        x = placed(rng.standard_normal((points, features)), device)
-        y = placed(rng.standard_normal(points), device)
-        theta = placed(numpy.zeros(features + 3), device)
-        unit = placed(numpy.eye(points), device)
+        x = placed(rng.standard_normal((points, features)), device, module)
+        y = placed(rng.standard_normal(points), device, module)
+        theta = placed(numpy.zeros(features + 3), device, module)
+        unit = placed(numpy.eye(points), device, module)
 
-        def misfit(theta: Any) -> Any:
+        def misfit(theta: Any, x: Any, y: Any, unit: Any) -> Any:
             scaled = x / np.exp(theta[:features])
             size = np.sum(scaled**2, axis=1)
             apart = size[:, None] + size - 2 * scaled @ scaled.T
@@ -51,8 +59,8 @@ def gaussian_process(points: int, features: int) -> Build:
             white = np.linalg.solve(lower, y)
             return np.dot(white, white) / 2 + np.sum(np.log(np.diag(lower)))
 
-        function = np.value_and_grad(misfit)
-        return lambda: function(theta)
+        function = compiled(np.value_and_grad(misfit))
+        return lambda: function(theta, x, y, unit)
 
     return build
 
@@ -62,18 +70,18 @@ def heat(size: int, steps: int) -> Build:
 
     def build(module: Any, device: str, compiled: Any) -> Step:
         np, rng = numpy_of(module), numpy.random.default_rng(0)
-        root = placed(rng.standard_normal((size, size)), device)
-        measured = placed(rng.standard_normal((size, size)), device)
+        root = placed(rng.standard_normal((size, size)), device, module)
+        measured = placed(rng.standard_normal((size, size)), device, module)
 
-        def misfit(root: Any) -> Any:
+        def misfit(root: Any, measured: Any) -> Any:
             u = root**2
             for _ in range(steps):
                 around = np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1)
                 u = u + 0.2 * (around - 4 * u)
             return np.mean((u - measured) ** 2)
 
-        function = np.value_and_grad(misfit)
-        return lambda: function(root)
+        function = compiled(np.value_and_grad(misfit))
+        return lambda: function(root, measured)
 
     return build
 
@@ -83,8 +91,8 @@ def quantum_dot(walkers: int) -> Build:
 
     def build(module: Any, device: str, compiled: Any) -> Step:
         np, rng = numpy_of(module), numpy.random.default_rng(0)
-        r = placed(rng.standard_normal((walkers, 4)), device)
-        p = placed(numpy.array([0.7, 0.3, 0.1]), device)
+        r = placed(rng.standard_normal((walkers, 4)), device, module)
+        p = placed(numpy.array([0.7, 0.3, 0.1]), device, module)
 
         def apart(r: Any) -> Any:
             return np.sqrt((r[:, 0] - r[:, 2]) ** 2 + (r[:, 1] - r[:, 3]) ** 2)
@@ -95,16 +103,17 @@ def quantum_dot(walkers: int) -> Build:
 
         slope = np.elementwise_grad(log_psi, 1)
 
-        def second(k: int) -> Any:
+        def second(p: Any, r: Any, k: int) -> Any:
             return np.elementwise_grad(lambda r: slope(p, r)[:, k])(r)[:, k]
 
-        def step() -> tuple[Any, ...]:
-            bend = sum([second(k) for k in range(4)])
+        def estimate(p: Any, r: Any) -> tuple[Any, ...]:
+            bend = sum([second(p, r, k) for k in range(4)])
             kinetic = -(bend + (slope(p, r) ** 2).sum(axis=1)) / 2
             energies = kinetic + (r**2).sum(axis=1) / 2 + 1 / apart(r)
             weights = 2 * (energies - energies.mean()) / walkers
             return energies, np.grad(lambda p: np.sum(weights * log_psi(p, r)))(p)
 
-        return step
+        function = compiled(estimate)
+        return lambda: function(p, r)
 
     return build

@@ -3,7 +3,7 @@
 A case's ``build(torch, device, compiled)`` gets the peer's module under the name ``torch``, makes
 its inputs from a seeded NumPy generator, and returns a step: a function of no arguments that does
 the work once and returns the tensors by which it is judged. ``compiled`` is `torch.compile` for the
-compiling peer and the identity for all others.
+compiling peer, JAX's and tinygrad's own for those, and the identity for all others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from bench import arrays, models
-from bench.peers import NUMPYS, TORCHES
+from bench.chains import CHAINS
+from bench.peers import ANYBODY, NUMPYS, TORCHES
 
 Step = Callable[[], tuple[Any, ...]]
 Compiled = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -95,6 +96,8 @@ def chain(shape: tuple[int, ...], read_first: bool = False) -> Build:
 
     def build(torch: Any, device: str, compiled: Compiled) -> Step:
         rng = np.random.default_rng(0)
+        if torch.__name__ in CHAINS:
+            return CHAINS[torch.__name__](compiled, *[normal(rng, *shape) for _ in range(3)])
         x, r, g = (torch.tensor(normal(rng, *shape), device=device) for _ in range(3))
         x.requires_grad_()
         r.requires_grad_()
@@ -222,6 +225,7 @@ CASES: tuple[Case, ...] = (
         "chain-2^24",
         "chain, 2^24 elements, forward + backward",
         build=chain((_LARGE,)),
+        peers=(*TORCHES, *CHAINS),
         at_most=0.06,
         compiled_at_most=0.5,
     ),
@@ -234,12 +238,14 @@ CASES: tuple[Case, ...] = (
         "chain-1024",
         "chain, 1024 x 1024, forward + backward",
         build=chain((1024, 1024)),
+        peers=(*TORCHES, *CHAINS),
         at_most=0.30,
     ),
     Case(
         "chain-64",
         "chain, 64 x 64, forward + backward",
         build=chain((64, 64)),
+        peers=(*TORCHES, *CHAINS),
         at_most=0.70,
     ),
     Case(
@@ -307,7 +313,7 @@ CASES: tuple[Case, ...] = (
         "NumPy: marginal likelihood of 300 points and its gradient",
         build=arrays.gaussian_process(300, 10),
         at_most=0.5,
-        peers=NUMPYS,
+        peers=(*NUMPYS, "jax"),
         tolerance=1e-9,
     ),
     Case(
@@ -315,7 +321,7 @@ CASES: tuple[Case, ...] = (
         "NumPy: 100 steps of the heat equation on 64 x 64, gradient by the initial state",
         build=arrays.heat(64, 100),
         at_most=0.5,
-        peers=NUMPYS,
+        peers=(*NUMPYS, "jax", "mygrad"),
         tolerance=1e-9,
     ),
     Case(
@@ -323,7 +329,7 @@ CASES: tuple[Case, ...] = (
         "NumPy: energies of 2,000 walkers by second derivatives, and their gradient",
         build=arrays.quantum_dot(2000),
         at_most=0.5,
-        peers=NUMPYS,
+        peers=(*NUMPYS, "jax"),
         tolerance=1e-9,
     ),
     Case(
@@ -335,12 +341,18 @@ CASES: tuple[Case, ...] = (
         array_bytes=4 * _LARGE,
         small=chain((64, 64)),
     ),
-    Case("import", "import in a fresh process beyond bare Python", measure="fresh", at_most=0.25),
+    Case(
+        "import",
+        "import in a fresh process beyond bare Python",
+        measure="fresh",
+        at_most=0.25,
+        peers=ANYBODY,
+    ),
     Case(
         "first-gradient",
         "import, a small MLP and its first gradient in a fresh process beyond bare Python",
         measure="fresh",
         program=FIRST_GRADIENT,
     ),
-    Case("size", "installed, with what it requires", measure="size"),
+    Case("size", "installed, with what it requires", measure="size", peers=ANYBODY),
 )

@@ -18,8 +18,8 @@ class Peer:
 
     Attributes
     ----------
-    compiled : bool
-        Whether the case's function goes through `torch.compile`.
+    compiler : str
+        The function of its module through which a case's function goes, if any.
     env : dict
         Environment variables of its process.
     usual : bool
@@ -29,15 +29,20 @@ class Peer:
     name: str
     title: str
     module: str
-    compiled: bool = False
+    compiler: str = ""
     env: dict[str, str] = field(default_factory=dict)
     usual: bool = True
+
+    @property
+    def compiled(self) -> bool:
+        """Whether that is `torch.compile`, which has a column of its own beside torch eager."""
+        return self.compiler == "compile"
 
 
 PEERS: tuple[Peer, ...] = (
     Peer("lucid_gpu", "lucid_gpu", "lucid_gpu"),
     Peer("torch-eager", "torch eager", "torch"),
-    Peer("torch-compile", "torch.compile", "torch", compiled=True),
+    Peer("torch-compile", "torch.compile", "torch", compiler="compile"),
     Peer(
         "torch-hugepages",
         "torch eager, huge pages",
@@ -46,6 +51,28 @@ PEERS: tuple[Peer, ...] = (
         usual=False,
     ),
     Peer("hips", "HIPS autograd", "autograd"),
+    Peer(
+        "jax",
+        "JAX",
+        "jax",
+        compiler="jit",
+        env={
+            "JAX_PLATFORMS": "cpu",
+            "JAX_ENABLE_X64": "1",
+            "NPROC": str(THREADS),
+            "PJRT_NPROC": str(THREADS),
+        },
+        usual=False,
+    ),
+    Peer("mygrad", "MyGrad", "mygrad", usual=False),
+    Peer(
+        "tinygrad",
+        "tinygrad",
+        "tinygrad",
+        compiler="TinyJit",
+        env={"DEV": "CPU", "NUM_CPU_THREADS": str(THREADS)},
+        usual=False,
+    ),
 )
 
 SUBJECT = "lucid_gpu"
@@ -53,6 +80,7 @@ BASELINE = "torch-eager"
 COMPILED = "torch-compile"
 TORCHES = (SUBJECT, BASELINE, COMPILED, "torch-hugepages")
 NUMPYS = (SUBJECT, "hips")
+ANYBODY = (*TORCHES, "jax", "mygrad", "tinygrad")
 
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",

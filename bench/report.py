@@ -19,6 +19,7 @@ from bench.peers import BASELINE, COMPILED, PEERS, SUBJECT, THREADS, TREE
 from bench.rounds import NOISY
 
 RESULTS = TREE / "bench" / "results"
+VERSIONS = ("numpy", *dict.fromkeys(p.module for p in PEERS if p.name != SUBJECT))
 TITLES = {p.name: p.title for p in PEERS}
 COLOURS = {p.name: f"C{index}" for index, p in enumerate(PEERS)}
 
@@ -89,7 +90,7 @@ def machine() -> dict[str, Any]:
         "huge_pages": _first_line("/sys/kernel/mm/transparent_hugepage/enabled"),
         "python": platform.python_version(),
         "threads": THREADS,
-        "versions": {name: version_of(name) for name in ("numpy", "torch", "autograd")},
+        "versions": {name: version_of(name) for name in VERSIONS},
         "commit": _commit(),
     }
 

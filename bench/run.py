@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     """The flags."""
     flags = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     flags.add_argument("--case", action="append", metavar="NAME", help="one case; may be repeated")
-    flags.add_argument("--peers", metavar="A,B", help="peers, separated by commas")
+    flags.add_argument("--peers", metavar="A,B", help="peers, by commas, or: all")
     flags.add_argument("--rounds", type=int, default=15, help="interleaved rounds (15)")
     flags.add_argument("--json", type=Path, metavar="PATH", help="also write the figures there")
     flags.add_argument("--name", help="name of the files in bench/results/")
@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         kept = json.loads(options.against.read_text("utf-8")) if options.against else None
         cases = named(CASES, options.case or [c.name for c in CASES], "case")
         usual = [p.name for p in PEERS if p.usual]
-        peers = named(PEERS, options.peers.split(",") if options.peers else usual, "peer")
+        wanted = options.peers.split(",") if options.peers else usual
+        peers = PEERS if wanted == ["all"] else named(PEERS, wanted, "peer")
     except (ValueError, OSError) as error:
         flags.error(str(error))
     missing = {p.module for p in peers if not installed(p.module)}

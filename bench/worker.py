@@ -37,7 +37,8 @@ class Subject:
         """Make the step, or its small form."""
         make = self.case.small if small else self.case.build
         assert make is not None, self.case.name
-        compiled: Callable[..., Any] = self.torch.compile if self.peer.compiled else _as_it_is
+        compiler = self.peer.compiler
+        compiled: Callable[..., Any] = getattr(self.torch, compiler) if compiler else _as_it_is
         return make(self.torch, self.device, compiled)
 
     @property
@@ -50,6 +51,8 @@ class Subject:
     def force(self, results: tuple[Any, ...]) -> None:
         """Have every result computed: read on the CPU, handed out as an array on a GPU."""
         for result in results:
+            if hasattr(result, "block_until_ready"):  # JAX's: its dispatch is asynchronous
+                result.block_until_ready()
             if not hasattr(result, "detach"):  # an array: nothing of it is pending
                 continue
             value = result.detach() if result.requires_grad else result

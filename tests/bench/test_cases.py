@@ -1,6 +1,8 @@
 """Every case does the same work on lucid_gpu as on torch; sizes are tiny."""
 
 import importlib
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -41,14 +43,53 @@ def test_like_torch(name):
         assert difference(f, w) < (2e-3 if name == "gpt" else 2e-5)
 
 
-@pytest.mark.parametrize(
-    "build", [arrays.gaussian_process(6, 2), arrays.heat(5, 3), arrays.quantum_dot(4)]
-)
-def test_programs_of_numpy_like_hips_autograd(build):
+PROGRAMS = {
+    "gaussian-process": arrays.gaussian_process(6, 2),
+    "heat": arrays.heat(5, 3),
+    "quantum-dot": arrays.quantum_dot(4),
+}
+
+
+def as_it_is(function):
+    return function
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_of_numpy_like_hips_autograd(name):
     hips = pytest.importorskip("autograd")
-    for found, wanted in zip(build(lucid_gpu, "cpu", None)(), build(hips, "cpu", None)()):
+    build = PROGRAMS[name]
+    for found, wanted in zip(build(lucid_gpu, "cpu", as_it_is)(), build(hips, "cpu", as_it_is)()):
         assert type(found) is type(wanted)
         assert difference(found, wanted) < 1e-12
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_of_numpy_in_jax(name, request):
+    jax = pytest.importorskip("jax")
+    request.addfinalizer(lambda: jax.config.update("jax_enable_x64", False))
+    jax.config.update("jax_enable_x64", True)
+    wanted = PROGRAMS[name](lucid_gpu, "cpu", as_it_is)()
+    for f, w in zip(PROGRAMS[name](jax, "cpu", jax.jit)(), wanted, strict=True):
+        assert difference(np.asarray(f), w) < 1e-12
+
+
+def test_heat_in_mygrad():
+    mygrad = pytest.importorskip("mygrad")
+    wanted = PROGRAMS["heat"](lucid_gpu, "cpu", as_it_is)()
+    for f, w in zip(PROGRAMS["heat"](mygrad, "cpu", as_it_is)(), wanted, strict=True):
+        assert difference(np.asarray(f), w) < 1e-12
+
+
+@pytest.mark.parametrize(("module", "compiler"), [("jax", "jit"), ("tinygrad", "TinyJit")])
+def test_the_chain_of_functions(module, compiler):
+    peer = pytest.importorskip(module)
+    if module == "tinygrad" and not shutil.which(os.environ.get("CC", "clang")):
+        pytest.skip("tinygrad needs clang")
+    step = TINY["chain"](peer, "cpu", getattr(peer, compiler))
+    for found in (step(), step(), step()):  # a compiler may look twice before it replays
+        for f, w in zip(found, results("lucid_gpu", TINY["chain"], 1), strict=True):
+            assert f.dtype == w.dtype
+            assert difference(np.asarray(f), w) < 1e-6
 
 
 def test_the_chain_is_what_it_says():

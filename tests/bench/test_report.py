@@ -6,7 +6,7 @@ import pytest
 
 from bench import report, run
 from bench.cases import CASES
-from bench.peers import named
+from bench.peers import PEERS, named
 
 CHAIN, MEMORY = named(CASES, ["chain-2^24", "memory"], "case")
 
@@ -85,6 +85,24 @@ def test_an_unknown_case_is_named(capsys):
         run.main(["--case", "nothing"])
     assert end.value.code == 2
     assert "no case 'nothing'; there are: chain-2^24" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "wanted"),
+    [
+        ([], {p.name for p in PEERS} - {"torch-hugepages", "jax", "mygrad", "tinygrad"}),
+        (["--peers", "jax,lucid_gpu"], {"lucid_gpu", "jax"}),
+        (["--peers", "all"], {p.name for p in PEERS}),
+    ],
+)
+def test_who_takes_part(flag, wanted, monkeypatch, capsys):
+    asked = []
+    measured = {"lucid_gpu": figures(0.5), "torch-eager": figures(1.0), "jax": figures(0.25)}
+    monkeypatch.setattr(run, "installed", lambda module: True)
+    monkeypatch.setattr(run, "run_case", lambda case, peers, *_: asked.extend(peers) or measured)
+    run.main(["--case", "chain-64", "--no-results", *flag])
+    assert {p.name for p in asked} == wanted
+    assert "| case | lucid_gpu | torch eager | JAX | to eager" in capsys.readouterr().out
 
 
 def test_exit_code():

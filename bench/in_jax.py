@@ -1,0 +1,15 @@
+"""JAX as one module, NumPy's functions and gradients, as in `lucid_gpu.numpy`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from jax import grad, value_and_grad
+from jax.numpy import *  # noqa: F403
+from jax.numpy import asarray as placed
+from jax.numpy import linalg
+
+__all__ = ["elementwise_grad", "grad", "linalg", "placed", "value_and_grad"]
+
+
+def elementwise_grad(function: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
+    return grad(lambda *arguments: function(*arguments).sum(), argnum)
