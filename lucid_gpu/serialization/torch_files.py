@@ -153,7 +153,7 @@ def read_legacy(file: BinaryIO, size: int, place: Place, trusted: bool, mapped: 
     start = data.tell()
     sizes = _sizes(data, size, trusted)
     contents: dict[str, Any] = {}
-    for key in _object(data, nothing, False):
+    for key in map(text, _object(data, nothing, False)):
         if key not in sizes:
             raise Damage(f"its storage {key!r} is named nowhere")
         data.seek(8, 1)  # its number of elements, which the pickle says too

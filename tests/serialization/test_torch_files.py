@@ -265,6 +265,13 @@ def test_pickles_that_stand_for_more_than_they_are(pickled):
     assert peak < 20e6
 
 
+def test_names_of_storages_that_are_no_names():
+    magic = pickle.dumps(0x1950A86A20F9469CFC6C, 2)
+    rows = [magic, pickle.dumps(1001, 2), pickle.dumps({}, 2), pickle.dumps(None, 2)]
+    with pytest.raises(CheckpointError, match="where a name belongs"):
+        load(io.BytesIO(b"".join(rows) + b"\x80\x02]" + _TOWER + b"a."))
+
+
 def test_a_record_before_the_file(tmp_path):
     data = bytearray(forged(b"\x80\x02N.").getvalue())
     place = data.rindex(b"PK\5\6") + 16  # where the list of records is said to begin
