@@ -17,7 +17,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check fuzz-checkpoints soak
+.PHONY: help train test test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check fuzz-checkpoints soak fuzz
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-17s %s\n", $$1, $$2}'
@@ -92,6 +92,9 @@ fuzz-checkpoints: $(STAMPS)/$(TEST_EXTRAS)  ## load damaged checkpoints (ARGS="-
 
 soak: $(STAMPS)/train  ## train, be killed, resume (ARGS="--minutes 30 --kills 50")
 	@$(PY) tools/soak.py $(ARGS)
+
+fuzz: $(STAMPS)/test-oracle  ## random programs of ops against torch, at night (ARGS="--minutes 60")
+	@$(PY) tools/fuzz_ops.py $(ARGS)
 
 clean:  ## remove .venv, caches and runs
 	rm -rf $(VENV) build dist runs site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,275 @@
+"""Random programs of elementwise ops against torch: ``make fuzz ARGS="--minutes 60"``.
+
+Every row of the op table that PyTorch has too, reductions and views, over all types, with shapes
+that broadcast, are empty or 0-d, and layouts with gaps. Values, shapes, types, errors and gradients
+must be torch's. Hypothesis shortens what fails; its last op is then left out, and the search goes
+on. The exit status says whether anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import lucid_gpu
+from lucid_gpu.fusion.optable import TABLE
+
+Step = tuple[str, int, int, int]
+Leaf = tuple[str, int, int, int]
+
+TYPES = {  # and how exactly results of theirs agree
+    "bool": 0.0, "uint8": 0.0, "int8": 0.0, "int16": 0.0, "int32": 0.0, "int64": 0.0,
+    "float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5, "float64": 1e-10,
+    "complex64": 1e-4, "complex128": 1e-9,
+}  # fmt: skip
+SHAPES = [(), (1,), (3,), (2, 3), (2, 1), (1, 3), (0, 3), (2, 1, 3), (0,)]
+ODD = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-30, 1e30]
+# Where a rounding before it decides the result, an op is used on leaves only.
+JUMPS = {
+    *("sign", "sgn", "floor", "ceil", "round", "trunc", "floor_divide", "remainder", "fmod"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or"),
+    *("logical_xor", "copysign", "where", "isnan", "isinf", "isfinite", "atan2", "erfinv", "ndtri"),
+}
+OTHERS: dict[str, tuple[int, Callable[..., Any]]] = {  # operands, and the function of a module
+    "sum": (1, lambda m, x: m.sum(x)),
+    "sum of rows": (1, lambda m, x: m.sum(x, -1)),
+    "mean": (1, lambda m, x: m.mean(x, -1, keepdim=True)),
+    "amax": (1, lambda m, x: m.amax(x, -1)),
+    "prod": (1, lambda m, x: m.prod(x)),
+    "var": (1, lambda m, x: m.var(x, -1)),
+    "any": (1, lambda m, x: m.any(x)),
+    "cumsum": (1, lambda m, x: m.cumsum(x, 0)),
+    "softmax": (1, lambda m, x: m.softmax(x, -1)),
+    "transpose": (1, lambda m, x: x.transpose(0, -1)),
+    "first": (1, lambda m, x: x[0]),
+    "every second": (1, lambda m, x: x[..., ::2]),
+    "expand": (1, lambda m, x: x.expand(2, *x.shape)),
+    "cat": (2, lambda m, x, y: m.cat((x, y), 0)),
+    "matmul": (2, lambda m, x, y: m.matmul(x, y)),
+    "lerp": (3, lambda m, x, y, z: m.lerp(x, y, z)),
+    "addcmul": (3, lambda m, x, y, z: m.addcmul(x, y, z, value=0.5)),
+    "clamp": (3, lambda m, x, y, z: m.clamp(x, y, z)),
+    "times two": (1, lambda m, x: x * 2),
+    "plus half": (1, lambda m, x: 0.5 + x),
+    "to the third": (1, lambda m, x: x**3),
+}
+
+
+def _row(name: str) -> Callable[..., Any]:
+    def call(m: Any, *operands: Any) -> Any:
+        function = getattr(m, name, None) or getattr(m.special, name)
+        return function(*operands)
+
+    return call
+
+
+def ops() -> dict[str, tuple[int, Callable[..., Any]]]:
+    """Every op by name."""
+    names = [row for row in TABLE if hasattr(torch, row) or hasattr(torch.special, row)]
+    return {**{name: (TABLE[name].arity, _row(name)) for name in names}, **OTHERS}
+
+
+OPS = ops()
+
+
+def array(leaf: Leaf) -> Any:
+    """The elements of a leaf: small numbers, now and then odd ones; form 1 has gaps."""
+    kind, shape, form, start = leaf
+    rng = np.random.default_rng(start)
+    sizes = SHAPES[shape]
+    wide = (*sizes[:-1], sizes[-1] * 2) if form == 1 and sizes else sizes
+    values = rng.integers(-8, 9, wide) / 4
+    if form == 2:
+        values = np.where(rng.random(wide) < 0.3, rng.choice(ODD, wide), values)
+    if kind.startswith("complex"):
+        values = values + 1j * rng.integers(-8, 9, wide) / 4
+    elif "float" not in kind:
+        values = np.nan_to_num(np.abs(values) * 4 if kind == "uint8" else values * 4, posinf=9)
+        values = values.clip(-100, 100)
+    return values
+
+
+def tensor(m: Any, leaf: Leaf, grad: bool) -> Any:
+    """A leaf, the same in both modules."""
+    made = m.tensor(array(leaf).tolist(), dtype=m.float64 if "complex" not in leaf[0] else None)
+    if "complex" in leaf[0]:
+        made = m.tensor(array(leaf).tolist(), dtype=m.complex128)
+    made = made.reshape(array(leaf).shape).to(getattr(m, leaf[0]))
+    made = made[..., ::2] if leaf[2] == 1 and made.ndim else made
+    made = made.detach()
+    return made.requires_grad_() if grad and _float(leaf[0]) else made
+
+
+def _float(kind: str) -> bool:
+    return "float" in kind
+
+
+def kind_of(t: Any) -> str:
+    """The name of a tensor's type."""
+    return str(t.dtype).rpartition(".")[2]
+
+
+def values_of(t: Any) -> Any:
+    """Elements in double precision."""
+    t = t.detach().resolve_conj() if t.is_complex() else t.detach()
+    wide = "complex128" if t.is_complex() else "float64" if t.is_floating_point() else None
+    m = torch if isinstance(t, torch.Tensor) else lucid_gpu
+    return (t.to(getattr(m, wide)) if wide else t).numpy()
+
+
+def same(mine: Any, theirs: Any, what: str, inputs: str) -> None:
+    """Shape, type and values agree as exactly as the coarsest type on the way does."""
+    assert tuple(mine.shape) == tuple(theirs.shape), f"{what}: {mine.shape} {theirs.shape}"
+    assert kind_of(mine) == kind_of(theirs), f"{what}: {kind_of(mine)}, torch {kind_of(theirs)}"
+    a, b = values_of(mine), values_of(theirs)
+    if a.dtype.kind in "bui":
+        exact = np.array_equal(a, b)
+    else:
+        tolerance = max(TYPES[inputs], TYPES[kind_of(theirs)])
+        scale = np.abs(b[np.isfinite(b)]).max(initial=1)
+        exact = np.allclose(a, b, tolerance, tolerance * min(scale, 1e6), equal_nan=True)
+    assert exact, f"{what}: {a.tolist()}, torch {b.tolist()}"
+
+
+def compare(leaves: list[Leaf], steps: list[Step], grad: bool, avoid: set[str]) -> str:
+    """Run a program on both sides; returns its last op, AssertionError says what differs."""
+    theirs = [tensor(torch, leaf, grad) for leaf in leaves]
+    mine = [tensor(lucid_gpu, leaf, grad) for leaf in leaves]
+    first = len(leaves)
+    coarse = max((leaf[0] for leaf in leaves), key=lambda kind: TYPES[kind])
+    used: list[str] = []
+    for name, *places in steps:
+        count, function = OPS[name]
+        limit = first if name in JUMPS else len(theirs)
+        picked = [place % limit for place in places[:count]]
+        if name in avoid:
+            continue
+        what = f"{name} of {[(kind_of(theirs[p]), tuple(theirs[p].shape)) for p in picked]}"
+        LAST[0] = name
+        try:
+            made = function(torch, *[theirs[p] for p in picked])
+        except (RuntimeError, TypeError, IndexError, ValueError) as error:
+            if "not implemented for" in str(error) or "not supported" in str(error):
+                continue  # what the CPU of torch lacks, we may have
+            try:
+                got = function(lucid_gpu, *[mine[p] for p in picked])
+            except (RuntimeError, TypeError, IndexError, ValueError) as ours:
+                assert isinstance(ours, type(error)) or isinstance(error, type(ours)), (
+                    f"{what}: {ours!r}, torch {error!r}"
+                )
+                continue
+            raise AssertionError(f"{what}: {got}, torch raises {error!r}") from None
+        found = function(lucid_gpu, *[mine[p] for p in picked])
+        if used and not np.abs(values_of(made)).max(initial=0) < 1e4:
+            continue  # how it overflows is decided by the last bit
+        same(found, made, what, coarse)
+        assert found.requires_grad == made.requires_grad, f"{what}: requires_grad"
+        theirs.append(made)
+        mine.append(found)
+        used.append(name)
+    if grad and used:
+        gradients(mine, theirs, first, coarse, " then ".join(used))
+    return LAST[0]
+
+
+LAST = [""]
+
+
+def gradients(mine: list[Any], theirs: list[Any], first: int, coarse: str, what: str) -> None:
+    """The gradients of a weighted sum of the last result."""
+    if not theirs[-1].requires_grad or theirs[-1].is_complex():
+        return
+    found = []
+    for m, values in ((torch, theirs), (lucid_gpu, mine)):
+        leaves = [t for t in values[:first] if t.requires_grad]
+        total = (values[-1] * 0.75).sum()
+        try:
+            found.append(m.autograd.grad(total, leaves, allow_unused=True))
+        except RuntimeError as error:
+            found.append(type(error))
+    if isinstance(found[0], type):
+        assert found[0] is found[1], f"gradient of {what}: {found[1]}, torch raises {found[0]}"
+        return
+    assert not isinstance(found[1], type), f"gradient of {what} raises {found[1]}"
+    for b, a in zip(*found, strict=True):
+        if a is None or b is None:
+            assert not any(g is not None and values_of(g).any() for g in (a, b)), what
+        elif np.isfinite(values_of(b)).all():
+            same(a, b, f"gradient of {what}", coarse)
+
+
+LEAVES = st.lists(
+    st.tuples(
+        st.sampled_from([*TYPES, "float32", "float64"]),
+        st.integers(0, len(SHAPES) - 1),
+        st.integers(0, 2),
+        st.integers(0, 99),
+    ),
+    min_size=1,
+    max_size=3,
+)
+PLACES = [st.integers(0, 5)] * 3
+STEPS = st.lists(st.tuples(st.sampled_from(sorted(OPS)), *PLACES), min_size=1, max_size=5)
+
+
+def search(number: int, examples: int, avoid: set[str]) -> str | None:
+    """What differs in the shortest program that hypothesis finds, if any."""
+
+    @seed(number)
+    @settings(
+        max_examples=examples, deadline=None, database=None, print_blob=False,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(LEAVES, STEPS, st.booleans())
+    def check(leaves: Any, steps: Any, grad: bool) -> None:
+        try:
+            compare(leaves, steps, grad, avoid)
+        except Exception as error:
+            LAST[1:] = [f"{error}\n    {leaves} {steps} grad={grad}"]
+            raise
+
+    try:
+        check()
+    except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        return f"{type(error).__name__}: {LAST[1] if len(LAST) > 1 else error}"
+    return None
+
+
+def main() -> int:
+    """Search until the time is over."""
+    parser = argparse.ArgumentParser(description="Ops against torch.", allow_abbrev=False)
+    parser.add_argument("--minutes", type=float, default=60, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    torch.set_num_threads(1)
+    end, number, avoid = time.monotonic() + 60 * args.minutes, args.seed, set[str]()
+    programs = 0
+    while time.monotonic() < end:
+        found = search(number, 500, avoid)
+        number, programs = number + 1, programs + 500
+        if found:
+            print(f"\n[{LAST[0]}] {found}", flush=True)
+            avoid.add(LAST[0])
+        print(f"\r{programs} programs, {len(avoid)} ops differ ", end="", flush=True)
+    print(f"\nseed {args.seed}: {programs} programs; differing: {sorted(avoid) or 'none'}")
+    return 1 if avoid else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
