@@ -152,7 +152,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _precompile(arch: str) -> str:
     architectures = _architectures(arch)
-    folder = Path(cupy_room.import_cupy().cuda.compiler._kernel_cache_backend._cache_dir)
+    compiler = cupy_room.import_cupy().cuda.compiler
+    if compiler._get_bool_env_variable("CUPY_CACHE_IN_MEMORY", False):
+        raise ValueError("CUPY_CACHE_IN_MEMORY keeps every kernel from the disk: unset it")
+    folder = Path(compiler._kernel_cache_backend._cache_dir)
     before, began = len(list(folder.glob("*.cubin"))), time.perf_counter()
     distinct = dict.fromkeys(sources())  # two families may list the same one
     work = [(number, source) for number in architectures for source in distinct]

@@ -13,13 +13,15 @@ TREE = Path(__file__).resolve().parents[1]
 
 # Two kernels of a family, the way `main` compiles all; --arch is argv[2], argv[3] ... in turn.
 AHEAD = """
-import sys
+import os, sys
 from itertools import islice
 from lucid_gpu import precompile
 every = precompile.sources
 precompile.sources = lambda: islice(every(), 2)
 for arch in sys.argv[2:]:
     print(precompile.main(["--arch", arch, "--cache", sys.argv[1]]), flush=True)
+os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
+print(precompile.main(["--arch", "80"]))
 """
 
 # What `RawKernel.kernel` does on GPUs of the compute capabilities argv[1:]. Its C code asks the
@@ -82,9 +84,11 @@ def test_what_is_compiled_ahead_is_found_and_nothing_else(tmp_path: Path) -> Non
     first, status, again, status_again, *refused = ahead.stdout.splitlines()
     assert first.startswith("4 kernels for sm_80, sm_90, 4 of them new, in "), ahead.stderr
     assert again.startswith("4 kernels for sm_80, sm_90, 0 of them new, in ")
-    assert [status, status_again, *refused] == ["0", "0", "1", "1", "1"]
+    assert [status, status_again, *refused] == ["0", "0", "1", "1", "1", "1"]
 
-    for line, wrong in zip(ahead.stderr.splitlines(), ("8", "ninety", "none"), strict=True):
+    *lines, last = ahead.stderr.splitlines()
+    assert last == ("precompile: CUPY_CACHE_IN_MEMORY keeps every kernel from the disk: unset it")
+    for line, wrong in zip(lines, ("8", "ninety", "none"), strict=True):
         assert line.startswith("precompile: --arch wants numbers such as 80,90, out of ")
         assert f"; got {wrong}. A GPU's is its compute capability" in line
 
