@@ -130,7 +130,7 @@ def _execute(
     small = threads.run_quietly(run.once, *[None for _ in loads], *numbers) if run.once else ()
     if run.native is not None:
         given = [native_loops.address(number) for number in (*numbers, *small)]
-        at = [[native_loops.address(array) for array in column] for column in columns]
+        at = [native_loops.addresses(column) for column in columns]
         rows = zip(*[at[c] for c in read], *at[: len(stores)], strict=True)
         n, sizes = len(read), [array.size for array in columns[0]]
         run.native.run([([*r[:n], *given, *r[n:]], m) for r, m in zip(rows, sizes, strict=True)])

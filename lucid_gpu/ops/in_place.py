@@ -212,7 +212,7 @@ def _writable(self: Tensor, name: str) -> Any:
     storage = self._storage or self._memory()
     if storage.read_only:
         refuse_read_only(self, name)
-    if not _nobody_reads(storage):
+    if not (_alone(self, storage) or _nobody_reads(storage)):
         _protect_readers(self, storage, name)
     if self._expr.program.shared:
         _unmark_shared(self)
@@ -350,6 +350,19 @@ def _references(tensor: Tensor) -> tuple[int, ...]:
     expr = tensor._expr
     leaves = expr.leaves
     return sys.getrefcount(expr), sys.getrefcount(leaves), sys.getrefcount(leaves[0])
+
+
+def _alone(tensor: Tensor, storage: Storage) -> bool:
+    """Whether a realised tensor is all there is on its memory, as parameters are at each step."""
+    tensors, cells = storage.tensors, storage.cells
+    if len(tensors) != 1 or len(cells) != 1 or tensors[0]() is not tensor:
+        return False
+    sharers = tensor._expr.leaves[0].sharers
+    return (
+        (sharers is None or len(sharers) == 1)  # each is in its own list of sharers
+        and cells[0]() is tensor._expr.leaves[0]
+        and _references(tensor) == _UNREAD
+    )
 
 
 def _nobody_reads(storage: Storage) -> bool:
