@@ -314,6 +314,8 @@ def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """``input + weight * (end - input)``, exactly ``end`` at weight 1."""
     require_one_dtype("lerp: expected input and end to have the same dtype", input, end)
+    if isinstance(weight, Tensor) and weight.ndim:
+        require_one_dtype("lerp: expected input and weight to have the same dtype", input, weight)
     if input.dtype.category < 2:
         raise NotImplementedError(f'"lerp" not implemented for {input.dtype.name}')
     if not isinstance(weight, Tensor) and abs(weight) >= 0.5:
@@ -326,6 +328,9 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     product = tensor1 * tensor2
     if product.dtype is dt.bool and input.dtype is dt.bool:
         raise NotImplementedError('"addcmul" not implemented for bool')
+    whole = product.dtype.category < 2 and input.dtype.category < 2
+    if whole and not isinstance(value, complex):
+        value = int(value)  # of the result's type, as in PyTorch
     return input + (product if value == 1 else product * value)
 
 

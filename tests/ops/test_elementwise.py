@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, same_error, torch_module
+from tests.oracle import agree, gives, refuses, same_error, torch_module
 
 RNG = np.random.default_rng(10)
 X = RNG.uniform(-2.5, 2.5, (3, 4))
@@ -283,3 +283,16 @@ def test_a_condition_is_boolean() -> None:
         lambda m: m.where(m.ones(2), 1, 2),
         "where expected condition to be a boolean tensor, but got a tensor with dtype",
     )
+
+
+def test_numbers_and_weights_are_of_the_results_type(device):
+    def whole(m, where):
+        x = m.tensor([5, 7], device=where)
+        return [m.addcmul(x, x, x, value=v) for v in (0.5, 2.7)]
+
+    gives([[5, 7], [55, 105]], whole, device)
+    gives([2.0], lambda m, w: m.lerp(m.ones(1, device=w), m.ones(1, device=w) * 3,
+                                     m.tensor(0.5, dtype=m.float64, device=w)), device)  # fmt: skip
+    refuses(RuntimeError, "expected", lambda m, w: m.lerp(
+        m.ones(1, device=w), m.ones(1, device=w), m.ones(1, dtype=m.float64, device=w)
+    ), device)  # fmt: skip
