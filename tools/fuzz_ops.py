@@ -172,7 +172,12 @@ def compare(leaves: list[Leaf], steps: list[Step], grad: bool, avoid: set[str]) 
                 )
                 continue
             raise AssertionError(f"{what}: {got}, torch raises {error!r}") from None
-        found = function(lucid_gpu, *[mine[p] for p in picked])
+        if kind_of(made) not in TYPES:
+            continue  # complex numbers of 16-bit floats
+        try:
+            found = function(lucid_gpu, *[mine[p] for p in picked])
+        except NotImplementedError:
+            continue  # a type that we leave out, and say so
         if used and not np.abs(values_of(made)).max(initial=0) < 1e4:
             continue  # how it overflows is decided by the last bit
         same(found, made, what, coarse)
