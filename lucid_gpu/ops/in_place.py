@@ -370,7 +370,7 @@ def _nobody_reads(storage: Storage) -> bool:
 
     Then the dead are forgotten too: an optimizer asks at every step.
     """
-    cells, tensors, leaves = [], [], []
+    cells, tensors = [], []
     for reference in storage.tensors:
         tensor = reference()
         if tensor is not None:
@@ -378,24 +378,29 @@ def _nobody_reads(storage: Storage) -> bool:
                 return False
             cells.append(tensor._expr.leaves[0])
             tensors.append(reference)
-    for reference in storage.cells:
-        leaf = reference()
-        if leaf is not None:
-            if leaf not in cells:
-                return False
-            leaves.append(reference)
+    leaves = _living(storage.cells, cells)
+    if leaves is None:
+        return False
     for cell in cells:
         if cell.sharers is not None:
-            sharers = []
-            for reference in cell.sharers:
-                leaf = reference()
-                if leaf is not None:
-                    if leaf not in cells:
-                        return False
-                    sharers.append(reference)
+            sharers = _living(cell.sharers, cells)
+            if sharers is None:
+                return False
             cell.sharers[:] = sharers
     storage.tensors, storage.cells = tensors, leaves
     return True
+
+
+def _living(references: Sequence[Any], cells: Sequence[Any]) -> list[Any] | None:
+    """The references whose leaves still live, or None where one is not among ``cells``."""
+    living = []
+    for reference in references:
+        leaf = reference()
+        if leaf is not None:
+            if leaf not in cells:
+                return None
+            living.append(reference)
+    return living
 
 
 _UNREAD = _references(
