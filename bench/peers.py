@@ -50,6 +50,13 @@ PEERS: tuple[Peer, ...] = (
         env={"THP_MEM_ALLOC_ENABLE": "1"},
         usual=False,
     ),
+    Peer(
+        "torch-kept-memory",
+        "torch eager, memory kept",
+        "torch",
+        env={"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)},
+        usual=False,
+    ),
     Peer("hips", "HIPS autograd", "autograd"),
     Peer(
         "jax",
@@ -78,7 +85,7 @@ PEERS: tuple[Peer, ...] = (
 SUBJECT = "lucid_gpu"
 BASELINE = "torch-eager"
 COMPILED = "torch-compile"
-TORCHES = (SUBJECT, BASELINE, COMPILED, "torch-hugepages")
+TORCHES = (SUBJECT, BASELINE, COMPILED, "torch-hugepages", "torch-kept-memory")
 NUMPYS = (SUBJECT, "hips")
 ANYBODY = (*TORCHES, "jax", "mygrad", "tinygrad")
 
