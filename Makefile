@@ -37,11 +37,12 @@ endif
 test-cuda-standin: $(STAMPS)/$(TEST_EXTRAS)  ## tests of tensors on device cuda over a stand-in for CuPy; no GPU
 	@$(PY) -m pytest --standin -n 2 $(ARGS)
 
-lint: $(STAMPS)/lint  ## style, types, layering
+lint: $(STAMPS)/lint  ## style, types, layering, docstrings
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(PY) -m mypy
 	@$(PY) tools/check_layers.py
+	@$(PY) tools/check_docstrings.py
 
 names: $(STAMPS)/test  ## write docs/names.md: which of PyTorch's names are here
 	@$(PY) tools/list_names.py $(ARGS)

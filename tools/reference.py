@@ -177,16 +177,23 @@ def _classes() -> set[type]:
     return {value for value in values if inspect.isclass(value)}
 
 
-def _members(owner: type) -> Iterator[str]:
-    """Public methods and properties that the class itself defines and describes."""
+def members(owner: type) -> Iterator[str]:
+    """Public methods and properties that the class itself defines."""
     for name in sorted(n for n in vars(owner) if n[0] != "_"):
         value = inspect.getattr_static(owner, name)
         if isinstance(value, staticmethod) and value.__func__.__name__ != name:
             continue  # a function of another place: what a module calls
         if not isinstance(value, property):
             value = getattr(owner, name)  # what a descriptor gives: late methods
-        described = (inspect.isroutine(value) or isinstance(value, property)) and value.__doc__
-        if described and not _twin(value):
+        if (inspect.isroutine(value) or isinstance(value, property)) and not _twin(value):
+            yield name
+
+
+def _members(owner: type) -> Iterator[str]:
+    """Those that it describes."""
+    for name in members(owner):
+        plain = inspect.getattr_static(owner, name)
+        if (plain if isinstance(plain, property) else getattr(owner, name)).__doc__:
             yield name
 
 
