@@ -13,6 +13,7 @@ from lucid_gpu.ops.late import findable
 from lucid_gpu.ops.linalg.cholesky import cholesky, cholesky_ex
 from lucid_gpu.ops.linalg.determinant import det, slogdet
 from lucid_gpu.ops.linalg.eigen import eig, eigh, eigvals, eigvalsh
+from lucid_gpu.ops.linalg.householder import householder_product
 from lucid_gpu.ops.linalg.inverse import (
     inv,
     inv_ex,
@@ -40,10 +41,11 @@ from lucid_gpu.ops.matmul import matmul
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
-    "eigvals", "eigvalsh", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_factor_ex", "lu_solve",
-    "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm",
-    "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals",
-    "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
+    "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor",
+    "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power",
+    "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex",
+    "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot",
+    "vector_norm",
 ]  # fmt: skip
 
 for _name in __all__:

@@ -44,6 +44,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "activations": ("prelu hardshrink", "", ""),
     "linalg.cholesky": ("cholesky", "", ""),
     "linalg.determinant": ("det slogdet logdet", "", ""),
+    "linalg.householder": ("geqrf orgqr ormqr", "", ""),
     "linalg.inverse": ("inverse triangular_solve cholesky_solve cholesky_inverse", "", ""),
     "linalg.low_rank": ("", "", "svd_lowrank pca_lowrank"),
     "linalg.lu": ("", "", "lu_unpack"),
@@ -102,11 +103,11 @@ FUNCTIONS: dict[str, str] = {
 }
 # functions that take ``out=`` where the method does not
 _TAKE_OUT = """addcdiv addcmul addmm angle bucketize chain_matmul cholesky cholesky_inverse
-    cholesky_solve clamp clip complex cross deg2rad dot frac index_add index_copy index_reduce
-    index_select inner inverse isin lerp log_softmax lu lu_solve lu_unpack masked_select
-    matrix_power mv nan_to_num narrow_copy nonzero outer pinverse polar qr rad2deg scatter
-    scatter_add scatter_reduce searchsorted slice_scatter softmax sort svd take take_along_dim
-    tensordot topk triangular_solve tril triu"""
+    cholesky_solve clamp clip complex cross deg2rad dot frac geqrf index_add index_copy
+    index_reduce index_select inner inverse isin lerp log_softmax lu lu_solve lu_unpack
+    masked_select matrix_power mv nan_to_num narrow_copy nonzero orgqr ormqr outer pinverse
+    polar qr rad2deg scatter scatter_add scatter_reduce searchsorted slice_scatter softmax
+    sort svd take take_along_dim tensordot topk triangular_solve tril triu"""
 TAKE_OUT = frozenset(_TAKE_OUT.split())
 
 

@@ -145,6 +145,50 @@ def test_parametrizations_of_ones_own():
     assert found[0][0] is True
 
 
+@pytest.mark.parametrize("trivial", [True, False])
+@pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder"])
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4)])
+def test_orthogonal(kind, shape, trivial, device):
+    torch_module()
+    found, base = [], {}
+    start = normal(shape)
+    for m, where in reversed(modules(device)):
+        net = m.nn.Linear(shape[1], shape[0], bias=False).double().to(where)
+        kept = net.weight
+        with m.no_grad():
+            kept.copy_(m.tensor(start))
+        m.nn.utils.parametrizations.orthogonal(net, "weight", kind, use_trivialization=trivial)
+        if trivial:  # PyTorch's, which is random where the matrix is not square
+            orth = net.parametrizations.weight[0]
+            orth.base.copy_(m.tensor(base.setdefault("base", orth.base.cpu().numpy())))
+        optimizer, losses = m.optim.SGD(net.parameters(), lr=0.1), []
+        for _ in range(3):
+            loss = (net(m.tensor(X[:, [0, 1, 2, 0]][:, : shape[1]]).to(where)) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        Q = net.weight if shape[0] >= shape[1] else net.weight.mT
+        np.testing.assert_allclose(plain(Q.mT @ Q), np.eye(min(shape)), atol=1e-12)
+        same = net.parametrizations.weight.original is kept
+        m.nn.utils.parametrize.remove_parametrizations(net, "weight")
+        found.append((losses, plain(net.weight), same, net.weight is kept))
+    for mine, theirs in zip(*found):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_orthogonal_weights_are_kept_and_assigned():
+    def run(m, where):
+        net = m.nn.utils.parametrizations.orthogonal(m.nn.Linear(3, 3).double())
+        Q = m.linalg.qr(m.tensor(W[:3]))[0]
+        net.weight = Q
+        return list(net.state_dict()), repr(net), bool(((net.weight - Q).abs() < 1e-12).all())
+
+    first, *rest = [run(m, where) for m, where in modules()]
+    assert first[2]
+    assert all(r == first for r in rest)
+
+
 def test_parameters_as_a_vector(device):
     def run(m, where):
         net = m.nn.Sequential(linear(m, where), linear(m, where))
@@ -186,6 +230,8 @@ def test_layers_fused_with_batch_norm(device):
             "Expected n_power_iterations to be",
         ),
         (lambda u, net: u.parametrizations.spectral_norm(net, "foo"), "has no parameter or buffer"),
+        (lambda u, net: u.parametrizations.orthogonal(net, "foo"), "has no parameter or buffer"),
+        (lambda u, net: u.parametrizations.orthogonal(net, "weight", "x"), "has to be one of"),
         (
             lambda u, net: u.parametrize.remove_parametrizations(net, "x"),
             "does not have a",

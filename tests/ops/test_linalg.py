@@ -160,6 +160,21 @@ OPS: list[tuple[str, Any, tuple[Any, ...]]] = [
     ("norm of vectors", lambda m, x: m.linalg.norm(x, 3, dim=1), (TALL,)),
     *[(f"cond {p}", lambda m, x, p=p: m.linalg.cond(x, p), (BATCH,)) for p in (None, 2, -2, "nuc")],
     ("nuclear_norm", lambda m, x: m.nuclear_norm(x), (SQUARE,)),
+    (
+        "householder_product",
+        lambda m, x, t: m.linalg.householder_product(x, t),
+        (some(2, 4, 3), some(2, 2)),
+    ),
+    ("orgqr of nothing", lambda m, x, t: m.orgqr(x, t), (some(3, 2), some(0))),
+    ("geqrf", lambda m, x: x.detach().geqrf(), (TALL,)),
+    *[
+        (
+            f"ormqr {i}",
+            lambda m, x, t, y, i=i: m.ormqr(x, t, y.mT if i < 2 else y, i > 1, i % 2 == 1),
+            (some(4, 3), some(3), some(4, 2)),
+        )
+        for i in range(4)
+    ],
 ]
 
 
@@ -310,7 +325,8 @@ def test_complex_values_and_gradients(name: str, device: str) -> None:
 
 
 CHECKED = ["inv", "solve", "det", "slogdet", "cholesky", "qr", "qr of wide", "svd", "svd of wide",
-           "eigh", "pinv", "lu", "lu of tall", "lu of wide", "matrix_exp"]  # fmt: skip
+           "eigh", "pinv", "lu", "lu of tall", "lu of wide", "matrix_exp",
+           "householder_product"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -405,6 +421,16 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: m.linalg.vander(m.ones(3), N=0), "N must be greater than 1."),
     (lambda m: m.pca_lowrank(m.ones(4, 3), 9), "must be non-negative integer and not greater"),
     (lambda m: m.pca_lowrank(m.ones(4, 3), 2, niter=-1), "niter(=-1) must be non-negative"),
+    (lambda m: m.linalg.householder_product(m.ones(2, 3), m.ones(2)), "input.shape[-2] must be g"),
+    (lambda m: m.linalg.householder_product(m.ones(3, 2), m.ones(3)), "input.shape[-1] must be gr"),
+    (lambda m: m.linalg.householder_product(m.ones(3, 2), m.eye(2)), "Expected tau to have one di"),
+    (lambda m: m.orgqr(m.ones(3, 2), m.ones(2).double()), "tau dtype float64 does not match input"),
+    (lambda m: m.orgqr(m.ones(3, 2).half(), m.ones(2).half()), '"orgqr'),
+    (lambda m: m.ormqr(m.ones(3, 2), m.ones(2), m.ones(4, 2)), "other.shape[-2] must be equal to"),
+    (lambda m: m.ormqr(m.ones(3, 2), m.ones(2), m.ones(3)), "Expected other to have the same numb"),
+    (lambda m: m.geqrf(m.ones(2)), "torch.geqrf: input must have at least 2 dimensions."),
+    (lambda m: m.geqrf(m.ones(2, 2, requires_grad=True))[0].sum().backward(),
+     "the derivative for 'geqrf' is not implemented"),
     (lambda m: m.linalg.tensorinv(m.ones(4), ind=0), "strictly positive integer for 'ind'"),
     (lambda m: m.linalg.tensorinv(m.ones(4, 2, 3), ind=1), "but got 6 != 4"),
 ]  # fmt: skip

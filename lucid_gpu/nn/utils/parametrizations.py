@@ -6,12 +6,13 @@ from typing import Any
 
 from lucid_gpu.nn.modules.conv import _ConvTransposeNd
 from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.utils.orthogonal import orthogonal
 from lucid_gpu.nn.utils.parametrize import register_parametrization
 from lucid_gpu.ops.group_norm import normalize
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["spectral_norm", "weight_norm"]
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
 def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:

@@ -54,16 +54,20 @@ class ParametrizationList(ModuleList):
         with no_grad():
             for function in reversed(list(self)):
                 if hasattr(function, "right_inverse"):
-                    value = function.right_inverse(value)
+                    # one that has no inverse counts as its own, as one without the method does
+                    with contextlib.suppress(NotImplementedError):
+                        value = function.right_inverse(value)
         self.is_tensor = isinstance(value, Tensor)
         self.ntensors = 1 if self.is_tensor else len(value)
-        learnt = isinstance(original, Parameter)
-        for name, t in zip(self._names(), [value] if self.is_tensor else value, strict=True):
-            if learnt:
-                kept = original if t is original else Parameter(t, original.requires_grad)
-                self.register_parameter(name, kept)
-            else:
+        if self.is_tensor:
+            value = [_holding(original, value)]  # optimizers that have it keep it
+        for name, t in zip(self._names(), value, strict=True):
+            if not isinstance(original, Parameter):
                 self.register_buffer(name, t)
+            elif t is original:
+                self.register_parameter(name, t)
+            else:
+                self.register_parameter(name, Parameter(t, original.requires_grad))
 
     def _names(self) -> list[str]:
         return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
@@ -88,6 +92,13 @@ class ParametrizationList(ModuleList):
         for function in rest:
             result = function(result)
         return result
+
+
+def _holding(original: Tensor, value: Tensor) -> Tensor:
+    """The tensor itself, with another's value."""
+    if value is not original:
+        original.data = value
+    return original
 
 
 def _property(name: str) -> property:
@@ -181,15 +192,19 @@ def remove_parametrizations(
             "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is "
             "parametrized in terms of a sequence of tensors."
         )
-    first = getattr(held, held._names()[0])
-    value: Tensor = getattr(module, tensor_name).detach() if leave_parametrized else first
+    kept: Any = getattr(held, held._names()[0])
+    if leave_parametrized:
+        value = getattr(module, tensor_name).detach()
+        if held.is_tensor:
+            _holding(kept, value)
+        else:
+            kept = Parameter(value, kept.requires_grad) if isinstance(kept, Parameter) else value
     delattr(type(module), tensor_name)
     del module.parametrizations._modules[tensor_name]
-    if isinstance(first, Parameter):
-        kept = value if value is first else Parameter(value, first.requires_grad)
+    if isinstance(kept, Parameter):
         module.register_parameter(tensor_name, kept)
     else:
-        module.register_buffer(tensor_name, value)
+        module.register_buffer(tensor_name, kept)
     if not len(module.parametrizations):
         del module._modules["parametrizations"]
         module.__class__ = type(module).__bases__[0]
