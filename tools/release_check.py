@@ -1,12 +1,16 @@
 """Build the wheel and the sdist, install each into an empty environment, and train with it.
 
 ``make release-check`` runs it. Nothing of the tree is importable while the installed package is
-tried: the example lies in a temporary folder. The files that passed stay in ``dist/``.
+tried: what runs lies in a temporary folder. With the wheel, and nothing that it does not ask for,
+runs the first example of README and of every page of docs/, as somebody does who copies it; an
+extra is installed where the page says so before that example. The files that passed stay in
+``dist/``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,8 +20,13 @@ import zipfile
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TREE))  # run as a script
+
+from tools.pages import PAGES, Block, blocks  # noqa: E402
+
 DIST = TREE / "dist"
 SECONDS = 900.0  # for one command: an install downloads SciPy and its kin
+EXTRA = re.compile(r"lucid-gpu\[(\w+)\]")
 EXAMPLE = ("train_digits.py", "training.py", "digits.py")
 TRAIN = ("train_digits.py", "--epochs", "2", "--device", "cpu")
 
@@ -27,7 +36,7 @@ def run(command: list[str], folder: Path) -> str:
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     ran = subprocess.run(
         command, cwd=folder, env=environment, text=True, timeout=SECONDS,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     if ran.returncode:
         sys.exit(f"{' '.join(command)}\n{ran.stdout}\nrelease-check: that failed")
@@ -63,27 +72,64 @@ def sources(folder: str) -> list[Path]:
     return [TREE / name for name in listed.split("\0") if name]
 
 
-def try_out(package: Path) -> str:
-    """Install a file into an empty environment and train there; the example's last line."""
-    with tempfile.TemporaryDirectory(prefix="lucid_gpu-release-") as name:
-        folder = Path(name)
+class Installed:
+    """A file installed into an empty environment of its own, in a folder."""
+
+    def __init__(self, package: Path, folder: Path) -> None:
+        self.package, self.folder = package, folder
         venv.create(folder / "venv", with_pip=True)
-        python = str(folder / "venv" / "bin" / "python")
-        run(
-            [python, "-m", "pip", "install", "-q", f"lucid-gpu[train] @ {package.as_uri()}"], folder
-        )
-        for file in EXAMPLE:
-            shutil.copy(TREE / "examples" / file, folder)
+        self.install()
         place = "import lucid_gpu; print(lucid_gpu.__version__, lucid_gpu.__file__)"
-        found, _, path = run([python, "-c", place], folder).strip().partition(" ")
+        found, _, path = self.python("-c", place).strip().partition(" ")
         if found != version() or not Path(path).is_relative_to(folder):
             sys.exit(f"release-check: {package.name} installs version {found} as {path}")
-        run([python, "-m", "lucid_gpu.doctor", "--device", "cpu"], folder)
-        return run([python, *TRAIN], folder).strip().splitlines()[-1]
+
+    def python(self, *arguments: str) -> str:
+        """What its Python prints."""
+        return run([str(self.folder / "venv" / "bin" / "python"), *arguments], self.folder)
+
+    def install(self, extra: str = "") -> None:
+        """Install it, with an extra."""
+        asked = f"lucid-gpu[{extra}]" if extra else "lucid-gpu"
+        self.python("-m", "pip", "install", "-q", f"{asked} @ {self.package.as_uri()}")
+
+    def trains(self) -> str:
+        """The example's last line; the doctor finds nothing amiss."""
+        self.python("-m", "lucid_gpu.doctor", "--device", "cpu")
+        self.install("train")
+        for file in EXAMPLE:
+            shutil.copy(TREE / "examples" / file, self.folder)
+        return self.python(*TRAIN).strip().splitlines()[-1]
+
+    def shows(self, page: Path) -> str:
+        """Run a page's first example; what became of it."""
+        block = next((b for b in blocks(page) if b.language == "python"), None)
+        if block is None:
+            return "it has no example"
+        if block.needs_gpu and not self.has_gpu():
+            return "skipped: its first example needs a GPU"
+        for extra in extras(page, block):
+            self.install(extra)
+        (self.folder / (block.title or "example.py")).write_text(block.code, "utf-8")
+        printed = self.python(block.title or "example.py")
+        if block.output is not None and printed != block.output:
+            sys.exit(f"release-check: {page.name}, line {block.line}, prints\n{printed}")
+        return "its first example runs" + (" and prints what it says" if block.output else "")
+
+    def has_gpu(self) -> bool:
+        """Whether examples for a GPU can run here."""
+        asked = "import lucid_gpu; print(lucid_gpu.cuda.is_available())"
+        return self.python("-c", asked).strip() == "True"
+
+
+def extras(page: Path, block: Block) -> list[str]:
+    """What the page tells its reader to install before an example."""
+    before = page.read_text("utf-8").splitlines()[: block.line]
+    return sorted(set(EXTRA.findall("\n".join(before))))
 
 
 def main() -> None:
-    """Build, look, install, train."""
+    """Build, look, install, try the pages, train."""
     files = build()
     print("built:", *(f"{f.name} ({f.stat().st_size / 2**20:.1f} MiB)" for f in files))
     wheel = next(f for f in files if f.suffix == ".whl")
@@ -91,7 +137,12 @@ def main() -> None:
     if missing:
         sys.exit(f"release-check: {wheel.name} lacks {', '.join(missing)}")
     for file in files:
-        print(f"{file.name}: installed into an empty environment; {try_out(file)}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="lucid_gpu-release-") as folder:
+            installed = Installed(file, Path(folder))
+            for page in PAGES if file == wheel else ():
+                print(f"  {page.relative_to(TREE)}: {installed.shows(page)}", flush=True)
+            trained = installed.trains()
+        print(f"{file.name}: installed into an empty environment; {trained}", flush=True)
 
 
 if __name__ == "__main__":
