@@ -326,8 +326,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run every part; 1 when one failed, 2 where there is no GPU."""
-    flags = parser().parse_args(argv)
-    peers = named(PEERS, flags.peers.split(","), "peer")
+    told = parser()
+    flags = told.parse_args(argv)
+    if flags.rounds < 1:
+        told.error("--rounds must be at least 1")
+    try:
+        peers = named(PEERS, flags.peers.split(","), "peer")
+        named(CASES, flags.case or [], "case")
+    except ValueError as error:
+        told.error(str(error))
     cases = tuple(flags.case) if flags.case else None
     options = Options(flags.device, flags.rounds, flags.results, peers, cases)
     end = time.monotonic() + WHOLE_SECONDS

@@ -24,6 +24,8 @@ class Peer:
         Environment variables of its process.
     usual : bool
         Whether it takes part when ``--peers`` is not given.
+    on_gpus : bool
+        Whether it computes on a GPU, installed and started as it is here.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Peer:
     compiler: str = ""
     env: dict[str, str] = field(default_factory=dict)
     usual: bool = True
+    on_gpus: bool = True
 
     @property
     def compiled(self) -> bool:
@@ -57,7 +60,7 @@ PEERS: tuple[Peer, ...] = (
         env={"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)},
         usual=False,
     ),
-    Peer("hips", "HIPS autograd", "autograd"),
+    Peer("hips", "HIPS autograd", "autograd", on_gpus=False),
     Peer(
         "jax",
         "JAX",
@@ -70,8 +73,9 @@ PEERS: tuple[Peer, ...] = (
             "PJRT_NPROC": str(THREADS),
         },
         usual=False,
+        on_gpus=False,
     ),
-    Peer("mygrad", "MyGrad", "mygrad", usual=False),
+    Peer("mygrad", "MyGrad", "mygrad", usual=False, on_gpus=False),
     Peer(
         "tinygrad",
         "tinygrad",
@@ -79,6 +83,7 @@ PEERS: tuple[Peer, ...] = (
         compiler="TinyJit",
         env={"DEV": "CPU", "NUM_CPU_THREADS": str(THREADS)},
         usual=False,
+        on_gpus=False,
     ),
 )
 

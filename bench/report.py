@@ -203,7 +203,7 @@ def markdown(run: dict[str, Any]) -> str:
     for entry in run["cases"]:
         cells = [cell(entry["peers"].get(n), entry["unit"]) for n in names]
         ratios = [_number(entry["to_eager"]), _number(entry["to_compile"])]
-        if not _to_torch(entry):
+        if not _to_torch(entry) and entry["to_baseline"] is not None:
             ratios[0] = f"{_number(entry['to_baseline'])} of {_other(entry)}"
         word = entry["verdict"] + (" (noisy)" if entry["noisy"] else "")
         lines.append(_line([entry["title"], *cells, *ratios, target(entry), word]))

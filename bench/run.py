@@ -15,6 +15,7 @@ from bench.against import compare
 from bench.cases import CASES
 from bench.peers import PEERS, SUBJECT, installed, named
 from bench.rounds import run_case
+from lucid_gpu.devices import cupy_room
 
 GPU_BURST = 20  # steps between two waits for the GPU
 
@@ -60,12 +61,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         peers = PEERS if wanted == ["all"] else named(PEERS, wanted, "peer")
     except (ValueError, OSError) as error:
         flags.error(str(error))
+    if options.device == "cuda":
+        no_gpu = cupy_room.problem()
+        if no_gpu is not None:
+            flags.error(f"--device cuda: {no_gpu}")
+        for peer in peers:
+            if not peer.on_gpus:
+                print(f"{peer.title} computes on the CPU here and is left out", file=sys.stderr)
+        peers = tuple(p for p in peers if p.on_gpus)
     missing = {p.module for p in peers if not installed(p.module)}
     for module in sorted(missing):
         print(f"{module} is not installed; its peers are left out", file=sys.stderr)
     peers = tuple(p for p in peers if p.module not in missing)
     if not peers:
-        print("no peer is installed; make bench installs them", file=sys.stderr)
+        print("no peer is left; make bench installs them, --list names them", file=sys.stderr)
         return 2
     rows = []
     for case in cases:

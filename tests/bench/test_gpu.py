@@ -180,3 +180,17 @@ def test_a_copy_is_timed(device):
     from bench import gpu_copy
 
     assert gpu_copy.copy_bandwidth(1 << 16) > 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--peers", "hips"], "no peer 'hips'; there are: lucid_gpu, torch-eager"),
+        (["--case", "nosuch"], "no case 'nosuch'; there are: negation, chain-forward"),
+        (["--rounds", "0"], "--rounds must be at least 1"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_is(flags, told, capsys):
+    with pytest.raises(SystemExit):
+        gpu.main(flags)
+    assert told in capsys.readouterr().err

@@ -93,16 +93,31 @@ def test_an_unknown_case_is_named(capsys):
         ([], {"lucid_gpu", "torch-eager", "torch-compile", "hips"}),
         (["--peers", "jax,lucid_gpu"], {"lucid_gpu", "jax"}),
         (["--peers", "all"], {p.name for p in PEERS}),
+        (["--device", "cuda"], {"lucid_gpu", "torch-eager", "torch-compile"}),
     ],
 )
 def test_who_takes_part(flag, wanted, monkeypatch, capsys):
     asked = []
+    monkeypatch.setattr(run.cupy_room, "problem", lambda: None)
     measured = {"lucid_gpu": figures(0.5), "torch-eager": figures(1.0), "jax": figures(0.25)}
     monkeypatch.setattr(run, "installed", lambda module: True)
-    monkeypatch.setattr(run, "run_case", lambda case, peers, *_: asked.extend(peers) or measured)
+    monkeypatch.setattr(
+        run, "run_case", lambda case, peers, *_, **__: asked.extend(peers) or measured
+    )
     run.main(["--case", "chain-64", "--no-results", *flag])
     assert {p.name for p in asked} == wanted
-    assert "| case | lucid_gpu | torch eager | JAX | to eager" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "| case | lucid_gpu | torch eager | JAX | to eager" in printed.out
+    assert ("HIPS autograd computes on the CPU here and is left out" in printed.err) == (
+        "cuda" in flag
+    )
+
+
+def test_without_a_gpu_nothing_is_measured_there(monkeypatch, capsys):
+    monkeypatch.setattr(run.cupy_room, "problem", lambda: "there is none; buy one")
+    with pytest.raises(SystemExit):
+        run.main(["--device", "cuda"])
+    assert "--device cuda: there is none; buy one" in capsys.readouterr().err
 
 
 def test_exit_code():
