@@ -153,8 +153,7 @@ def headers() -> str:
 def cache_folder() -> str:
     """Where CuPy keeps compiled kernels."""
     cupy_room.import_cupy()
-    usual = os.path.join(os.path.expanduser("~"), ".cupy", "kernel_cache")
-    folder = Path(os.environ.get("CUPY_CACHE_DIR", usual))
+    folder = Path(cupy_room.cache_folder())
     files = [f for f in folder.glob("**/*") if f.is_file()] if folder.is_dir() else []
     if folder.is_dir() and not os.access(folder, os.W_OK):
         raise Ill(

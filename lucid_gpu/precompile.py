@@ -18,16 +18,18 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
 import lucid_gpu.kernels
 from lucid_gpu.devices import cupy_room
+from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.cuda import OPTIONS
 from lucid_gpu.launch.source import complete
 
-__all__ = ["Source", "compile_for", "main", "sources"]
+__all__ = ["Source", "compile_for", "instances", "main", "sources"]
 
 
 class Source(NamedTuple):
@@ -45,18 +47,29 @@ class Source(NamedTuple):
     text: str
 
 
+def instances() -> Iterator[tuple[ModuleType, Kernel, dict[str, Any]]]:
+    """What the modules of `lucid_gpu.kernels` list in ``INSTANCES``.
+
+    Yields
+    ------
+    module, kernel, template
+    """
+    for module in pkgutil.iter_modules(lucid_gpu.kernels.__path__):
+        family = importlib.import_module(f"lucid_gpu.kernels.{module.name}")
+        for kernel, template in getattr(family, "INSTANCES", ()):
+            yield family, kernel, template
+
+
 def sources() -> Iterator[Source]:
-    """Every instance that a module of `lucid_gpu.kernels` lists in ``INSTANCES``.
+    """The text of every one of these instances.
 
     Yields
     ------
     Source
     """
-    for module in pkgutil.iter_modules(lucid_gpu.kernels.__path__):
-        family = importlib.import_module(f"lucid_gpu.kernels.{module.name}")
-        for kernel, template in getattr(family, "INSTANCES", ()):
-            instance = kernel.instance(**template)
-            yield Source(instance.name, complete(instance.source))
+    for _, kernel, template in instances():
+        instance = kernel.instance(**template)
+        yield Source(instance.name, complete(instance.source))
 
 
 def compile_for(architecture: int, source: Source) -> None:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lucid_gpu import precompile
 from tests.kernels import compiling
 
 TREE = Path(__file__).resolve().parents[1]
@@ -94,8 +93,3 @@ def test_what_is_compiled_ahead_is_found_and_nothing_else(tmp_path: Path) -> Non
 
     found = ran(AT_RUN_TIME, "80", "90", "86", cache=tmp_path)
     assert found.stdout.splitlines() == ["80 found", "90 found", "86 compiled"], found.stderr
-
-
-def test_every_instance_is_among_them() -> None:
-    listed = [i.kernel.instance(**i.template) for i in compiling.instances()]
-    assert {source.name for source in precompile.sources()} == {f.name for f in listed}

@@ -75,14 +75,20 @@ def _has_driver() -> bool:
     return True
 
 
+def cache_folder() -> str:
+    """Where CuPy keeps compiled kernels: what it is told, or its own choice."""
+    own = os.path.join(os.path.expanduser("~"), ".cupy", "kernel_cache")
+    return os.environ.get("CUPY_CACHE_DIR", own)
+
+
 @functools.cache
 def import_cupy() -> Any:
     """CuPy, its cache of compiled kernels in a folder that can be written.
 
     CuPy makes that folder while it is imported and fails where HOME cannot be written.
     """
+    usual = cache_folder()
     if "CUPY_CACHE_DIR" not in os.environ:
-        usual = os.path.join(os.path.expanduser("~"), ".cupy", "kernel_cache")
         try:
             os.makedirs(usual, exist_ok=True)
             with tempfile.TemporaryFile(dir=usual):

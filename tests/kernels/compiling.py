@@ -7,10 +7,8 @@ so that only what changed is compiled again.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
-import pkgutil
 import re
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import lucid_gpu.kernels
+from lucid_gpu import precompile
 from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.source import complete
 
@@ -151,11 +149,11 @@ def instances() -> Iterator[Instance]:
     A module may set bounds by the name of a kernel: ``REGISTERS`` (else 255) and ``STACK``, bytes
     of local memory (else 64).
     """
-    for info in pkgutil.iter_modules(lucid_gpu.kernels.__path__):
-        family = importlib.import_module(f"lucid_gpu.kernels.{info.name}")
-        registers, stack = getattr(family, "REGISTERS", {}), getattr(family, "STACK", {})
-        for kernel, template in getattr(family, "INSTANCES", ()):
-            name = kernel.name
-            yield Instance(
-                info.name, kernel, template, registers.get(name, 255), stack.get(name, 64)
-            )
+    for family, kernel, template in precompile.instances():
+        yield Instance(
+            family.__name__.rpartition(".")[2],
+            kernel,
+            template,
+            getattr(family, "REGISTERS", {}).get(kernel.name, 255),
+            getattr(family, "STACK", {}).get(kernel.name, 64),
+        )
