@@ -36,12 +36,12 @@ class ByProbsOrLogits(ExponentialFamily):
 
     @lazy_property
     def logits(self) -> Tensor:
-        """The logarithms of the odds."""
+        """The logarithms of the odds, of shape ``batch_shape``."""
         return probs_to_logits(self.probs, is_binary=True)
 
     @lazy_property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The probabilities, of shape ``batch_shape``."""
         return logits_to_probs(self.logits, is_binary=True)
 
     @property
@@ -60,8 +60,8 @@ class Bernoulli(ByProbsOrLogits):
 
     Parameters
     ----------
-    probs, logits : float or Tensor
-        One of them.
+    probs, logits : float or Tensor, broadcast to batch_shape
+        Exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 
@@ -79,6 +79,7 @@ class Bernoulli(ByProbsOrLogits):
 
     @property
     def mode(self) -> Tensor:
+        """1 or 0, whichever is likelier, and nan for both alike, of shape ``batch_shape``."""
         mode = (self.probs >= 0.5).to(self.probs.dtype)
         return mode.masked_fill(self.probs == 0.5, math.nan)
 

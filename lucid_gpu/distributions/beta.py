@@ -19,7 +19,7 @@ class Beta(ExponentialFamily):
 
     Parameters
     ----------
-    concentration1, concentration0 : float or Tensor
+    concentration1, concentration0 : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 

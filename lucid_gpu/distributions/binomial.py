@@ -20,9 +20,10 @@ class Binomial(ByProbsOrLogits):
 
     Parameters
     ----------
-    total_count : int or Tensor
-    probs, logits : float or Tensor
-        One of them.
+    total_count : int or Tensor, broadcast to batch_shape
+        `entropy` and `enumerate_support` raise NotImplementedError unless all are the same.
+    probs, logits : float or Tensor, broadcast to batch_shape
+        Exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 

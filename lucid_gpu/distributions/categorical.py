@@ -30,6 +30,11 @@ class Categorical(Distribution):
     logits : Tensor, shape (..., n)
         Instead of ``probs``: their logarithms, up to a constant.
     validate_args : bool, optional
+
+    Raises
+    ------
+    ValueError
+        For both or none of them, and for one of no dimension.
     """
 
     arg_constraints: Any = {"probs": constraints.simplex, "logits": constraints.real_vector}
@@ -69,21 +74,22 @@ class Categorical(Distribution):
 
     @lazy_property
     def logits(self) -> Tensor:
-        """The logarithms of the probabilities."""
+        """The logarithms of the probabilities, of shape ``batch_shape + (n,)``."""
         return probs_to_logits(self.probs)
 
     @lazy_property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The probabilities, whose sum is 1, of shape ``batch_shape + (n,)``."""
         return logits_to_probs(self.logits)
 
     @property
     def param_shape(self) -> Any:
-        """The shape of the parameter."""
+        """The shape of the parameter: ``batch_shape + (n,)``."""
         return self._param.shape
 
     @property
     def mean(self) -> Tensor:
+        """Nan, of shape ``batch_shape``: categories have no order."""
         return self._param.new_full(self._extended_shape(), math.nan)
 
     @property
@@ -92,6 +98,7 @@ class Categorical(Distribution):
 
     @property
     def variance(self) -> Tensor:
+        """Nan, of shape ``batch_shape``."""
         return self._param.new_full(self._extended_shape(), math.nan)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:

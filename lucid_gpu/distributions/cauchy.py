@@ -18,17 +18,19 @@ class Cauchy(LocationScale):
 
     Parameters
     ----------
-    loc, scale : float or Tensor
+    loc, scale : float or Tensor, broadcast to batch_shape
         Median and half width at half maximum.
     validate_args : bool, optional
     """
 
     @property
     def mean(self) -> Tensor:
+        """Nan, of shape ``batch_shape``: there is none."""
         return full_like(self.loc, math.nan)
 
     @property
     def variance(self) -> Tensor:
+        """Infinite, of shape ``batch_shape``."""
         return full_like(self.loc, math.inf)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:

@@ -17,7 +17,7 @@ class Chi2(Gamma):
 
     Parameters
     ----------
-    df : float or Tensor
+    df : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 
@@ -36,5 +36,5 @@ class Chi2(Gamma):
 
     @property
     def df(self) -> Tensor:
-        """The degrees of freedom."""
+        """The degrees of freedom, of shape ``batch_shape``."""
         return self.concentration * 2

@@ -24,8 +24,8 @@ class ContinuousBernoulli(ByProbsOrLogits):
 
     Parameters
     ----------
-    probs, logits : float or Tensor
-        One of them.
+    probs, logits : float or Tensor, broadcast to batch_shape
+        Exactly one of them, else ValueError.
     lims : (float, float)
         Where the Taylor series are used.
     validate_args : bool, optional
@@ -48,7 +48,7 @@ class ContinuousBernoulli(ByProbsOrLogits):
 
     @lazy_property
     def probs(self) -> Tensor:
-        """What the density is a power of."""
+        """What the density is a power of, of shape ``batch_shape``."""
         return clamp_probs(logits_to_probs(self.logits, is_binary=True))
 
     def _apart(self) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,11 @@ class Dirichlet(ExponentialFamily):
     concentration : Tensor, shape (..., n)
         ``a``.
     validate_args : bool, optional
+
+    Raises
+    ------
+    ValueError
+        For a concentration of no dimension.
     """
 
     arg_constraints: Any = {"concentration": constraints.independent(constraints.positive, 1)}
@@ -44,6 +49,7 @@ class Dirichlet(ExponentialFamily):
 
     @property
     def mode(self) -> Tensor:
+        """The most likely point, of shape ``batch_shape + (n,)``; for all ``a < 1`` a corner."""
         above = (self.concentration - 1).clamp(min=0.0)
         inside = above / above.sum(-1, keepdim=True)
         corner = F.one_hot(inside.argmax(dim=-1), above.shape[-1]).to(above.dtype)

@@ -27,9 +27,17 @@ class Distribution:
 
     Parameters
     ----------
-    batch_shape, event_shape : sequence of int
+    batch_shape : sequence of int
+        The shape that the parameters broadcast to, event dimensions aside.
+    event_shape : sequence of int
+        The shape of one value: ``()`` for numbers.
     validate_args : bool, optional
-        Raise for parameters and values outside their sets; on unless Python runs with ``-O``.
+        Whether to look at parameters and values; on unless Python runs with ``-O``.
+
+    Raises
+    ------
+    ValueError
+        For parameters outside their sets, if validated.
     """
 
     arg_constraints: Any
@@ -39,7 +47,13 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Validate, or not, where a distribution is not told."""
+        """Validate, or not, where a distribution is not told.
+
+        Raises
+        ------
+        ValueError
+            For anything but True and False.
+        """
         if value not in (True, False):
             raise ValueError(f"expected True or False, got {value!r}")
         Distribution._validate_args = value
@@ -90,7 +104,7 @@ class Distribution:
 
     @property
     def batch_shape(self) -> Size:
-        """The shape of the parameters, event dimensions aside."""
+        """The shape that the parameters broadcast to, event dimensions aside."""
         return self._batch_shape
 
     @property
@@ -99,11 +113,12 @@ class Distribution:
         return self._event_shape
 
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
-        """The same distribution with a larger batch.
+        """The same distribution with a larger batch: its parameters are views.
 
         Parameters
         ----------
         batch_shape : sequence of int
+            One that the present one broadcasts to.
         """
         new = copy.copy(self) if _instance is None else _instance
         new.__dict__.update(self.__dict__)
@@ -122,27 +137,45 @@ class Distribution:
 
     @property
     def support(self) -> Constraint:
-        """The set of values."""
+        """The set of values; NotImplementedError where a subclass gives none."""
         raise NotImplementedError
 
     @property
     def mean(self) -> Tensor:
-        """The mean."""
+        """The mean, of shape ``batch_shape + event_shape``; nan or inf where there is none.
+
+        Raises
+        ------
+        NotImplementedError
+            Where there is no closed form.
+        """
         raise NotImplementedError
 
     @property
     def mode(self) -> Tensor:
-        """The most likely value."""
+        """The most likely value, of shape ``batch_shape + event_shape``.
+
+        Raises
+        ------
+        NotImplementedError
+            Where there is no closed form.
+        """
         raise NotImplementedError(f"{type(self)} does not implement mode")
 
     @property
     def variance(self) -> Tensor:
-        """The variance."""
+        """The variance of each element, of shape ``batch_shape + event_shape``.
+
+        Raises
+        ------
+        NotImplementedError
+            Where there is no closed form.
+        """
         raise NotImplementedError
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviation."""
+        """The root of the variance, of shape ``batch_shape + event_shape``."""
         return self.variance.sqrt()
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
@@ -150,12 +183,38 @@ class Distribution:
         with no_grad():
             return self.rsample(sample_shape)
 
+    def sample_n(self, n: int) -> Tensor:
+        """``sample((n,))``, of shape ``(n,) + batch_shape + event_shape``; an older name."""
+        warnings.warn(
+            "`sample_n(n)` will be deprecated. Use `sample((n,))` instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return self.sample((n,))
+
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        """Values whose gradients with respect to the parameters are those of a fixed noise."""
+        """Values whose gradients with respect to the parameters are those of a fixed noise.
+
+        Of shape ``sample_shape + batch_shape + event_shape``.
+
+        Raises
+        ------
+        NotImplementedError
+            Where `has_rsample` is False.
+        """
         raise NotImplementedError
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density or probability of values.
+
+        Parameters
+        ----------
+        value : Tensor, shape (*sample_shape, *batch_shape, *event_shape)
+            Or one that broadcasts to it.
+
+        Returns
+        -------
+        Tensor, shape (*sample_shape, *batch_shape)
 
         Raises
         ------
@@ -167,13 +226,30 @@ class Distribution:
         return self._log_prob(value)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of no more than ``value``."""
+        """The probability of no more than ``value``; shapes and errors as of `log_prob`.
+
+        Raises
+        ------
+        NotImplementedError
+            Where there is no closed form.
+        """
         if self._validate_args:
             self._validate_sample(value)
         return self._cdf(value)
 
     def icdf(self, value: Tensor) -> Tensor:
-        """The inverse of `cdf`."""
+        """The inverse of `cdf`: quantiles, of the shape of ``value`` broadcast with the batch.
+
+        Parameters
+        ----------
+        value : Tensor
+            Probabilities, which are not looked at.
+
+        Raises
+        ------
+        NotImplementedError
+            Where there is no closed form.
+        """
         raise NotImplementedError
 
     def _log_prob(self, value: Tensor) -> Tensor:
@@ -183,20 +259,32 @@ class Distribution:
         raise NotImplementedError
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """The entropy, in nats, of shape ``batch_shape``.
+
+        Raises
+        ------
+        NotImplementedError
+            Where there is no closed form.
+        """
         raise NotImplementedError
 
     def perplexity(self) -> Tensor:
-        """The exponential of the entropy."""
+        """The exponential of the entropy, of shape ``batch_shape``."""
         return self.entropy().exp()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values, along a new first dimension.
+        """All ``n`` values, of shape ``(n,) + batch_shape + event_shape``.
 
         Parameters
         ----------
         expand : bool
-            Repeat them over the batch.
+            Repeat them over the batch, of which each dimension is 1 otherwise.
+
+        Raises
+        ------
+        NotImplementedError
+            Where they cannot be listed: `has_enumerate_support` is False, or the parameters differ
+            in how many there are.
         """
         raise NotImplementedError
 

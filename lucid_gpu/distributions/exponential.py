@@ -18,7 +18,7 @@ class Exponential(ExponentialFamily):
 
     Parameters
     ----------
-    rate : float or Tensor
+    rate : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 

@@ -19,7 +19,7 @@ class FisherSnedecor(Distribution):
 
     Parameters
     ----------
-    df1, df2 : float or Tensor
+    df1, df2 : float or Tensor, broadcast to batch_shape
         The degrees of freedom above and below.
     validate_args : bool, optional
     """

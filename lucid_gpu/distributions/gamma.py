@@ -23,7 +23,7 @@ class Gamma(ExponentialFamily):
 
     Parameters
     ----------
-    concentration, rate : float or Tensor
+    concentration, rate : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 

@@ -18,8 +18,8 @@ class GeneralizedPareto(ByInverse):
 
     Parameters
     ----------
-    loc, scale : float or Tensor
-    concentration : float or Tensor
+    loc, scale : float or Tensor, broadcast to batch_shape
+    concentration : float or Tensor, broadcast to batch_shape
         ``k``: an exponential distribution for 0, one of a last value for less.
     validate_args : bool, optional
     """
@@ -69,7 +69,7 @@ class GeneralizedPareto(ByInverse):
         return variance.masked_fill(beyond, math.nan)
 
     def log_survival_function(self, value: Tensor) -> Tensor:
-        """The logarithm of the probability of more than ``value``."""
+        """The logarithm of the probability of more than ``value``; shapes as of `log_prob`."""
         if self._validate_args:
             self._validate_sample(value)
         z = (value - self.loc) / self.scale
@@ -77,7 +77,7 @@ class GeneralizedPareto(ByInverse):
         return -where(none, z, (k * z).log1p() / k)
 
     def log_cdf(self, value: Tensor) -> Tensor:
-        """The logarithm of `cdf`."""
+        """The logarithm of `cdf`; shapes as of `log_prob`."""
         return (-self.log_survival_function(value).exp()).log1p()
 
     def _log_prob(self, value: Tensor) -> Tensor:

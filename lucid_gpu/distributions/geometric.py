@@ -22,9 +22,14 @@ class Geometric(ByProbsOrLogits):
 
     Parameters
     ----------
-    probs, logits : float or Tensor
-        One of them.
+    probs, logits : float or Tensor, broadcast to batch_shape
+        Exactly one of them, else ValueError.
     validate_args : bool, optional
+
+    Raises
+    ------
+    ValueError
+        For probabilities of 0 too, if validated.
     """
 
     support: Any = constraints.nonnegative_integer

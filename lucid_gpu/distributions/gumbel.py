@@ -19,7 +19,7 @@ class Gumbel(LocationScale):
 
     Parameters
     ----------
-    loc, scale : float or Tensor
+    loc, scale : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 

@@ -17,7 +17,7 @@ class HalfCauchy(Half):
 
     Parameters
     ----------
-    scale : float or Tensor
+    scale : float or Tensor, broadcast to batch_shape
         The half width of ``x`` at half maximum.
     validate_args : bool, optional
     """

@@ -42,8 +42,8 @@ class Half(Distribution):
         below: Tensor = self.base_dist.cdf(value)
         return 2 * below - 1
 
-    def icdf(self, value: Tensor) -> Tensor:
-        place: Tensor = self.base_dist.icdf((value + 1) / 2)
+    def icdf(self, prob: Tensor) -> Tensor:
+        place: Tensor = self.base_dist.icdf((prob + 1) / 2)
         return place
 
     def entropy(self) -> Tensor:
@@ -56,7 +56,7 @@ class HalfNormal(Half):
 
     Parameters
     ----------
-    scale : float or Tensor
+    scale : float or Tensor, broadcast to batch_shape
         The standard deviation of ``x``.
     validate_args : bool, optional
     """

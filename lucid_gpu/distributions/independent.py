@@ -19,7 +19,13 @@ class Independent(Distribution):
     ----------
     base_distribution : Distribution
     reinterpreted_batch_ndims : int
+        How many.
     validate_args : bool, optional
+
+    Raises
+    ------
+    ValueError
+        For more than the base has.
     """
 
     arg_constraints: Any = {}

@@ -19,7 +19,7 @@ class InverseGamma(Distribution):
 
     Parameters
     ----------
-    concentration, rate : float or Tensor
+    concentration, rate : float or Tensor, broadcast to batch_shape
         Those of ``x``; ``a`` is the first.
     validate_args : bool, optional
     """

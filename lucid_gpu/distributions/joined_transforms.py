@@ -26,7 +26,7 @@ class ReshapeTransform(Transform):
     Parameters
     ----------
     in_shape, out_shape : sequence of int
-        Of one event, before and after.
+        Of one event, before and after; of as many elements, else ValueError.
     cache_size : {0, 1}
     """
 
@@ -111,6 +111,7 @@ class CatTransform(_Joined):
     Parameters
     ----------
     tseq : list of Transform
+        One for each part; AssertionError for other objects, and for tensors of another length.
     dim : int
     lengths : list of int, optional
         One entry each by default.
@@ -142,10 +143,12 @@ class CatTransform(_Joined):
 
     @property
     def domain(self) -> Any:
+        """Where arguments lie."""
         return constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths)
 
     @property
     def codomain(self) -> Any:
+        """Where results lie."""
         return constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths)
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
@@ -174,16 +177,19 @@ class StackTransform(_Joined):
     Parameters
     ----------
     tseq : list of Transform
+        One for each entry; AssertionError for other objects, and for tensors of another length.
     dim : int
     cache_size : {0, 1}
     """
 
     @property
     def domain(self) -> Any:
+        """Where arguments lie."""
         return constraints.stack([t.domain for t in self.transforms], self.dim)
 
     @property
     def codomain(self) -> Any:
+        """Where results lie."""
         return constraints.stack([t.codomain for t in self.transforms], self.dim)
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
@@ -217,6 +223,7 @@ class CumulativeDistributionTransform(Transform):
 
     @property
     def domain(self) -> Any:
+        """Where arguments lie."""
         return self.distribution.support
 
     def _call(self, x: Tensor) -> Tensor:

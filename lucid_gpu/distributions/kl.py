@@ -52,7 +52,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence
     Parameters
     ----------
     type_p, type_q : type
-        Subclasses of `Distribution`.
+        Subclasses of `Distribution`; TypeError for others.
     """
     for name, one in (("type_p", type_p), ("type_q", type_q)):
         if not (isinstance(one, type) and issubclass(one, Distribution)):
@@ -75,7 +75,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
     Returns
     -------
-    Tensor, shape of the batch
+    Tensor, shape (*batch_shape)
+        Of the shape that both batches broadcast to.
 
     Raises
     ------

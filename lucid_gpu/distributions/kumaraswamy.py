@@ -18,7 +18,7 @@ class Kumaraswamy(ByInverse):
 
     Parameters
     ----------
-    concentration1, concentration0 : float or Tensor
+    concentration1, concentration0 : float or Tensor, broadcast to batch_shape
         ``a`` and ``b``.
     validate_args : bool, optional
     """

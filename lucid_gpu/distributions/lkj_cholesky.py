@@ -26,8 +26,8 @@ class LKJCholesky(Distribution):
     Parameters
     ----------
     dim : int
-        Rows of the matrices, at least 2.
-    concentration : float or Tensor
+        Rows of the matrices, at least 2, else ValueError.
+    concentration : float or Tensor, broadcast to batch_shape
         1 for a uniform distribution of the correlation matrices.
     validate_args : bool, optional
     """
@@ -52,7 +52,10 @@ class LKJCholesky(Distribution):
         return arange(first, end, dtype=c.dtype, device=c.device)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
-        """Each row is a direction times the root of a beta variable, and what is left of 1."""
+        """Factors without gradients, of shape ``sample_shape + batch_shape + (dim, dim)``.
+
+        Each row is a direction times the root of a beta variable, and what is left of 1.
+        """
         c, n = self.concentration.unsqueeze(-1), self.dim
         row = self._numbers(-1, n - 1).clamp(min=0)
         with no_grad():

@@ -16,7 +16,7 @@ class LocationScale(Distribution):
 
     Parameters
     ----------
-    loc, scale : float or Tensor
+    loc, scale : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 

@@ -18,7 +18,7 @@ class LogNormal(TransformedDistribution):
 
     Parameters
     ----------
-    loc, scale : float or Tensor
+    loc, scale : float or Tensor, broadcast to batch_shape
         Mean and standard deviation of ``x``.
     validate_args : bool, optional
     """
@@ -33,12 +33,12 @@ class LogNormal(TransformedDistribution):
 
     @property
     def loc(self) -> Tensor:
-        """The mean of ``x``."""
+        """The mean of ``x``, of shape ``batch_shape``."""
         return self.base_dist.loc
 
     @property
     def scale(self) -> Tensor:
-        """The standard deviation of ``x``."""
+        """The standard deviation of ``x``, of shape ``batch_shape``."""
         return self.base_dist.scale
 
     @property

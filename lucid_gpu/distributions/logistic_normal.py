@@ -18,8 +18,8 @@ class LogisticNormal(TransformedDistribution):
 
     Parameters
     ----------
-    loc, scale : float or Tensor
-        One number fewer than there are probabilities.
+    loc, scale : float or Tensor, broadcast to (..., n - 1)
+        For ``n`` probabilities, the shape of an event; numbers are for two.
     validate_args : bool, optional
     """
 
@@ -35,10 +35,10 @@ class LogisticNormal(TransformedDistribution):
 
     @property
     def loc(self) -> Tensor:
-        """Of the normal variables."""
+        """The means of the normal variables, of shape ``batch_shape + (n - 1,)``."""
         return self.base_dist.base_dist.loc
 
     @property
     def scale(self) -> Tensor:
-        """Of the normal variables."""
+        """Their standard deviations, of shape ``batch_shape + (n - 1,)``."""
         return self.base_dist.base_dist.scale

@@ -32,6 +32,11 @@ class LowRankMultivariateNormal(Distribution):
     cov_diag : Tensor, shape (..., n)
         The diagonal of ``D``.
     validate_args : bool, optional
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit together.
     """
 
     arg_constraints: Any = {
@@ -92,19 +97,19 @@ class LowRankMultivariateNormal(Distribution):
 
     @lazy_property
     def scale_tril(self) -> Tensor:
-        """The Cholesky factor of ``S``."""
+        """The Cholesky factor of ``S``, of shape ``batch_shape + (n, n)``."""
         w = self._scaled
         factor = cholesky(_with_unit(w @ w.transpose(-2, -1)))
         return self.cov_diag.sqrt().unsqueeze(-1) * factor
 
     @lazy_property
     def covariance_matrix(self) -> Tensor:
-        """``S``."""
+        """``S``, of shape ``batch_shape + (n, n)``."""
         return self.cov_factor @ self.cov_factor.transpose(-2, -1) + self.cov_diag.diag_embed()
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
-        """The inverse of ``S``."""
+        """The inverse of ``S``, of shape ``batch_shape + (n, n)``."""
         w = self.cov_factor.transpose(-2, -1) / self.cov_diag.unsqueeze(-2)
         a = solve_triangular(self._capacitance, w, upper=False)
         return self.cov_diag.reciprocal().diag_embed() - a.transpose(-2, -1) @ a

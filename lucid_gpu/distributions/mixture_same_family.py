@@ -24,6 +24,11 @@ class MixtureSameFamily(Distribution):
     component_distribution : Distribution
         Its last batch dimension runs over the components.
     validate_args : bool, optional
+
+    Raises
+    ------
+    ValueError
+        For other kinds of objects, another number of components, and batches that do not broadcast.
     """
 
     arg_constraints: Any = {}
@@ -109,8 +114,11 @@ class MixtureSameFamily(Distribution):
         logits = self.mixture_distribution.logits.log_softmax(-1)
         return (self.component_distribution.log_prob(value) + logits).logsumexp(-1)
 
-    def cdf(self, value: Tensor) -> Tensor:
-        each = self.component_distribution.cdf(value.unsqueeze(self._component_dim))
+    def log_prob(self, x: Tensor) -> Tensor:
+        return super().log_prob(x)
+
+    def cdf(self, x: Tensor) -> Tensor:
+        each = self.component_distribution.cdf(x.unsqueeze(self._component_dim))
         return (each * self.mixture_distribution.probs).sum(-1)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:

@@ -55,6 +55,11 @@ class MultivariateNormal(Distribution):
     scale_tril : Tensor, shape (..., n, n)
         ``L``, lower triangular with a positive diagonal.
     validate_args : bool, optional
+
+    Raises
+    ------
+    ValueError
+        For none or several of the matrices, and for too few dimensions.
     """
 
     arg_constraints: Any = {
@@ -86,17 +91,17 @@ class MultivariateNormal(Distribution):
 
     @lazy_property
     def scale_tril(self) -> Tensor:
-        """``L``."""
+        """``L``, of shape ``batch_shape + (n, n)``."""
         return _factor(self)
 
     @lazy_property
     def covariance_matrix(self) -> Tensor:
-        """``S``."""
+        """``S``, of shape ``batch_shape + (n, n)``."""
         return self.scale_tril @ self.scale_tril.transpose(-2, -1)
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
-        """The inverse of ``S``."""
+        """The inverse of ``S``, of shape ``batch_shape + (n, n)``."""
         inverse = _inverse(self.scale_tril)
         return inverse.transpose(-2, -1) @ inverse
 

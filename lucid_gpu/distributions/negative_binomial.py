@@ -21,10 +21,10 @@ class NegativeBinomial(ByProbsOrLogits):
 
     Parameters
     ----------
-    total_count : float or Tensor
+    total_count : float or Tensor, broadcast to batch_shape
         Need not be whole.
-    probs, logits : float or Tensor
-        One of them.
+    probs, logits : float or Tensor, broadcast to batch_shape
+        Exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 
@@ -59,7 +59,10 @@ class NegativeBinomial(ByProbsOrLogits):
         return self.mean / (-self.logits).sigmoid()
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
-        """Those of Poisson whose rate is a gamma variable."""
+        """Counts without gradients, of shape ``sample_shape + batch_shape``.
+
+        Those of Poisson whose rate is a gamma variable.
+        """
         with no_grad():
             rates = Gamma(self.total_count, (-self.logits).exp(), validate_args=False)
             return poisson(rates.sample(sample_shape))

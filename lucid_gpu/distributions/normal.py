@@ -18,7 +18,7 @@ class Normal(LocationScale, ExponentialFamily):
 
     Parameters
     ----------
-    loc, scale : float or Tensor
+    loc, scale : float or Tensor, broadcast to batch_shape
         Mean and standard deviation.
     validate_args : bool, optional
     """

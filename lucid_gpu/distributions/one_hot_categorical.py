@@ -20,7 +20,7 @@ class OneHotCategorical(Distribution):
     Parameters
     ----------
     probs, logits : Tensor, shape (..., n)
-        As of `Categorical`; one of them.
+        As of `Categorical`: exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 
@@ -45,17 +45,17 @@ class OneHotCategorical(Distribution):
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The probabilities, of shape ``batch_shape + (n,)``."""
         return self._categorical.probs
 
     @property
     def logits(self) -> Tensor:
-        """Their logarithms."""
+        """The logarithms of the probabilities, of shape ``batch_shape + (n,)``."""
         return self._categorical.logits
 
     @property
     def param_shape(self) -> Any:
-        """The shape of the parameter."""
+        """The shape of the parameter: ``batch_shape + (n,)``."""
         return self._categorical.param_shape
 
     @property

@@ -16,7 +16,7 @@ class Pareto(ByInverse):
 
     Parameters
     ----------
-    scale, alpha : float or Tensor
+    scale, alpha : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.distributions import constraints
-from lucid_gpu.distributions.distribution import Shape
+from lucid_gpu.distributions.distribution import Distribution, Shape
 from lucid_gpu.distributions.exp_family import ExponentialFamily
 from lucid_gpu.ops.draws import poisson
 from lucid_gpu.tape.modes import no_grad
@@ -19,7 +19,7 @@ class Poisson(ExponentialFamily):
 
     Parameters
     ----------
-    rate : float or Tensor
+    rate : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 
@@ -56,5 +56,4 @@ class Poisson(ExponentialFamily):
     def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
         return natural_params[0].exp()
 
-    def entropy(self) -> Tensor:
-        raise NotImplementedError
+    entropy = Distribution.entropy  # no closed form

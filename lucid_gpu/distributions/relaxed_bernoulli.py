@@ -18,13 +18,15 @@ __all__ = ["LogitRelaxedBernoulli", "RelaxedBernoulli"]
 
 
 class LogitRelaxedBernoulli(ByProbsOrLogits):
-    """The logit of a `RelaxedBernoulli`.
+    """The logit of a `RelaxedBernoulli`: ``(logit(probs) + logit(u)) / temperature``.
+
+    ``u`` is uniform.
 
     Parameters
     ----------
-    temperature : Tensor
-    probs, logits : float or Tensor
-        One of them.
+    temperature : float or Tensor, broadcast to batch_shape
+    probs, logits : float or Tensor, broadcast to batch_shape
+        Exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 
@@ -63,9 +65,9 @@ class RelaxedBernoulli(TransformedDistribution):
 
     Parameters
     ----------
-    temperature : Tensor
-    probs, logits : float or Tensor
-        One of them.
+    temperature : float or Tensor, broadcast to batch_shape
+    probs, logits : float or Tensor, broadcast to batch_shape
+        Exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 
@@ -91,10 +93,10 @@ class RelaxedBernoulli(TransformedDistribution):
 
     @property
     def logits(self) -> Tensor:
-        """The logarithms of the odds."""
+        """The logarithms of the odds, of shape ``batch_shape``."""
         return self.base_dist.logits
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The probabilities, of shape ``batch_shape``."""
         return self.base_dist.probs

@@ -20,9 +20,9 @@ class ExpRelaxedCategorical(Distribution):
 
     Parameters
     ----------
-    temperature : Tensor
+    temperature : float or Tensor, 0-d
     probs, logits : Tensor, shape (..., n)
-        One of them.
+        Exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 
@@ -49,12 +49,12 @@ class ExpRelaxedCategorical(Distribution):
 
     @property
     def logits(self) -> Tensor:
-        """The logarithms of the probabilities."""
+        """The logarithms of the probabilities, of shape ``batch_shape + (n,)``."""
         return self._categorical.logits
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The probabilities, of shape ``batch_shape + (n,)``."""
         return self._categorical.probs
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
@@ -82,9 +82,9 @@ class RelaxedOneHotCategorical(TransformedDistribution):
 
     Parameters
     ----------
-    temperature : Tensor
+    temperature : float or Tensor, 0-d
     probs, logits : Tensor, shape (..., n)
-        One of them.
+        Exactly one of them, else ValueError.
     validate_args : bool, optional
     """
 
@@ -110,10 +110,10 @@ class RelaxedOneHotCategorical(TransformedDistribution):
 
     @property
     def logits(self) -> Tensor:
-        """The logarithms of the probabilities."""
+        """The logarithms of the probabilities, of shape ``batch_shape + (n,)``."""
         return self.base_dist.logits
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities."""
+        """The probabilities, of shape ``batch_shape + (n,)``."""
         return self.base_dist.probs

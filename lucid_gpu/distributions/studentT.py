@@ -20,9 +20,9 @@ class StudentT(Distribution):
 
     Parameters
     ----------
-    df : float or Tensor
+    df : float or Tensor, broadcast to batch_shape
         Degrees of freedom.
-    loc, scale : float or Tensor
+    loc, scale : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 

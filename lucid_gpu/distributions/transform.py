@@ -21,22 +21,22 @@ class Transform:
     Parameters
     ----------
     cache_size : {0, 1}
-        Remember the last pair, so that the inverse of a result is what it was computed from.
+        Remember the last pair, so that the inverse of a result is what it was computed from;
+        ValueError for another size.
 
     Attributes
     ----------
+    domain, codomain : Constraint
+        Where arguments and results lie.
     bijective : bool
-    sign : int or Tensor
-        Of the derivative, for a map of numbers.
     """
 
     bijective = False
     domain: Any = constraints.real
     codomain: Any = constraints.real
 
-    sign: Any
-
     def __init__(self, cache_size: int = 0) -> None:
+        """``cache_size`` is 0 or 1; ValueError for others."""
         if cache_size not in (0, 1):
             raise ValueError("cache_size must be 0 or 1")
         self._cache_size = cache_size
@@ -49,8 +49,25 @@ class Transform:
         return self if cache_size == self._cache_size else other
 
     @property
+    def sign(self) -> Any:
+        """Of the derivative, for a map of numbers: an int, or a Tensor that broadcasts to them.
+
+        Raises
+        ------
+        NotImplementedError
+            For maps that neither rise nor fall.
+        """
+        raise NotImplementedError
+
+    @property
     def event_dim(self) -> int:
-        """How many dimensions of a value belong together."""
+        """How many dimensions of a value belong together.
+
+        Raises
+        ------
+        ValueError
+            Where arguments and results differ in it.
+        """
         if self.domain.event_dim == self.codomain.event_dim:
             return int(self.domain.event_dim)
         raise ValueError("Please use either .domain.event_dim or .codomain.event_dim")
@@ -81,15 +98,31 @@ class Transform:
         raise NotImplementedError
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """``log |det dy/dx|`` for ``y`` computed from ``x``."""
+        """``log |det dy/dx|`` for ``y`` computed from ``x``.
+
+        Parameters
+        ----------
+        x, y : Tensor
+            Of shapes that are ``forward_shape`` and ``inverse_shape`` of each other.
+
+        Returns
+        -------
+        Tensor
+            Of the shape of ``x`` without the dimensions of an event.
+
+        Raises
+        ------
+        NotImplementedError
+            For maps without an inverse.
+        """
         raise NotImplementedError
 
     def forward_shape(self, shape: Any) -> Any:
-        """The shape of results for arguments of a shape."""
+        """The shape of results for arguments of a shape; ValueError for one that does not fit."""
         return shape
 
     def inverse_shape(self, shape: Any) -> Any:
-        """The shape of arguments for results of a shape."""
+        """The shape of arguments for results of a shape; ValueError for one that does not fit."""
         return shape
 
     def __eq__(self, other: object) -> bool:
@@ -120,10 +153,12 @@ class Inverse(Transform):
 
     @property
     def domain(self) -> Constraint:
+        """Where arguments lie."""
         return self.base.codomain
 
     @property
     def codomain(self) -> Constraint:
+        """Where results lie."""
         return self.base.domain
 
     @property

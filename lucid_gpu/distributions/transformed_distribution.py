@@ -24,6 +24,11 @@ class TransformedDistribution(Distribution):
     transforms : Transform or list of Transform
         Applied in this order.
     validate_args : bool, optional
+
+    Raises
+    ------
+    ValueError
+        For other objects than transforms, and for a base of fewer dimensions than they take.
     """
 
     arg_constraints: Any = {}
@@ -49,7 +54,8 @@ class TransformedDistribution(Distribution):
                 f"{whole.domain.event_dim}, but got {shape}."
             )
         shape = whole.forward_shape(shape)
-        base = base.expand(whole.inverse_shape(shape)[: len(base.batch_shape)])
+        taken = whole.inverse_shape(shape)
+        base = base.expand(taken[: len(taken) - len(base.event_shape)])
         more = whole.domain.event_dim - len(base.event_shape)
         self.base_dist = Independent(base, more) if more > 0 else base
         change = whole.codomain.event_dim - whole.domain.event_dim

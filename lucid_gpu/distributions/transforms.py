@@ -24,6 +24,7 @@ from lucid_gpu.distributions.vector_transforms import (
 )
 from lucid_gpu.nn import functional as F
 from lucid_gpu.ops.creation import full_like, zeros_like
+from lucid_gpu.ops.stacking import broadcast_shapes
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -56,6 +57,7 @@ class ComposeTransform(Transform):
     Parameters
     ----------
     parts : list of Transform
+        First to last; each takes results of the shape that the one before gives.
     cache_size : {0, 1}
     """
 
@@ -69,6 +71,7 @@ class ComposeTransform(Transform):
 
     @property
     def domain(self) -> Any:
+        """Where arguments lie."""
         if not self.parts:
             return constraints.real
         count = self.parts[-1].codomain.event_dim
@@ -80,6 +83,7 @@ class ComposeTransform(Transform):
 
     @property
     def codomain(self) -> Any:
+        """Where results lie."""
         if not self.parts:
             return constraints.real
         count = self.parts[0].domain.event_dim
@@ -169,6 +173,12 @@ class IndependentTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return self.base_transform._inv_call(y)
 
+    def forward_shape(self, shape: Any) -> Any:
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape: Any) -> Any:
+        return self.base_transform.inverse_shape(shape)
+
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         each = self.base_transform.log_abs_det_jacobian(x, y)
         return sum_rightmost(each, self.reinterpreted_batch_ndims)
@@ -199,7 +209,7 @@ class PowerTransform(Transform):
 
     Parameters
     ----------
-    exponent : Tensor
+    exponent : float or Tensor, broadcast with ``x``
     cache_size : {0, 1}
     """
 
@@ -224,6 +234,11 @@ class PowerTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return (self.exponent * y / x).abs().log()
+
+    def forward_shape(self, shape: Any) -> Any:
+        return _joined(shape, self.exponent)
+
+    inverse_shape = forward_shape
 
 
 class SigmoidTransform(_Rising):
@@ -289,7 +304,7 @@ class AffineTransform(Transform):
 
     Parameters
     ----------
-    loc, scale : float or Tensor
+    loc, scale : float or Tensor, broadcast with ``x``
     event_dim : int
         How many dimensions of a value belong together.
     cache_size : {0, 1}
@@ -323,6 +338,11 @@ class AffineTransform(Transform):
             result = full_like(x, math.log(abs(scale)))
         return sum_rightmost(result, self._event_dim)
 
+    def forward_shape(self, shape: Any) -> Any:
+        return _joined(shape, self.loc, self.scale)
+
+    inverse_shape = forward_shape
+
 
 class SoftmaxTransform(Transform):
     """``y = softmax(x)`` over the last dimension; its inverse is the logarithm."""
@@ -335,6 +355,11 @@ class SoftmaxTransform(Transform):
 
     def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
+
+
+def _joined(shape: Any, *settings: Any) -> Any:
+    """What a shape and those of a map's settings broadcast to."""
+    return broadcast_shapes(shape, *(s.shape for s in settings if isinstance(s, Tensor)))
 
 
 def _with_events(constraint: Constraint, count: int) -> Constraint:

@@ -18,7 +18,8 @@ class Uniform(Distribution):
 
     Parameters
     ----------
-    low, high : float or Tensor
+    low, high : float or Tensor, broadcast to batch_shape
+        ``low < high``, else ValueError, if validated.
     validate_args : bool, optional
     """
 
@@ -46,6 +47,7 @@ class Uniform(Distribution):
 
     @property
     def mode(self) -> Tensor:
+        """Nan, of shape ``batch_shape``: all values are alike."""
         return math.nan * self.high
 
     @property

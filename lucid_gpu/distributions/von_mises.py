@@ -35,7 +35,7 @@ class VonMises(Distribution):
 
     Parameters
     ----------
-    loc, concentration : float or Tensor
+    loc, concentration : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 
@@ -57,7 +57,7 @@ class VonMises(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        """The circular one."""
+        """The circular one, ``1 - I_1(k) / I_0(k)`` with ``k = concentration``; ``batch_shape``."""
         k = self.concentration
         return 1 - (_log_bessel(k, 1) - _log_bessel(k, 0)).exp()
 
@@ -66,7 +66,10 @@ class VonMises(Distribution):
         return k * (value - self.loc).cos() - math.log(2 * math.pi) - _log_bessel(k, 0)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
-        """By Best and Fisher (Efficient simulation of the von Mises distribution, 1979)."""
+        """Angles from ``[-pi, pi)`` without gradients, of shape ``sample_shape + batch_shape``.
+
+        By Best and Fisher (Efficient simulation of the von Mises distribution, 1979).
+        """
         shape = self._extended_shape(sample_shape)
         with no_grad():
             k = self.concentration.to(float64)

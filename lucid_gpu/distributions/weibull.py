@@ -17,7 +17,7 @@ class Weibull(ByInverse):
 
     Parameters
     ----------
-    scale, concentration : float or Tensor
+    scale, concentration : float or Tensor, broadcast to batch_shape
     validate_args : bool, optional
     """
 

@@ -33,13 +33,20 @@ class Wishart(ExponentialFamily):
 
     Parameters
     ----------
-    df : float or Tensor
+    df : float or Tensor, broadcast to batch_shape
         More than ``n - 1``.
     covariance_matrix, precision_matrix : Tensor, shape (..., n, n)
         ``S`` and its inverse.
     scale_tril : Tensor, shape (..., n, n)
         ``L``. One of the three is given.
     validate_args : bool, optional
+
+    Raises
+    ------
+    AssertionError
+        For none or several of the matrices.
+    ValueError
+        For too few degrees of freedom or dimensions.
     """
 
     support: Any = constraints.positive_definite
@@ -120,7 +127,14 @@ class Wishart(ExponentialFamily):
         return self.df.unsqueeze(-1) - rows
 
     def rsample(self, sample_shape: Shape = (), max_try_correction: int | None = None) -> Tensor:
-        """Values with gradients; ``max_try_correction`` is taken and changes nothing."""
+        """Matrices with gradients, of shape ``sample_shape + batch_shape + (n, n)``.
+
+        Parameters
+        ----------
+        sample_shape : sequence of int
+        max_try_correction : int, optional
+            Taken for PyTorch's sake; nothing needs to be drawn again.
+        """
         roots = Chi2(self._below(), validate_args=False).rsample(sample_shape).sqrt()
         like = self.scale_tril
         noise = randn(self._extended_shape(sample_shape), dtype=like.dtype, device=like.device)

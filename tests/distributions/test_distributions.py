@@ -470,6 +470,13 @@ def test_reprs_are_torchs():
     assert texts(lucid_gpu) == texts(torch_module())
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_older_name_of_sample():
+    for m in (lucid_gpu, torch_module()):
+        with pytest.warns(FutureWarning, match=r"Use `sample\(\(n,\)\)` instead"):
+            assert normal(m, m.zeros(2), 1.0).sample_n(3).shape == (3, 2)
+
+
 def test_validation_can_be_left_out():
     value = lucid_gpu.tensor(2.0)
     one = lucid_gpu.distributions.Normal(lucid_gpu.tensor(0.0), -1.0, validate_args=False)

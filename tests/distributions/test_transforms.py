@@ -69,6 +69,23 @@ def test_domains_and_shapes_are_torchs(name):
     gives(told(torch, None), told)
 
 
+def test_shapes_of_maps_with_tensors_of_settings():
+    def told(m, _):
+        d = m.distributions
+        maps = [
+            d.AffineTransform(m.zeros(3), m.ones(2, 1)),
+            d.AffineTransform(m.zeros(3), 2.0, event_dim=1),
+            d.PowerTransform(m.ones(3)),
+            d.IndependentTransform(d.PowerTransform(m.ones(3)), 1),
+        ]
+        drawn = [d.TransformedDistribution(d.Exponential(m.ones(1)), one) for one in maps]
+        shapes = [(one.forward_shape((1,)), one.inverse_shape((2, 1))) for one in maps]
+        shapes += [(one.batch_shape, one.event_shape, one.sample((5,)).shape) for one in drawn]
+        return [[list(shape) for shape in row] for row in shapes]
+
+    gives(told(torch_module(), None), told)
+
+
 SETS = {
     "real": (lambda c: c.real, ()),
     "positive": (lambda c: c.positive, ()),
@@ -137,6 +154,8 @@ def test_maps_of_ones_own():
         (lambda m, d: d.StickBreakingTransform().forward_shape(()), "Too few dimensions on input"),
         (lambda m, d: d.CatTransform([3]), "must be Transform instances"),
         (lambda m, d: d.StackTransform([d.ExpTransform()])(m.zeros(2)), "must equal"),
+        (lambda m, d: d.AbsTransform().sign, ""),
+        (lambda m, d: d.ComposeTransform([d.SoftmaxTransform()]).sign, ""),
         (lambda m, d: d.LKJCholesky(1), "greater than or equal to 2. Found dim=1."),
         (lambda m, d: d.Wishart(m.tensor(1.0), m.eye(3)), "greater than ndim - 1 = 2."),
         (lambda m, d: d.Wishart(m.tensor(4.0)), "Exactly one of covariance_matrix or"),
