@@ -20,6 +20,7 @@ TREE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TREE))
 
 from tests.serialization import damage  # noqa: E402
+from tools import endurance  # noqa: E402
 
 BATCH = 2500  # files a child
 MEMORY = 4 << 30  # bytes of addresses of a child, its libraries included
@@ -61,13 +62,14 @@ def main() -> int:
     add("--count", type=int, default=100_000, help="files (%(default)s)")
     add("--seed", type=int, default=0, help="(%(default)s)")
     add("--first", type=int, default=0, help="the number of the first file (%(default)s)")
+    add("--keep", action="store_true", help="in bench/results/endurance.md")
     add("--child", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         goods = [bytes.fromhex(text) for text in json.loads(args.child.read_text())]
         child(goods, args.seed, args.first, args.count)
         return 0
-    goods = damage.goods()
+    run, goods = endurance.Run("checkpoints", args.seed), damage.goods()
     if len(goods) < 4:
         print("torch is not installed: its files are left out (make test ORACLE=1 brings it)")
     tally: Counter[str] = Counter()
@@ -86,6 +88,13 @@ def main() -> int:
             number = one + 1
             print(f"\r{number - args.first}/{args.count} {dict(tally)}", end="", flush=True)
     print(f"\nseed {args.seed}: {args.count} files, {dict(tally)}")
+    if args.keep:
+        run.keep(
+            f"{args.count:,} files: {tally['refused']:,} refused with CheckpointError, "
+            f"{tally['loaded']:,} loaded",
+            f"other errors, crashes, hangs, code run, memory beyond the file's: {tally['FAILED']}",
+            files=args.count, kinds_of_files=len(goods), **tally,
+        )  # fmt: skip
     return 1 if tally["FAILED"] else 0
 
 

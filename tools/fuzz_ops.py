@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import lucid_gpu
 from lucid_gpu.fusion.optable import TABLE
+from tools import endurance
 
 Step = tuple[str, int, int, int]
 Leaf = tuple[str, int, int, int]
@@ -262,20 +263,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Ops against torch.", allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=60, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    parser.add_argument("--keep", action="store_true", help="in bench/results/endurance.md")
     args = parser.parse_args()
+    run = endurance.Run("fuzz", args.seed)
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     torch.set_num_threads(1)
     end, number, avoid = time.monotonic() + 60 * args.minutes, args.seed, set[str]()
-    programs = 0
+    programs, differing = 0, list[str]()
     while time.monotonic() < end:
         found = search(number, 500, avoid)
         number, programs = number + 1, programs + 500
         if found:
             print(f"\n[{LAST[0]}] {found}", flush=True)
+            differing.append(f"{LAST[0]}: {found}")
             avoid.add(LAST[0])
         print(f"\r{programs} programs, {len(avoid)} ops differ ", end="", flush=True)
-    print(f"\nseed {args.seed}: {programs} programs; differing: {sorted(avoid) or 'none'}")
+    names = ", ".join(sorted(avoid)) or "none"
+    print(f"\nseed {args.seed}: {programs} programs; differing: {names}")
+    if args.keep:
+        run.keep(
+            f"{programs:,} programs of {len(OPS)} ops", f"ops that differ: {names}",
+            programs=programs, ops=len(OPS), differing=differing, torch=torch.__version__,
+        )  # fmt: skip
     return 1 if avoid else 0
 
 

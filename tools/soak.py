@@ -21,8 +21,9 @@ TREE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TREE))
 
 import lucid_gpu  # noqa: E402
+from tools import endurance  # noqa: E402
 
-TRIED = 5  # epochs that tell how long one takes
+TRIED = (5, 25)  # epochs: the difference tells how long one takes
 PATIENCE = 20.0  # seconds to wait for a half-written checkpoint
 
 
@@ -46,10 +47,13 @@ class Training:
             failed(f"training did not start: {process.communicate()[1]}")
         return process
 
-    def finish(self, process: subprocess.Popen[str]) -> None:
+    def finish(self, process: subprocess.Popen[str]) -> float:
+        """Wait for the end; the seconds that this took."""
+        start = time.monotonic()
         said = process.communicate()[1]
         if process.returncode:
             failed(f"training ended with status {process.returncode}: {said}")
+        return time.monotonic() - start
 
     @property
     def file(self) -> Path:
@@ -120,21 +124,25 @@ def main() -> None:
     add("--minutes", type=float, default=30, help="that the broken run trains (%(default)s)")
     add("--kills", type=int, default=50, help="(%(default)s)")
     add("--seed", type=int, default=0, help="of the moments (%(default)s)")
-    add("--model", default="mlp", help="of the example (%(default)s)")
+    add("--model", default="cnn", help="of the example (%(default)s)")
     add("--out", type=Path, default=TREE / "runs" / "soak", help="(%(default)s)")
+    add("--keep", action="store_true", help="in bench/results/endurance.md")
     args = parser.parse_args()
+    run = endurance.Run("soak", args.seed)
     settings, chance = ["--model", args.model, "--device", "cpu"], random.Random(args.seed)
 
-    tried = Training(args.out / "tried", TRIED, settings)
-    process, start = tried.start(), time.monotonic()
-    tried.finish(process)
-    epochs = max(int(args.minutes * 60 / (time.monotonic() - start) * TRIED), args.kills, 2)
+    took = []
+    for count in TRIED:
+        tried = Training(args.out / "tried", count, settings)
+        took.append(tried.finish(tried.start()))
+    pace = max((took[1] - took[0]) / (TRIED[1] - TRIED[0]), 1e-3)
+    epochs = max(int(args.minutes * 60 / pace), args.kills, 2)
     print(f"{epochs} epochs, unbroken", flush=True)
     whole = Training(args.out / "unbroken", epochs, settings)
-    process, start = whole.start(), time.monotonic()
-    whole.finish(process)
-    life = (time.monotonic() - start) / (args.kills + 1)
+    lasted = whole.finish(whole.start())
+    life, trained = lasted / (args.kills + 1), 0.0
     unbroken = whole.history()
+    print(f"trained {lasted / 60:.1f} minutes", flush=True)
 
     rounds, kills, halves, killed = 0, 0, 0, list[int]()
     while kills < args.kills or not rounds:  # a run that ends early is followed by another
@@ -142,9 +150,12 @@ def main() -> None:
         while True:
             process = broken.start()
             if kills == args.kills:
-                broken.finish(process)
+                trained += broken.finish(process)
                 break
-            if not kill_later(broken, process, chance.uniform(0, 2 * life), kills % 2 == 1):
+            start = time.monotonic()
+            in_time = kill_later(broken, process, chance.uniform(0, 2 * life), kills % 2 == 1)
+            trained += time.monotonic() - start
+            if not in_time:
                 break
             kills += 1
             killed.append(check(broken.history(), unbroken))
@@ -159,6 +170,14 @@ def main() -> None:
     print(f"\n{kills} kills in {rounds} runs of {epochs} epochs, {halves} while a checkpoint was "
           f"written: none damaged, every curve bit by bit the unbroken run's; loss "
           f"{unbroken['loss'][-1]:.4g}. {args.out / 'soak.png'}")  # fmt: skip
+    if args.keep:
+        run.keep(
+            f"{kills} kills, {halves} while a checkpoint was written, in {rounds} "
+            f"run{'s' * (rounds > 1)} of {epochs:,} epochs: {trained / 60:.0f} minutes of training",
+            "damaged checkpoints: 0; the curves are bit by bit the unbroken run's",
+            kills=kills, runs=rounds, epochs=epochs, half_written=halves, model=args.model,
+            minutes_unbroken=round(lasted / 60, 1), minutes_broken=round(trained / 60, 1),
+        )  # fmt: skip
 
 
 if __name__ == "__main__":
