@@ -98,7 +98,7 @@ def _refuse_zero(dividend: Any, divisor: Any) -> None:
         elif not isinstance(value, int):
             return
     zero = (divisor == 0).any().item() if isinstance(divisor, Tensor) else divisor == 0
-    if zero:
+    if zero and all(value.numel() for value in (dividend, divisor) if isinstance(value, Tensor)):
         raise RuntimeError(
             "ZeroDivisionError: integers were divided by zero; convert one with .float() for inf "
             "and nan."
@@ -325,12 +325,15 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
+    operands = (input, tensor1, tensor2)
+    whole = all(t.dtype.category < 2 for t in operands)
+    if whole and not isinstance(value, complex):  # of the result's type, as in PyTorch
+        common = dt.result_type([(t.dtype, t.ndim) for t in operands], [])
+        if common is dt.bool:
+            raise NotImplementedError('"addcmul" not implemented for bool')
+        input, tensor1, tensor2 = (t.to(common) for t in operands)
+        value = int(value)
     product = tensor1 * tensor2
-    if product.dtype is dt.bool and input.dtype is dt.bool:
-        raise NotImplementedError('"addcmul" not implemented for bool')
-    whole = product.dtype.category < 2 and input.dtype.category < 2
-    if whole and not isinstance(value, complex):
-        value = int(value)  # of the result's type, as in PyTorch
     return input + (product if value == 1 else product * value)
 
 

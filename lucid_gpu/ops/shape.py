@@ -468,10 +468,11 @@ def cat(
         if not t.ndim:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     require_one_device("cat", *tensors)
-    kept = [t for t in tensors if t._expr.program.shape != (0,)] or tensors[:1]
-    first = kept[0]
+    first = next((t for t in tensors if t._expr.program.shape != (0,)), tensors[0])
     dim = normalise_dim(dim, first.ndim)
     a = first._expr.program.shape
+    nothing = (*a[:dim], 0, *a[dim + 1 :])  # what an empty vector counts as, beside any shape
+    kept = [reshape(t, nothing) if t._expr.program.shape == (0,) else t for t in tensors]
     for i, other in enumerate(kept):
         b = other._expr.program.shape
         if len(a) != len(b) or a[:dim] + a[dim + 1 :] != b[:dim] + b[dim + 1 :]:
