@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -13,16 +14,22 @@ from typing import Any, BinaryIO
 from lucid_gpu.serialization import safetensors
 from lucid_gpu.serialization.structure import packed
 
+try:
+    import fcntl
+except ImportError:  # Windows, which does not unlink open files
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = ["save"]
 
 
 def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = None) -> None:
     """Write an object to a file, all of it or nothing.
 
-    The bytes go to a new file beside the target, which then takes its name: a full disk, an
-    interrupt or a kill leaves an older file of that name as it was. The new file has the older
-    one's permissions, a symbolic link keeps pointing where it points, and devices and pipes
-    (``/dev/null``) are written directly, as file objects are.
+    The bytes go to a new file beside the target, ``.NAME.*.tmp``, which then takes its name: a full
+    disk, an interrupt or a kill leaves an older file of that name as it was. What a kill left half
+    written, the next `save` to that name removes. The new file has the older one's permissions, a
+    symbolic link keeps pointing where it points, and devices and pipes (``/dev/null``) are written
+    directly, as file objects are.
 
     Parameters
     ----------
@@ -65,21 +72,65 @@ def _replacing(path: str) -> Iterator[BinaryIO]:
         raise FileNotFoundError(errno.ENOENT, "Parent directory does not exist", folder)
     earlier = os.stat(target) if os.path.exists(target) else None
     if earlier and not stat.S_ISREG(earlier.st_mode):  # /dev/null stays a device
-        with open(target, "wb") as file:
-            yield file
+        with open(target, "wb") as device:
+            yield device
         return
     if earlier and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+    _sweep(folder, name)
+    file, temporary = _new_file(folder, name)
     try:
-        with open(temporary, "xb") as file:
+        with file:
             if earlier:
                 os.chmod(temporary, stat.S_IMODE(earlier.st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
+            if fcntl:  # while it is locked
+                os.replace(temporary, target)
+        if not fcntl:  # an open file cannot be renamed there
+            os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _stem(name: str) -> str:
+    """What the names of new files begin with; a file's name is 255 bytes long at most."""
+    return "." + name.encode(errors="surrogateescape")[:200].decode(errors="ignore")
+
+
+def _new_file(folder: str, name: str) -> tuple[BinaryIO, str]:
+    """A new file, locked as long as it is open, and where it is."""
+    while True:
+        path = os.path.join(folder, f"{_stem(name)}.{secrets.token_hex(4)}.tmp")
+        file: BinaryIO = open(path, "xb")  # noqa: SIM115
+        _locked(file, wait=True)
+        if os.path.exists(path):
+            return file, path
+        file.close()  # it was swept away before it was locked
+
+
+def _sweep(folder: str, name: str) -> None:
+    """Remove what killed processes left half written; living ones hold a lock on theirs."""
+    ours = re.compile(rf"{re.escape(_stem(name))}\.[0-9a-f]{{8}}\.tmp")
+    with contextlib.suppress(OSError):
+        for entry in [*os.scandir(folder)]:
+            if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(OSError), open(entry.path, "r+b") as file:
+                    if _locked(file, wait=False):
+                        os.unlink(entry.path)
+
+
+def _locked(file: BinaryIO, wait: bool) -> bool | None:
+    """Whether the file is ours now; None where files cannot be locked, and none is swept."""
+    if not fcntl:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import lucid_gpu
 from lucid_gpu import nn
-from lucid_gpu.serialization import CheckpointError, load, safetensors, save
+from lucid_gpu.serialization import CheckpointError, load, safetensors, save, saving
 from tests.oracle import same_error
 
 TENSORS = {
@@ -430,6 +431,43 @@ def test_an_older_file_survives_a_kill(pieces, good, tmp_path):
     died = subprocess.run([sys.executable, "-c", _DYING, tmp_path / "file", str(pieces)])
     assert died.returncode == 9
     assert (tmp_path / "file").read_bytes() == good
+
+
+def test_what_a_kill_left_is_swept_by_the_next_save(tmp_path):
+    others = [".file.tmp", ".file.0123456.tmp", ".file.0123456g.tmp", ".other.01234567.tmp"]
+    for name in [*others, ".file.01234567.tmp"]:
+        (tmp_path / name).write_bytes(b"half")
+    (tmp_path / ".file.76543210.tmp").mkdir()
+    (tmp_path / ".file.11111111.tmp").symlink_to(tmp_path / ".file.tmp")
+    save(1, tmp_path / "file")
+    kept = {*others, "file", ".file.76543210.tmp", ".file.11111111.tmp"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_what_a_living_save_writes_is_not_swept(tmp_path):
+    with saving._replacing(str(tmp_path / "file")) as file:
+        save(2, tmp_path / "file")
+        save(1, whole := io.BytesIO())
+        file.write(whole.getvalue())
+    assert load(tmp_path / "file") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_many_save_to_one_name(tmp_path):
+    def write(number):
+        for _ in range(10):
+            save([number] * 1000, tmp_path / "file")
+            assert len(set(load(tmp_path / "file"))) == 1
+
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(write, range(4))] == [None] * 4
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_longest_name(tmp_path):
+    path = tmp_path / ("n\N{SNOWMAN}" * 63)  # 252 bytes; no file's name has more than 255
+    save(1, path)
+    assert load(path) == 1
 
 
 def test_links_and_permissions_are_kept(tmp_path):
