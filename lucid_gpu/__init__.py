@@ -159,6 +159,8 @@ _FROM = {
     "sparse_coo_tensor": "lucid_gpu.sparse.creation",
     "load": "lucid_gpu.serialization",
     "summary": "lucid_gpu.viz.summary",
+    "TypedStorage": "lucid_gpu.ops.storages",
+    "UntypedStorage": "lucid_gpu.ops.storages",
     "set_printoptions": "lucid_gpu.printing",
     "get_float32_matmul_precision": "lucid_gpu.devices.precision",
     "set_float32_matmul_precision": "lucid_gpu.devices.precision",

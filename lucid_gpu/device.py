@@ -6,6 +6,9 @@ from typing import Any
 
 __all__ = ["device", "get_default_device", "set_default_device"]
 
+_INSTEAD = {
+    "meta": "; nn.utils.skip_init(nn.Linear, 2, 3) makes a module without first values",
+}
 _interned: dict[tuple[str, int | None], device] = {}
 
 
@@ -39,7 +42,8 @@ class device:
             raise RuntimeError(f"device string {type!r} already has an index; got index={index}")
         if name not in ("cpu", "cuda") or (number and not number.isdigit()):
             raise RuntimeError(
-                f"Expected one of cpu, cuda device type at start of device string: {type!r}"
+                "Expected one of cpu, cuda device type at start of device string: "
+                f"{type!r}{_INSTEAD.get(name, '')}"
             )
         if number:
             index = int(number)

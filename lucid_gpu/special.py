@@ -12,13 +12,12 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops import reductions
+from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.elementwise import into, where
 from lucid_gpu.ops.incomplete_gamma import igamma as gammainc
 from lucid_gpu.ops.incomplete_gamma import igammac as gammaincc
-from lucid_gpu.ops.reductions import logsumexp as logsumexp
-from lucid_gpu.ops.softmax import log_softmax as log_softmax
-from lucid_gpu.ops.softmax import softmax as softmax
 from lucid_gpu.ops.special_functions import logit as logit
 from lucid_gpu.ops.special_functions import mvlgamma as multigammaln
 from lucid_gpu.ops.special_functions import polygamma as polygamma
@@ -85,6 +84,8 @@ def xlog1py(input: Any, other: Any) -> Tensor:
 
 
 round = _of_row("round", "round")
+logsumexp = public(reductions.logsumexp)
+softmax, log_softmax = public(_softmax.softmax), public(_softmax.log_softmax)
 __all__ = [
     "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",
     "gammaincc", "gammaln",

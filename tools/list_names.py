@@ -71,8 +71,8 @@ LEFT_OUT: tuple[tuple[str, str], ...] = (
         r"autocast_(de|in)crement_nesting",
     ),
     (
-        "storages: a tensor's memory is an array of NumPy or CuPy",
-        r"\w*Storage\w*|is_storage|storage|untyped_storage|storage_type|from_file|"
+        "storages by type: untyped_storage() is a tensor's memory",
+        r"\w*Storage\w*|storage_type|from_file|"
         r"const_data_ptr|is_set_to|module_load",
     ),
     (

@@ -103,7 +103,7 @@ class _Uninitialized(Tensor):
         """Become an ordinary parameter or buffer of a shape, with memory that holds anything."""
         where, kind = device or self.device, dtype or self.dtype
         self.__class__ = self._becomes  # type: ignore[assignment]
-        self.data = empty(*shape, device=where, dtype=kind)
+        self.data = empty(tuple(shape), device=where, dtype=kind)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         other = type(self)(device=self.device, dtype=self.dtype)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.ops import shape
+from lucid_gpu.ops.arguments import guarded
 from lucid_gpu.ops.in_place import refuse_inference, refuse_recorded
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.modes import state
@@ -88,7 +89,7 @@ def becoming(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 METHODS = (
     swapaxes, swapdims, moveaxis, ravel, adjoint, sum_to_size, is_same_size,
-    *[becoming(f) for f in (shape.unsqueeze, shape.squeeze, shape.t, shape.transpose, swapaxes,
-                            swapdims)],
+    *[becoming(f) for f in (guarded(shape.unsqueeze), guarded(shape.squeeze), shape.t,
+                            shape.transpose, swapaxes, swapdims)],
 )  # fmt: skip
 FUNCTIONS = (swapaxes, swapdims, moveaxis, ravel, adjoint, is_same_size)

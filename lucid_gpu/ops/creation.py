@@ -283,6 +283,14 @@ def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
     return shape
 
 
+def _named_size(name: str, options: dict[str, Any]) -> tuple[Any]:
+    if "size" not in options:
+        raise TypeError(
+            f'{name}() missing 1 required positional arguments: "size"; a 0-d tensor is {name}(())'
+        )
+    return (options.pop("size"),)
+
+
 def full(
     size: Sequence[int] | int,
     fill_value: Any,
@@ -341,7 +349,7 @@ def _filled(value: float) -> Any:
         **options: Any,
     ) -> Tensor:
         d = get_default_dtype() if dtype is None else dtype
-        shape = _shape(size or (options.pop("size", ()),))
+        shape = _shape(size or _named_size(make.__name__, options))
         return full(shape, value, dtype=d, device=device, requires_grad=requires_grad, **options)
 
     return make
@@ -368,7 +376,7 @@ def empty(
     """A tensor whose elements are whatever the memory held; ``options`` as of `zeros`."""
     where = resolve(device)
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
-    shape = _shape(size or (options.pop("size", ()),))
+    shape = _shape(size or _named_size("empty", options))
     return _finish(room(where).empty(shape, d, where), d, where, requires_grad, options)
 
 

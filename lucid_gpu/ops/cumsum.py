@@ -52,5 +52,5 @@ def _cumsum_vjp(node: Any, g: Tensor) -> Any:
 
 
 METHODS = (public(cumsum),)
-for _method in (*METHODS, written(cumsum)):
+for _method in (*METHODS, written(*METHODS)):
     setattr(Tensor, _method.__name__, _method)

@@ -303,5 +303,6 @@ def _slopes(y: Tensor, dim: int, spacing: Any, order: int) -> Tensor:
 
 
 _OPS: tuple[Any, ...] = (cumprod, logcumsumexp, cummax, cummin, diff)
-METHODS = (*[public(op) for op in _OPS], written(cumprod, Tensor.alias))
+_PUBLIC = tuple([public(op) for op in _OPS])
+METHODS = (*_PUBLIC, written(_PUBLIC[0], Tensor.alias))
 FUNCTIONS = (*METHODS[:-1], trapezoid, trapz, cumulative_trapezoid, gradient)

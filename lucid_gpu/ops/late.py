@@ -74,6 +74,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
                        "sinh_ sqrt_ square_ tan_ tanh_ trunc_ zero_ logit_ sinc_ xlogy_"),
     "complex_views": ("resolve_conj resolve_neg is_conj is_neg", "",
                       "view_as_real view_as_complex polar conj"),
+    "storages": ("", "storage untyped_storage", "is_storage"),
     "shared_memory": ("", "share_memory_ is_shared", ""),
     "questions": ("is_signed is_nonzero", "",
                   "is_complex get_device detach fill"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.ops.arguments import require_float, require_one_device, require_tensors
+from lucid_gpu.ops.arguments import guarded, require_float, require_one_device, require_tensors
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
@@ -46,6 +46,7 @@ def pairwise_distance(
     return distance
 
 
+@guarded
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """``x1 . x2 / (max(|x1|, eps) max(|x2|, eps))`` over a dimension."""
     common = dt.promote_types(x1.dtype, x2.dtype)

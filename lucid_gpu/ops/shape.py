@@ -600,6 +600,7 @@ METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, trans
 for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
 _set("squeeze", guarded(squeeze))  # x.squeeze(axis=0) too
+_set("unsqueeze", guarded(unsqueeze))
 _set("transpose", _transposed)
 for _name, _getter in (("mT", _m_t), ("T", _big_t), ("mH", _m_h), ("H", _big_h)):
     setattr(Tensor, _name, property(_getter))

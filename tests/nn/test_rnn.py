@@ -8,7 +8,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu import nn
 from tests.nn.layers import flat, pair, run_of
-from tests.oracle import agree, same_error, torch_module
+from tests.oracle import agree, modules, same_error, torch_module
 
 normal = np.random.default_rng(0).standard_normal
 BATCH, SINGLE = normal((4, 3, 5)), normal((4, 5))
@@ -122,6 +122,15 @@ def test_autocast(device):
     assert [o.dtype for o in outs] == [lower] * 3
     sum(o.sum() for o in outs).backward()
     assert all(p.grad.dtype is lucid_gpu.float32 for p in layers[0].parameters())
+
+
+def test_names_of_weights():
+    def run(m, where):
+        layer = m.nn.LSTM(2, 3, num_layers=2, bidirectional=True)
+        return layer._flat_weights_names, [tuple(w.shape) for w in layer._flat_weights]
+
+    found = [run(m, where) for m, where in modules()]
+    assert all(f == found[0] for f in found)
 
 
 @pytest.mark.parametrize(

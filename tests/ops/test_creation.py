@@ -181,6 +181,9 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "a generator": (lambda m: m.tensor(n for n in range(3)), "Could not infer dtype of gen"),
     "too large a number": (lambda m: m.tensor([1, 2**70]), "Overflow when unpacking long long"),
     "a text among numbers": (lambda m: m.tensor([1, "a"]), ""),
+    "zeros of no size": (lambda m: m.zeros(), 'missing 1 required positional arguments: "size"'),
+    "empty of no size": (lambda m: m.empty(dtype=m.int64), "missing 1 required positional"),
+    "new_zeros of no size": (lambda m: m.ones(2).new_zeros(), "missing 1 required positional"),
     "a negative identity": (lambda m: m.eye(2, -3), "m must be greater or equal to 0, got -3"),
 }
 

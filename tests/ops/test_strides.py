@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, gives, same_error
+from tests.oracle import agree, gives, modules, same_error
 
 RNG = np.random.default_rng(27)
 CUBE = RNG.standard_normal((3, 4, 2))
@@ -89,6 +89,44 @@ def test_vmap_and_tangents(device: str) -> None:
     assert windows.tolist() == x.unfold(1, 2, 1).tolist()
     _, tangent = lucid_gpu.func.jvp(lambda t: t.as_strided((2, 3), (1, 1)) ** 2, (x,), (x,))
     assert tangent.allclose(2 * x.as_strided((2, 3), (1, 1)) ** 2)
+
+
+STORAGES: dict[str, Any] = {
+    "sizes": lambda t, s, u: (s.size(), len(s), s.nbytes(), u.nbytes(), u.size(), len(u)),
+    "elements": lambda t, s, u: (s[1], s.tolist(), list(s), s.element_size(), u.element_size()),
+    "bytes": lambda t, s, u: (u[3], u.tolist()),
+    "places": lambda t, s, u: (s.data_ptr() == u.data_ptr() == t.data_ptr(), s.is_shared()),
+    "of views": lambda t, s, u: [v.storage().data_ptr() == s.data_ptr() for v in (t.T, t[1])],
+    "size of a view": lambda t, s, u: (t[1, 1:].storage().size(), t.view(6).untyped_storage() == u),
+    "of others": lambda t, s, u: (t.clone().untyped_storage() == u, t.storage().untyped() == u),
+    "of nothing": lambda t, s, u: (t[:0].storage().size(), t.new_zeros(0).storage().data_ptr()),
+    "written": lambda t, s, u: (s.__setitem__(0, 7.0), t.tolist(), t[1].tolist()),
+    "text": lambda t, s, u: repr(s).replace("lucid_gpu", "torch").replace("storage.", ""),
+}
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("name", STORAGES)
+def test_storages(name: str) -> None:
+    def run(m: Any, where: str) -> Any:
+        t = m.arange(6.0).reshape(2, 3)
+        return STORAGES[name](t, t.storage(), t.untyped_storage())
+
+    found = [run(m, where) for m, where in modules()]
+    assert all(f == found[0] for f in found)
+
+
+def test_a_storage_keeps_and_shares_the_memory(device: str) -> None:
+    t = lucid_gpu.arange(6.0, device=device)
+    doubled = t * 2  # pending: reads what was there before
+    seen = t[3:].storage()
+    del t
+    seen[3] = 9.0
+    assert seen.tolist() == [0, 1, 2, 9, 4, 5]
+    assert doubled.tolist() == [0, 2, 4, 6, 8, 10]
+    assert lucid_gpu.is_storage(seen)
+    with pytest.raises(RuntimeError, match="can't index a"):
+        seen["a"]
 
 
 MISUSE: dict[str, tuple[Any, str]] = {

@@ -44,7 +44,7 @@ class LayerNorm(Module):
         self.eps, self.elementwise_affine = eps, elementwise_affine
 
         def parameter() -> Parameter:
-            return Parameter(empty(*self.normalized_shape, device=device, dtype=dtype))
+            return Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
 
         self.register_parameter("weight", parameter() if elementwise_affine else None)
         self.register_parameter("bias", parameter() if elementwise_affine and bias else None)
@@ -95,7 +95,7 @@ class RMSNorm(Module):
         self.eps, self.elementwise_affine = eps, elementwise_affine
         weight = None
         if elementwise_affine:
-            weight = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype))
+            weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
         self.register_parameter("weight", weight)
         self.reset_parameters()
 

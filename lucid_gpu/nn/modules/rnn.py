@@ -138,6 +138,14 @@ class RNNBase(Module):
         """The parameters of each layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Parameter]:
+        return [getattr(self, name) for name in self._flat_weights_names]
+
     def reset_parameters(self) -> None:
         """Draw all weights anew, uniform in ``+-1 / sqrt(hidden_size)``."""
         draw_uniform(self)
@@ -181,8 +189,7 @@ class RNNBase(Module):
         else:
             self._check_states(hx, shapes)
         function = getattr(recurrent, self.mode.lower())
-        params = [w for weights in self.all_weights for w in weights]
-        settings = (params, self.bias, self.num_layers, self.dropout, self.training)
+        settings = (self._flat_weights, self.bias, self.num_layers, self.dropout, self.training)
         if sizes is None:
             found = function(input, hx, *settings, self.bidirectional, self.batch_first)
         else:

@@ -1,0 +1,150 @@
+"""A tensor's memory as an object: what scripts ask of PyTorch's storages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype
+from lucid_gpu.ops.shared_memory import is_shared
+from lucid_gpu.ops.strides import _memory, restrided, storage_offset
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor
+
+__all__ = ["TypedStorage", "UntypedStorage"]
+
+
+class UntypedStorage:
+    """The memory that a tensor shares with its views, as bytes."""
+
+    def __init__(self, elements: Tensor) -> None:
+        self._elements = elements
+
+    @property
+    def _seen(self) -> Tensor:
+        seen: Tensor = self._elements.view(dt.uint8)
+        return seen
+
+    @property
+    def device(self) -> device:
+        return self._elements.device
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def _cdata(self) -> int:
+        return self.data_ptr()
+
+    def data_ptr(self) -> int:
+        """The address of the first byte; 0 where there is none."""
+        address: int = self._elements.data_ptr()
+        return address
+
+    def nbytes(self) -> int:
+        """How many bytes the memory has."""
+        return self._elements.numel() * self._elements.dtype.itemsize
+
+    def size(self) -> int:
+        """How many elements the memory has: here bytes."""
+        return len(self)
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return self._seen.dtype.itemsize
+
+    def is_shared(self) -> bool:
+        """Whether other processes may see the memory."""
+        return is_shared(self._elements)
+
+    def is_pinned(self) -> bool:
+        """Whether the memory is page-locked."""
+        return bool(self._elements.is_pinned())
+
+    def tolist(self) -> list[Any]:
+        """The elements as Python numbers."""
+        found: list[Any] = self._seen.tolist()
+        return found
+
+    def __len__(self) -> int:
+        return self.nbytes() // self.element_size()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def __getitem__(self, index: int) -> Any:
+        self._check(index)
+        return self._seen[index].item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._check(index)
+        with no_grad():
+            self._seen[index] = value
+
+    def _check(self, index: Any) -> None:
+        if not isinstance(index, (int, slice)):
+            raise RuntimeError(f"can't index a {type(self)} with {type(index)}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._place() == other._place()
+
+    def __hash__(self) -> int:
+        return hash(self._place())
+
+    def _place(self) -> tuple[Any, ...]:
+        return self.device, self.data_ptr(), self.nbytes()
+
+    def __repr__(self) -> str:
+        lines = "".join([f" {x}\n" for x in self.tolist()])
+        return f"{lines}[lucid_gpu.{type(self).__name__}({self._kind()}) of size {len(self)}]"
+
+    def _kind(self) -> str:
+        return f"device={self.device}"
+
+
+class TypedStorage(UntypedStorage):
+    """The same as elements of the tensor's type."""
+
+    @property
+    def _seen(self) -> Tensor:
+        return self._elements
+
+    @property
+    def dtype(self) -> dtype:
+        return self._elements.dtype
+
+    def untyped(self) -> UntypedStorage:
+        """The same memory as bytes."""
+        return UntypedStorage(self._elements)
+
+    def _kind(self) -> str:
+        return f"dtype={self.dtype}, device={self.device}"
+
+
+def _flat(t: Tensor) -> Tensor:
+    """All elements of the memory a tensor lies in, as one row that shares it."""
+    held: Any = t.detach()
+    strides = held.stride()
+    return restrided(held, (_memory(held)[2],), (1,), -storage_offset(held), strides)
+
+
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """The memory that this tensor shares with its views, as bytes."""
+    return UntypedStorage(_flat(self))
+
+
+def storage(self: Tensor) -> TypedStorage:
+    """The memory that this tensor shares with its views, as elements of its type."""
+    return TypedStorage(_flat(self))
+
+
+def is_storage(obj: object) -> bool:
+    """Whether an object is a tensor's memory."""
+    return isinstance(obj, UntypedStorage)
+
+
+METHODS = (storage, untyped_storage)
+FUNCTIONS = (is_storage,)
