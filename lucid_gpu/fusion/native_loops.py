@@ -33,6 +33,7 @@ SHORTEST = 4096  # elements of a period of rows: each costs a table's pointers a
 CHUNK_ELEMENTS = 256 * 1024  # taken at once from the shared counter: each turn costs 30 us
 SHARES = 2  # of each thread, at least: another may be slower
 ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
+EXTREMA = ("maximum", "minimum")  # NumPy's loops of them are vectorised over arrays only
 WORDS = 5  # of an entry: loop, arguments, count, steps, data
 
 
@@ -224,6 +225,11 @@ def adding(a: Any, b: Any, out: Any, kept: list[Any]) -> list[int]:
     return [add[0], address(arguments), address(count), address(steps), add[1]]
 
 
+def spread_over_rows(statements: Sequence[Statement], fixed: Mapping[str, Any]) -> set[str]:
+    """Numbers that stand in memory once an element: extrema are three times as fast with rows."""
+    return {n for s in statements if s.ufunc in EXTREMA for n in s.operands if n in fixed}
+
+
 class Table:
     """One thread's table: argument pointers, their increments, scratch memory."""
 
@@ -242,6 +248,10 @@ class Table:
             self.bases[place[name]] = address(number)
         slots = [n for s in kernel.statements for n in (*s.operands, s.out)]
         moves = {**{s: (0, types[s].itemsize) for s in kernel.scratch}, **rows.moves}
+        for name in spread_over_rows(kernel.statements, kernel.fixed):
+            self.kept.append(np.full(rows.width, kernel.fixed[name]))
+            self.bases[place[name]] = address(self.kept[-1])
+            moves[name] = (0, types[name].itemsize)
         self.slots = np.array([place[n] for n in slots], POINTER)
         self.increments = np.array([moves.get(n, (0, 0))[0] for n in slots], POINTER)
         self.steps = np.array([moves.get(n, (0, 0))[1] for n in slots], POINTER)
