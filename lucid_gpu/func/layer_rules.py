@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.func.batching import BatchLevel
-from lucid_gpu.func.reduction_rules import with_dim
 from lucid_gpu.func.rule import rule
 from lucid_gpu.ops import (
     batch_norm,
@@ -23,12 +22,6 @@ from lucid_gpu.ops import (
 )
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.tensor import Tensor
-
-
-@rule(softmax._logsumexp)
-def _logsumexp(level: BatchLevel, f: Any, x: Tensor, dim: int) -> Tensor:
-    found = f(with_dim(level, x), normalise_dim(dim, x.ndim) + 1)
-    return level.wrap(found if x.ndim else found.squeeze(1))
 
 
 @rule(softmax._by_rows)

@@ -6,13 +6,17 @@ every element is read once and written once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices.pool import pool
+from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.kernels.row_blocks import BLOCK, each
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
@@ -133,24 +137,66 @@ def _for_lines(lines: Lines, itemsize: int, arrays: int) -> tuple[int, int]:
 
 def on_host(x: Any, axis: int, log: bool) -> Any:
     """As `softmax`, by NumPy; 16-bit floats are computed in float32."""
-    wide = x.astype(from_numpy_dtype(x.dtype).compute.numpy, copy=False)
-    top = np.maximum(wide.max(axis=axis, keepdims=True, initial=-np.inf), np.finfo(wide.dtype).min)
-    apart = wide - top
-    powers = np.exp(apart)
-    total = powers.sum(axis=axis, keepdims=True)
-    y = apart - np.log(total) if log else powers / total
-    return y.astype(x.dtype, copy=False)
+    wide = from_numpy_dtype(x.dtype).compute.numpy
+    lowest = np.finfo(wide).min  # -inf - -inf would be NaN
+
+    def work(x: Any, out: Any, along: int) -> None:
+        x = x.astype(wide, copy=False)
+        y = _room_for(out, wide)
+        top = np.maximum(x.max(axis=along, keepdims=True, initial=-np.inf), lowest)
+        np.subtract(x, top, y)
+        total = (np.exp(y) if log else np.exp(y, y)).sum(axis=along, keepdims=True)
+        if log:
+            np.subtract(y, np.log(total), out, casting="unsafe")
+        else:
+            np.divide(y, total, out, casting="unsafe")
+
+    return _of_lines((x,), axis, work)
 
 
 def gradient_on_host(y: Any, g: Any, axis: int, log: bool) -> Any:
     """As `gradient`, by NumPy."""
     wide = from_numpy_dtype(y.dtype).compute.numpy
-    result, g = y.astype(wide, copy=False), g.astype(wide, copy=False)
-    if log:
-        dx = g - np.exp(result) * g.sum(axis=axis, keepdims=True)
-    else:
-        dx = result * (g - (result * g).sum(axis=axis, keepdims=True))
-    return dx.astype(y.dtype, copy=False)
+
+    def work(y: Any, g: Any, out: Any, along: int) -> None:
+        y, g = y.astype(wide, copy=False), g.astype(wide, copy=False)
+        dx = _room_for(out, wide)
+        if log:
+            np.multiply(np.exp(y, dx), g.sum(axis=along, keepdims=True), dx)
+            np.subtract(g, dx, out, casting="unsafe")
+        else:
+            total = np.multiply(y, g, dx).sum(axis=along, keepdims=True)
+            np.multiply(np.subtract(g, total, dx), y, out, casting="unsafe")
+
+    return _of_lines((y, g), axis, work)
+
+
+def _room_for(out: Any, wide: Any) -> Any:
+    """Memory of a wide type to compute in: the result's own, where its lines lie together."""
+    if out.dtype == wide and out.flags.c_contiguous:
+        return out
+    return memory_of_thread.views([from_numpy_dtype(wide)], out.shape)[0]
+
+
+def _of_lines(arrays: Sequence[Any], axis: int, work: Callable[..., None]) -> Any:
+    """What ``work`` writes for lines along an axis, which it gets in blocks that stay in cache."""
+    shape = arrays[0].shape
+    out = pool.empty(shape, arrays[0].dtype)
+    if out.size <= BLOCK:
+        work(*arrays, out, axis)
+        return out
+    columns, inner = shape[axis], math.prod(shape[axis:][1:])
+    form = (-1, columns, inner) if inner > 1 else (-1, columns)
+    laid = [*[np.ascontiguousarray(a).reshape(form) for a in arrays], out.reshape(form)]
+    width = max(BLOCK // columns, 1)  # lines of a block
+    step = max(width // inner, 1)
+    cuts = [
+        (slice(row, row + step), slice(None), slice(start, start + width))[: len(form)]
+        for row in range(0, len(laid[0]), step)
+        for start in range(0, inner, width)
+    ]
+    each(cuts, lambda cut: work(*[a[cut] for a in laid], 1))
+    return out
 
 
 # --- what programs launch -------------------------------------------------------------------------

@@ -57,6 +57,21 @@ def check(x: Any, axis: int, log: bool) -> None:
     np.testing.assert_allclose(dx, right, 0, error * max(np.abs(right).max(), 1e-30))
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((300, 1000), 1), ((1000, 300), 0), ((3, 200, 600), 1)]
+)
+@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])
+def test_the_host_works_in_blocks(shape: Any, axis: int, kind: Any) -> None:
+    x, g = normal(shape, kind), normal(shape, kind, 1)
+    error = ERRORS[x.dtype.name]
+    for log in (False, True):
+        y = softmax.on_host(x, axis, log)
+        wide = y.astype(np.float64)
+        np.testing.assert_allclose(wide, expected(x, axis, log), error, error)
+        dx, right = softmax.gradient_on_host(y, g, axis, log), gradient(y, g, axis, log)
+        np.testing.assert_allclose(dx.astype(np.float64), right, 0, error * np.abs(right).max())
+
+
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", ROWS)
