@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -17,7 +18,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.packs import BYTES, pack_width
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
-__all__ = ["INSTANCES", "add_at", "index_add", "rows_of"]
+__all__ = ["INSTANCES", "add_at", "flat_places", "index_add", "rows_of"]
 
 THREADS = 256
 FEW = 2048  # keys that are put in order by counting
@@ -109,11 +110,21 @@ def rows_of(index: tuple[Any, ...], shape: tuple[int, ...], xp: Any) -> tuple[in
     if not whole or last - first != len(places) or not all(_is_number(parts[i]) for i in places):
         every = xp.arange(prod(shape)).reshape(shape)[index]
         return 1, prod(shape), 1, every.reshape(-1)
-    keys: Any = 0
-    for part, size in zip(parts[first:last], shape[first:last], strict=True):
-        part = xp.asarray(part, "int64")
-        keys = keys * size + xp.where(part < 0, part + size, part)
+    keys = flat_places(parts[first:last], shape[first:last], xp)
     return prod(shape[:first]), prod(shape[first:last]), prod(shape[last:]), keys.reshape(-1)
+
+
+def flat_places(parts: Sequence[Any], shape: Sequence[int], xp: Any) -> Any:
+    """Row-major numbers of the elements at index arrays, which broadcast; in bounds."""
+    keys, step = None, 1
+    for part, size in zip(parts[::-1], shape[::-1], strict=True):
+        part = xp.asarray(part, "int64")
+        if xp is not np or part.size and part.min() < 0:
+            part = xp.where(part < 0, part + size, part)
+        part = part * step if step > 1 else part
+        keys = part if keys is None else keys + part
+        step *= size
+    return keys
 
 
 def _dimensions(part: Any) -> int:
@@ -193,11 +204,13 @@ def _add_blocks(out: Any, keys: Any, values: Any, skip: int) -> None:
     total = out if d.compute is d else out.astype(d.compute.numpy)
     keys = keys.astype(np.int64, copy=False)
     add = _add_rows if columns >= WIDE and walker() else _add_elements
+    if outer > 1:  # rows of one long array
+        keys = (np.arange(outer)[:, None] * rows + keys).reshape(-1)
+    target, values = total.reshape(-1, columns), values.reshape(-1, columns)
     step = max(BLOCK // columns, 1)
-    for o in range(outer):
-        for start in range(0, keys.size, step):
-            part = values[o, start : start + step].astype(total.dtype, copy=False)
-            add(total[o], keys[start : start + step], np.ascontiguousarray(part))
+    for start in range(0, keys.size, step):
+        part = values[start : start + step].astype(total.dtype, copy=False)
+        add(target, keys[start : start + step], np.ascontiguousarray(part))
     if total is not out:
         out[...] = total
 
@@ -205,8 +218,8 @@ def _add_blocks(out: Any, keys: Any, values: Any, skip: int) -> None:
 def _add_elements(out: Any, keys: Any, values: Any) -> None:
     """By ``np.add.at`` on flat places, which for vectors is one compiled loop."""
     columns = out.shape[1]
-    places = keys if columns == 1 else keys[:, None] * columns + np.arange(columns)
-    np.add.at(out.reshape(-1), places.reshape(-1), values.reshape(-1))
+    at = keys if columns == 1 else keys[:, None] * columns + np.arange(columns)
+    np.add.at(out.reshape(-1), at.reshape(-1), values.reshape(-1))
 
 
 def _add_rows(out: Any, keys: Any, values: Any) -> None:

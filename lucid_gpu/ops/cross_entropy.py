@@ -18,6 +18,7 @@ from lucid_gpu.kernels import cross_entropy_on_host as on_host
 from lucid_gpu.kernels.cross_entropy import Settings
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.indexing import gathered
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.tape.levels import open_levels
@@ -298,8 +299,10 @@ def _safe(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor | 
 
 
 def _pick(input: Tensor, target: Tensor) -> Tensor:
-    """``input[n, target[n]]``. Its adjoint is a comparison, which fuses, not a scatter."""
+    """``input[n, target[n]]``. On a GPU its adjoint is a comparison, which fuses, not a scatter."""
     xp, dim = xp_of(input), _class_dim(input)
+    if not runs_cuda_c(input.device):
+        return gathered("NllLossBackward0", input, dim, target.unsqueeze(dim), keepdim=False)
     place = xp.expand_dims(target.array, dim).copy()  # whatever becomes of the target later
     found = xp.take_along_axis(input.array, place, dim).squeeze(dim)
 

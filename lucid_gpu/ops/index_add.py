@@ -11,7 +11,7 @@ from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
-from lucid_gpu.ops.indexing import along, gather, index_select, with_values
+from lucid_gpu.ops.indexing import along, gather, index_select, keys_of_slices, with_values
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.tape.levels import innermost, open_levels
@@ -228,14 +228,6 @@ def _by_elements(
         lambda x, s: scatter_add(x, dim, index, s),
         lambda g: gather(g, dim, index) if index.numel() else src.new_zeros(src.shape),
     )
-
-
-def keys_of_slices(index: Any, dim: int, shape: tuple[int, ...]) -> Any:
-    """The vector that an index was expanded from to name whole slices of a shape, or None."""
-    rest = [d for d in range(len(shape)) if d != dim]
-    if not rest or any(index.strides[d] or index.shape[d] != shape[d] for d in rest):
-        return None
-    return index[tuple([slice(None) if d == dim else 0 for d in range(len(shape))])]
 
 
 # --- the addition ---------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices.pool import pool
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import bounds
-from lucid_gpu.kernels.index_add import add_at
+from lucid_gpu.kernels.index_add import add_at, flat_places
 from lucid_gpu.kernels.row_blocks import each_of_rows
 from lucid_gpu.ops.arguments import (
     guarded,
@@ -264,7 +265,7 @@ def _picked(kind: str, input: Tensor, index: Any) -> Tensor:
         return slice_view(input, parsed, name)
     if _ints_apart(parsed):
         return _picked(kind, *_by_ints_first(input, parsed))
-    array = base_array(input)[parsed]
+    array = _selected(base_array(input), parsed)
     result: Tensor = record(
         kind,
         array,
@@ -306,7 +307,7 @@ def place(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
         add_at(array, _parts(index), values.array, values.device)
     else:
         number = constant_number(values)
-        array[index] = values.array if number is None else number
+        _assign(array, index, values.array if number is None else number)
     result: Tensor = record(
         "PlaceBackward0", array, (values,), _place_vjp, dtype=values.dtype, index=index
     )
@@ -360,7 +361,7 @@ def _place_vjp(node: Any, g: Tensor) -> Any:
 
 
 def _copied_part(g: Tensor, index: Any) -> Tensor:
-    array = g.array[index]
+    array = _selected(g.array, index)
     if array.base is not None:  # a view would share the cotangent's memory unseen
         array = array.copy()
     result: Tensor = record(
@@ -428,6 +429,9 @@ def _as_value(input: Tensor, value: Any) -> Tensor:
 
 
 def _selected_shape(input: Tensor, index: Any) -> tuple[int, ...]:
+    if all(getattr(p, "dtype", np.bool_) != np.bool_ for p in index):  # positions, all first
+        shapes = [p.shape for p in index]
+        return (*np.broadcast_shapes(*shapes), *tuple(input.shape)[len(index) :])
     probe = np.broadcast_to(np.zeros((), np.int8), tuple(input.shape))
     return tuple(np.shape(probe[tuple([_outline(input, p) for p in index])]))
 
@@ -496,7 +500,7 @@ def with_values(input: Tensor, index: Any, value: Tensor) -> Tensor:
     source = input.array
     array = room(input.device).empty(source.shape, input.dtype, input.device)
     array[...] = source
-    array[index] = value.array
+    _assign(array, index, value.array)
     shape = _selected_shape(input, index)
     spread = _spread(value, shape)
     result: Tensor = record(
@@ -529,7 +533,7 @@ def _with_values_vjp(node: Any, g: Tensor) -> Any:
 
 def getitem_parsed(g: Tensor, index: Any) -> Tensor:
     """A copy of what a parsed index selects."""
-    array = g.array[index]
+    array = _selected(g.array, index)
     if array.base is not None:  # a view, were it row-major too
         array = array.copy()
     array = xp_of(g).ascontiguousarray(array)
@@ -558,6 +562,14 @@ def along(index: Any, dim: int, xp: Any) -> tuple[Any, ...]:
         shape[d] = index.shape[d]
         grids.append(index if d == dim else xp.arange(index.shape[d]).reshape(shape))
     return tuple(grids)
+
+
+def keys_of_slices(index: Any, dim: int, shape: tuple[int, ...]) -> Any:
+    """The vector that an index was expanded from to name whole slices of a shape, or None."""
+    rest = [d for d in range(len(shape)) if d != dim]
+    if not rest or any(index.strides[d] or index.shape[d] != shape[d] for d in rest):
+        return None
+    return index[tuple([slice(None) if d == dim else 0 for d in range(len(shape))])]
 
 
 def gather(
@@ -605,11 +617,14 @@ def gathered(name: str, input: Tensor, dim: int, index: Tensor, keepdim: bool = 
     if not input.ndim:
         return input.clone()
     where = index.array
+    slices = keys_of_slices(where, dim, tuple(input.shape)) if keepdim else None
+    if slices is not None:
+        return _picked(name, input, (*[slice(None)] * dim, from_array(slices, None, index.device)))
     _check_array(input, where, dim)
     key = along(where, dim, xp_of(input))
     if not keepdim:
         key = tuple([part.squeeze(dim) for part in key])
-    array = _taken(base_array(input), key, key[dim])
+    array = _selected(base_array(input), key)
     if where.shape[dim] == 1 or name in _PERMUTES:
         key = Distinct(key)
     result: Tensor = record(
@@ -624,13 +639,39 @@ def gathered(name: str, input: Tensor, dim: int, index: Tensor, keepdim: bool = 
     return result
 
 
-def _taken(array: Any, key: tuple[Any, ...], index: Any) -> Any:
-    """``array[key]``; NumPy's `take` by flat places has half the work."""
-    dense = isinstance(array, np.ndarray) and array.flags.c_contiguous
-    if not dense or index.size < FEW_PLACES or index.min() < 0:
-        return array[key]
-    places = sum([part * (step // array.itemsize) for part, step in zip(key, array.strides)])
-    return array.reshape(-1).take(places, mode="wrap")  # they are within bounds
+def _selected(array: Any, index: Any) -> Any:
+    """``array[index]``, in bounds; elements and whole slices NumPy's `take` copies sooner."""
+    dense = isinstance(array, np.ndarray) and array.flags.c_contiguous and array.size
+    if not dense or type(index) not in (tuple, Distinct) or not index:
+        return array[index]
+    if _names_elements(array, index):
+        return array.reshape(-1).take(flat_places(index, array.shape, np), mode="wrap")
+    *whole, rows = index
+    if not all(type(part) is slice and part == slice(None) for part in whole):
+        return array[index]
+    if not isinstance(rows, np.ndarray) or rows.dtype.kind != "i":
+        return array[index]
+    axis = len(whole)
+    out = pool.empty((*array.shape[:axis], *rows.shape, *array.shape[axis + 1 :]), array.dtype)
+    return array.take(rows, axis, out, mode="wrap")
+
+
+def _assign(array: Any, index: Any, values: Any) -> None:
+    """``array[index] = values``, in bounds; the array is row-major."""
+    if isinstance(array, np.ndarray) and _names_elements(array, index):
+        array.reshape(-1)[flat_places(index, array.shape, np)] = values
+    else:
+        array[index] = values
+
+
+def _names_elements(array: Any, index: Any) -> bool:
+    """Whether an index is an array of numbers for each of several dimensions, not a few places."""
+    return (
+        type(index) in (tuple, Distinct)
+        and 1 < len(index) == array.ndim
+        and all(isinstance(part, np.ndarray) and part.dtype.kind == "i" for part in index)
+        and max([part.size for part in index]) >= FEW_PLACES
+    )
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
