@@ -97,7 +97,6 @@ NOT_YET: dict[str, str] = {
         Tensor.greater
         Tensor.greater_equal
         Tensor.gt
-        Tensor.hardshrink
         Tensor.heaviside
         Tensor.histc
         Tensor.histogram
@@ -184,7 +183,6 @@ NOT_YET: dict[str, str] = {
         Tensor.pinverse
         Tensor.polygamma
         Tensor.positive
-        Tensor.prelu
         Tensor.put
         Tensor.rad2deg
         Tensor.record_stream
@@ -254,8 +252,6 @@ NOT_YET: dict[str, str] = {
         Tensor.vsplit
         Tensor.xlogy
         Tensor.zero_
-        adaptive_avg_pool1d
-        adaptive_max_pool1d
         add
         addbmm
         addcdiv
@@ -277,7 +273,6 @@ NOT_YET: dict[str, str] = {
         baddbmm
         bartlett_window
         bernoulli
-        bilinear
         bincount
         binomial
         blackman_window
@@ -302,11 +297,7 @@ NOT_YET: dict[str, str] = {
         compile
         complex
         conj
-        conv_transpose1d
-        conv_transpose2d
-        conv_transpose3d
         corrcoef
-        cosine_similarity
         cov
         cross
         cummax
@@ -353,7 +344,6 @@ NOT_YET: dict[str, str] = {
         gru
         hamming_window
         hann_window
-        hardshrink
         heaviside
         histc
         histogram
@@ -420,7 +410,6 @@ NOT_YET: dict[str, str] = {
         ones
         outer
         pca_lowrank
-        pdist
         permute
         pinverse
         pixel_shuffle
@@ -429,7 +418,6 @@ NOT_YET: dict[str, str] = {
         polar
         polygamma
         positive
-        prelu
         put
         rad2deg
         rand
@@ -437,7 +425,6 @@ NOT_YET: dict[str, str] = {
         randn
         randperm
         range
-        relu_
         renorm
         repeat_interleave
         reshape
@@ -479,8 +466,6 @@ NOT_YET: dict[str, str] = {
         tensor
         tensor_split
         tensordot
-        threshold
-        threshold_
         tile
         to_dlpack
         to_torch
@@ -547,186 +532,6 @@ NOT_YET: dict[str, str] = {
         get_gradient_edge
         increment_version
         register_multi_grad_hook
-    """,
-    "lucid_gpu.nn": """
-        AdaptiveLogSoftmaxWithLoss
-        AdaptiveLogSoftmaxWithLoss.forward
-        AlphaDropout
-        BCELoss
-        BCEWithLogitsLoss
-        Bilinear
-        CELU
-        CTCLoss
-        Conv1d
-        Conv2d
-        Conv3d
-        ConvTranspose1d
-        ConvTranspose2d
-        ConvTranspose3d
-        CosineEmbeddingLoss
-        CrossEntropyLoss
-        Dropout
-        Dropout1d
-        Dropout2d
-        Dropout3d
-        ELU
-        FeatureAlphaDropout
-        Fold.forward
-        FractionalMaxPool2d
-        FractionalMaxPool3d
-        GELU
-        GLU
-        GaussianNLLLoss
-        GroupNorm
-        GroupNorm.forward
-        Hardshrink
-        Hardsigmoid
-        Hardswish
-        Hardtanh
-        HingeEmbeddingLoss
-        HuberLoss
-        Identity.forward
-        KLDivLoss
-        L1Loss
-        LeakyReLU
-        LinearCrossEntropyLoss
-        LinearCrossEntropyLoss.forward
-        LocalResponseNorm.forward
-        LogSigmoid
-        LogSoftmax
-        MSELoss
-        MarginRankingLoss
-        Mish
-        Module.add_module
-        Module.buffers
-        Module.forward
-        Module.get_buffer
-        Module.get_extra_state
-        Module.get_parameter
-        Module.get_submodule
-        Module.named_buffers
-        Module.register_buffer
-        Module.register_module
-        Module.register_parameter
-        Module.set_extra_state
-        Module.set_submodule
-        Module.state_dict
-        Module.to
-        Module.train
-        ModuleDict.update
-        MultiLabelMarginLoss
-        MultiLabelSoftMarginLoss
-        MultiMarginLoss
-        MultiheadAttention
-        NLLLoss
-        ParameterDict.update
-        ParameterList.extend
-        PoissonNLLLoss
-        RNN
-        RNNBase
-        RNNBase.check_input
-        RNNBase.forward
-        RNNCell.forward
-        RReLU.forward
-        ReLU
-        ReLU6
-        SELU
-        SiLU
-        Sigmoid
-        SmoothL1Loss
-        SoftMarginLoss
-        Softmax
-        Softmax2d.forward
-        Softmin
-        Softplus
-        Softshrink
-        Softsign
-        Tanh
-        Tanhshrink
-        Threshold
-        Transformer.forward
-        Transformer.generate_square_subsequent_mask
-        TransformerDecoder.forward
-        TransformerDecoderLayer.forward
-        TransformerEncoder.forward
-        TransformerEncoderLayer.forward
-        TripletMarginLoss
-        TripletMarginWithDistanceLoss
-        Unfold.forward
-    """,
-    "lucid_gpu.nn.functional": """
-        adaptive_avg_pool1d
-        adaptive_avg_pool2d
-        adaptive_avg_pool3d
-        adaptive_max_pool1d
-        adaptive_max_pool2d
-        adaptive_max_pool3d
-        affine_grid
-        batch_norm
-        bilinear
-        binary_cross_entropy
-        binary_cross_entropy_with_logits
-        conv_transpose1d
-        conv_transpose2d
-        conv_transpose3d
-        cosine_embedding_loss
-        ctc_loss
-        dropout1d
-        dropout2d
-        dropout3d
-        elu
-        elu_
-        embedding
-        embedding_bag
-        fold
-        fractional_max_pool2d
-        fractional_max_pool3d
-        gaussian_nll_loss
-        gelu
-        glu
-        grid_sample
-        group_norm
-        hardshrink
-        hardsigmoid
-        hardswish
-        hardtanh
-        hardtanh_
-        hinge_embedding_loss
-        huber_loss
-        instance_norm
-        interpolate
-        kl_div
-        l1_loss
-        layer_norm
-        leaky_relu
-        leaky_relu_
-        local_response_norm
-        logsigmoid
-        margin_ranking_loss
-        mish
-        mse_loss
-        multi_head_attention_forward
-        multi_margin_loss
-        multilabel_margin_loss
-        normalize
-        pad
-        pdist
-        poisson_nll_loss
-        prelu
-        relu
-        relu6
-        rms_norm
-        sigmoid
-        silu
-        smooth_l1_loss
-        soft_margin_loss
-        softplus
-        softshrink
-        softsign
-        tanh
-        tanhshrink
-        triplet_margin_loss
-        triplet_margin_with_distance_loss
     """,
     "lucid_gpu.nn.init": """
         calculate_gain

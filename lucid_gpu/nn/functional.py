@@ -234,7 +234,8 @@ __all__ = [
 
 def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The function with PyTorch's last argument, ``inplace``."""
-    settings = len(inspect.signature(function).parameters) - 1
+    asked = inspect.signature(function)
+    settings = len(asked.parameters) - 1
 
     @functools.wraps(function)
     def activation(input: Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Tensor:
@@ -246,11 +247,24 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             raise told(function, error, (input,)) from None
         return input.copy_(result) if inplace else result
 
+    activation.__signature__ = asked.replace(parameters=[*asked.parameters.values(), _INPLACE])  # type: ignore[attr-defined]
+    activation.__doc__ = _saying(function, "With ``inplace`` the result is written into ``input``.")
     return activation
 
 
+_INPLACE = inspect.Parameter(
+    "inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool"
+)
+
+
+def _saying(function: Callable[..., Tensor], sentence: str) -> str:
+    """A function's docstring with one more paragraph behind its first."""
+    summary, *more = (function.__doc__ or "").split("\n\n", 1)
+    return "\n\n".join([summary, f"    {sentence}", *more])
+
+
 def _relu(input: Tensor) -> Tensor:
-    """``max(x, 0)``."""
+    """``max(x, 0)``; elementwise."""
     return input.relu()
 
 
@@ -278,6 +292,7 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return input.copy_(function(input, *args, **kwargs))
 
     twin.__name__ = twin.__qualname__ = f"{function.__name__.lstrip('_')}_"
+    twin.__doc__ = _saying(function, "The result is written into ``input``.")
     return twin
 
 
@@ -292,12 +307,12 @@ rrelu_ = _in_place(activations.rrelu)
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """``1 / (1 + exp(-x))``."""
+    """``1 / (1 + exp(-x))``; elementwise."""
     return input.sigmoid()
 
 
 def tanh(input: Tensor) -> Tensor:
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent, elementwise."""
     return input.tanh()
 
 
@@ -313,7 +328,20 @@ def _named_dim(name: str, dim: int | None, stacklevel: int) -> None:
 def softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """``exp(x) / sum(exp(x))`` along a dimension; see `lucid_gpu.ops.softmax`."""
+    """``exp(x) / sum(exp(x))`` along a dimension.
+
+    Parameters
+    ----------
+    input : Tensor
+    dim : int
+        None, with a warning, is the first of 0, 1 or 3 dimensions, else the second.
+    dtype : dtype, optional
+        What the input is cast to first.
+
+    Returns
+    -------
+    Tensor, of input's shape
+    """
     _named_dim("softmax", dim, _stacklevel)
     return softmaxes.softmax(input, dim, dtype)
 
@@ -321,7 +349,7 @@ def softmax(
 def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """The logarithm of `softmax`, without overflow."""
+    """The logarithm of `softmax`, without overflow; arguments and shape are as there."""
     _named_dim("log_softmax", dim, _stacklevel)
     return softmaxes.log_softmax(input, dim, dtype)
 
@@ -329,7 +357,7 @@ def log_softmax(
 def softmin(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """`softmax` of ``-x``."""
+    """`softmax` of ``-x``; arguments and shape are as there."""
     _named_dim("softmin", dim, _stacklevel)
     return softmaxes.softmax(-input, dim, dtype)
 
@@ -366,6 +394,16 @@ def linear(
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at each number's place along a new last dimension, 0 elsewhere; int64.
+
+    Parameters
+    ----------
+    tensor : Tensor of int64, shape (*)
+    num_classes : int
+        One more than the largest number by default.
+
+    Returns
+    -------
+    Tensor of int64, shape (*, num_classes)
 
     Raises
     ------
@@ -407,7 +445,7 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``-weight[t] * input[n, t]``, reduced; see `lucid_gpu.ops.cross_entropy.nll_loss`."""
+    """What `lucid_gpu.ops.cross_entropy.nll_loss` says."""
     require_tensors("nll_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     return ops.nll_loss(input, target, weight, ignore_index, reduction)
@@ -423,9 +461,11 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Of unnormalised scores, reduced; see `lucid_gpu.ops.cross_entropy.cross_entropy`."""
+    """What `lucid_gpu.ops.cross_entropy.cross_entropy` says."""
     reduction = reduction_of(size_average, reduce, reduction)
     return ops.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
+
+nll_loss.__doc__, cross_entropy.__doc__ = ops.nll_loss.__doc__, ops.cross_entropy.__doc__
 
 findable(dict(globals()), __name__)

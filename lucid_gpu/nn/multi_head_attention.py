@@ -80,6 +80,11 @@ def multi_head_attention_forward(
     -------
     Tensor, shape (l, n, e) or (l, e)
     Tensor, shape (n, l, s) or (n, num_heads, l, s), without n as the query; or None
+
+    Raises
+    ------
+    AssertionError, RuntimeError
+        For shapes and settings that do not fit together.
     """
     batched = _check_ranks(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:

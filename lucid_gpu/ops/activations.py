@@ -19,7 +19,13 @@ __all__ = ["glu", "gumbel_softmax", "hardshrink", "prelu", "rrelu", "softshrink"
 
 
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
-    """``x`` where it is above ``threshold``, else ``value``."""
+    """``x`` where it is above ``threshold``, else ``value``; elementwise.
+
+    Raises
+    ------
+    NotImplementedError
+        For bool and complex.
+    """
     require_tensor("threshold", "input", 1, input)
     if input.dtype.category not in (1, 2):
         raise NotImplementedError(f'"threshold" not implemented for {input.dtype.name}')
@@ -27,14 +33,20 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """``x`` outside ``[-lambd, lambd]``, zero inside."""
+    """``x`` outside ``[-lambd, lambd]``, zero inside; elementwise."""
     require_float("hardshrink", input)
     inside = (input >= -lambd).logical_and(input <= lambd)
     return apply(TABLE["where"], inside, 0.0, input)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """``x`` moved towards zero by ``lambd``, and zero within it."""
+    """Elements moved towards zero by ``lambd``, and zero within it.
+
+    Raises
+    ------
+    RuntimeError
+        For a negative ``lambd``.
+    """
     require_float("softshrink", input)
     if lambd < 0:
         raise RuntimeError(
@@ -53,6 +65,11 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     input : Tensor, shape (n, c, *) or any
     weight : Tensor, shape (c,), (1,) or ()
         A slope for each channel, or one for all.
+
+    Raises
+    ------
+    RuntimeError
+        For weights of another number, dtype or more dimensions.
     """
     require_tensor("prelu", "input", 1, input)
     require_tensor("prelu", "weight", 2, weight)
@@ -100,7 +117,19 @@ def rrelu(
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """``a * sigmoid(b)`` of the two halves of a dimension; Dauphin et al. (2017)."""
+    """``a * sigmoid(b)`` of the two halves of a dimension; Dauphin et al. (2017).
+
+    Parameters
+    ----------
+    input : Tensor
+    dim : int
+        A dimension of even size ``2 m``, which is ``m`` in the result.
+
+    Raises
+    ------
+    RuntimeError
+        For an odd size, and for a tensor of no dimension.
+    """
     require_tensor("glu", "input", 1, input)
     if not input.ndim:
         raise RuntimeError("glu does not support scalars because halving size must be even")

@@ -45,6 +45,8 @@ _MEAN = """The means of as many windows of {what} as asked for.
     ------
     RuntimeError
         For another rank, empty axes, or sizes that are none.
+    TypeError
+        For sizes that are not whole numbers.
     NotImplementedError
         For integers, bool and complex.
     """
@@ -67,6 +69,8 @@ _MAX = """The largest numbers of as many windows of {what} as asked for.
     ------
     RuntimeError
         For another rank, empty axes, or sizes that are none.
+    TypeError
+        For sizes that are not whole numbers.
     NotImplementedError
         For integers, bool and complex.
     """

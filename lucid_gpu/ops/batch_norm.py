@@ -52,6 +52,15 @@ def batch_norm(
     Returns
     -------
     Tensor, of input's shape
+
+    Raises
+    ------
+    RuntimeError
+        For parameters of another size, and without running figures when not training.
+    ValueError
+        For a single value a channel in training.
+    IndexError, NotImplementedError
+        For an input of fewer than two dimensions, or of integers.
     """
     require_tensor("batch_norm", "input", 1, input)
     if input.ndim < 2:

@@ -40,6 +40,13 @@ def ctc_loss(
         ``"mean"`` divides each loss by its target's length first.
     zero_infinity : bool
         Give 0, and no gradient, where no alignment exists.
+
+    Raises
+    ------
+    RuntimeError
+        For shapes, dtypes or lengths that do not fit together, and a blank that is no label.
+    NotImplementedError
+        For log-probabilities of integers.
     """
     require_tensor("ctc_loss", "log_probs", 1, log_probs)
     require_tensor("ctc_loss", "targets", 2, targets)

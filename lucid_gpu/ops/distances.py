@@ -89,7 +89,23 @@ def _require_norm(name: str, p: float) -> None:
 
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """Distances between all pairs of a matrix's rows, in the order of an upper triangle."""
+    """Distances between all pairs of a matrix's rows, in the order of an upper triangle.
+
+    Parameters
+    ----------
+    input : Tensor, shape (n, d)
+    p : float
+        Of the norm.
+
+    Returns
+    -------
+    Tensor, shape (n (n - 1) / 2,)
+
+    Raises
+    ------
+    RuntimeError
+        For another rank, integers, and a negative ``p``.
+    """
     require_tensor("pdist", "input", 1, input)
     if input.ndim != 2:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
@@ -115,6 +131,15 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     input2 : Tensor, shape (..., m)
     weight : Tensor, shape (out, n, m)
     bias : Tensor, shape (out,), optional
+
+    Returns
+    -------
+    Tensor, shape (..., out)
+
+    Raises
+    ------
+    RuntimeError
+        For shapes that do not fit together.
     """
     if input1.ndim != input2.ndim:
         raise RuntimeError(

@@ -415,20 +415,20 @@ def frac(input: Tensor) -> Tensor:
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """``x`` where positive, else ``negative_slope * x``."""
+    """``x`` where positive, else ``negative_slope * x``; elementwise."""
     require_float("leaky_relu", input)
     return apply(TABLE["where"], input > 0, input, input * negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+    """``x`` where positive, else ``alpha * (exp(x) - 1)``; elementwise."""
     require_float("elu", input)
     below = apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha
     return apply(TABLE["where"], input <= 0, below, input)
 
 
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``; elementwise."""
     require_float("celu", input)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
@@ -442,14 +442,14 @@ def selu(input: Tensor) -> Tensor:
 
 
 def silu(input: Tensor) -> Tensor:
-    """``x * sigmoid(x)``."""
+    """``x * sigmoid(x)``; elementwise."""
     if input.dtype.category < 2:
         require_float("silu", input)
     return input * input.sigmoid()
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """``log(1 + exp(beta * x)) / beta``, and ``x`` itself where ``beta * x > threshold``."""
+    """``log(1 + exp(beta * x)) / beta``, elementwise; ``x`` where ``beta * x > threshold``."""
     require_float("softplus", input)
     scaled = input * beta
     far = scaled > threshold
@@ -458,7 +458,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 
 def mish(input: Tensor) -> Tensor:
-    """``x * tanh(softplus(x))``."""
+    """``x * tanh(softplus(x))``; elementwise."""
     require_float("mish", input)
     return input * softplus(input).tanh()
 
@@ -467,7 +467,19 @@ _gelu_tanh = unary(TABLE["gelu_tanh"])
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """``x * Phi(x)`` (Hendrycks and Gimpel, 2016); ``approximate`` is ``"none"`` or ``"tanh"``."""
+    """``x * Phi(x)``, elementwise, for the normal distribution function (Hendrycks, Gimpel, 2016).
+
+    Parameters
+    ----------
+    input : Tensor
+    approximate : {"none", "tanh"}
+        ``"tanh"`` for ``0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``.
+
+    Raises
+    ------
+    RuntimeError
+        For another ``approximate``.
+    """
     require_float("gelu", input)
     if approximate == "tanh":
         return _gelu_tanh(input)
@@ -477,7 +489,15 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """Clamped to ``[min_val, max_val]``; no gradient at and beyond the ends."""
+    """Elements clamped to ``[min_val, max_val]``; no gradient at and beyond the ends.
+
+    Raises
+    ------
+    ValueError
+        Where ``min_val`` is above ``max_val``.
+    RuntimeError, NotImplementedError
+        For bool and complex, and for negative limits of uint8.
+    """
     if min_val > max_val:
         raise ValueError(f"min_val cannot be greater than max_val; got {min_val} and {max_val}")
     if input.dtype.category != 2:
@@ -498,24 +518,24 @@ def _hardtanh_of_integers(input: Tensor, low: float, high: float) -> Tensor:
 
 
 def relu6(input: Tensor) -> Tensor:
-    """``min(max(x, 0), 6)``."""
+    """``min(max(x, 0), 6)``; elementwise."""
     return hardtanh(input, 0.0, 6.0)
 
 
 def hardsigmoid(input: Tensor) -> Tensor:
-    """``relu6(x + 3) / 6``."""
+    """``relu6(x + 3) / 6``; elementwise."""
     require_float("hardsigmoid", input)
     return hardtanh(input + 3, 0.0, 6.0) / 6
 
 
 def hardswish(input: Tensor) -> Tensor:
-    """``x * relu6(x + 3) / 6``."""
+    """``x * relu6(x + 3) / 6``; elementwise."""
     require_float("hardswish", input)
     return input * hardtanh(input + 3, 0.0, 6.0) / 6
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """``log(sigmoid(x))`` without overflow."""
+    """``log(sigmoid(x))`` without overflow; elementwise."""
     require_float("logsigmoid", input)
     below = input < 0  # each branch is the whole function, so derivatives at 0 are right too
     size = apply(TABLE["where"], below, input, -input)
@@ -523,12 +543,12 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 
 def softsign(input: Tensor) -> Tensor:
-    """``x / (1 + |x|)``."""
+    """``x / (1 + |x|)``; elementwise."""
     return input / (1 + input.abs())
 
 
 def tanhshrink(input: Tensor) -> Tensor:
-    """``x - tanh(x)``."""
+    """``x - tanh(x)``; elementwise."""
     return input - input.tanh()
 
 

@@ -47,6 +47,13 @@ def embedding_bag(
     Returns
     -------
     Tensor, shape (bags, features)
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        For shapes and settings that do not fit together.
+    NotImplementedError
+        For ``per_sample_weights`` in another mode than ``"sum"``.
     """
     if per_sample_weights is not None and input.shape != per_sample_weights.shape:
         raise ValueError(

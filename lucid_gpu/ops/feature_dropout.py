@@ -29,6 +29,13 @@ def dropout1d(
     input : Tensor, shape (n, c, l) or (c, l)
     p : float
     training, inplace : bool
+
+    Raises
+    ------
+    ValueError
+        For a ``p`` outside ``[0, 1]``.
+    RuntimeError
+        For another rank.
     """
     _check(p, "dropout1d", input)
     if input.ndim not in (2, 3):
@@ -46,7 +53,7 @@ def dropout2d(
     """`dropout1d` of images ``(n, c, h, w)``.
 
     As in PyTorch, the first two dimensions of any other shape are samples and channels, and a
-    warning says so.
+    warning says so. ValueError for a ``p`` outside ``[0, 1]``.
     """
     _check(p, "dropout2d", input)
     if input.ndim == 3:
@@ -66,7 +73,7 @@ def dropout2d(
 def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """`dropout1d` of volumes ``(n, c, d, h, w)`` or ``(c, d, h, w)``."""
+    """`dropout1d` of volumes ``(n, c, d, h, w)`` or ``(c, d, h, w)``; ValueError as there."""
     _check(p, "dropout3d", input)
     if input.ndim not in (4, 5):
         _warn_of_rank("dropout3d", input, 3, "4D or 5D")

@@ -43,6 +43,8 @@ _MAX = """The largest number of each of a given count of windows of {what}, at r
         For settings that do not fit the input.
     ValueError
         With neither a size nor a ratio.
+    IndexError
+        For another rank.
     """
 _AXES = ("time", "height", "width")
 

@@ -52,6 +52,13 @@ def grid_sample(
     Returns
     -------
     Tensor, shape (n, c, oh, ow) or (n, c, od, oh, ow)
+
+    Raises
+    ------
+    ValueError
+        For modes that are none of these.
+    RuntimeError
+        For shapes and dtypes that do not fit together, and empty images.
     """
     if mode not in ("bilinear", "nearest", "bicubic"):
         raise ValueError(
@@ -193,6 +200,11 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     Returns
     -------
     Tensor, shape (n, h, w, 2) or (n, d, h, w, 3)
+
+    Raises
+    ------
+    ValueError, NotImplementedError, RuntimeError
+        For maps of integers or of another shape, and for sizes that are none or of another count.
     """
     if not theta.is_floating_point():
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")

@@ -42,6 +42,13 @@ def group_norm(
     Returns
     -------
     Tensor, of input's shape and dtype; 16-bit floats are computed in float32
+
+    Raises
+    ------
+    RuntimeError
+        For a ``num_groups`` that does not divide c, and parameters of another shape.
+    ValueError
+        For groups of one element.
     """
     require_tensor("group_norm", "input", 1, input)
     require_one_device("group_norm", input, weight, bias)
@@ -106,6 +113,13 @@ def instance_norm(
     Returns
     -------
     Tensor, of input's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For a single element a channel.
+    RuntimeError
+        Without running figures where they are to normalise.
     """
     require_tensor("instance_norm", "input", 1, input)
     if not use_input_stats:
@@ -140,6 +154,7 @@ def local_response_norm(
     Parameters
     ----------
     input : Tensor, shape (n, c, *)
+        Of at least 3 dimensions, else ValueError.
     size : int
         Channels beyond the first and last count as zero.
     alpha, beta, k : float
@@ -164,7 +179,7 @@ def normalize(
 
     Parameters
     ----------
-    input : Tensor
+    input : Tensor, any shape
     p : float
     dim : int or tuple of int
     eps : float

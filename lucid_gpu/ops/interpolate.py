@@ -60,7 +60,7 @@ def interpolate(
 
     Raises
     ------
-    ValueError, NotImplementedError, RuntimeError
+    ValueError, NotImplementedError, RuntimeError, TypeError
         For settings that do not fit the input or one another.
     """
     require_tensor("interpolate", "input", 1, input)

@@ -47,6 +47,13 @@ def layer_norm(
     Returns
     -------
     Tensor, of input's shape and dtype; 16-bit floats are computed in float32
+
+    Raises
+    ------
+    RuntimeError
+        For shapes that do not fit together.
+    TypeError, NotImplementedError
+        For a ``normalized_shape`` that is no sequence, and for integers.
     """
     shape = _checked("layer_norm", input, normalized_shape, weight, bias)
     return _normalised(input, shape, weight, bias, eps, False)
@@ -72,6 +79,13 @@ def rms_norm(
     Returns
     -------
     Tensor, of input's shape and dtype; 16-bit floats are computed in float32
+
+    Raises
+    ------
+    RuntimeError
+        For shapes that do not fit together.
+    TypeError, NotImplementedError
+        For a ``normalized_shape`` that is no sequence, and for integers.
     """
     shape = _checked("rms_norm", input, normalized_shape, weight, None)
     if eps is None:

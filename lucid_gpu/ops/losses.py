@@ -105,10 +105,21 @@ def mse_loss(
     Parameters
     ----------
     input, target : Tensor, of one shape
+        A warning tells where they only broadcast to one.
     size_average, reduce : bool, optional
         Older words for ``reduction``.
     reduction : {"mean", "sum", "none"}
     weight : Tensor, of input's shape, optional
+        Factors of the elements; a mean is divided by their sum.
+
+    Returns
+    -------
+    Tensor, shape (), or input's for "none"
+
+    Raises
+    ------
+    ValueError
+        For weights of another shape, and another reduction.
     """
     reduction = reduction_of(size_average, reduce, reduction)
     _same_size("mse_loss", input, target)
@@ -124,7 +135,7 @@ def l1_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """Mean absolute error: ``abs(input - target)``, reduced; arguments as for `mse_loss`."""
+    """Mean absolute error: ``abs(input - target)``, reduced; all else as of `mse_loss`."""
     reduction = reduction_of(size_average, reduce, reduction)
     _same_size("l1_loss", input, target)
     return _weighted((input - target).abs(), input, weight, reduction)
@@ -140,7 +151,16 @@ def smooth_l1_loss(
 ) -> Tensor:
     """``d^2 / (2 beta)`` where ``d = abs(input - target) < beta``, else ``d - beta / 2``, reduced.
 
-    Girshick, "Fast R-CNN" (2015). Arguments as for `mse_loss`.
+    Girshick, "Fast R-CNN" (2015).
+
+    Parameters
+    ----------
+    input, target : Tensor, of one shape
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
+    reduction : {"mean", "sum", "none"}
+    beta : float
+        0 for `l1_loss`; RuntimeError for less.
     """
     reduction = reduction_of(size_average, reduce, reduction)
     _same_size("smooth_l1_loss", input, target)
@@ -172,6 +192,13 @@ def huber_loss(
     delta : float
         Positive.
     weight : Tensor, of input's shape, optional
+
+    Raises
+    ------
+    RuntimeError
+        For a ``delta`` that is not positive.
+    ValueError
+        For weights of another shape.
     """
     _same_size("huber_loss", input, target)
     if delta <= 0:
@@ -198,13 +225,18 @@ def kl_div(
 
     Parameters
     ----------
-    input : Tensor
+    input : Tensor, any shape
         Log-probabilities.
-    target : Tensor
+    target : Tensor, broadcast with input
         Probabilities, or with ``log_target`` their logarithms.
     reduction : {"batchmean", "mean", "sum", "none"}
         ``"batchmean"`` divides the sum by the size of the first dimension, which is the divergence.
     log_target : bool
+
+    Raises
+    ------
+    RuntimeError
+        For integers and complex numbers.
     """
     require_tensors("kl_div", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
@@ -244,7 +276,7 @@ def gaussian_nll_loss(
 
     Parameters
     ----------
-    input, target : Tensor
+    input, target : Tensor, of one shape
         Expectations, and samples.
     var : Tensor or float
         Variances: of input's shape, with a last dimension of 1, or without the last dimension. The
@@ -253,6 +285,11 @@ def gaussian_nll_loss(
         Add the constant ``log(2 pi) / 2``.
     eps : float
     reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    ValueError
+        For negative variances or those of another shape, and another reduction.
     """
     shape = tuple(input.shape)
     given: Tensor = var if isinstance(var, Tensor) else input.new_ones(shape) * float(var)
@@ -294,7 +331,7 @@ def poisson_nll_loss(
 
     Parameters
     ----------
-    input, target : Tensor
+    input, target : Tensor, of one shape
         Logarithms of expectations, or with ``log_input=False`` the expectations, and samples.
     full : bool
         Add Stirling's approximation of ``log(target!)`` for targets above 1.
@@ -328,10 +365,17 @@ def binary_cross_entropy(
     Parameters
     ----------
     input, target : Tensor, of one shape
-        Probabilities; outside ``[0, 1]`` they are refused on the CPU.
+        Probabilities.
     weight : Tensor, optional
         Of each element; broadcasts.
     reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    ValueError
+        For targets of another shape.
+    RuntimeError
+        For targets of another dtype, and on the CPU for elements outside ``[0, 1]``.
     """
     reduction = reduction_of(size_average, reduce, reduction)
     require_tensor("binary_cross_entropy", "input", 1, input)
@@ -395,6 +439,13 @@ def binary_cross_entropy_with_logits(
     reduction : {"mean", "sum", "none"}
     pos_weight : Tensor, optional
         Weight of the positive part; broadcasts.
+
+    Raises
+    ------
+    ValueError
+        For targets of another shape.
+    RuntimeError
+        For targets of integers.
     """
     require_tensors("binary_cross_entropy_with_logits", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)

@@ -41,14 +41,42 @@ def _positive(t: Any) -> Tensor:
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """``norm(x1 - x2 + eps, p)`` over the last dimension."""
+    """``norm(x1 - x2 + eps, p)`` over the last dimension.
+
+    Parameters
+    ----------
+    x1, x2 : Tensor, shape (n, d) or (d,), which broadcast
+    p, eps : float
+    keepdim : bool
+        Whether the last dimension stays, of size 1.
+
+    Returns
+    -------
+    Tensor, shape (n,), () or with keepdim (n, 1), (1,)
+    """
     distance: Tensor = (x1 - x2 + eps).norm(p, -1, keepdim=keepdim)
     return distance
 
 
 @guarded
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """``x1 . x2 / (max(|x1|, eps) max(|x2|, eps))`` over a dimension."""
+    """``x1 . x2 / (max(|x1|, eps) max(|x2|, eps))`` over a dimension.
+
+    Parameters
+    ----------
+    x1, x2 : Tensor
+        Of shapes that broadcast.
+    dim : int
+        Of the shape that they broadcast to; the result lacks it.
+    eps : float
+
+    Raises
+    ------
+    RuntimeError
+        For integers.
+    IndexError
+        Where there is no such dimension.
+    """
     common = dt.promote_types(x1.dtype, x2.dtype)
     if common.category < 2:
         raise RuntimeError(
@@ -79,7 +107,17 @@ def hinge_embedding_loss(
     reduce: Flag = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``input`` where the target is 1, ``max(0, margin - input)`` where it is -1, reduced."""
+    """``input`` where the target is 1, ``max(0, margin - input)`` where it is -1, reduced.
+
+    Parameters
+    ----------
+    input, target : Tensor
+        Of shapes that broadcast; targets are 1 and -1.
+    margin : float
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
+    reduction : {"mean", "sum", "none"}
+    """
     require_tensors("hinge_embedding_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     apart = apply(TABLE["where"], target != 1, _positive(margin - input), 0.0)
@@ -96,7 +134,17 @@ def margin_ranking_loss(
     reduce: Flag = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``max(0, -target * (input1 - input2) + margin)``, reduced; targets are 1 and -1."""
+    """``max(0, -target * (input1 - input2) + margin)``, reduced.
+
+    Parameters
+    ----------
+    input1, input2, target : Tensor
+        Of shapes that broadcast and are of one rank, else RuntimeError; targets are 1 and -1.
+    margin : float
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
+    reduction : {"mean", "sum", "none"}
+    """
     require_tensors("margin_ranking_loss", input1=input1, input2=input2, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     if not input1.ndim == input2.ndim == target.ndim:
@@ -124,6 +172,11 @@ def cosine_embedding_loss(
     target : Tensor, shape (n,) or ()
     margin : float
     reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    RuntimeError
+        For tensors of other ranks.
     """
     require_tensors("cosine_embedding_loss", input1=input1, input2=input2, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
@@ -168,6 +221,13 @@ def triplet_margin_loss(
         Take the negative's distance from the positive where that is smaller (Balntas et al.,
         "Learning shallow convolutional feature descriptors with triplet losses", 2016).
     reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    ValueError
+        For a margin that is not positive.
+    RuntimeError
+        For tensors of different ranks.
     """
     reduction = reduction_of(size_average, reduce, reduction)
 
@@ -187,7 +247,17 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_margin_loss` by any distance; `pairwise_distance` by default."""
+    """`triplet_margin_loss` by any distance.
+
+    Parameters
+    ----------
+    anchor, positive, negative : Tensor
+        Of shapes that ``distance_function`` takes.
+    distance_function : callable, optional
+        Of two tensors; `pairwise_distance` by default.
+    margin, swap, reduction
+        As of `triplet_margin_loss`.
+    """
     distance = pairwise_distance if distance_function is None else distance_function
     return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
 
@@ -226,7 +296,21 @@ def soft_margin_loss(
     reduce: Flag = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``log(1 + exp(-target * input))``, reduced; targets are 1 and -1."""
+    """``log(1 + exp(-target * input))``, reduced.
+
+    Parameters
+    ----------
+    input, target : Tensor
+        Of shapes that broadcast; targets are 1 and -1.
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
+    reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    RuntimeError
+        For scores that are not real floats, and complex targets.
+    """
     require_tensors("soft_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     if input.dtype.category != 2 or target.dtype.category > 2:
@@ -296,6 +380,14 @@ def multi_margin_loss(
     weight : Tensor, shape (c,), optional
         Of each target's class.
     reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    ValueError
+        For another ``p``.
+    RuntimeError
+        For shapes that do not fit, targets that are not int64, and on the CPU for those that are no
+        classes.
     """
     require_tensors("multi_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
@@ -350,6 +442,12 @@ def multilabel_margin_loss(
     target : Tensor of int64, of input's shape
         Class numbers; they end at the first -1.
     reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    RuntimeError
+        For shapes that do not fit, targets that are not int64, and on the CPU for those that are no
+        classes.
     """
     require_tensors("multilabel_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)

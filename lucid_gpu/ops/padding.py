@@ -46,6 +46,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = 
         Where the numbers do not fit the tensor.
     NotImplementedError
         For another mode, or a rank that the mode does not take.
+    TypeError
+        For sides that are not whole numbers.
     """
     require_tensor("pad", "input", 1, input)
     sides = _sides(pad, input)

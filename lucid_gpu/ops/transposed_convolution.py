@@ -53,6 +53,8 @@ _DOC = """Filters put onto each place of {what}, and added up: the adjoint of `c
     ------
     RuntimeError
         Where shapes, dtypes or settings do not fit together.
+    TypeError
+        For a padding by name.
     """
 
 

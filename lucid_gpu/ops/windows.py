@@ -75,6 +75,8 @@ def fold(
     ------
     RuntimeError
         Where the columns are not those of such images.
+    TypeError
+        For sizes that are not whole numbers.
     """
     size = _pair(output_size, "output_size")
     window = _window(kernel_size, dilation, padding, stride)

@@ -42,6 +42,32 @@ def test_the_class_is_named(name: str) -> None:
     same_error(*CALLS[name])
 
 
+SETTINGS: dict[str, Callable[[Any], Any]] = {
+    "groups": lambda nn: nn.Conv2d(3, 4, 3, groups=2),
+    "mode of padding": lambda nn: nn.Conv2d(3, 4, 3, padding_mode="none"),
+    "padding": lambda nn: nn.Conv2d(3, 4, 3, padding="some"),
+    "stride": lambda nn: nn.Conv2d(3, 4, 3, 2, padding="same"),
+    "probability": lambda nn: nn.AlphaDropout(1.5),
+    "channels": lambda nn: nn.GroupNorm(2, 3),
+    "features": lambda nn: nn.Bilinear(0, 2, 3),
+    "cutoffs": lambda nn: nn.AdaptiveLogSoftmaxWithLoss(4, 8, [5, 3]),
+    "bounds": lambda nn: nn.Hardtanh(1.0, -1.0),
+    "power": lambda nn: nn.MultiMarginLoss(p=3),
+    "heads": lambda nn: nn.MultiheadAttention(5, 2),
+    "ratio": lambda nn: nn.FractionalMaxPool2d(2, output_ratio=1.5),
+    "hidden": lambda nn: nn.LSTM(3, 0),
+    "projection": lambda nn: nn.LSTM(3, 4, proj_size=4),
+    "nonlinearity": lambda nn: nn.RNN(3, 4, nonlinearity="gelu"),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_cannot_be_are_refused_under_the_name_of_the_class(name: str) -> None:
+    make = SETTINGS[name]
+    kind = make.__code__.co_names[0]
+    same_error(lambda m: make(m.nn), f"{kind}: ")
+
+
 def test_what_else_fails_is_told_as_it_was() -> None:
     class Mine(nn.Conv2d):
         def __init__(self) -> None:

@@ -93,6 +93,7 @@ class Hardtanh(_Hardtanh):  # type: ignore[misc, valid-type]
     Parameters
     ----------
     min_val, max_val : float
+        The first is less, else AssertionError.
     inplace : bool
     """
 
@@ -108,7 +109,8 @@ class Hardtanh(_Hardtanh):  # type: ignore[misc, valid-type]
         super().__init__(*args, **kwargs)
         if not self.max_val > self.min_val:
             raise AssertionError(
-                f"max_val ({self.max_val}) must be greater than min_val ({self.min_val})"
+                f"{type(self).__name__}: max_val ({self.max_val}) must be greater than min_val "
+                f"({self.min_val})"
             )
 
 
@@ -137,7 +139,7 @@ class RReLU(Module):
 
 
 class PReLU(Module):
-    """``x`` where positive, else ``weight * x`` with a learnt slope.
+    """``x`` where positive, else ``weight * x`` with a learnt slope; elementwise.
 
     Parameters
     ----------
@@ -172,7 +174,7 @@ class PReLU(Module):
 
 
 class Softmax2d(Module):
-    """`Softmax` over the channels of images ``(n, c, h, w)`` or ``(c, h, w)``."""
+    """`Softmax` over the channels of images ``(n, c, h, w)`` or ``(c, h, w)``, else ValueError."""
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):

@@ -43,6 +43,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     head : Linear
         To the frequent classes and the clusters.
     tail : ModuleList of Sequential
+
+    Raises
+    ------
+    ValueError
+        For cutoffs that do not rise from 1 to at most ``n_classes - 1``.
     """
 
     def __init__(
@@ -58,12 +63,15 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         super().__init__()
         cuts = list(cutoffs)
         if not cuts:
-            raise ValueError("cutoffs should be a sequence of length larger than 0")
+            raise ValueError(
+                f"{type(self).__name__}: cutoffs should be a sequence of length larger than 0"
+            )
         ordered = cuts == sorted(set(cuts)) and all(int(c) == c for c in cuts)
         if not ordered or cuts[0] <= 0 or cuts[-1] > n_classes - 1:
             raise ValueError(
-                "cutoffs should be a sequence of unique, positive integers sorted in an increasing "
-                f"order, where each value is between 1 and n_classes-1; got {cuts} for {n_classes}"
+                f"{type(self).__name__}: cutoffs should be a sequence of unique, positive integers "
+                "sorted in an increasing order, where each value is between 1 and n_classes-1; "
+                f"got {cuts} for {n_classes}"
             )
         self.in_features, self.n_classes, self.div_value = in_features, n_classes, div_value
         self.cutoffs, self.head_bias = [*cuts, n_classes], head_bias
@@ -83,12 +91,17 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             layer.reset_parameters()
 
     def forward(self, input_: Tensor, target_: Tensor) -> _ASMoutput:
-        """``log p`` of each target, shape (batch,), and the mean of what that lacks to 0.
+        """``log p`` of each target, shape (batch,) or (), and minus their mean, of shape ().
 
         Parameters
         ----------
         input_ : Tensor, shape (batch, in_features) or (in_features,)
         target_ : Tensor of int64, shape (batch,) or ()
+
+        Raises
+        ------
+        RuntimeError
+            For shapes that do not fit together, and targets that are no classes.
         """
         self._check(input_, target_)
         single = target_.ndim == 0
@@ -127,7 +140,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             )
 
     def log_prob(self, input: Tensor) -> Tensor:
-        """``log p`` of every class, shape (batch, n_classes)."""
+        """``log p`` of every class, shape (batch, n_classes), for input (batch, in_features)."""
         head = F.log_softmax(self.head(input), 1)
         n = self.shortlist_size
         tails = [
@@ -137,5 +150,5 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return cat([head[:, :n], *tails], 1)
 
     def predict(self, input: Tensor) -> Tensor:
-        """The most probable class of each row, shape (batch,)."""
+        """The most probable class of each row, shape (batch,), for input (batch, in_features)."""
         return self.log_prob(input).argmax(1)

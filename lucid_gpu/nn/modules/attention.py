@@ -41,6 +41,11 @@ class MultiheadAttention(Module):
     in_proj_bias : Parameter, shape (3 * embed_dim,), or None
     out_proj : Linear
     bias_k, bias_v : Parameter, shape (1, 1, embed_dim), or None
+
+    Raises
+    ------
+    ValueError, AssertionError
+        For sizes that are not positive, and an ``embed_dim`` that ``num_heads`` does not divide.
     """
 
     def __init__(
@@ -59,11 +64,14 @@ class MultiheadAttention(Module):
     ) -> None:
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
-                "embed_dim and num_heads must be greater than 0, got "
+                f"{type(self).__name__}: embed_dim and num_heads must be greater than 0, got "
                 f"embed_dim={embed_dim} and num_heads={num_heads} instead"
             )
         if embed_dim % num_heads:
-            raise AssertionError("embed_dim must be divisible by num_heads")
+            raise AssertionError(
+                f"{type(self).__name__}: embed_dim must be divisible by num_heads, got {embed_dim} "
+                f"and {num_heads}"
+            )
         super().__init__()
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.kdim = embed_dim if kdim is None else kdim

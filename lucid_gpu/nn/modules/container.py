@@ -78,7 +78,7 @@ class _Numbered(Module):
         return self
 
     def extend(self, modules: Iterable[Module]) -> Any:
-        """Add modules at the end; returns self."""
+        """Add modules at the end, all or none; returns self. TypeError for what is no iterable."""
         if not isinstance(modules, Iterable):
             raise TypeError(
                 f"{type(self).__name__}.extend should be called with an iterable, but got "
@@ -90,7 +90,7 @@ class _Numbered(Module):
         return self
 
     def insert(self, index: int, module: Module) -> Any:
-        """Put a module before position ``index``; returns self."""
+        """Put a module before position ``index``; returns self. IndexError where there is none."""
         size = len(self)
         if not -size <= index <= size:
             raise IndexError(f"Index out of range: {index}")
@@ -101,7 +101,7 @@ class _Numbered(Module):
         return self
 
     def pop(self, index: int | slice = -1) -> Any:
-        """Remove and return a module."""
+        """Remove and return a module; IndexError where there is none."""
         found = self[index]
         del self[index]
         return found
@@ -245,11 +245,17 @@ class ModuleDict(Module):
         self._modules.clear()
 
     def pop(self, key: str) -> Any:
-        """Remove and return a module."""
+        """Remove and return a module; KeyError where there is none."""
         return self._modules.pop(key)
 
     def update(self, modules: Any) -> None:
-        """Add or replace modules from a mapping or an iterable of pairs."""
+        """Add or replace modules from a mapping or an iterable of pairs: all or none.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is neither, or not of pairs.
+        """
         if not isinstance(modules, Iterable):
             raise TypeError(
                 "ModuleDict.update should be called with an iterable of key/value pairs, but got "

@@ -48,13 +48,16 @@ class _ConvNd(Module):
         padding_mode: str,
     ) -> None:
         if groups <= 0:
-            raise ValueError("groups must be a positive integer")
+            raise ValueError(f"{type(self).__name__}: groups must be a positive integer")
         for name, channels in (("in", in_channels), ("out", out_channels)):
             if channels % groups:
-                raise ValueError(f"{name}_channels must be divisible by groups")
+                raise ValueError(
+                    f"{type(self).__name__}: {name}_channels must be divisible by groups"
+                )
         if padding_mode not in _MODES:
             raise ValueError(
-                f"padding_mode must be one of {set(_MODES)}, but got padding_mode={padding_mode!r}"
+                f"{type(self).__name__}: padding_mode must be one of {set(_MODES)}, but got "
+                f"padding_mode={padding_mode!r}"
             )
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = self._setting(kernel_size)
@@ -119,6 +122,11 @@ _CONV = """
         Uniform in ``+-1 / sqrt(in_channels // groups * prod(kernel_size))`` at first, like the
         bias.
     bias : Parameter, shape (out_channels,), or None
+
+    Raises
+    ------
+    ValueError
+        For channels that ``groups`` does not divide, and a padding or mode that is none.
     """
 
 
@@ -146,10 +154,13 @@ class _Conv(_ConvNd):
         )
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ValueError(
-                f"Invalid padding string {padding!r}, should be one of {{'valid', 'same'}}"
+                f"{type(self).__name__}: Invalid padding string {padding!r}, should be one of "
+                "{'valid', 'same'}"
             )
         if padding == "same" and max(self.stride) > 1:
-            raise ValueError("padding='same' is not supported for strided convolutions")
+            raise ValueError(
+                f"{type(self).__name__}: padding='same' is not supported for strided convolutions"
+            )
         shape = out_channels, in_channels // groups, *self.kernel_size
         self._make(shape, bias, device, dtype)
 
@@ -215,6 +226,11 @@ _TRANSPOSED = """
         Uniform in ``+-1 / sqrt(out_channels // groups * prod(kernel_size))`` at first, like the
         bias.
     bias : Parameter, shape (out_channels,), or None
+
+    Raises
+    ------
+    ValueError
+        For channels that ``groups`` does not divide, and another mode of padding.
     """
 
 
@@ -255,9 +271,10 @@ class _ConvTransposeNd(_ConvNd):
 
         Parameters
         ----------
-        input : Tensor
+        input : Tensor, shape (n, in_channels, *) or (in_channels, *)
         output_size : sequence of int, optional
-            Says ``output_padding`` by the size of the result, with or without batch and channels.
+            Says ``output_padding`` by the size of the result, with or without batch and channels;
+            ValueError for one that no padding gives.
         """
         spread = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self._rank - 1]
         more = self.output_padding if output_size is None else self._more(input, output_size)

@@ -22,7 +22,8 @@ class _DropoutNd(Row):
     def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
         if settings["p"] < 0 or settings["p"] > 1:
             raise ValueError(
-                f"dropout probability has to be between 0 and 1, but got {settings['p']}"
+                f"{type(self).__name__}: dropout probability has to be between 0 and 1, but got "
+                f"{settings['p']}"
             )
         return settings
 

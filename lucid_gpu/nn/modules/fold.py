@@ -14,6 +14,8 @@ __all__ = ["Fold", "Unfold"]
 class Unfold(Module):
     """Every window of every image as a column.
 
+    From shape (n, c, h, w) to shape (n, c * kh * kw, positions), or both without n.
+
     Parameters
     ----------
     kernel_size, dilation, padding, stride : int or pair of int
@@ -38,6 +40,8 @@ class Unfold(Module):
 
 class Fold(Module):
     """Add columns onto images.
+
+    From shape (n, c * kh * kw, positions) to shape (n, c, *output_size), or both without n.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ __all__ = ["Bilinear", "Identity", "Linear"]
 
 
 class Identity(Module):
-    """Gives its input back; takes any arguments and ignores them."""
+    """Gives its input back, of any shape; takes any arguments and ignores them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Identity(Module):
 
 
 class Linear(Module):
-    r"""``y = x W^T + b``.
+    r"""``y = x W^T + b``, from (*, in_features) to (*, out_features).
 
     Parameters
     ----------
@@ -79,11 +79,12 @@ class NonDynamicallyQuantizableLinear(Linear):
 
 
 class Bilinear(Module):
-    r"""``y_o = x_1^T W_o x_2 + b_o``.
+    r"""``y_o = x_1^T W_o x_2 + b_o``, from (*, in1_features) and (*, in2_features).
 
     Parameters
     ----------
     in1_features, in2_features, out_features : int
+        The first positive, else ValueError.
     bias : bool
     device, dtype : optional
 
@@ -105,7 +106,10 @@ class Bilinear(Module):
     ) -> None:
         super().__init__()
         if in1_features <= 0:
-            raise ValueError(f"in1_features must be > 0, but got (in1_features={in1_features})")
+            raise ValueError(
+                f"{type(self).__name__}: in1_features must be > 0, but got "
+                f"(in1_features={in1_features})"
+            )
         self.in1_features, self.in2_features = in1_features, in2_features
         self.out_features = out_features
         shape = (out_features, in1_features, in2_features)

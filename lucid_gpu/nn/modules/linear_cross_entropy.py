@@ -17,6 +17,9 @@ __all__ = ["LinearCrossEntropyLoss", "LinearCrossEntropyOptions"]
 class LinearCrossEntropyLoss(Module):
     """``cross_entropy(linear(x), target)``.
 
+    The input is (*, in_features), targets are class numbers (int64) of shape (*, *out_features) or
+    probabilities: see `nn.functional.linear_cross_entropy`.
+
     Parameters
     ----------
     in_features, num_classes : int

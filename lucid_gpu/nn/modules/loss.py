@@ -54,7 +54,7 @@ class _NamedLoss(_Loss):
 class _MultiMargin(_Loss):
     def _check(self, settings: dict[str, Any]) -> None:
         if settings["p"] not in (1, 2):
-            raise ValueError("only p == 1 and p == 2 supported")
+            raise ValueError(f"{type(self).__name__}: only p == 1 and p == 2 supported")
         weight = settings["weight"]
         if weight is not None and weight.ndim != 1:
             raise ValueError(

@@ -85,6 +85,13 @@ class Module:
     # -- calling ----------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What calling the module computes; for subclasses.
+
+        Raises
+        ------
+        NotImplementedError
+            In a subclass that does not define it.
+        """
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
@@ -187,7 +194,15 @@ class Module:
     # -- registering ------------------------------------------------------------------------
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter under ``name``; None reserves the name."""
+        """Add a parameter under ``name``; None reserves the name.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is no `Parameter`, and one that was computed from others.
+        KeyError
+            For a name that is empty, taken, or has a dot.
+        """
         self._check_name(name, "parameter")
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
@@ -205,7 +220,22 @@ class Module:
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that moves with the module and, if ``persistent``, is in `state_dict`."""
+        """Add a tensor that moves with the module and, if ``persistent``, is in `state_dict`.
+
+        Parameters
+        ----------
+        name : str
+        tensor : Tensor, any shape, or None
+            None reserves the name.
+        persistent : bool
+
+        Raises
+        ------
+        TypeError
+            For what is no tensor.
+        KeyError
+            For a name that is empty, taken, or has a dot.
+        """
         self._check_name(name, "buffer")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
@@ -217,7 +247,15 @@ class Module:
         (fleeting.discard if persistent else fleeting.add)(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Add a child under ``name``."""
+        """Add a child under ``name``; None reserves the name.
+
+        Raises
+        ------
+        TypeError
+            For what is no module.
+        KeyError
+            For a name that is empty, taken, or has a dot.
+        """
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._check_name(name, "module")
@@ -337,7 +375,7 @@ class Module:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """The parameters, each with its dotted name."""
+        """The parameters, each with its dotted name, once unless ``remove_duplicate=False``."""
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
@@ -347,11 +385,11 @@ class Module:
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers, each with its dotted name."""
+        """The buffers, tensors of any shape, each with its dotted name; as `named_parameters`."""
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """The buffers, each once."""
+        """The buffers, tensors of any shape, each once."""
         return (value for _, value in self.named_buffers(recurse=recurse))
 
     def modules(self) -> Iterator[Module]:
@@ -371,7 +409,7 @@ class Module:
         return (child for _, child in self.named_children())
 
     def get_submodule(self, target: str) -> Module:
-        """The module with a dotted name; ``""`` is this module."""
+        """The module with a dotted name, ``""`` for this one; AttributeError if there is none."""
         module: Module = self
         for name in target.split(".") if target else ():
             child = getattr(module, name, None)
@@ -383,7 +421,7 @@ class Module:
         return module
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter with a dotted name."""
+        """The parameter with a dotted name; AttributeError where there is none."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
         found = owner._parameters.get(name)
@@ -394,7 +432,7 @@ class Module:
         return found
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer with a dotted name."""
+        """The buffer with a dotted name, of any shape; AttributeError where there is none."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
         found = owner._buffers.get(name)
@@ -405,7 +443,15 @@ class Module:
         return found
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Put a module at a dotted name; with ``strict`` only where there is one already."""
+        """Put a module at a dotted name; with ``strict`` only where there is one already.
+
+        Raises
+        ------
+        ValueError
+            For an empty name, and what is no module.
+        AttributeError
+            Where there is nothing to put it in, something else stands, or with ``strict`` nothing.
+        """
         if not target:
             raise ValueError("Cannot set the submodule without a target name!")
         if not isinstance(module, Module):
@@ -428,7 +474,7 @@ class Module:
         return self
 
     def train(self: _M, mode: bool = True) -> _M:
-        """Set `training` here and below."""
+        """Set `training` here and below; ValueError for what is no bool."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         for module in self.modules():
@@ -472,8 +518,12 @@ class Module:
     def to(self: _M, *args: Any, **kwargs: Any) -> _M:
         """Move and cast parameters and buffers in place: ``to(device, dtype)``, ``to(tensor)``.
 
-        A dtype, which must be floating point or complex, is given to those tensors alone that are
-        floating point or complex.
+        A dtype is given to those tensors alone that are floating point or complex.
+
+        Raises
+        ------
+        TypeError
+            For a dtype of integers, and keyword arguments that are none.
         """
         device, dtype = _read_to(args, kwargs)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
@@ -538,6 +588,19 @@ class Module:
         """Parameters and persistent buffers by dotted name.
 
         The tensors share memory with the module's; they are detached unless ``keep_vars``.
+
+        Parameters
+        ----------
+        destination : dict, optional
+            What they are put into.
+        prefix : str
+            Before each name.
+        keep_vars : bool
+
+        Raises
+        ------
+        RuntimeError
+            Where a hook that is to change the dictionary returns another.
         """
         if args:
             warnings.warn(
@@ -583,13 +646,13 @@ class Module:
         return [(k, v) for k, v in [*self._parameters.items(), *kept] if v is not None]
 
     def get_extra_state(self) -> Any:
-        """What else `state_dict` is to hold; for subclasses, with `set_extra_state`."""
+        """What else `state_dict` is to hold, in a subclass; RuntimeError in others."""
         raise RuntimeError(
             "Reached a code path in Module.get_extra_state() that should never be called."
         )
 
     def set_extra_state(self, state: Any) -> None:
-        """Take what `get_extra_state` gave; for subclasses."""
+        """Take what `get_extra_state` gave, in a subclass; RuntimeError in others."""
         raise RuntimeError(
             "Reached a code path in Module.set_extra_state() that should never be called."
         )

@@ -18,6 +18,8 @@ __all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
 class LayerNorm(Module):
     r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias`` over the last dimensions.
 
+    The input, and what is returned, has shape (*, *normalized_shape).
+
     Parameters
     ----------
     normalized_shape : int or sequence of int
@@ -70,6 +72,8 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     r"""``y = x / sqrt(mean(x^2) + eps) * weight`` over the last dimensions.
 
+    The input, and what is returned, has shape (*, *normalized_shape).
+
     Parameters
     ----------
     normalized_shape : int or sequence of int
@@ -116,11 +120,13 @@ class RMSNorm(Module):
 class GroupNorm(Module):
     r"""``y = (x - mean) / sqrt(variance + eps) * weight + bias`` over groups of channels.
 
+    The input, and what is returned, has shape (n, num_channels, *).
+
     Parameters
     ----------
     num_groups : int
     num_channels : int
-        A multiple of ``num_groups``.
+        A multiple of ``num_groups``, else ValueError.
     eps : float
     affine : bool
         Whether there are a weight (ones at first) and a bias (zeros), one for each channel.
@@ -142,7 +148,8 @@ class GroupNorm(Module):
         super().__init__()
         if num_channels % num_groups:
             raise ValueError(
-                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
+                f"{type(self).__name__}: num_channels ({num_channels}) must be divisible by "
+                f"num_groups ({num_groups})"
             )
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps, self.affine = eps, affine
@@ -170,6 +177,8 @@ class GroupNorm(Module):
 
 class LocalResponseNorm(Module):
     r"""``y = x / (k + alpha * mean(x^2))^beta``, the mean over neighbouring channels.
+
+    The input, and what is returned, has shape (n, c, *).
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ class ParameterList(Module):
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Add values at the end; returns self."""
+        """Add values at the end; returns self. TypeError for what is no iterable, and a tensor."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(
                 "ParameterList.extend should be called with an iterable, but got "
@@ -182,7 +182,7 @@ class ParameterDict(Module):
         return ParameterDict((key, default) for key in keys)
 
     def pop(self, key: str) -> Any:
-        """Remove and return a parameter."""
+        """Remove and return a parameter; AttributeError where there is none."""
         value = self[key]
         del self[key]
         return value
@@ -198,7 +198,13 @@ class ParameterDict(Module):
             del self[key]
 
     def update(self, parameters: Any) -> None:
-        """Add or replace parameters from a mapping or an iterable of pairs."""
+        """Add or replace parameters from a mapping or an iterable of pairs.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is neither, or not of pairs.
+        """
         if not isinstance(parameters, Iterable):
             raise TypeError(
                 "ParametersDict.update should be called with an iterable of key/value pairs, but "

@@ -364,6 +364,11 @@ class _FractionalMaxPool(_Pool):
         The same as a share of the input's size, instead.
     return_indices : bool
         Also return where in its plane each maximum is.
+
+    Raises
+    ------
+    ValueError
+        For both or none of them, and a ratio outside ``(0, 1)``.
     """
 
     _random_samples: Tensor | None
@@ -387,9 +392,13 @@ class _FractionalMaxPool(_Pool):
                 "ratio"
             )
         if output_size is not None and output_ratio is not None:
-            raise ValueError("only one of output_size and output_ratio may be specified")
+            raise ValueError(
+                f"{type(self).__name__}: only one of output_size and output_ratio may be specified"
+            )
         if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
-            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+            raise ValueError(
+                f"{type(self).__name__}: output_ratio must be between 0 and 1 (got {output_ratio})"
+            )
 
     def forward(self, input: Tensor) -> Any:
         return self._pooled(

@@ -40,6 +40,11 @@ class RNNBase(Module):
     proj_size : int
         Outputs a projected state of an LSTM has; 0 for none.
     device, dtype : optional
+
+    Raises
+    ------
+    ValueError, TypeError
+        For settings that cannot be.
     """
 
     def __init__(
@@ -99,17 +104,18 @@ class RNNBase(Module):
             value = getattr(self, setting)
             if not isinstance(value, kind):
                 raise TypeError(
-                    f"{setting} should be of type {kind.__name__}, got: {type(value).__name__}"
+                    f"{name}: {setting} should be of type {kind.__name__}, got: "
+                    f"{type(value).__name__}"
                 )
         for setting in ("input_size", "hidden_size", "num_layers"):
             if getattr(self, setting) <= 0:
-                raise ValueError(f"{setting} must be greater than zero")
+                raise ValueError(f"{name}: {setting} must be greater than zero")
         if self.proj_size < 0:
             raise ValueError(
-                "proj_size should be a positive integer or zero to disable projections"
+                f"{name}: proj_size should be a positive integer or zero to disable projections"
             )
         if self.proj_size >= self.hidden_size:
-            raise ValueError("proj_size has to be smaller than hidden_size")
+            raise ValueError(f"{name}: proj_size has to be smaller than hidden_size")
 
     def _shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
         """The parameters of one direction of a layer."""
@@ -154,6 +160,20 @@ class RNNBase(Module):
         """Nothing: each weight is used where it lies."""
 
     def forward(self, input: Any, hx: Any = None) -> Any:
+        """The outputs of the last layer, and the states after the last step.
+
+        Parameters
+        ----------
+        input : Tensor, shape (steps, batch, input_size), or PackedSequence
+            With ``batch_first`` (batch, steps, input_size); (steps, input_size) is one sequence.
+        hx : Tensor, shape (num_layers * directions, batch, features), optional
+            The first states, for an LSTM a pair, without the batch for one sequence; else zeros.
+
+        Raises
+        ------
+        ValueError, RuntimeError
+            For input or states of another shape or dtype.
+        """
         if isinstance(input, PackedSequence):
             return self._packed(input, hx)
         name = type(self).__name__
@@ -224,7 +244,21 @@ class RNNBase(Module):
         )
 
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
-        """Refuse input of another type, rank or size than the layer takes."""
+        """Refuse input of another type, rank or size than the layer takes.
+
+        Parameters
+        ----------
+        input : Tensor, shape (steps, batch, input_size), or packed (rows, input_size)
+        batch_sizes : Tensor, optional
+            Those of a packed batch.
+
+        Raises
+        ------
+        ValueError
+            For another dtype than that of the weights.
+        RuntimeError
+            For another shape.
+        """
         name, kind = type(self).__name__, self.all_weights[0][0].dtype
         if input.dtype is not kind and not _autocast(input):
             raise ValueError(
@@ -366,7 +400,9 @@ class RNN(_OneState):
     input_size, hidden_size, num_layers
         As for `RNNBase`; called like `LSTM`, with one state.
     nonlinearity : {"tanh", "relu"}
+        ValueError for another.
     bias, batch_first, dropout, bidirectional
+        As for `RNNBase`.
     device, dtype : optional
     """
 
@@ -387,7 +423,8 @@ class RNN(_OneState):
         self._refuse_projection(unsupported)
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(
-                f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
+                f"{type(self).__name__}: Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' "
+                "or 'relu'."
             )
         settings = (num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
         super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, *settings)

@@ -95,6 +95,9 @@ class RNNCellBase(Module):
 class LSTMCell(RNNCellBase):
     """One step of an `LSTM`: ``h, c = cell(input, (h, c))``.
 
+    The input is (batch, input_size), states are (batch, hidden_size), or all without the batch;
+    states are zero where they are not given.
+
     Parameters
     ----------
     input_size, hidden_size : int
@@ -126,7 +129,10 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """One step of a `GRU`: ``h = cell(input, h)``; parameters as for `LSTMCell`, of 3 gates."""
+    """One step of a `GRU`: ``h = cell(input, h)``; all else, and shapes, as of `LSTMCell`.
+
+    Its weights have rows for 3 gates.
+    """
 
     def __init__(
         self,
@@ -143,13 +149,14 @@ class GRUCell(RNNCellBase):
 
 
 class RNNCell(RNNCellBase):
-    """One step of an `RNN`: ``h = cell(input, h)``.
+    """One step of an `RNN`: ``h = cell(input, h)``; shapes as of `LSTMCell`.
 
     Parameters
     ----------
     input_size, hidden_size : int
     bias : bool
     nonlinearity : {"tanh", "relu"}
+        RuntimeError for another, when it is called.
     device, dtype : optional
     """
 

@@ -22,6 +22,7 @@ class Row(Module):
     __signature__: inspect.Signature
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Settings by position or name; TypeError for others."""
         super().__init__()
         try:
             bound = self.__signature__.bind(*args, **kwargs)

@@ -90,13 +90,13 @@ class _Table(Module):
 
 
 class Embedding(_Table):
-    """``y = weight[x]``.
+    """``y = weight[x]``: numbers of shape (*) become rows, shape (*, embedding_dim).
 
     Parameters
     ----------
     num_embeddings, embedding_dim : int
     padding_idx : int, optional
-        A row that is zero at first and gets no gradient.
+        A row that is zero at first and gets no gradient; AssertionError where there is none such.
     max_norm, norm_type : float, optional
         Longer rows are shortened, in place, when they are looked up.
     scale_grad_by_freq : bool
@@ -147,7 +147,7 @@ class Embedding(_Table):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Embedding:
-        """A layer whose table is ``embeddings``, shape (rows, features)."""
+        """A layer whose table is ``embeddings``, shape (rows, features), else AssertionError."""
         made: Embedding = cls._pretrained(
             embeddings,
             freeze,
@@ -218,7 +218,7 @@ class EmbeddingBag(_Table):
         include_last_offset: bool = False,
         padding_idx: int | None = None,
     ) -> EmbeddingBag:
-        """A layer whose table is ``embeddings``, shape (rows, features)."""
+        """A layer whose table is ``embeddings``, shape (rows, features), else AssertionError."""
         made: EmbeddingBag = cls._pretrained(
             embeddings,
             freeze,

@@ -145,6 +145,18 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
+        """Of input's shape.
+
+        Parameters
+        ----------
+        src : Tensor, shape (s, n, d_model), with ``batch_first`` (n, s, d_model), or (s, d_model)
+        src_mask : Tensor, shape (s, s) or (n * nhead, s, s), optional
+            Of bool, True for pairs that are left out; or numbers that are added.
+        src_key_padding_mask : Tensor, shape (n, s), optional
+            The same for whole keys.
+        is_causal : bool
+            A hint that ``src_mask`` is the causal one.
+        """
         masks = (src_key_padding_mask, False, src_mask, True, is_causal)
         x = self._around(1, lambda x: self.self_attn(x, x, x, *masks)[0], src)
         return self._around(2, self._linear_block, x)
@@ -189,6 +201,19 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
+        """Of tgt's shape.
+
+        Parameters
+        ----------
+        tgt, memory : Tensor, shapes (t, n, d_model), (s, n, d_model)
+            With ``batch_first`` (n, t, d_model) and (n, s, d_model); without n for one sequence.
+        tgt_mask, memory_mask : Tensor, shapes (t, t), (t, s), optional
+            Of bool, True for pairs that are left out; or numbers that are added.
+        tgt_key_padding_mask, memory_key_padding_mask : Tensor, shapes (n, t), (n, s), optional
+            The same for whole keys.
+        tgt_is_causal, memory_is_causal : bool
+            Hints that the masks are causal ones.
+        """
         own = (tgt_key_padding_mask, False, tgt_mask, True, tgt_is_causal)
         other = (memory_key_padding_mask, False, memory_mask, True, memory_is_causal)
         x = self._around(1, lambda x: self.self_attn(x, x, x, *own)[0], tgt)
@@ -233,6 +258,10 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
+        """Shapes and masks are those of `TransformerEncoderLayer`.
+
+        Without ``is_causal`` the mask itself is looked at.
+        """
         mask = additive_mask(mask, "mask", src.dtype)
         padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype)
         length = _length(src, self.layers[0].self_attn.batch_first)
@@ -269,6 +298,10 @@ class TransformerDecoder(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
+        """Shapes and masks are those of `TransformerDecoderLayer`.
+
+        Without ``tgt_is_causal`` the mask itself is looked at.
+        """
         length = _length(tgt, self.layers[0].self_attn.batch_first)
         causal = _is_causal(tgt_mask, tgt_is_causal, length)
         for layer in self.layers:
@@ -356,6 +389,25 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
+        """What the decoder makes of ``tgt`` and of the encoder's output, of tgt's shape.
+
+        Parameters
+        ----------
+        src, tgt : Tensor, shapes (s, n, d_model), (t, n, d_model)
+            With ``batch_first`` (n, s, d_model) and (n, t, d_model); without n for one sequence.
+        src_mask, tgt_mask, memory_mask : Tensor, shapes (s, s), (t, t), (t, s), optional
+            Of bool, True for pairs that are left out; or numbers that are added.
+        src_key_padding_mask, memory_key_padding_mask : Tensor, shape (n, s), optional
+            The same for whole keys.
+        tgt_key_padding_mask : Tensor, shape (n, t), optional
+        src_is_causal, tgt_is_causal, memory_is_causal : bool, optional
+            Hints that the masks are causal ones.
+
+        Raises
+        ------
+        RuntimeError
+            For batches or features that do not fit together.
+        """
         batch = 0 if self.batch_first else 1
         got = f"; got src of shape {list(src.shape)} and tgt {list(tgt.shape)}"
         if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
@@ -378,5 +430,5 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-        """The mask that hides the future: -inf above the diagonal, 0 elsewhere, (sz, sz)."""
+        """The mask that hides the future: -inf above the diagonal, else 0, of shape (sz, sz)."""
         return _causal_mask(sz, device, dtype)
