@@ -107,6 +107,7 @@ _LAZY = {
     "viz": "lucid_gpu.viz",
 }
 _FROM = {
+    "Generator": "lucid_gpu.ops.generator",
     "GradScaler": "lucid_gpu.amp",
     "autocast": "lucid_gpu.amp",
     **dict.fromkeys(

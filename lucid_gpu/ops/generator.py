@@ -35,7 +35,13 @@ class Generator:
         self._lock = threading.Lock()
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of a seed from its beginning; negative seeds count from 2**64 down."""
+        """Start the stream of a seed from its beginning; negative seeds count from 2**64 down.
+
+        Raises
+        ------
+        ValueError
+            For a seed outside of [-2**63, 2**64).
+        """
         seed = int(seed)
         if not -(1 << 63) <= seed < 1 << 64:
             raise ValueError(
@@ -54,13 +60,13 @@ class Generator:
         return self._seed
 
     def get_state(self) -> Tensor:
-        """The state as a CPU tensor of 16 bytes."""
+        """The state as a CPU tensor of 16 bytes, shape (16,)."""
         with self._lock:
             state = self._seed.to_bytes(8, "little") + self._draws.to_bytes(8, "little")
         return tensor(list(state), dtype=dt.uint8)
 
     def set_state(self, new_state: Tensor) -> Generator:
-        """Go to a state that `get_state` gave.
+        """Go to a state that `get_state` gave, a uint8 tensor of shape (16,).
 
         Raises
         ------
@@ -145,4 +151,4 @@ def _draw(generator: Generator | None, where: device) -> tuple[int, int]:
     return generator.next_draw()
 
 
-FUNCTIONS = (Generator, manual_seed, seed, initial_seed, get_rng_state, set_rng_state)
+FUNCTIONS = (manual_seed, seed, initial_seed, get_rng_state, set_rng_state)

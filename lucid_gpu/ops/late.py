@@ -88,7 +88,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "tapers": ("", "", "hann_window hamming_window blackman_window bartlett_window kaiser_window"),
     "statistics": ("quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc "
                    "histogram isclose allclose equal", "", "std_mean var_mean"),
-    "generator": ("", "", "Generator get_rng_state initial_seed manual_seed seed set_rng_state"),
+    "generator": ("", "", "get_rng_state initial_seed manual_seed seed set_rng_state"),
     "random": ("bernoulli", "uniform_ normal_ random_ bernoulli_ exponential_",
                "normal rand rand_like randint randint_like randn randn_like randperm"),
     "multinomial": ("multinomial", "", ""),

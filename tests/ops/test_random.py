@@ -109,6 +109,10 @@ def test_state_is_saved_and_restored(device: str) -> None:
     assert lucid_gpu.randn(4, device=device).tolist() == a
 
 
+def test_a_generator_is_a_type() -> None:
+    assert isinstance(lucid_gpu.Generator(), lucid_gpu.Generator)
+
+
 def test_generators_are_streams_of_their_own() -> None:
     first, second = lucid_gpu.Generator(), lucid_gpu.Generator()
     first.manual_seed(1)
