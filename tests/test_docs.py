@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tools import families
 from tools.draw_pictures import pictures
 from tools.pages import PAGES, TREE, anchors, blocks, links
 from tools.reference import NAMESPACES
@@ -97,7 +98,8 @@ def test_every_page_is_in_the_sites_list() -> None:
     listed = re.findall(r"[:-] (\S+\.md)$", nav[1], re.MULTILINE)
     pages = {page.name for page in PAGES if page.parent == TREE / "docs"}
     names = {name.removeprefix("lucid_gpu.") for name in (*NAMESPACES, "lucid_gpu.Tensor")}
-    assert sorted(listed) == sorted(pages | {f"api/{name}.md" for name in names})
+    api = {f"api/{name}.md" for name in names} | {families.page_of(f) for f in families.FAMILIES}
+    assert sorted(listed) == sorted(pages | api)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What mkdocs cannot know (its `hooks`): pages of the reference, and links that leave docs/.
 
-- docs/api/ is not in the tree: a page a namespace is made from what tools/reference.py writes.
+- docs/api/ is not in the tree: a page a namespace is made from what tools/reference.py writes, and
+  a page each family of `lucid_gpu`'s own names (tools/families.py).
 - Blocks of YAML are read as such; the tests have nothing to read them with.
 - A page may link to any file of the tree, as it does where the tree is read. The site shows such a
   file on a page of its own, tree/PATH.
@@ -10,6 +11,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import pydoc
@@ -18,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tools import reference
+from tools import families, reference
 from tools.pages import blocks
 
 TREE = Path(__file__).resolve().parents[1]
@@ -38,6 +40,9 @@ def on_files(files: Any, config: Any) -> Any:
     for name in (*reference.NAMESPACES, "lucid_gpu.Tensor"):
         page = reference_page(name)
         files.append(File.generated(config, reference_path(name), content=page))
+    for family, names in families.members().items():
+        page = family_page(family, names)
+        files.append(File.generated(config, families.page_of(family), content=page))
     pages = [TREE / "docs" / file.src_uri for file in files.documentation_pages()]
     for path in sorted(linked([page for page in pages if page.exists()])):
         if path.suffix in (".png", ".svg"):
@@ -99,9 +104,36 @@ def reference_path(name: str) -> str:
 
 def reference_page(name: str) -> str:
     """Its text: what the namespace says of itself, and a directive for mkdocstrings."""
-    short = name.removeprefix("lucid_gpu.")
-    options = ["    options:", "      filters: ['!^Tensor$']"] if name == "lucid_gpu" else []
-    return "\n".join([f"# {short}", "", f"::: {name}", *options, ""])
+    if name == "lucid_gpu":
+        return overview()
+    return "\n".join([f"# {name.removeprefix('lucid_gpu.')}", "", f"::: {name}", ""])
+
+
+def overview() -> str:
+    """The page of `lucid_gpu` itself: a table of names a family."""
+    top = importlib.import_module("lucid_gpu")
+    lines = ["# lucid_gpu", "", inspect.getdoc(top) or ""]
+    for family, names in families.members().items():
+        lines += ["", f"## [{family}]({os.path.relpath(families.page_of(family), 'api')})"]
+        lines += ["", "| name | |", "|---|---|"]
+        lines += [f"| [{n}][lucid_gpu.{n}] | {summary(getattr(top, n))} |" for n in names]
+    return "\n".join([*lines, ""])
+
+
+def family_page(family: str, names: list[str]) -> str:
+    """The page of a family: a directive a name."""
+    shown = "show_root_heading: true, show_root_toc_entry: true, show_root_full_path: false"
+    lines = [f"::: lucid_gpu.{name}\n    options: {{{shown}}}\n" for name in names]
+    return "\n".join([f"# {family}", "", *lines])
+
+
+def summary(value: Any) -> str:
+    """The first sentence of what it says of itself, fit for a table."""
+    if not callable(value):
+        return "An element type."
+    first, *_ = (inspect.getdoc(value) or "").split("\n\n")
+    sentence = re.split(r"(?<=\.)\s", first, maxsplit=1)[0]
+    return " ".join(sentence.split()).replace("|", "\\|")
 
 
 def namespaces() -> str:
