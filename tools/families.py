@@ -34,7 +34,7 @@ FAMILIES: dict[str, str] = {
         "ops.indexing ops.selections ops.index_add ops.scatter_reduce ops.order"
     ),
     "Shapes and views": (
-        "ops.shape ops.axes ops.splitting ops.stacking ops.strides ops.rolled ops.diagonals "
+        "ops.shape ops.axes ops.splitting ops.stacking ops.strides ops.storages ops.rolled ops.diagonals "
         "ops.shuffles"
     ),
     "Linear algebra": (
