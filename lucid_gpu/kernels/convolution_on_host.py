@@ -24,8 +24,9 @@ from lucid_gpu.devices import threads
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
+from lucid_gpu.kernels import depthwise_on_host as depthwise
 from lucid_gpu.kernels.row_blocks import each
-from lucid_gpu.kernels.windows import Frame, inverse
+from lucid_gpu.kernels.windows import Frame, Taps, inverse
 
 __all__ = ["axes_in_memory", "convolve", "input_gradient", "weight_gradient"]
 
@@ -36,21 +37,6 @@ NARROWEST = 192  # columns of a strip that gain from it
 ALONE = 500_000  # multiplications that are not worth a second thread
 
 
-class Taps(NamedTuple):
-    """How one axis of filters slides: tap t of window p reads ``start + p stride + t dilation``."""
-
-    number: int
-    start: int
-    stride: int
-    dilation: int
-    steps: int
-
-    @property
-    def span(self) -> int:
-        """How many pixels the windows reach over together."""
-        return (self.steps - 1) * self.stride + (self.number - 1) * self.dilation + 1
-
-
 def axes_in_memory(frame: Frame) -> tuple[int, int, int, int]:
     """How the axes (n, c, h, w) of images and results lie in memory."""
     return (1, 2, 3, 0) if frame.shape[0] >= frame.steps[1] else (1, 0, 2, 3)
@@ -58,11 +44,11 @@ def axes_in_memory(frame: Frame) -> tuple[int, int, int, int]:
 
 def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     """`lucid_gpu.kernels.convolution.convolve` on NumPy's arrays."""
-    axes = axes_in_memory(frame)
-    view = _windows(_wide(x), _forward(frame), axes)
+    axes, wide = axes_in_memory(frame), _wide(x)
     shape = (frame.shape[0], weight.shape[0], *frame.steps)
-    out = pool.empty([shape[axis] for axis in axes], view.dtype)
-    _multiply(_wide(weight).reshape(groups, len(weight) // groups, -1), view, out)
+    out = pool.empty([shape[axis] for axis in axes], wide.dtype)
+    filters = _wide(weight).reshape(groups, len(weight) // groups, -1)
+    _slide(filters, wide, _forward(frame), axes, out)
     return out.astype(x.dtype, copy=False).transpose(inverse(axes))
 
 
@@ -81,18 +67,30 @@ def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
             continue
         (rows, down), (columns, across) = found
         turned = _turned(filters[:, :, rows, columns], groups)
-        _multiply(turned, _windows(wide, (down, across), axes), part.transpose(axes))
+        _slide(turned, wide, (down, across), axes, part.transpose(axes))
     return result.astype(g.dtype, copy=False).transpose(inverse(axes))
 
 
 def weight_gradient(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     """`lucid_gpu.kernels.convolution.weight_gradient` on NumPy's arrays."""
     axes = axes_in_memory(frame)
+    if g.size and depthwise.applies(groups, x.shape[1], g.shape[1], _wide(g).dtype):
+        found = depthwise.weight_gradient(_wide(x), _wide(g), _forward(frame), axes)
+        return found.reshape(-1, 1, *frame.window.kernel).astype(g.dtype, copy=False)
     view = _windows(_wide(x), _forward(frame), axes)
     laid = np.ascontiguousarray(_wide(g).transpose(axes))
     found = _correlate(view, laid.reshape(groups, len(laid) // groups, -1))
     shape = g.shape[1], frame.shape[1] // groups, *frame.window.kernel
     return found.swapaxes(-1, -2).reshape(shape).astype(g.dtype, copy=False)
+
+
+def _slide(filters: Any, x: Any, slides: tuple[Taps, Taps], axes: Sequence[int], out: Any) -> None:
+    """Filters (groups, o, c kh kw) along images (n, c, h, w), into ``out``, which lies as said."""
+    groups, outputs, _ = filters.shape
+    if out.size and depthwise.applies(groups, x.shape[1], groups * outputs, x.dtype):
+        depthwise.convolve(filters[:, 0], x, slides, axes, out)
+    else:
+        _multiply(filters, _windows(x, slides, axes), out)
 
 
 # --- which pixels are read ------------------------------------------------------------------------

@@ -87,6 +87,21 @@ SIZES = "6i"  # `Frame.sizes` as lucid_images
 STRIDES = "4q"  # `strides_of` as lucid_image_strides
 
 
+class Taps(NamedTuple):
+    """How one axis of filters slides: tap t of window p reads ``start + p stride + t dilation``."""
+
+    number: int
+    start: int
+    stride: int
+    dilation: int
+    steps: int
+
+    @property
+    def span(self) -> int:
+        """How many pixels the windows reach over together."""
+        return (self.steps - 1) * self.stride + (self.number - 1) * self.dilation + 1
+
+
 class Frame:
     """Images with the border that their windows need.
 

@@ -28,6 +28,12 @@ CASES = {
     "same, dilated": ((3, 2, 6, 6), (4, 2, 3, 3), {"padding": "same", "dilation": 2}),
     "valid": ((3, 2, 6, 6), (4, 2, 3, 3), {"padding": "valid"}),
     "no batch": ((3, 7, 6), (4, 3, 3, 3), {"padding": 1}),
+    "own filters": ((2, 3, 7, 8), (3, 1, 3, 3), {"padding": 1, "groups": 3}),
+    "own filters, batch innermost": (
+        (9, 2, 8, 7),
+        (2, 1, 3, 2),
+        {"stride": (2, 3), "padding": (1, 2), "dilation": (3, 1), "groups": 2},
+    ),
 }
 
 
@@ -50,6 +56,17 @@ def test_of_signals_agrees_with_torch(case, bias, device):
         normal(signals),
         normal(weight),
         *more,
+        device=device,
+    )
+
+
+def test_own_filters_over_several_pieces_and_blocks(device):
+    settings = {"padding": 2, "stride": 2, "groups": 40}
+    agree(
+        lambda m, *t: m.nn.functional.conv2d(*t, **settings),
+        normal((3, 40, 70, 50)),
+        normal((40, 1, 5, 5)),
+        order=1,
         device=device,
     )
 
