@@ -318,21 +318,27 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
         require_one_dtype("lerp: expected input and weight to have the same dtype", input, weight)
     if input.dtype.category < 2:
         raise NotImplementedError(f'"lerp" not implemented for {input.dtype.name}')
-    if not isinstance(weight, Tensor) and abs(weight) >= 0.5:
+    if isinstance(weight, Tensor):
+        near = weight.abs() < 0.5
+        return where(near, input, end) + where(near, weight, weight - 1) * (end - input)
+    if abs(weight) >= 0.5:
         return end - (end - input) * (1 - weight)
     return input + weight * (end - input)
 
 
+def _of_one_type(*operands: Tensor) -> tuple[Tensor, ...]:
+    """Operands that more than one op joins: the ranks of all of them decide on the type."""
+    common = dt.result_type([(t.dtype, t.ndim) for t in operands], [])
+    return tuple(t if t.dtype is common else t.to(common) for t in operands)
+
+
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
-    operands = (input, tensor1, tensor2)
-    whole = all(t.dtype.category < 2 for t in operands)
-    if whole and not isinstance(value, complex):  # of the result's type, as in PyTorch
-        common = dt.result_type([(t.dtype, t.ndim) for t in operands], [])
-        if common is dt.bool:
-            raise NotImplementedError('"addcmul" not implemented for bool')
-        input, tensor1, tensor2 = (t.to(common) for t in operands)
-        value = int(value)
+    input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
+    if input.dtype is dt.bool:
+        raise NotImplementedError('"addcmul" not implemented for bool')
+    if input.dtype.category < 2 and not isinstance(value, complex):
+        value = int(value)  # of the result's type too, as in PyTorch
     product = tensor1 * tensor2
     return input + (product if value == 1 else product * value)
 
@@ -344,6 +350,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
             "Integer division with addcdiv is no longer supported: convert one with .float(), or "
             "write input + value * tensor1 // tensor2"
         )
+    input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
     quotient = tensor1 / tensor2
     return input + (quotient if value == 1 else quotient * value)
 
