@@ -59,7 +59,11 @@ def load(
     if hasattr(f, "read"):
         if mmap:
             raise ValueError("f must be a file path in order to use the mmap argument")
-        return _loaded(io.BytesIO(f.read()), getattr(f, "name", "the file"), place, trusted, False)
+        content = f.read()
+        if isinstance(content, str):
+            raise TypeError("load reads bytes, and this file gives text: open it with mode 'rb'")
+        name = getattr(f, "name", "the file")
+        return _loaded(io.BytesIO(content), name, place, trusted, False)
     if not isinstance(f, (str, os.PathLike)):
         raise AttributeError(
             f"{type(f).__name__!r} object has no attribute 'read': load takes a path, or a file "

@@ -68,6 +68,10 @@ def _replacing(path: str) -> Iterator[BinaryIO]:
     """A new file that takes the place of ``path`` if all goes well, and vanishes if not."""
     target = os.path.realpath(path)  # a link goes on pointing where it points
     folder, name = os.path.split(target)
+    if not path or os.path.islink(target):  # links that go round
+        open(path, "wb").close()  # raises
+    if path.endswith(("/", os.sep)):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "Parent directory does not exist", folder)
     earlier = os.stat(target) if os.path.exists(target) else None
@@ -105,7 +109,11 @@ def _new_file(folder: str, name: str) -> tuple[BinaryIO, str]:
     """A new file, locked as long as it is open, and where it is."""
     while True:
         path = os.path.join(folder, f"{_stem(name)}.{secrets.token_hex(4)}.tmp")
-        file: BinaryIO = open(path, "xb")  # noqa: SIM115
+        try:
+            file: BinaryIO = open(path, "xb")  # noqa: SIM115
+        except PermissionError as error:
+            why = f"{error.strerror}: save makes a new file in the target's folder"
+            raise PermissionError(error.errno, why, folder) from None
         _locked(file, wait=True)
         if os.path.exists(path):
             return file, path

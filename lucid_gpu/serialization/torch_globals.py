@@ -6,6 +6,7 @@ the file.
 
 from __future__ import annotations
 
+import _compat_pickle
 import importlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
@@ -63,13 +64,22 @@ _TABLE |= {f"torch.{name}": d for name, d in {**dt.BY_NAME, **dt.ALIASES}.items(
 _TABLE |= {"torch.Tensor": Tensor, "torch.nn.parameter.Parameter": "parameter"}
 _TABLE |= {f"{module}.ndarray": np.ndarray for module in ("numpy", "numpy.core.multiarray")}
 
+_INSTEAD = {  # what to save in PyTorch, of what is not here
+    "_rebuild_qtensor": "save t.dequantize() of quantised tensors",
+    "_rebuild_nested_tensor": "save t.unbind() of nested tensors",
+    "_rebuild_meta_tensor_no_storage": "give tensors on the meta device their elements first",
+    "UninitializedParameter": "run lazy modules once before saving them",
+    "UninitializedBuffer": "run lazy modules once before saving them",
+}
+
 _stands_for("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")(rebuild)
 _stands_for("torch.Size")(lambda sizes=(): Size(int(n) for n in sizes))
 _stands_for("torch.device")(lambda kind, index=None: _place(kind, index))
 _stands_for("collections.OrderedDict")(lambda pairs=(): OrderedDict((key(k), v) for k, v in pairs))
 _stands_for("collections.Counter")(lambda counts=(): Counter({key(k): counts[k] for k in counts}))
-_stands_for("builtins.set", "__builtin__.set")(lambda items=(): set(map(key, items)))
-_stands_for("builtins.complex", "__builtin__.complex")(lambda real, imag: complex(real, imag))
+_stands_for("builtins.set")(lambda items=(): set(map(key, items)))
+_stands_for("builtins.frozenset")(lambda items=(): frozenset(map(key, items)))
+_stands_for("builtins.complex")(lambda real, imag: complex(real, imag))
 _stands_for("torch.serialization._get_layout")(text)
 
 
@@ -125,6 +135,13 @@ def _sparse(layout: str, data: tuple[Any, ...]) -> Any:
             raise Damage("a sparse tensor in it has elements that share memory")
     made = sparse_coo_tensor(indices, values, size)
     return made.coalesce() if len(data) > 3 and data[3] else made
+
+
+@_stands_for("builtins.bytearray")
+def _bytearray(content: Any = b"") -> bytearray:
+    if not isinstance(content, bytes):  # a number would be a size
+        raise Damage("a bytearray in it is made of no bytes")
+    return bytearray(content)
 
 
 # --- NumPy's --------------------------------------------------------------------------------------
@@ -183,15 +200,20 @@ class Globals:
         self.trusted = trusted
 
     def find(self, module: str, name: str) -> Any:
+        # torch.save writes Python 2's names of modules and functions.
+        known = _compat_pickle.IMPORT_MAPPING.get(module, module), name
+        module, name = _compat_pickle.NAME_MAPPING.get((module, name), known)
         full = f"{module}.{name}"
         if full in _allowed:
             return _allowed[full]
         if full in _TABLE:
             return _TABLE[full]
         if module.split(".")[0] == "torch":
+            instead = _INSTEAD.get(name, "save the state_dict() instead")
+            if module == "torch" and name.startswith(("uint", "int", "float", "complex", "bits")):
+                instead = f"convert tensors of {full} to another type first"
             raise Damage(
-                f"it holds {full}, which lucid_gpu has no counterpart for; in PyTorch save the "
-                "state_dict() instead"
+                f"it holds {full}, which lucid_gpu has no counterpart for; in PyTorch {instead}"
             )
         if self.trusted:
             found = importlib.import_module(module)

@@ -33,14 +33,15 @@ def grads_of_cat(m: Any, where: str) -> Any:
     return [joined.tolist(), [[*g.shape] for g in found], found[1]]
 
 
-def sum_of_products(*kinds_and_sizes: str) -> Callable[[Any, str], Any]:
+def sum_of_products(*kinds_and_sizes: str, name: str = "addcmul") -> Callable[[Any, str], Any]:
     def scenario(m: Any, where: str) -> Any:
-        t = m.addcmul(*kinds(m, where, *kinds_and_sizes), value=2.5)
+        t = getattr(m, name)(*kinds(m, where, *kinds_and_sizes), value=2.5)
         return [type_of(t), t.tolist()]
 
     return scenario
 
 
+LERPED = [[1.0, 1.0], [-float("inf"), 10.0], [-float("inf"), -2.0]]
 CASES: dict[str, tuple[Any, Callable[[Any, str], Any]]] = {
     "remainder of nothing by zero": (
         ["uint8", [0, 3]],
@@ -64,6 +65,25 @@ CASES: dict[str, tuple[Any, Callable[[Any, str], Any]]] = {
     "addcmul onto more dimensions": (
         ["uint8", [3]],
         sum_of_products("uint8 1", "bool 1", "int64"),
+    ),
+    "addcmul of bools onto 16 bits": (
+        ["float16", 3.5],
+        sum_of_products("float16", "bool", "bool"),
+    ),
+    "addcmul of several ranks": (
+        ["float32", [3.5]],
+        sum_of_products("float32", "float16", "int32 1"),
+    ),
+    "addcdiv of several ranks": (
+        ["float32", [3.5]],
+        sum_of_products("float32", "int32 1", "float16", name="addcdiv"),
+    ),
+    "lerp by a large negative weight": (
+        [[True, False], [0, -17]],
+        lambda m, w: [
+            (t := m.lerp(*[m.tensor(v, device=w) for v in LERPED])).isnan().tolist(),
+            t.nan_to_num(0.0).tolist(),
+        ],
     ),
     "the type of an empty vector counts in cat": (
         ["uint8", "uint8"],

@@ -464,6 +464,24 @@ def test_many_save_to_one_name(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_paths_that_name_no_file(tmp_path):
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    for path in ("", str(tmp_path / "round"), f"{tmp_path}/new/", str(tmp_path)):
+        with pytest.raises(OSError):
+            save(1, path)
+    assert [path.name for path in tmp_path.iterdir()] == ["round"]
+
+
+def test_a_folder_that_takes_no_files(tmp_path, monkeypatch):
+    def refuse(path, mode):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(saving, "open", refuse, raising=False)  # root may write anywhere
+    with pytest.raises(PermissionError, match="makes a new file in the target's folder") as caught:
+        save(1, tmp_path / "file")
+    assert caught.value.filename == str(tmp_path)
+
+
 def test_the_longest_name(tmp_path):
     path = tmp_path / ("n\N{SNOWMAN}" * 63)  # 252 bytes; no file's name has more than 255
     save(1, path)
@@ -494,6 +512,12 @@ def test_pipes_are_written_and_stay_pipes(tmp_path):
     got = os.read(reader, 1 << 16)
     os.close(reader)
     assert load(io.BytesIO(got)) == [1, 2] and (tmp_path / "pipe").is_fifo()
+
+
+def test_text_files_are_told(tmp_path):
+    (tmp_path / "file").write_text("text")
+    with (tmp_path / "file").open() as file, pytest.raises(TypeError, match="mode 'rb'"):
+        load(file)
 
 
 def test_folders_are_no_files(tmp_path):

@@ -265,6 +265,39 @@ def test_pickles_that_stand_for_more_than_they_are(pickled):
     assert peak < 20e6
 
 
+BUILTINS = [frozenset({1, "a"}), frozenset(), bytearray(b"a\xff"), bytearray()]
+
+
+@pytest.mark.parametrize("thing", BUILTINS, ids=repr)
+def test_builtins_under_the_names_of_python_2(thing, archive):
+    back = passed(thing, archive)
+    assert type(back) is type(thing) and back == thing
+
+
+def test_builtins_that_the_user_allows_or_trusts(archive):
+    for thing in (range(3), slice(1, 2)):
+        with pytest.raises(CheckpointError, match=rf"names builtins\.{type(thing).__name__},"):
+            passed(thing, archive)
+        assert passed(thing, archive, weights_only=False) == thing
+        with safe_globals([type(thing)]):
+            assert passed(thing, archive) == thing
+
+
+OTHERS = {
+    r"torch\.uint16, .* convert tensors of": lambda: torch.zeros(2, dtype=torch.uint16),
+    r"dequantize\(\)": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+    "meta device": lambda: torch.ones(2, device="meta"),
+    "run lazy modules once": lambda: torch.nn.LazyLinear(2).state_dict(),
+    r"save the state_dict\(\)": lambda: torch.nn.Linear(1, 1),
+}
+
+
+@pytest.mark.parametrize("words", OTHERS)
+def test_what_is_not_here_is_told(words):
+    with pytest.raises(CheckpointError, match=words):
+        passed(OTHERS[words]())
+
+
 def test_names_of_storages_that_are_no_names():
     magic = pickle.dumps(0x1950A86A20F9469CFC6C, 2)
     rows = [magic, pickle.dumps(1001, 2), pickle.dumps({}, 2), pickle.dumps(None, 2)]
