@@ -9,10 +9,16 @@ from typing import Any
 
 from lucid_gpu.autograd.backward import backward
 from lucid_gpu.autograd.function import Function
-from lucid_gpu.ops import generator
 from lucid_gpu.tape.modes import enable_grad, state
 from lucid_gpu.tensor import Tensor
-from lucid_gpu.utils.recomputation import Call, CheckpointError, Contexts, realise_results, replayed
+from lucid_gpu.utils.recomputation import (
+    Call,
+    CheckpointError,
+    Contexts,
+    around,
+    realise_results,
+    replayed,
+)
 
 __all__ = [
     "CheckpointError",
@@ -195,7 +201,7 @@ class CheckpointFunction(Function):
                 "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=4
             )
         ctx.function = function
-        ctx.random_state = generator.get_rng_state() if preserve else None
+        ctx.around = around(preserve)
         ctx.others = [Tensor if isinstance(a, Tensor) else a for a in args]
         ctx.save_for_backward(*tensors)
         results = function(*args)
@@ -212,7 +218,7 @@ class CheckpointFunction(Function):
                 "use_reentrant=False, or call .backward() without passing the `inputs` argument."
             )
         args = _detached(ctx)
-        with replayed(ctx.random_state), enable_grad():
+        with replayed(ctx.around), enable_grad():
             results = ctx.function(*args)
         pairs = zip(results if isinstance(results, tuple) else (results,), gradients, strict=True)
         wanted = [(r, g) for r, g in pairs if isinstance(r, Tensor) and r.requires_grad]

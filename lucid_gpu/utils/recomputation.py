@@ -11,9 +11,12 @@ import contextlib
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from lucid_gpu.amp import autocast_mode
+from lucid_gpu.amp.state import state as autocast
 from lucid_gpu.autograd.saved_hooks import saved_tensors_hooks
+from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops import generator
 from lucid_gpu.ops.record import modified, save, unpack
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, state
@@ -88,7 +91,7 @@ class Call:
         self.kwargs = kwargs
         self.check_looks = determinism_check == "default"
         self.early_stop = early_stop
-        self.random_state = generator.get_rng_state() if preserve_rng_state else None
+        self.around = around(preserve_rng_state)
         self.args: tuple[Any, ...] = ()
         self.again: Any = None
         self.places: list[weakref.ref[Place]] = []
@@ -171,7 +174,7 @@ class Call:
 
         try:
             with (
-                replayed(self.random_state),
+                replayed(self.around),
                 self.again,
                 enable_grad(),
                 saved_tensors_hooks(keep, _same),
@@ -235,18 +238,30 @@ def _same(value: Any) -> Any:
     return value
 
 
+class Around(NamedTuple):
+    """What surrounds a call and decides what it computes."""
+
+    random_state: Tensor | None
+    casting: dict[str, tuple[dtype, bool]]
+
+
+def around(preserve_rng_state: bool) -> Around:
+    """The random numbers to come, where they are to be the same again, and autocast's settings."""
+    casting = {kind: (autocast.dtype[kind], on) for kind, on in autocast.enabled.items()}
+    return Around(generator.get_rng_state() if preserve_rng_state else None, casting)
+
+
 @contextlib.contextmanager
-def replayed(random_state: Tensor | None) -> Iterator[None]:
-    """Draw random numbers from a state of the past, and go on from today's afterwards."""
-    if random_state is None:
+def replayed(then: Around) -> Iterator[None]:
+    """As it was around a call of the past, and afterwards go on as today."""
+    with contextlib.ExitStack() as blocks:
+        for kind, (d, on) in then.casting.items():
+            if (d, on) != (autocast.dtype[kind], autocast.enabled[kind]):
+                blocks.enter_context(autocast_mode.autocast(kind, d, on))
+        if then.random_state is not None:
+            blocks.callback(generator.set_rng_state, generator.get_rng_state())
+            generator.set_rng_state(then.random_state)
         yield
-        return
-    before = generator.get_rng_state()
-    generator.set_rng_state(random_state)
-    try:
-        yield
-    finally:
-        generator.set_rng_state(before)
 
 
 def realise_results(results: Any, arguments: Sequence[Tensor]) -> None:

@@ -309,13 +309,10 @@ def test_containers_of_parameters():
             *(list(held.state_dict()), [type(v).__name__ for v in p], p[0], p[-2:][0], len(p)),
             *(list(d), d.pop("a"), d.popitem()[0], d["c"], "b" in d, d.get("z"), len(d)),
             *(list(reversed(d)), list((d | d.fromkeys(["x"])).keys()), [k for k, _ in d.items()]),
-            *[repr(c).splitlines()[0] for c in (p, d, m.nn.ParameterList())],
+            repr(held).replace(m.__name__, "torch"),
+            *[repr(c) for c in (m.nn.ParameterList(["a"]), m.nn.ParameterDict({"b": 1}))],
             repr((m.nn.Sequential(m.nn.ReLU()) * 2).append(m.nn.Tanh())),
         )
 
     both(run)
-    assert repr(nn.ParameterList([lucid_gpu.ones(2, 3), 1])) == (
-        "ParameterList(\n    (0): Parameter containing: [lucid_gpu.float32 of size 2x3]\n"
-        "    (1): Object of type: int\n)"
-    )
     assert np.all([isinstance(v, nn.Parameter) for v in nn.ParameterList([lucid_gpu.ones(1)])])

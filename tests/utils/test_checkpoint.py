@@ -23,7 +23,7 @@ from lucid_gpu.utils.checkpoint import (
     set_checkpoint_early_stop,
 )
 from tests.autograd.test_saved_hooks import on_both
-from tests.oracle import same_error, torch_module
+from tests.oracle import modules, plain, same_error, torch_module
 
 
 def module_of(module: Any) -> Any:
@@ -317,6 +317,27 @@ def test_rng_state_is_kept(reentrant: bool, device: str) -> None:
     drops(x)
     assert lucid_gpu.rand(3).tolist() == after
     assert lucid_gpu.rand(3).tolist() == then
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_was_cast_is_cast_again(reentrant: bool) -> None:
+    def run(m: Any, where: str) -> Any:
+        checkpointed = m.utils.checkpoint.checkpoint
+        net = m.nn.Sequential(m.nn.Linear(2, 2), m.nn.Tanh(), m.nn.Linear(2, 2))
+        with m.no_grad():
+            for p in net.parameters():
+                p.fill_(0.5)
+        x = m.ones(3, 2, requires_grad=True)
+        with m.autocast("cpu", dtype=m.bfloat16):
+            y = checkpointed(net, x * 2, use_reentrant=reentrant)
+        with m.autocast("cpu", dtype=m.float16):
+            z = checkpointed(net, x * 2, use_reentrant=reentrant)
+        (y.sum() + z.float().sum()).backward()
+        return [str(t.dtype).rpartition(".")[2] for t in (y, z)], x.grad
+
+    found = [plain(run(m, where)) for m, where in modules()]
+    assert all(f == found[0] for f in found)
+    assert found[0][0] == ["bfloat16", "float16"]
 
 
 def test_rng_state_is_not_kept_where_it_need_not_be() -> None:

@@ -217,6 +217,7 @@ SAMPLES = {
     "floats": [1.0, 2.0],
     "booleans": [True, False],
     "strings": ["a", "b"],
+    "NumPy's strings": [np.str_("a"), np.str_("b")],
     "arrays": [np.ones(2, np.float32), np.zeros(2, np.float32)],
     "mixed": [np.ones(2, np.float32), np.zeros(2, np.int64)],
     "scalars": [np.float32(1), np.float32(2)],

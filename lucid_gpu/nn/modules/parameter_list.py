@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from lucid_gpu.nn.modules.module import Module
@@ -20,18 +20,18 @@ def _kept(value: Any) -> Any:
     return Parameter(value) if plain else value
 
 
-def _line(key: Any, value: Any) -> str:
+def _lines(pairs: Iterable[tuple[Any, Any]], kind_of: Callable[[Tensor], Any]) -> str:
+    """What is held, a line each; ``kind_of`` is how PyTorch calls a tensor's type there."""
+    return "\n".join([f"  ({key}): {_told(value, kind_of)}" for key, value in pairs])
+
+
+def _told(value: Any, kind_of: Callable[[Tensor], Any]) -> str:
     if not isinstance(value, Tensor):
-        return f"    ({key}): Object of type: {type(value).__name__}"
+        return f"Object of type: {type(value).__name__}"
     sizes = "x".join(map(str, value.shape))
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     where = "" if value.device.type == "cpu" else f" ({value.device})"
-    return f"    ({key}): {kind} containing: [{value.dtype} of size {sizes}{where}]"
-
-
-def _shown(name: str, pairs: Iterable[tuple[Any, Any]]) -> str:
-    lines = "\n".join(_line(key, value) for key, value in pairs)
-    return f"{name}(\n{lines}\n)" if lines else f"{name}()"
+    return f"{kind} containing: [{kind_of(value)} of size {sizes}{where}]"
 
 
 class ParameterList(Module):
@@ -95,8 +95,8 @@ class ParameterList(Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterList should not be called.")
 
-    def __repr__(self) -> str:
-        return _shown(type(self).__name__, enumerate(self))
+    def extra_repr(self) -> str:
+        return _lines(enumerate(self), lambda t: t.dtype)
 
 
 class ParameterDict(Module):
@@ -228,8 +228,8 @@ class ParameterDict(Module):
                 )
             self[key_and_value[0]] = key_and_value[1]
 
-    def __repr__(self) -> str:
-        return _shown(type(self).__name__, self.items())
+    def extra_repr(self) -> str:
+        return _lines(self.items(), lambda t: t.type())
 
 
 def _checked(key: Any) -> str:

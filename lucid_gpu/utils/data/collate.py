@@ -37,6 +37,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     first = batch[0]
     if isinstance(first, Tensor):
         return _stacked(batch)
+    if isinstance(first, (str, bytes)):  # NumPy's, too
+        return batch
     if isinstance(first, (np.ndarray, np.generic)):
         if np.asarray(first).dtype.kind in "SUO":
             raise TypeError(_message(np.asarray(first).dtype))
@@ -45,8 +47,6 @@ def default_collate(batch: Sequence[Any]) -> Any:
         d = functools.reduce(promote_types, map(from_numpy_dtype, {a.dtype for a in arrays}))
         joined = room(CPU).empty((len(arrays), *arrays[0].shape), d, CPU)  # the pool's memory
         return from_array(np.stack(arrays, out=joined, casting="unsafe"), d)
-    if isinstance(first, (str, bytes)):
-        return batch
     if isinstance(first, float):
         return tensor(batch, dtype=float64)
     if isinstance(first, int):
