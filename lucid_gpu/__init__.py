@@ -219,7 +219,7 @@ def numel(input: Tensor) -> Any:
 
 @_guarded
 def is_floating_point(input: Tensor) -> Any:
-    """Whether a tensor's type is a floating point type."""
+    """Whether a tensor's element type is a floating point type."""
     return input.dtype.is_floating_point
 
 

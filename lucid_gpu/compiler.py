@@ -29,6 +29,11 @@ def compile(
     model : callable, optional
     fullgraph, dynamic, backend, mode, options, disable
         Taken as PyTorch takes them; there is nothing for them to choose.
+
+    Raises
+    ------
+    RuntimeError
+        For what cannot be called.
     """
     if model is None:
         return lambda model: model

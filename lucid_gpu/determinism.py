@@ -13,7 +13,10 @@ _mode = 0
 
 
 def use_deterministic_algorithms(mode: builtins.bool, *, warn_only: builtins.bool = False) -> None:
-    """Ask for ops that give the same bits for the same input, which they do anyway."""
+    """Ask for ops that give the same bits for the same input, which they do anyway.
+
+    TypeError for a ``mode`` that is no bool.
+    """
     if not isinstance(mode, builtins.bool):
         raise TypeError(
             "_set_deterministic_algorithms(): argument 'mode' (position 1) must be bool, not "
@@ -33,7 +36,10 @@ def is_deterministic_algorithms_warn_only_enabled() -> builtins.bool:
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """`use_deterministic_algorithms` by a number or a word: 0 default, 1 warn, 2 error."""
+    """`use_deterministic_algorithms` by a number or a word: 0 default, 1 warn, 2 error.
+
+    RuntimeError for other numbers and words.
+    """
     global _mode
     if debug_mode in _MODES:
         debug_mode = _MODES.index(str(debug_mode))

@@ -38,14 +38,17 @@ class dtype:
 
     @property
     def is_floating_point(self) -> _Bool:
+        """Whether it holds real floating point numbers."""
         return self.category == 2
 
     @property
     def is_complex(self) -> _Bool:
+        """Whether it holds complex numbers."""
         return self.category == 3
 
     @property
     def is_signed(self) -> _Bool:
+        """Whether it holds negative numbers."""
         return self.category >= 2 or self.name.startswith("int")
 
     def to_complex(self) -> dtype:
@@ -109,8 +112,12 @@ _default_float = float32
 when_default_changes: list[Callable[[], None]] = []  # what was derived with it is to be forgotten
 
 
-# by which ``numpy.zeros(3, t.dtype)`` and ``numpy.finfo(t.dtype)`` know NumPy's type
-dtype.dtype = property(lambda self: self.numpy)  # type: ignore[attr-defined]
+def _numpy(self: dtype) -> Any:
+    """NumPy's type, as ``numpy.zeros(3, t.dtype)`` and ``numpy.finfo(t.dtype)`` ask for it."""
+    return self.numpy
+
+
+dtype.dtype = property(_numpy)  # type: ignore[attr-defined]
 
 
 def _by_name(name: str) -> dtype:
@@ -184,7 +191,10 @@ def get_default_dtype() -> dtype:
 
 
 def set_default_dtype(d: dtype) -> None:
-    """Set the type returned by `get_default_dtype`; a floating point type is required."""
+    """Set the type returned by `get_default_dtype`; a floating point type is required.
+
+    TypeError for another type.
+    """
     global _default_float
     if not as_dtype(d).is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {d}")

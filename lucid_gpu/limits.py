@@ -27,6 +27,11 @@ class finfo:
     resolution : float
         The last decimal digit that is kept.
     dtype : str
+
+    Raises
+    ------
+    TypeError
+        For integers and bool.
     """
 
     def __init__(self, type: dtype | None = None) -> None:
@@ -60,6 +65,11 @@ class iinfo:
     ----------
     bits, max, min : int
     dtype : str
+
+    Raises
+    ------
+    TypeError
+        For floating point, complex and bool.
     """
 
     def __init__(self, type: dtype) -> None:

@@ -34,7 +34,10 @@ def _of_row(row: str, name: str) -> Callable[..., Tensor]:
         return into(apply(op, *operands), out, name)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Elementwise ``{name}``; see the op table for its gradient."
+    function.__doc__ = (
+        f"``{op.formula}``, element by element; operands broadcast.\n\n"
+        "TypeError for another number of them."
+    )
     return function
 
 
@@ -50,13 +53,13 @@ _HALF_ROOT = math.sqrt(0.5)
 
 @public
 def ndtr(input: Tensor) -> Tensor:
-    """The standard normal distribution function, accurate in both tails."""
+    """The standard normal distribution function of each element, accurate in both tails."""
     return (input * -_HALF_ROOT).erfc() * 0.5
 
 
 @public
 def log_ndtr(input: Tensor) -> Tensor:
-    """The logarithm of `ndtr`, also where that vanishes; so are its derivatives."""
+    """The logarithm of `ndtr`, element by element, also where that vanishes; so its derivatives."""
     if input.dtype.category < 2:
         input = input.to(dt.get_default_dtype())
     far = input < -1
@@ -67,7 +70,7 @@ def log_ndtr(input: Tensor) -> Tensor:
 
 @public
 def entr(input: Tensor) -> Tensor:
-    """``-x log(x)``: 0 at 0, minus infinity below."""
+    """``-x log(x)``, element by element: 0 at 0, minus infinity below."""
     if input.dtype.category < 2:
         input = input.to(dt.get_default_dtype())
     x = where(input > 0, input, 1.0)
@@ -77,7 +80,7 @@ def entr(input: Tensor) -> Tensor:
 
 @public
 def xlog1py(input: Any, other: Any) -> Tensor:
-    """``x * log(1 + y)``, and 0 where x is."""
+    """``x * log(1 + y)``, and 0 where x is, element by element; the two broadcast."""
     x = input if isinstance(input, Tensor) else other.new_full((), input)
     y = other if isinstance(other, Tensor) else x.new_full((), other)
     return where((x == 0).logical_and(y.isnan().logical_not()), 0.0 * x, x * y.log1p())

@@ -206,22 +206,27 @@ class Tensor:
 
     @property
     def shape(self) -> Size:
+        """The extents of the dimensions, a `Size`."""
         return Size(self._expr.program.shape)
 
     @property
     def dtype(self) -> dtype:
+        """The element type."""
         return self._expr.program.dtype
 
     @property
     def device(self) -> device:
+        """Where the elements are, or will be computed."""
         return self._expr.program.device
 
     @property
     def ndim(self) -> int:
+        """How many dimensions there are."""
         return len(self._expr.program.shape)
 
     @property
     def requires_grad(self) -> bool:
+        """Whether gradients are wanted; may be set on leaves."""
         return self._expr.program.needs_grad
 
     @requires_grad.setter
@@ -229,7 +234,7 @@ class Tensor:
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Mark a leaf as wanting a gradient, or not.
+        """Mark a leaf, of any shape, as wanting a gradient, or not.
 
         Raises
         ------
@@ -291,6 +296,7 @@ class Tensor:
 
     @property
     def is_leaf(self) -> bool:
+        """Whether no recorded op made it: gradients end here."""
         if not self._expr.program.needs_grad:
             return True
         return type(self._edge()[0]) is AccumulateGrad
@@ -301,15 +307,18 @@ class Tensor:
 
     @property
     def grad_fn(self) -> Node | None:
+        """The node that made it, None for a leaf."""
         node = self._edge()[0]
         return None if type(node) is AccumulateGrad else node
 
     @property
     def output_nr(self) -> int:
+        """Which output of its node it is."""
         return self._edge()[1]
 
     @property
     def grad(self) -> Tensor | None:
+        """The gradient that backward passes added up, of this tensor's shape; None before."""
         node = self._edge()[0]
         if type(node) is AccumulateGrad:
             found: Tensor | None = node.grad
@@ -376,7 +385,7 @@ class Tensor:
         self._go_backward(self, gradient, retain_graph, create_graph, None, inputs)
 
     def detach(self) -> Tensor:
-        """The same value and memory, apart from the graph."""
+        """The same elements and memory, apart from the graph."""
         if self._wrapper is not None:
             apart: Tensor = self._wrapper.level.detach(self)
             return apart
@@ -423,7 +432,7 @@ class Tensor:
         return self
 
     def alias(self) -> Tensor:
-        """A new tensor object with the same value and history, not sharing later writes."""
+        """A new tensor object with the same elements and history, not sharing later writes."""
         if self._wrapper is not None:
             wrapped: Tensor = self._wrapper.level.alias(self)
             return wrapped
@@ -438,7 +447,7 @@ class Tensor:
         return other
 
     def as_gradient(self, order: tuple[int, ...] | None) -> Tensor:
-        """An alias to be the first gradient of a leaf, laid out as the leaf is.
+        """An alias, of the leaf's shape, to be its first gradient, laid out as the leaf is.
 
         Parameters
         ----------
@@ -457,7 +466,7 @@ class Tensor:
         return _laid_out(self, order or tuple(range(len(program.shape))))
 
     def unrecorded(self) -> Tensor:
-        """An alias of a gradient that, unless the pass is recorded, holds no part of the graph."""
+        """An alias of a gradient's elements; unless the pass is recorded, without the graph."""
         other = self.alias()
         if not state.grad:
             other._expr = apart(other._expr)
@@ -481,7 +490,7 @@ class Tensor:
 
     @property
     def data(self) -> Tensor:
-        """The same memory apart from the graph; writes to it are not counted here."""
+        """The same elements and memory apart from the graph; writes to it are not counted here."""
         other = self.detach()
         other._siblings = None
         other._storage = SameMemory(self._memory())
@@ -515,7 +524,10 @@ class Tensor:
             self._attach(node, output)
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
-        """Call ``hook(grad)`` when this tensor's gradient is known; it may return another one."""
+        """Call ``hook(grad)`` when the gradient, of this shape, is known; it may return another.
+
+        RuntimeError for tensors that do not require grad.
+        """
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         node, output = self._edge()
@@ -524,7 +536,10 @@ class Tensor:
         return add_hook(hooks, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
-        """Call ``hook(tensor)`` after a gradient was added to this leaf's ``.grad``."""
+        """Call ``hook(tensor)`` after a gradient was added to this leaf's ``.grad``, of its shape.
+
+        RuntimeError for tensors that are no leaves or do not require grad.
+        """
         if not self.requires_grad:
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         node = self._edge()[0]
@@ -538,7 +553,10 @@ class Tensor:
         return add_hook(node.post_accumulate, hook)
 
     def retain_grad(self) -> None:
-        """Keep the gradient of this non-leaf in ``.grad`` too."""
+        """Keep the gradient of this non-leaf in ``.grad`` too.
+
+        RuntimeError for tensors that do not require grad.
+        """
         if not self.requires_grad:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         node, output = self._edge()
@@ -558,6 +576,7 @@ class Tensor:
 
     @property
     def retains_grad(self) -> bool:
+        """Whether `retain_grad` was called, and the tensor is no leaf."""
         return "_retains_grad" in self.__dict__
 
     # --- Python's own protocols ---------------------------------------------------------------
@@ -806,6 +825,7 @@ class Size(tuple[int, ...]):
     __slots__ = ()
 
     def numel(self) -> int:
+        """The product of the extents."""
         n = 1
         for extent in self:
             n *= extent

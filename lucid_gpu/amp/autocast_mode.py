@@ -43,6 +43,13 @@ class autocast:
     cache_enabled : bool, optional
         Cast each parameter once for the whole outermost block.
 
+    Raises
+    ------
+    ValueError
+        Where ``device_type`` is no str.
+    RuntimeError
+        For a kind of device without autocast.
+
     Examples
     --------
     >>> import lucid_gpu
@@ -133,6 +140,11 @@ def custom_fwd(
     cast_inputs : dtype, optional
         Cast floating point tensors on such a device to this, and run ``forward`` without autocast;
         otherwise it runs with it as the caller has it, and so will ``backward``.
+
+    Raises
+    ------
+    ValueError
+        Where ``device_type`` is no str.
     """
     _checked(device_type)
     if fwd is None:
@@ -161,6 +173,11 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Ca
     bwd : callable, optional
         ``backward(ctx, ...)``.
     device_type : str
+
+    Raises
+    ------
+    ValueError
+        Where ``device_type`` is no str.
     """
     _checked(device_type)
     if bwd is None:

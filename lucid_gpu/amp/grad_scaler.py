@@ -52,6 +52,11 @@ class GradScaler:
     enabled : bool
         Otherwise nothing is scaled, and `step` is the optimizer's.
 
+    Raises
+    ------
+    AssertionError
+        Where ``growth_factor`` is not above 1 or ``backoff_factor`` not below it.
+
     Examples
     --------
     >>> import lucid_gpu
@@ -98,11 +103,16 @@ class GradScaler:
     # -- a step -----------------------------------------------------------------------------
 
     def scale(self, outputs: Any) -> Any:
-        """Losses times the scale.
+        """Losses, of any shape, times the scale.
 
         Parameters
         ----------
         outputs : Tensor or iterable of Tensor
+
+        Raises
+        ------
+        ValueError
+            For what is neither a tensor nor an iterable of tensors.
         """
         if not self._enabled:
             return outputs
@@ -148,6 +158,13 @@ class GradScaler:
         Returns
         -------
         What ``optimizer.step(*args, **kwargs)`` returned, or None.
+
+        Raises
+        ------
+        RuntimeError
+            For a ``closure``, and for a second call before `update`.
+        AssertionError
+            Where the optimizer has no gradients.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
@@ -174,6 +191,11 @@ class GradScaler:
         ----------
         new_scale : float or Tensor of one element, optional
             Instead of the scale that growth and backoff give.
+
+        Raises
+        ------
+        AssertionError
+            For a tensor of several elements, or one that requires grad.
         """
         if not self._enabled:
             return

@@ -21,13 +21,13 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like"]
 __all__ += ["linspace", "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like"]
 
-DOC = "``{}`` of the standard."
+DOC = "``{}`` of the standard: a tensor of that shape."
 
 
 def asarray(
     obj: Any, /, *, dtype: Any = None, device: Any = None, copy: builtins.bool | None = None
 ) -> Tensor:
-    """A tensor of an array, a number or nested sequences; gradients of tensors among them flow.
+    """A tensor of an array, a number or nested sequences, of their shape; gradients flow.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any =
 def arange(
     start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None
 ) -> Tensor:
-    """Numbers from ``start`` up to ``stop``, none where the step leads away from it."""
+    """A vector of numbers from ``start`` up to ``stop``, none where the step leads away from it."""
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = map(_number, (start, stop, step))
     if dtype is None and any(isinstance(v, float) for v in (start, stop, step)):
@@ -172,22 +172,28 @@ def eye(
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: builtins.bool | None = None) -> Tensor:
-    """A tensor on another library's memory."""
+    """A tensor on another library's memory, of its shape."""
     return dlpack.from_dlpack(x, device=device, copy=copy)
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Coordinates of a grid."""
+    """Coordinates of the grid that vectors span: a tensor of the grid's shape for each of them."""
     return shapes.meshgrid(*arrays, indexing=indexing)
 
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """The lower triangles of matrices."""
+    """The lower triangles of matrices.
+
+    ValueError for arrays of fewer than two dimensions.
+    """
     return arranging.tril(_matrix("tril", x), k)
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """The upper triangles of matrices."""
+    """The upper triangles of matrices.
+
+    ValueError for arrays of fewer than two dimensions.
+    """
     return arranging.triu(_matrix("triu", x), k)
 
 

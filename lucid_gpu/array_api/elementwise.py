@@ -16,7 +16,8 @@ from lucid_gpu.tensor import Tensor, apply
 
 __all__ = ["FUNCTIONS"]
 
-DOC = "``{}`` of the standard."
+DOC = "``{}`` of the standard, element by element."
+DOC_OF_TWO = "``{}`` of the standard, element by element; the two broadcast."
 
 # The standard's name where it is another than the op's
 UNARY = {"bitwise_invert": "bitwise_not", "conj": "conj_physical", "negative": "neg"}
@@ -59,7 +60,7 @@ def _binary(name: str, op: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
         found = op(*promoted(x1, x2))
         return writable(found) if name in SAVED else found
 
-    return named(function, name, DOC)
+    return named(function, name, DOC_OF_TWO)
 
 
 def on_promoted(name: str, op: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -126,7 +127,7 @@ def _nextafter(x1: Any, x2: Any) -> Any:
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
-    """No less than ``min`` and no more than ``max``, in the type of ``x``."""
+    """Elements no less than ``min`` and no more than ``max``, broadcast, in the type of ``x``."""
     found = x
     for name, bound in (("maximum", min), ("minimum", max)):
         if bound is not None:

@@ -20,7 +20,10 @@ matrix_norm, vector_norm = ours.matrix_norm, ours.vector_norm
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The product of matrices, in their common type."""
+    """The product of matrices, in their common type.
+
+    ValueError for 0-d arrays.
+    """
     x1, x2 = promoted(x1, x2)
     if x1.ndim == 0 or x2.ndim == 0:
         raise ValueError("matmul takes arrays of at least one dimension, got a number")
@@ -39,7 +42,10 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The sum of products along an axis, the first conjugated, in their common type."""
+    """The sum of products along an axis, the first conjugated, in their common type.
+
+    ValueError for an ``axis`` that is not negative or not in both, and for lengths that differ.
+    """
     if not -min(x1.ndim, x2.ndim) <= axis < 0:
         raise ValueError(
             f"vecdot: axis must be from {-min(x1.ndim, x2.ndim)} to -1 for arrays of {x1.ndim} and "

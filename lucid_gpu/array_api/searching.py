@@ -40,7 +40,10 @@ def _place(x: Tensor, name: str, axis: int | None, keepdims: bool) -> Tensor:
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """Where elements are not zero: a tensor of positions for each axis."""
+    """Where elements are not zero: a tensor of positions for each axis.
+
+    ValueError for 0-d arrays.
+    """
     if x.ndim == 0:
         raise ValueError("nonzero takes an array of at least one dimension, got a number")
     found: tuple[Tensor, ...] = indexing.nonzero(x, as_tuple=True)
@@ -62,7 +65,10 @@ def where(condition: Tensor, x1: Any = None, x2: Any = None, /) -> Any:
 def searchsorted(
     x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
 ) -> Tensor:
-    """Where elements of ``x2`` fit into ``x1``, which is in order or put so by ``sorter``."""
+    """Where elements of ``x2`` fit into ``x1``, which is in order or put so by ``sorter``.
+
+    ValueError where ``side`` is neither "left" nor "right".
+    """
     if side not in ("left", "right"):
         raise ValueError(f"side must be 'left' or 'right', got {side!r}")
     x1, x2 = promoted(x1, x2)
@@ -78,7 +84,10 @@ def searchsorted(
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Elements at positions along an axis."""
+    """Elements at positions along an axis.
+
+    ValueError where ``axis`` is left out and ``x`` is no vector.
+    """
     if axis is None and x.ndim != 1:
         raise ValueError(f"take of an array of {x.ndim} dimensions needs axis=")
     found: Tensor = selection.take(x, indices, axis)

@@ -31,7 +31,10 @@ KINDS = {
 
 
 def isdtype(dtype: dt.dtype, kind: Any) -> builtins.bool:
-    """Whether a type is of a kind: a type, a name of `KINDS`, or one of a tuple of them."""
+    """Whether a type is of a kind: a type, a name of `KINDS`, or one of a tuple of them.
+
+    ValueError for other kinds.
+    """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, dt.dtype):
@@ -82,7 +85,7 @@ def can_cast(from_: Any, to: dt.dtype, /) -> builtins.bool:
 def astype(
     x: Tensor, dtype: dt.dtype, /, *, copy: builtins.bool = True, device: Any = None
 ) -> Tensor:
-    """In another type, and on another device; a copy unless ``copy=False`` and nothing changes.
+    """The elements in another type, on another device; copied unless told not to and not needed.
 
     Raises
     ------

@@ -46,6 +46,8 @@ def backward(
     ------
     RuntimeError
         Where nothing requires grad, a cotangent does not fit, or the graph was freed.
+    TypeError
+        For ``inputs`` that are a mapping and no dict, and for what is no sequence of tensors.
     """
     if grad_variables is not None:
         grad_tensors = _renamed(grad_tensors, grad_variables)
@@ -102,6 +104,17 @@ def grad(
     -------
     tuple of Tensor or None, or dict of them
         One an input, of its shape; None for unused inputs where ``allow_unused``.
+
+    Raises
+    ------
+    RuntimeError
+        For an input that was not used, unless ``allow_unused`` or ``materialize_grads`` says that
+        it may; for inputs that are none or no tensors; where tensors and gradients differ in
+        number.
+    TypeError
+        For inputs that are a mapping and no dict, and for what is no sequence of tensors.
+    ValueError
+        Where ``materialize_grads`` is asked for and ``allow_unused`` is False.
     """
     if materialize_grads and allow_unused is False:
         raise ValueError(

@@ -38,6 +38,11 @@ def enter_dual_level() -> int:
     -------
     int
         Its number, 0.
+
+    Raises
+    ------
+    RuntimeError
+        Where one is open: this does not nest, `lucid_gpu.func.jvp` does.
     """
     if _levels:
         raise RuntimeError(
@@ -50,7 +55,10 @@ def enter_dual_level() -> int:
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """Close the level: every tangent is gone."""
+    """Close the level: every tangent is gone.
+
+    RuntimeError where none is open.
+    """
     if not _levels or level not in (None, 0):
         raise RuntimeError(
             "Trying to exit a forward AD level that was not the last one that was created. This "
@@ -87,6 +95,16 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     -------
     Tensor
         Its tangent is the very ``tangent``, unless that is laid out differently from ``tensor``.
+
+    Raises
+    ------
+    RuntimeError
+        Where no level is open, for shapes or devices that differ, and where one of the two carries
+        a tangent already.
+    TypeError
+        For what is no tensor.
+    ValueError
+        For integers and bool.
     """
     found = _level(level, "make_dual")
     if found is None:
@@ -156,6 +174,13 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     -------
     UnpackedDualTensor
         ``primal`` is a view without tangent.
+
+    Raises
+    ------
+    TypeError
+        For what is no tensor.
+    RuntimeError
+        For another level than 0.
     """
     found = _level(level, "unpack_dual")
     if not isinstance(tensor, Tensor):

@@ -55,7 +55,7 @@ class FunctionCtx(Node):
     # --- for forward --------------------------------------------------------------------------
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors for backward; a second call replaces the first.
+        """Keep tensors, of any shape, for backward; a second call replaces the first.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class FunctionCtx(Node):
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors for jvp, where they are ``saved_tensors``.
+        """Keep tensors, of any shape, for jvp, where they are ``saved_tensors``.
 
         Raises
         ------
@@ -89,7 +89,10 @@ class FunctionCtx(Node):
             self._for_forward = tensors
 
     def mark_dirty(self, *inputs: Tensor) -> None:
-        """Say that forward changed these inputs in place; it must return them too."""
+        """Say that forward changed these inputs in place; it must return them too.
+
+        RuntimeError for what is no tensor.
+        """
         for i, tensor in enumerate(inputs):
             if not isinstance(tensor, Tensor):
                 raise RuntimeError(
@@ -99,7 +102,10 @@ class FunctionCtx(Node):
         self._dirty = inputs
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
-        """Say that these outputs have no gradient; backward still gets an argument for each."""
+        """Say that these outputs have no gradient; backward gets one, of their shape, for each.
+
+        RuntimeError for what is no tensor.
+        """
         for output in outputs:
             if not isinstance(output, Tensor):
                 raise RuntimeError(
@@ -109,7 +115,10 @@ class FunctionCtx(Node):
         self._constant = outputs
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether undefined output gradients arrive as zeros (the default) or as None."""
+        """Whether undefined output gradients arrive as zeros (the default) or as None.
+
+        TypeError for what is no bool.
+        """
         if not isinstance(value, bool):
             raise TypeError(
                 "set_materialize_grads received an invalid combination of arguments - got "
@@ -213,6 +222,7 @@ class FunctionCtx(Node):
     # --- for the engine -----------------------------------------------------------------------
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """The gradients of the inputs that backward gives, checked; what the engine calls."""
         if state.task is not None and state.task.late:
             state.task.settle()
         if self._materialize:
@@ -439,19 +449,28 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs; tensor arithmetic here is not recorded."""
+        """Compute the outputs; tensor arithmetic here is not recorded.
+
+        NotImplementedError where a subclass has none.
+        """
         raise NotImplementedError(
             "You must implement the forward function for custom autograd.Function."
         )
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Save what backward needs, where ``forward`` takes no ctx."""
+        """Save what backward needs, where ``forward`` takes no ctx.
+
+        NotImplementedError where a subclass has none and its ``forward`` takes no ctx.
+        """
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """From one gradient an output, compute one an argument of forward."""
+        """From one gradient an output, compute one an argument of forward.
+
+        NotImplementedError where a subclass has none.
+        """
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom "
             "autograd.Function to use it with backward mode AD."
@@ -461,7 +480,10 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        """From one tangent an argument of forward, None for no tensor, compute one an output."""
+        """From one tangent an argument of forward, None for no tensor, compute one an output.
+
+        NotImplementedError where a subclass has none.
+        """
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with "
             "forward mode AD."
@@ -481,6 +503,11 @@ class Function(metaclass=FunctionMeta):
         Returns
         -------
         output, out_dims
+
+        Raises
+        ------
+        NotImplementedError
+            Where a subclass has none and does not set ``generate_vmap_rule``.
         """
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
@@ -505,6 +532,11 @@ class Function(metaclass=FunctionMeta):
         -------
         Tensor or tuple
             What forward returned; tensors carry this function as their ``grad_fn``.
+
+        Raises
+        ------
+        TypeError
+            Where forward-mode or vmap cannot pass on what forward takes by keyword only.
         """
         methods: Any = cls.__dict__["_methods"]
         if methods is None:

@@ -50,6 +50,12 @@ def vjp(
     -------
     outputs, product
         What ``func`` returned, and a tensor for each input.
+
+    Raises
+    ------
+    RuntimeError
+        For a ``v`` of another shape than the outputs; under ``strict``, where an output does not
+        depend on an input.
     """
     with enable_grad():
         point, many_inputs = _given(inputs, "inputs", "vjp", create_graph)
@@ -81,6 +87,12 @@ def jvp(
     -------
     outputs, product
         What ``func`` returned, and a tensor for each of its outputs.
+
+    Raises
+    ------
+    RuntimeError
+        For a ``v`` of another shape than the inputs; under ``strict``, where an output does not
+        depend on an input.
     """
     with enable_grad():
         point, many_inputs = _given(inputs, "inputs", "jvp", create_graph)
@@ -119,6 +131,14 @@ def jacobian(
     Tensor, or tuple of them, or tuple of tuples
         Of shape ``(*output.shape, *input.shape)``; a tuple over outputs where ``func`` returns one,
         of tuples over inputs where there is a tuple of them.
+
+    Raises
+    ------
+    RuntimeError
+        For ``strict`` together with ``vectorize``, and where it finds an output that does not
+        depend on an input.
+    NotImplementedError
+        For the strategy "forward-mode" with ``create_graph``, or without ``vectorize``.
     """
     assert strategy in ("reverse-mode", "forward-mode"), (
         'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function '
@@ -162,6 +182,11 @@ def hessian(
     -------
     Tensor or tuple of tuples of Tensor
         ``hessian[i][j]`` has the shape ``(*inputs[i].shape, *inputs[j].shape)``.
+
+    Raises
+    ------
+    RuntimeError
+        Under ``strict``, where the output or its gradient does not depend on an input.
     """
     assert outer_jacobian_strategy in ("reverse-mode", "forward-mode"), (
         'Expected strategy to be either "forward-mode" or "reverse-mode". Got '
@@ -197,6 +222,12 @@ def vhp(
         As for `vjp`; ``func`` returns a single tensor of one element.
     v : Tensor or tuple of Tensor, optional
         Of the inputs' shapes; may be left out for one input of one element.
+
+    Raises
+    ------
+    RuntimeError
+        For a ``v`` of another shape than the inputs; under ``strict``, where the output does not
+        depend on an input.
     """
     with enable_grad():
         point, many, vector, result, slope = _slope(func, inputs, v, "vhp", create_graph, strict)
@@ -216,6 +247,9 @@ def hvp(
     """The product of the Hessian with a vector, ``H v``; arguments and results as for `vhp`.
 
     The Hessian is symmetric, so `vhp` gives the same numbers with one backward pass less.
+
+    RuntimeError For a ``v`` of another shape than the inputs; under ``strict``, where the output
+    does not depend on an input.
     """
     with enable_grad():
         point, many, vector, result, slope = _slope(func, inputs, v, "hvp", create_graph, strict)

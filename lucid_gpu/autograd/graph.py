@@ -50,7 +50,7 @@ class GradientEdge(NamedTuple):
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """Where the gradient of ``tensor`` is computed.
+    """Where the gradient of ``tensor``, of any shape, is computed.
 
     ``grad(loss, get_gradient_edge(x))`` is ``grad(loss, x)``; the edge does not keep ``x``'s value.
 
@@ -68,7 +68,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
-    """Say that a tensor's memory was written by means that lucid_gpu cannot see.
+    """Say that a tensor's memory, of any shape, was written by means that lucid_gpu cannot see.
 
     A backward pass that would read what was there before then raises, as after an in-place op.
 
@@ -76,6 +76,11 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     ----------
     tensor : Tensor or iterable of Tensor
         What a kernel of your own has written.
+
+    Raises
+    ------
+    RuntimeError
+        For what is no tensor, or holds something else.
     """
     tensors = (tensor,) if isinstance(tensor, Tensor) else tensor
     if not isinstance(tensors, Iterable):
@@ -113,7 +118,7 @@ def register_multi_grad_hook(
     *,
     mode: str = "all",
 ) -> RemovableHandle:
-    """Call ``fn`` once in each backward pass with the gradients of several tensors.
+    """Call ``fn`` once in each backward pass with the gradients, of their shapes, of tensors.
 
     Parameters
     ----------
@@ -126,6 +131,11 @@ def register_multi_grad_hook(
     Returns
     -------
     RemovableHandle
+
+    Raises
+    ------
+    ValueError
+        For another ``mode``.
     """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")

@@ -128,6 +128,13 @@ def allow_mutation_on_saved_tensors() -> Iterator[_Snapshots]:
 
     Memory is copied only when it is written. Forward and backward must both run inside.
 
+
+
+    Raises
+    ------
+    RuntimeError
+        Inside another one.
+
     Examples
     --------
     >>> import lucid_gpu

@@ -105,6 +105,11 @@ def set_device(device: Any) -> None:
     ----------
     device : device, str or int
         A negative number does nothing.
+
+    Raises
+    ------
+    RuntimeError
+        For a GPU that this machine does not have.
     """
     if isinstance(device, int) and device < 0:
         return
@@ -246,7 +251,10 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Whether one GPU can read the memory of another."""
+    """Whether one GPU can read the memory of another.
+
+    RuntimeError for a GPU that this machine does not have.
+    """
     one, other = _checked(device), _checked(peer_device)
     return bool(cupy().cuda.runtime.deviceCanAccessPeer(one, other))
 
@@ -260,6 +268,8 @@ def synchronize(device: Any = None) -> None:
     ------
     AcceleratorError
         Where a kernel failed.
+    RuntimeError
+        For a GPU that this machine does not have.
     """
     from lucid_gpu.cuda import pending
 

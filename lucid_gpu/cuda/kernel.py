@@ -90,6 +90,11 @@ class UserKernel:
     ----------
     name : str
     parameters : sequence of Parameter
+
+    Raises
+    ------
+    TypeError
+        For a source or a signature that is no str, and a ``cpu`` that cannot be called.
     """
 
     def __init__(

@@ -44,21 +44,21 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Any = "cuda") -> Tensor:
-    """The generator's state, a CPU tensor of bytes."""
+    """The generator's state, a CPU vector of bytes."""
     return generator.get_rng_state()
 
 
 def get_rng_state_all() -> list[Tensor]:
-    """The state once for each GPU."""
+    """The state, a vector of bytes, once for each GPU."""
     return [get_rng_state() for _ in range(device_count())]
 
 
 def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
-    """Go to a state that `get_rng_state` gave."""
+    """Go to a state, a vector of bytes, that `get_rng_state` gave."""
     generator.set_rng_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Go to the states that `get_rng_state_all` gave; they are one generator's."""
+    """Go to the states, vectors of bytes, of `get_rng_state_all`; they are one generator's."""
     for state in new_states:
         set_rng_state(state)

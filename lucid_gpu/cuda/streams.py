@@ -215,6 +215,11 @@ class Event:
     interprocess : bool
         Whether other processes may open it; such an event has no timing.
 
+    Raises
+    ------
+    ValueError
+        For ``enable_timing`` together with ``interprocess``.
+
     Notes
     -----
     An elementwise value that nobody has read is still pending. Recording an event computes what
@@ -282,6 +287,8 @@ class Event:
         ------
         ValueError
             Where one of them keeps no time, or was not recorded.
+        RuntimeError
+            Where one of them has not happened yet.
         """
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")

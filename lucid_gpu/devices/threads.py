@@ -140,7 +140,10 @@ team = Team(_wanted())
 
 
 def set_num_threads(count: int) -> None:
-    """Use ``count`` threads for elementwise work on the CPU."""
+    """Use ``count`` threads for elementwise work on the CPU.
+
+    RuntimeError for less than one.
+    """
     global team
     if count < 1:
         raise RuntimeError(f"set_num_threads expects a positive integer, got {count}")

@@ -49,6 +49,15 @@ def jvp(
     -------
     output, output_tangent[, aux]
 
+    Raises
+    ------
+    RuntimeError
+        For primals or tangents that are no tuples of tensors of the same structure and shapes; for
+        outputs that are no tensors; under ``strict``, for an output that does not depend on the
+        primals.
+    ValueError
+        For integers and bool.
+
     Examples
     --------
     >>> import lucid_gpu
@@ -210,6 +219,11 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     -------
     output, jvp_fn
         ``jvp_fn(*tangents)`` is the tangent of the output.
+
+    Raises
+    ------
+    RuntimeError
+        For tangents, given to ``jvp_fn``, of another structure, shape or type than the primals.
     """
     output, pull = vjp(func, *primals)
     outputs, of_output = flatten(output)

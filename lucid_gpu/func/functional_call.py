@@ -44,6 +44,15 @@ def functional_call(
     -------
     Whatever the module returns.
 
+    Raises
+    ------
+    TypeError
+        For a value that is no tensor.
+    ValueError
+        For names that several dictionaries have, and for different values of tied names.
+    RuntimeError
+        For names that the module does not have or that are left out under ``strict``.
+
     Examples
     --------
     >>> import lucid_gpu

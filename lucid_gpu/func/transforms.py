@@ -102,6 +102,11 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
     output, vjp_fn[, aux]
         ``vjp_fn`` takes cotangents of the output's structure and returns a tuple, one a primal; it
         may be called again.
+
+    Raises
+    ------
+    RuntimeError
+        Where ``func`` returns what is no tensor.
     """
     output, pull, aux = _pullback(func, primals, tuple(range(len(primals))), has_aux, {})
     return (output, pull, aux) if has_aux else (output, pull)
@@ -128,6 +133,13 @@ def jacrev(
     callable
         Its result has the structure of ``func``'s output, with that of the argument (a tuple for a
         tuple of ``argnums``) in place of each tensor: ``(*output.shape, *argument.shape)``.
+
+    Raises
+    ------
+    ValueError
+        For a ``chunk_size`` that is not above 0.
+    RuntimeError
+        Where ``func`` returns what is no tensor.
     """
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")

@@ -50,6 +50,9 @@ def vmap(
         For what cannot be batched: data-dependent control flow (``if tensor``, ``.item()``),
         results of another shape for each example, in-place writes of batched values into tensors
         that all examples share.
+    ValueError
+        For a ``chunk_size`` that is not above 0; when called, for no arguments, and ``in_dims``
+        that do not fit them.
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(

@@ -140,6 +140,11 @@ def explain(*tensors: Any) -> Explanation:
     -------
     Explanation
         Its ``kernels`` have ``name``, ``ops``, ``bytes_read``, ``bytes_written`` and ``source``.
+
+    Raises
+    ------
+    TypeError
+        For what is no tensor.
     """
     for i, t in enumerate(tensors):
         if not hasattr(t, "_expr"):

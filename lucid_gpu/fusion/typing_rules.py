@@ -164,4 +164,16 @@ def _refuse(op: Op, common: dtype) -> None:
         raise NotImplementedError(f"{op.name} is not implemented for complex tensors, got {common}")
 
 
-__all__ = ["broadcast_shapes", "promote_types", "types_of"]
+def refusals(op: Op) -> str:
+    """Which types a row refuses, in a sentence for its docstring."""
+    name = op.name
+    kinds = ["integers"] if name in _FLOATS_ONLY else []
+    kinds += ["floating point"] if op.rule == "bitwise" else []
+    kinds += ["bool"] if name in _NOT_FOR_BOOL else []
+    kinds += ["complex"] if name in _NO_COMPLEX or op.rule == "bitwise" else []
+    if kinds:
+        return f" NotImplementedError for {', '.join(kinds)}."
+    return " RuntimeError for bool." if name in _NO_BOOL else ""
+
+
+__all__ = ["broadcast_shapes", "promote_types", "refusals", "types_of"]

@@ -40,6 +40,8 @@ def array(
     ------
     ValueError
         Where ``copy`` is False and a copy is needed.
+    TypeError
+        For ``options`` where there are tensors.
 
     Examples
     --------

@@ -124,6 +124,11 @@ def jacobian(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
         Gives an array of shape ``(*result.shape, *argument.shape)``; a tree of them for an argument
         that is a tree.
 
+    Raises
+    ------
+    TypeError
+        When called, for a function whose results are complex.
+
     Examples
     --------
     >>> import lucid_gpu.numpy as np
@@ -151,6 +156,13 @@ def jacobian(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
 
 def hessian(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
     """The function that computes the second derivatives: the `jacobian` of a `jacobian`.
+
+
+
+    Raises
+    ------
+    TypeError
+        When called, for an argument that is neither an array nor a number.
 
     Examples
     --------

@@ -20,6 +20,13 @@ __all__ = ["grad_and_aux", "hessian_vector_product", "make_jvp", "make_vjp"]
 def grad_and_aux(fun: Callable[..., Any], argnum: Argnum = 0) -> Callable[..., Any]:
     """The function that computes the gradient of the first of two results, and the other.
 
+
+
+    Raises
+    ------
+    TypeError
+        When called, for a function that does not give two results.
+
     Examples
     --------
     >>> import lucid_gpu.numpy as np

@@ -100,9 +100,11 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
 ) -> Tensor:
-    """`leaky_relu` with slopes drawn from ``[lower, upper]`` in training, their middle otherwise.
+    """`leaky_relu` of each element, with slopes of ``[lower, upper]`` in training, or the middle.
 
     Xu et al., "Empirical Evaluation of Rectified Activations" (2015).
+
+    RuntimeError where ``lower`` is above ``upper``.
     """
     require_float("rrelu", input)
     if lower > upper:

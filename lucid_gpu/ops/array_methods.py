@@ -30,17 +30,22 @@ def laid_out(a: Tensor, order: Any) -> Tensor:
 
 
 def conjugate(self: Tensor) -> Tensor:
-    """The complex conjugate; a real tensor itself."""
+    """The elements' complex conjugates; a real tensor itself."""
     return self.conj()
 
 
 def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
-    """On another device, under the name of the array API standard.
+    """The elements on another device, under the name of the array API standard.
 
     Parameters
     ----------
     stream : optional
         Not taken: copies go to the current stream.
+
+    Raises
+    ------
+    ValueError
+        For a ``stream``.
     """
     if stream is not None:
         raise ValueError(f"to_device() copies on the current stream, got stream={stream!r}")

@@ -40,7 +40,10 @@ def adjoint(input: Tensor) -> Tensor:
 
 
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
-    """Summed over what was broadcast from ``size``, so that this is the result's shape."""
+    """Summed over what was broadcast from ``size``, so that this is the result's shape.
+
+    RuntimeError where ``size`` cannot be broadcast to the tensor's shape.
+    """
     wanted = shape._sizes(size)
     own = tuple(self.shape)
     pairs = zip(reversed(own), reversed(wanted), strict=False)
@@ -83,7 +86,10 @@ def becoming(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return self
 
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"`{function.__name__}` in place: the memory stays as it is."
+    method.__doc__ = (
+        f"`{function.__name__}` in place: the memory stays as it is.\n\n"
+        "RuntimeError for a tensor that is being transformed."
+    )
     return method
 
 

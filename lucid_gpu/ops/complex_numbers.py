@@ -58,7 +58,7 @@ def _imag_vjp(node: Any, g: Tensor) -> Any:
 
 
 def complex(real: Tensor, imag: Tensor) -> Tensor:
-    """Complex numbers of two real tensors of one type.
+    """Complex numbers of two real tensors of one type, which broadcast.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def _complex_vjp(node: Any, g: Tensor) -> Any:
 
 
 def angle(input: Tensor) -> Tensor:
-    """The angle in the complex plane; of real numbers 0, pi where negative, NaN where NaN."""
+    """The elements' angles in the complex plane; of real ones 0, pi if negative, NaN if NaN."""
     if input.dtype.is_complex:
         return apply(TABLE["atan2"], imag(input), real(input))
     if input.dtype.category < 2:

@@ -13,7 +13,10 @@ from lucid_gpu.tensor import Tensor
 
 
 def view_as_real(input: Tensor) -> Tensor:
-    """A view with a last dimension of two: real and imaginary parts."""
+    """A view with a last dimension of two: real and imaginary parts.
+
+    RuntimeError for a tensor that is not complex.
+    """
     if not input.dtype.is_complex:
         raise RuntimeError(
             f"view_as_real is only supported for complex tensors, got {input.dtype.name}"
@@ -33,7 +36,11 @@ def _parts_vjp(node: Any, g: Tensor) -> Any:
 
 
 def view_as_complex(input: Tensor) -> Tensor:
-    """A view of pairs, which stand in the last dimension, as complex numbers."""
+    """A view of pairs, which stand in the last dimension, as complex numbers.
+
+    RuntimeError where the last dimension is not two long and contiguous, for other types than
+    float32 and float64, and for strides that are no multiples of two.
+    """
     if input.dtype not in (dt.float32, dt.float64):
         raise RuntimeError(
             "view_as_complex is only supported for half, float and double tensors, but got a "
@@ -62,7 +69,10 @@ def _whole_vjp(node: Any, g: Tensor) -> Any:
 
 
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
-    """Complex numbers by absolute value and angle."""
+    """Complex numbers by absolute value and angle, which broadcast.
+
+    RuntimeError for other types than float32 and float64, and for two different ones.
+    """
     if abs.dtype not in (dt.float32, dt.float64) or angle.dtype not in (dt.float32, dt.float64):
         raise RuntimeError(
             f"Expected both inputs to be Half, Float or Double tensors but got {abs.dtype.name} "
@@ -77,30 +87,30 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
 
 
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugates; a real tensor itself. They are computed, not marked."""
+    """The elements' complex conjugates; a real tensor itself. They are computed, not marked."""
     return input.conj_physical() if input.dtype.is_complex else input
 
 
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself: conjugates are never left for later."""
+    """The tensor itself, of its shape: conjugates are never left for later."""
     require_tensor("resolve_conj", "input", 1, input)
     return input
 
 
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself: negatives are never left for later."""
+    """The tensor itself, of its shape: negatives are never left for later."""
     require_tensor("resolve_neg", "input", 1, input)
     return input
 
 
 def is_conj(input: Tensor) -> bool:
-    """Whether the tensor is conjugated when it is read: never."""
+    """Whether the elements are conjugated when they are read: never."""
     require_tensor("is_conj", "input", 1, input)
     return False
 
 
 def is_neg(input: Tensor) -> bool:
-    """Whether the tensor is negated when it is read: never."""
+    """Whether the elements are negated when they are read: never."""
     require_tensor("is_neg", "input", 1, input)
     return False
 

@@ -67,7 +67,7 @@ def tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor with a copy of ``data``: numbers, nested sequences, arrays or tensors.
+    """A tensor with a copy of ``data``, of its shape: numbers, nested sequences, arrays or tensors.
 
     Parameters
     ----------
@@ -218,7 +218,10 @@ _PYTHONS = frozenset((bool, int, float, complex))
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """As `tensor`, but without a copy where type and device allow it (arrays share memory)."""
+    """As `tensor`, of the data's shape, but without a copy where type and device allow it.
+
+    Arrays share their memory.
+    """
     if isinstance(data, Tensor):
         return data.to(dtype=dtype, device=device)
     given = None if isinstance(data, np.generic) else shared(data)
@@ -300,12 +303,14 @@ def full(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """A tensor of one number; ``options`` as of `zeros`.
+    """A tensor of shape ``size``, of one number; ``options`` as of `zeros`.
 
     Raises
     ------
     RuntimeError
         For negative extents; MemoryError where the memory is not to be had.
+    TypeError
+        For a ``size`` that is no integers.
     """
     shape = _shape((size,))
     where = resolve(device)
@@ -357,13 +362,14 @@ def _filled(value: float) -> Any:
 
 zeros = _filled(0)
 zeros.__name__ = "zeros"
-zeros.__doc__ = """A tensor of zeros; ``size`` is ints or a sequence.
+zeros.__doc__ = """A tensor of zeros, of shape ``size``: ints or a sequence.
 
 ``options`` are ``out=``, a tensor to write; ``pin_memory=True`` for page-locked memory;
-``memory_format=``; and ``layout=``, which must be strided.
+``memory_format=``; and ``layout=``, which must be strided. RuntimeError for a negative extent,
+TypeError for one that is no integer.
 """
 ones = _filled(1)
-ones.__name__, ones.__doc__ = "ones", "A tensor of ones; ``size`` is ints or a sequence."
+ones.__name__, ones.__doc__ = "ones", "A tensor of ones, of shape ``size``; otherwise as `zeros`."
 
 
 def empty(
@@ -373,7 +379,10 @@ def empty(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """A tensor whose elements are whatever the memory held; ``options`` as of `zeros`."""
+    """A tensor of shape ``size`` that holds what the memory held; ``options`` as of `zeros`.
+
+    TypeError for a ``size`` that is no integers; RuntimeError for negative ones.
+    """
     where = resolve(device)
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     shape = _shape(size or _named_size("empty", options))
@@ -473,7 +482,12 @@ def arange(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Numbers from ``start`` (0 if alone) up to but without ``end``, by ``step``."""
+    """The vector of numbers from ``start`` (0 if alone) up to but without ``end``, by ``step``.
+
+    RuntimeError for a step that is zero or leads away from ``end``, and for ends that are not
+    finite; TypeError without an end; NotImplementedError for bool and complex; ValueError for
+    ``step=0`` among integers.
+    """
     if start is None or end is None:
         start, end = 0, start if end is None else end
     if end is None:
@@ -515,7 +529,10 @@ def linspace(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
+    """A vector of ``steps`` evenly spaced numbers from ``start`` to ``end``, both included.
+
+    RuntimeError for negative ``steps``.
+    """
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
@@ -533,7 +550,10 @@ def eye(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Ones on the diagonal of an ``n`` by ``m`` matrix."""
+    """Ones on the diagonal of an ``n`` by ``m`` matrix, zeros elsewhere.
+
+    RuntimeError for negative extents.
+    """
     for name, count in (("n", n), ("m", m)):
         if count is not None and count < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {count}")
@@ -548,7 +568,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: A
 
 
 def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
-    """`tensor` of this one's type, on its device, unless told otherwise."""
+    """`tensor` of this one's type, on its device, unless told otherwise; of the data's shape."""
     return tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
 
@@ -558,7 +578,8 @@ def _new(maker: Any) -> Any:
         return made
 
     method.__doc__ = (
-        f"`{maker.__name__}` of this tensor's type, on its device, unless told otherwise."
+        f"`{maker.__name__}`, of a shape, in this tensor's type and on its device, unless "
+        "others are given."
     )
     return method
 

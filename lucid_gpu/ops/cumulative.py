@@ -97,7 +97,10 @@ def _recurrence_vjp(node: Any, g: Tensor) -> Any:
 
 
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
-    """``log(cumsum(exp(input)))`` along a dimension, without overflow."""
+    """``log(cumsum(exp(input)))`` along a dimension, without overflow.
+
+    NotImplementedError for integers, bool and complex.
+    """
     if input.dtype.category != 2:
         raise NotImplementedError(f'"logcumsumexp" not implemented for {input.dtype.name}')
     dim = normalise_dim(dim, input.ndim)
@@ -120,12 +123,18 @@ def _logcumsumexp_vjp(node: Any, g: Tensor) -> Any:
 
 
 def cummax(input: Tensor, dim: int) -> Any:
-    """The largest of the elements up to each, and where it is (the last of equals)."""
+    """The largest of the elements up to each, and where it is (the last of equals).
+
+    NotImplementedError for complex tensors.
+    """
     return _running_extremum("maximum", "CummaxBackward0", input, dim)
 
 
 def cummin(input: Tensor, dim: int) -> Any:
-    """The smallest of the elements up to each, and where it is (the last of equals)."""
+    """The smallest of the elements up to each, and where it is (the last of equals).
+
+    NotImplementedError for complex tensors.
+    """
     return _running_extremum("minimum", "CumminBackward0", input, dim)
 
 
@@ -158,6 +167,11 @@ def diff(
         How often differences are taken; at most the dimension's size.
     prepend, append : Tensor, optional
         Put before and after the input first.
+
+    Raises
+    ------
+    RuntimeError
+        For 0-d tensors and negative ``n``.
     """
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
@@ -192,6 +206,11 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
         The integrand.
     x : Tensor, optional
         Where it was taken: one vector, or one for each; else neighbours are ``dx`` apart.
+
+    Raises
+    ------
+    RuntimeError
+        For bool, and where ``x`` and ``y`` differ in length along ``dim``.
     """
     return _areas(y, x, dx, dim).sum(dim)
 
@@ -204,7 +223,10 @@ def trapz(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> 
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1
 ) -> Tensor:
-    """`trapezoid` up to each element but the first."""
+    """`trapezoid` up to each element but the first.
+
+    RuntimeError for bool, and where ``x`` and ``y`` differ in length along ``dim``.
+    """
     return cumsum(_areas(y, x, dx, dim), dim)
 
 
@@ -248,6 +270,12 @@ def gradient(
     -------
     tuple of Tensor
         One a dimension, of the input's shape.
+
+    Raises
+    ------
+    RuntimeError
+        For another ``edge_order``, bool and uint8, a dimension given twice or too short, and a
+        ``spacing`` that does not have one entry a dimension.
     """
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")

@@ -34,6 +34,8 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     ------
     RuntimeError
         Where the two dimensions are one.
+    IndexError
+        For a dimension that is none.
     """
     a, b = _plane("diagonal", input.ndim, dim1, dim2)
     array = base_array(input)
@@ -92,6 +94,13 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     ----------
     dim1, dim2 : int
         Where rows and columns stand in the result.
+
+    Raises
+    ------
+    IndexError
+        For 0-d tensors, and a dimension that is none.
+    RuntimeError
+        For one dimension given twice.
     """
     if not input.ndim:
         raise IndexError("Dimension specified as -1 but tensor has no dimensions")
@@ -101,7 +110,10 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
-    """A vector on the diagonal of a square matrix, or a copy of a matrix's diagonal."""
+    """A vector on the diagonal of a square matrix, or a copy of a matrix's diagonal.
+
+    RuntimeError for another number of dimensions.
+    """
     if input.ndim == 1:
         return diag_embed(input, diagonal)
     if input.ndim != 2:
@@ -118,7 +130,10 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
 
 def trace(input: Tensor) -> Tensor:
-    """The sum of a matrix's diagonal."""
+    """The sum of a matrix's diagonal.
+
+    RuntimeError for what is no matrix; NotImplementedError for bool.
+    """
     if input.ndim != 2:
         raise RuntimeError("trace: expected a matrix")
     if input.dtype is dt.bool:
@@ -129,7 +144,11 @@ def trace(input: Tensor) -> Tensor:
 def diagonal_scatter(
     input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
-    """A copy of the input with ``src`` on its diagonals: see `diagonal` for their shape."""
+    """A copy of the input with ``src`` on its diagonals: see `diagonal` for their shape.
+
+    RuntimeError where ``src`` has another shape, and for one dimension given twice; IndexError for
+    a dimension that is none.
+    """
     require_tensor("diagonal_scatter", "src", 2, src)
     a, b = _plane("diagonal", input.ndim, dim1, dim2)
     planes = movedim(input, (a, b), (-2, -1))

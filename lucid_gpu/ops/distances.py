@@ -50,6 +50,14 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MO
     Returns
     -------
     Tensor, shape (..., n, m)
+
+    Raises
+    ------
+    RuntimeError
+        For fewer than two dimensions, rows of different lengths, types that are not floating point
+        or differ, and a negative ``p``.
+    ValueError
+        For another ``compute_mode``.
     """
     for name, x in (("X1", x1), ("X2", x2)):
         if not x.dtype.is_floating_point:
@@ -170,7 +178,10 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """Powers of a vector's elements, from ``N - 1`` down to 0, as the columns of a matrix."""
+    """Powers of a vector's elements, from ``N - 1`` down to 0, as the columns of a matrix.
+
+    RuntimeError for what is no vector, and a negative ``N``.
+    """
     if x.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
     n = x.shape[0] if N is None else N

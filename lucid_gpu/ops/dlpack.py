@@ -71,7 +71,7 @@ def _shared(source: Any, copy: bool | None) -> Tensor:
 
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """A DLPack capsule of the tensor's memory, for a library that takes no tensors."""
+    """A DLPack capsule of the tensor's memory and shape, for a library that takes no tensors."""
     return tensor.__dlpack__()
 
 
@@ -182,7 +182,7 @@ def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
 
 
 def to_torch(tensor: Tensor) -> Any:
-    """A ``torch.Tensor`` that shares the memory of a tensor.
+    """A ``torch.Tensor`` of the same shape that shares the memory of a tensor.
 
     Raises
     ------
@@ -200,12 +200,14 @@ def to_torch(tensor: Tensor) -> Any:
 
 
 def from_torch(tensor: Any) -> Tensor:
-    """A tensor that shares the memory of a ``torch.Tensor``.
+    """A tensor of the same shape that shares the memory of a ``torch.Tensor``.
 
     Raises
     ------
     BufferError
         For tensors that require grad: gradients do not pass from one library to the other.
+    TypeError
+        For anything else.
     """
     if type(tensor).__module__.split(".")[0] != "torch" and not hasattr(tensor, "requires_grad"):
         raise TypeError(

@@ -19,7 +19,10 @@ from lucid_gpu.tensor import Tensor
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """Counts of Poisson distributions with the rates that ``input`` gives, of its type."""
+    """Counts of Poisson distributions with the rates that ``input`` gives, of its shape and type.
+
+    NotImplementedError for integers, bool and complex; RuntimeError for negative rates.
+    """
     if input.dtype.category != 2:
         raise NotImplementedError(f'"poisson" not implemented for {input.dtype.name}')
     rates = _on_host(input)
@@ -36,6 +39,11 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     ----------
     count, prob : Tensor
         Of one floating point type; broadcast against each other.
+
+    Raises
+    ------
+    RuntimeError
+        For other types, a negative ``count``, and a ``prob`` outside ``[0, 1]``.
     """
     if count.dtype.category != 2 or prob.dtype is not count.dtype:
         raise RuntimeError(
@@ -111,7 +119,10 @@ def dirichlet(alpha: Tensor, generator: Generator | None = None) -> Tensor:
 def cauchy_(
     self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with numbers of a Cauchy distribution, in place."""
+    """Fill with numbers of a Cauchy distribution, in place.
+
+    RuntimeError where ``sigma`` is not above 0, and for integers, bool and complex.
+    """
     _continuous("Cauchy", self)
     if sigma <= 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
@@ -122,7 +133,10 @@ def cauchy_(
 def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with numbers whose logarithm is normal, in place."""
+    """Fill with numbers whose logarithm is normal, in place.
+
+    RuntimeError where ``std`` is not above 0, and for integers, bool and complex.
+    """
     if std <= 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
     _continuous("Log Normal", self)
@@ -131,7 +145,10 @@ def log_normal_(
 
 
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """Fill with how many trials of probability ``p`` it takes to succeed, in place."""
+    """Fill with how many trials of probability ``p`` it takes to succeed, in place.
+
+    RuntimeError where ``p`` is not between 0 and 1; NotImplementedError for bool and complex.
+    """
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
     if self.dtype.is_complex or self.dtype is dt.bool:

@@ -27,6 +27,15 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     Returns
     -------
     Tensor, of input's shape
+
+    Raises
+    ------
+    ValueError
+        For a ``p`` outside ``[0, 1]``.
+    NotImplementedError
+        For complex tensors.
+    RuntimeError
+        For integers, in place or in training.
     """
     if p < 0.0 or p > 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")

@@ -51,6 +51,10 @@ def einsum(*args: Any) -> Tensor:
     ------
     RuntimeError
         For an equation that does not fit the operands.
+    TypeError
+        For an equation that is no str, and operands that are no tensors.
+    ValueError
+        Without operands.
     """
     equation, operands = _arguments(args)
     form = _form(equation, tuple([x.ndim for x in operands]))
@@ -312,6 +316,12 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     -------
     Tensor
         Of the other dimensions of ``a``, then those of ``b``.
+
+    Raises
+    ------
+    RuntimeError
+        For contracted dimensions of different sizes or given twice, for too many of them, and for
+        two types.
     """
     first, second = _paired(a, b, dims)
     left: list[Label] = list(range(a.ndim))
@@ -352,7 +362,10 @@ def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
 
 
 def inner(input: Tensor, other: Tensor) -> Tensor:
-    """Products summed over the last dimensions; with a number, all products."""
+    """Products summed over the last dimensions; with a number, all products.
+
+    RuntimeError where the last dimensions differ.
+    """
     if not input.ndim or not other.ndim:
         return input * other
     if input.shape[-1] != other.shape[-1]:

@@ -14,11 +14,13 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
+from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import require_float, require_one_dtype, require_tensor
 from lucid_gpu.ops.in_place import before_write, written
 from lucid_gpu.tensor import Tensor, _set, apply, binary, unary
 
 Number = int | float | complex | bool
+_TESTS = ("compare", "logical", "test")
 _INTERNAL = ("cast", "identity", "where", "add", "sub", *HIDDEN)
 
 
@@ -48,8 +50,21 @@ def _binary_function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor
 def _function(op: Op, method: Callable[..., Any]) -> Callable[..., Tensor]:
     function = (_unary_function if op.arity == 1 else _binary_function)(op, method)
     function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = f"``{op.formula}``, element by element."
+    function.__doc__ = method.__doc__
     return function
+
+
+_GIVES = {"float": "; integers count as floats", **dict.fromkeys(_TESTS, ": bool")}
+_OF_TWO = (
+    "\n\nThe two broadcast: RuntimeError for shapes that do not, TypeError for what is neither a "
+    "tensor nor a number."
+)
+
+
+def _said_of(op: Op) -> str:
+    """What a row computes, of which shapes and types, and what it refuses."""
+    text = f"``{op.formula}``, element by element{_GIVES.get(op.rule, '')}."
+    return text + (_OF_TWO if op.arity == 2 else "") + refusals(op)
 
 
 # ops of which PyTorch converts no result for ``out=``
@@ -139,7 +154,7 @@ for _name, _op in TABLE.items():
         _method = _checked(_method)
     if _name in _BOUNDS:
         _method = _bounded(_method)
-    _method.__doc__ = f"``{_op.formula}``, element by element; ``input`` is the tensor."
+    _method.__doc__ = _said_of(_op)
     _set(_name, _method)
     FUNCTIONS[_name] = _function(_op, _method)
 
@@ -199,13 +214,21 @@ def _scaled(input: Any, other: Any, alpha: Number) -> Any:
 
 
 def add(input: Any, other: Any, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
-    """``input + alpha * other``."""
+    """``input + alpha * other``, element by element; the two broadcast.
+
+    RuntimeError for an ``alpha`` that is a float where both are integers, shapes that do not
+    broadcast, and an ``out`` of a type that cannot hold the result.
+    """
     scaled = other if alpha == 1 else _scaled(input, other, alpha)
     return into(apply(TABLE["add"], input, scaled), out, "add")
 
 
 def sub(input: Any, other: Any, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
-    """``input - alpha * other``."""
+    """``input - alpha * other``, element by element; the two broadcast.
+
+    RuntimeError for bool, an ``alpha`` that is a float where both are integers, and shapes that do
+    not broadcast.
+    """
     bools = isinstance(other, Tensor) and other.dtype is dt.bool  # refused below
     scaled = other if alpha == 1 or bools else _scaled(input, other, alpha)
     return into(apply(TABLE["sub"], input, scaled), out, "sub")
@@ -214,7 +237,11 @@ def sub(input: Any, other: Any, *, alpha: Number = 1, out: Tensor | None = None)
 def div(
     input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """``input / other``; ``rounding_mode`` is None, ``"trunc"`` or ``"floor"``."""
+    """``input / other``, broadcast; ``rounding_mode`` is None, ``"trunc"`` or ``"floor"``.
+
+    RuntimeError for another ``rounding_mode``, integers that are rounded and divided by zero (on
+    the CPU, which looks), and shapes that do not broadcast.
+    """
     if rounding_mode is None:
         return into(apply(TABLE["div"], input, other), out, "div")
     _refuse_zero(input, other)
@@ -242,7 +269,11 @@ def div(
 def where(
     condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None
 ) -> Any:
-    """Elements of ``input`` where the condition holds, else of ``other``; alone, its indices."""
+    """Elements of ``input`` where the condition holds, else of ``other``; alone, its indices.
+
+    TypeError for a ``condition`` that is no tensor; RuntimeError for one that is neither bool nor
+    uint8, and shapes that do not broadcast.
+    """
     if input is None and other is None and isinstance(condition, Tensor):
         from lucid_gpu.ops.indexing import nonzero
 
@@ -272,7 +303,10 @@ def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 
 
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """Values moved into ``[min, max]``; the gradient passes where they already were."""
+    """Elements moved into ``[min, max]``, which broadcast; the gradient passes where they were.
+
+    RuntimeError without either bound; NotImplementedError for bool.
+    """
     if min is None and max is None:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     if isinstance(min, Tensor) and isinstance(max, Tensor):
@@ -312,7 +346,10 @@ def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
-    """``input + weight * (end - input)``, exactly ``end`` at weight 1."""
+    """``input + weight * (end - input)``, broadcast; exactly ``end`` at weight 1.
+
+    RuntimeError for types that differ; NotImplementedError for integers and bool.
+    """
     require_one_dtype("lerp: expected input and end to have the same dtype", input, end)
     if isinstance(weight, Tensor) and weight.ndim:
         require_one_dtype("lerp: expected input and weight to have the same dtype", input, weight)
@@ -333,7 +370,10 @@ def _of_one_type(*operands: Tensor) -> tuple[Tensor, ...]:
 
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    """``input + value * tensor1 * tensor2``."""
+    """``input + value * tensor1 * tensor2``; the tensors broadcast.
+
+    NotImplementedError for bool.
+    """
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
     if input.dtype is dt.bool:
         raise NotImplementedError('"addcmul" not implemented for bool')
@@ -344,7 +384,10 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-    """``input + value * tensor1 / tensor2``."""
+    """``input + value * tensor1 / tensor2``; the tensors broadcast.
+
+    RuntimeError where both of the quotient are integers.
+    """
     if tensor1.dtype.category < 2 and tensor2.dtype.category < 2:
         raise RuntimeError(
             "Integer division with addcdiv is no longer supported: convert one with .float(), or "
@@ -356,7 +399,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """``value`` where the mask is true."""
+    """``value`` where the mask is true, else the input's elements; the mask broadcasts."""
     if not isinstance(value, Tensor) and input.dtype is not dt.bool:
         from lucid_gpu.ops.creation import number_in
 
@@ -367,7 +410,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """NaN and infinities replaced; by the largest finite numbers unless told otherwise."""
+    """NaN and infinite elements replaced; by the largest finite numbers unless told otherwise."""
     if input.dtype.category < 2:
         return input.clone()
     import ml_dtypes
@@ -380,12 +423,18 @@ def nan_to_num(
 
 
 def rad2deg(input: Tensor) -> Tensor:
-    """Radians to degrees."""
+    """Radians to degrees, element by element.
+
+    RuntimeError for complex tensors.
+    """
     return _real("rad2deg", input) * (180.0 / math.pi)
 
 
 def deg2rad(input: Tensor) -> Tensor:
-    """Degrees to radians."""
+    """Degrees to radians, element by element.
+
+    RuntimeError for complex tensors.
+    """
     return _real("deg2rad", input) * (math.pi / 180.0)
 
 
@@ -397,7 +446,10 @@ def _real(name: str, input: Tensor) -> Tensor:
 
 
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
-    """To the nearest number of ``decimals`` decimal places, of two the even one."""
+    """Each element to the nearest number of ``decimals`` decimal places, of two the even one.
+
+    NotImplementedError for ``decimals`` of integers, bool and complex.
+    """
     return into(_rounded(input, decimals), out, "round")
 
 
@@ -413,7 +465,7 @@ def _rounded(input: Tensor, decimals: int) -> Tensor:
 
 
 def frac(input: Tensor) -> Tensor:
-    """The fractional part."""
+    """The elements' fractional parts."""
     require_float("frac", input)
     return input - input.trunc()
 
@@ -435,7 +487,10 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``; elementwise."""
+    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``, element by element.
+
+    RuntimeError for an ``alpha`` of zero.
+    """
     require_float("celu", input)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
@@ -444,7 +499,7 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def selu(input: Tensor) -> Tensor:
-    """Scaled elu (Klambauer et al., Self-Normalizing Neural Networks, 2017)."""
+    """Scaled elu of each element (Klambauer et al., Self-Normalizing Neural Networks, 2017)."""
     return elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946
 
 
@@ -608,12 +663,17 @@ def cast(input: Tensor, d: dtype) -> Tensor:
 
 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Convert to a dtype, a device, both, or those of another tensor.
+    """The elements in a dtype, on a device, both, or those of another tensor.
 
     Returns
     -------
     Tensor
         The same object where nothing has to change (and ``copy`` is False).
+
+    Raises
+    ------
+    TypeError
+        For other arguments.
     """
     copy = kwargs.pop("copy", False)
     non_blocking = kwargs.pop("non_blocking", False)
@@ -676,12 +736,18 @@ def _numel(self: Tensor) -> int:
 
 
 def _zero_(self: Tensor) -> Tensor:
-    """Fill with zeros, in place."""
+    """Fill with zeros, in place.
+
+    RuntimeError for a leaf that requires grad.
+    """
     return _fill_(self, 0)
 
 
 def _fill_(self: Tensor, value: Any) -> Tensor:
-    """Fill with a number (or a 0-d tensor), in place."""
+    """Fill with a number (or a 0-d tensor), in place.
+
+    RuntimeError for a tensor of one dimension or more.
+    """
     from lucid_gpu.ops.record import constant
 
     if isinstance(value, Tensor):
@@ -697,7 +763,11 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
 
 
 def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
-    """Take another tensor's values, broadcast and converted, in place."""
+    """Take another tensor's values, broadcast and converted, in place.
+
+    NotImplementedError for a sparse source; RuntimeError for a shape that does not broadcast to
+    this one's.
+    """
     from lucid_gpu.ops.creation import as_tensor
 
     value = as_tensor(source)
@@ -746,7 +816,7 @@ def _is_complex(self: Tensor) -> bool:
 
 
 def _conj(self: Tensor) -> Tensor:
-    """The complex conjugate; a real tensor itself."""
+    """The elements' complex conjugates; a real tensor itself."""
     return self.conj_physical() if self.dtype.is_complex else self
 
 
@@ -766,11 +836,27 @@ for _plain_name, _plain in (
     ("conj", _conj),
 ):
     _set(_plain_name, _plain)
-_getters: dict[str, Callable[[Tensor], Any]] = {
-    "nbytes": lambda self: self.numel() * self.dtype.itemsize,
-    "itemsize": lambda self: self.dtype.itemsize,
-    "is_cuda": lambda self: self.device.type == "cuda",
-    "is_cpu": lambda self: self.device.type == "cpu",
-}
-for _name, _getter in _getters.items():
-    setattr(Tensor, _name, property(_getter))
+
+
+def _nbytes(self: Tensor) -> int:
+    """Bytes of all elements."""
+    return self.numel() * self.dtype.itemsize
+
+
+def _itemsize(self: Tensor) -> int:
+    """Bytes of an element."""
+    return self.dtype.itemsize
+
+
+def _is_cuda(self: Tensor) -> bool:
+    """Whether it is on a GPU."""
+    return self.device.type == "cuda"
+
+
+def _is_cpu(self: Tensor) -> bool:
+    """Whether it is in host memory."""
+    return self.device.type == "cpu"
+
+
+for _getter in (_nbytes, _itemsize, _is_cuda, _is_cpu):
+    setattr(Tensor, _getter.__name__[1:], property(_getter))

@@ -92,6 +92,11 @@ def alpha_dropout(
     input : Tensor
     p : float
     training, inplace : bool
+
+    Raises
+    ------
+    ValueError
+        For a ``p`` outside ``[0, 1]``.
     """
     _check(p, "alpha_dropout", input)
     return _saturated(input, tuple(input.shape), p, training, inplace)
@@ -100,7 +105,10 @@ def alpha_dropout(
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """`alpha_dropout` of whole channels of ``(n, c, *)``."""
+    """`alpha_dropout` of whole channels of ``(n, c, *)``.
+
+    ValueError for a ``p`` outside ``[0, 1]``; RuntimeError for fewer than two dimensions.
+    """
     _check(p, "feature_alpha_dropout", input)
     if training and 0 < p < 1:
         _require_channels(input)

@@ -244,7 +244,7 @@ _ARGUMENTS = """
 
     Parameters
     ----------
-    input : Tensor
+    input : Tensor, of any shape
         Integers count as floats of the default type; 16-bit floats are refused.
     {sizes}
         Points along the dimension: cut off, or filled up with zeros.
@@ -252,6 +252,13 @@ _ARGUMENTS = """
     norm : {{"backward", "ortho", "forward"}}, optional
         Which direction is divided by the number of points: the inverse (the default), both by its
         root, or the forward one.
+
+    Raises
+    ------
+    RuntimeError
+        For less than one point, dimensions given twice, and types that are refused.
+    IndexError
+        For a dimension that there is not.
     """
 
 

@@ -129,12 +129,12 @@ def initial_seed() -> int:
 
 
 def get_rng_state() -> Tensor:
-    """The default generator's state."""
+    """The default generator's state, a vector of bytes."""
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Set the default generator's state."""
+    """Set the default generator's state, a vector of bytes."""
     default_generator.set_state(new_state)
 
 

@@ -29,6 +29,11 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     -------
     tuple of Tensor
         One for each vector, all of shape ``(len(first), len(second), ...)``.
+
+    Raises
+    ------
+    RuntimeError
+        For no tensors, matrices, two types, and another ``indexing``.
     """
     given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
     if not given:
@@ -59,7 +64,10 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """All tuples of one element of each vector, as the rows of a matrix."""
+    """All tuples of one element of each vector, as the rows of a matrix.
+
+    RuntimeError for what is no vector.
+    """
     for t in tensors:
         if t.ndim != 1:
             raise RuntimeError("Expect a 1D vector, but got shape " + str(list(t.shape)))
@@ -69,7 +77,10 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All choices of ``r`` elements of a vector, as the rows of a matrix."""
+    """All choices of ``r`` elements of a vector, as the rows of a matrix.
+
+    RuntimeError for what is no vector, and a negative ``r``.
+    """
     if input.ndim != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.shape)}")
     if r < 0:
@@ -99,7 +110,10 @@ def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
     layout: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Rows and columns of a lower triangle's elements, row by row: a matrix (2, n)."""
+    """Rows and columns of a lower triangle's elements, row by row: a matrix (2, n).
+
+    RuntimeError for negative extents.
+    """
     return _triangle(row, col, offset, dtype, device, True)
 
 
@@ -107,12 +121,18 @@ def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
     layout: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Rows and columns of an upper triangle's elements, row by row: a matrix (2, n)."""
+    """Rows and columns of an upper triangle's elements, row by row: a matrix (2, n).
+
+    RuntimeError for negative extents.
+    """
     return _triangle(row, col, offset, dtype, device, False)
 
 
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
-    """Positions in a flattened tensor as positions along its dimensions, one tensor for each."""
+    """Positions in a flattened tensor as positions along its dimensions, one tensor for each.
+
+    TypeError for positions that are no integers; ValueError for a negative extent.
+    """
     require_tensor("unravel_index", "indices", 1, indices)
     if indices.dtype.category != 1:
         raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype.name}")

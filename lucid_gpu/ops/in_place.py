@@ -107,7 +107,10 @@ def written(
 
 
 def set_(self: Tensor, source: Tensor) -> Tensor:
-    """Take another tensor's memory, shape and strides, in place."""
+    """Take another tensor's memory, shape and strides, in place.
+
+    RuntimeError for another type.
+    """
     if source.dtype is not self.dtype:
         raise RuntimeError(
             f"Could not set tensor of type {source.dtype.name} to a tensor of type "

@@ -19,6 +19,9 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["igamma", "igammac"]
 
 
+_RULES = "Element by element; the two broadcast. NotImplementedError for types that are no floats."
+
+
 def _integral(name: str, scipys: str, sign: int, text: str) -> Callable[..., Tensor]:
     def vjp(node: Any, g: Tensor) -> tuple[Tensor | None, Tensor]:
         if node.needs_input_grad[0]:
@@ -51,8 +54,10 @@ def _integral(name: str, scipys: str, sign: int, text: str) -> Callable[..., Ten
 
 igamma = _integral(
     "igamma", "gammainc", 1,
-    "``1 / gamma(input)`` times the integral of ``t^(input - 1) exp(-t)`` from 0 to ``other``.",
+    "``1 / gamma(input)`` times the integral of ``t^(input - 1) exp(-t)`` from 0 to ``other``.\n\n"
+    + _RULES,
 )  # fmt: skip
-igammac = _integral("igammac", "gammaincc", -1, "One minus `igamma`, without cancellation.")
+_TEXT = "One minus `igamma`, element by element, without cancellation."
+igammac = _integral("igammac", "gammaincc", -1, _TEXT)
 
 METHODS = FUNCTIONS = (igamma, igammac)

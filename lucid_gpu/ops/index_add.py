@@ -103,12 +103,18 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     ------
     IndexError
         For a position that is negative or beyond the dimension.
+    RuntimeError
+        For an ``index`` of another type, rank or of larger size, and a ``src`` of another type or
+        rank.
     """
     return _added(input, _by_elements(input, dim, index, src))
 
 
 def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """`scatter_add` in place: elements that get nothing are not touched."""
+    """`scatter_add` in place: elements that get nothing are not touched.
+
+    RuntimeError as there.
+    """
     require_tensor("scatter_add", "src", 3, src)
     if _alone(self, src):
         return _add_in_place(self, "scatter_add_", _by_elements(self, dim, index, src, True))
@@ -116,7 +122,11 @@ def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """A copy of the input with slices of ``source`` at positions of a dimension."""
+    """A copy of the input with slices of ``source`` at positions of a dimension.
+
+    RuntimeError for an ``index`` of another type than int32 and int64, a ``source`` of another type
+    or shape, and another number of slices; IndexError for an ``index`` of two dimensions or more.
+    """
     dim = _checked("index_copy_", input, dim, index, source, True)
     if not input.ndim:
         return source.reshape(()).clone()

@@ -463,13 +463,20 @@ def _fitting(input: Tensor, index: Any, value: Tensor) -> Tensor:
 def index_put(
     input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """A copy of the input with ``values`` at ``indices``.
+    """A copy of the input with ``values``, which broadcast, at ``indices``.
 
     Parameters
     ----------
     indices : sequence of Tensor or None
     accumulate : bool
         Add to what is there; repeated positions then add up. Otherwise one of them wins.
+
+    Raises
+    ------
+    IndexError
+        For too many indices, and one out of bounds.
+    RuntimeError
+        For values whose shape does not broadcast to that of what is indexed, or of another device.
     """
     if isinstance(values, Tensor):
         words = "Index put requires the source and destination dtypes match"
@@ -490,7 +497,10 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy of the input with values at positions of the flattened tensor."""
+    """A copy of the input with elements of ``source`` at positions of the flattened tensor.
+
+    ``index`` and ``source`` have as many elements.
+    """
     flat = index_put(input.reshape(-1), (index,), source.reshape(tuple(index.shape)), accumulate)
     return flat.reshape(tuple(input.shape))
 
@@ -575,11 +585,16 @@ def keys_of_slices(index: Any, dim: int, shape: tuple[int, ...]) -> Any:
 def gather(
     input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Any = None
 ) -> Tensor:
-    """``out[i][j] = input[index[i][j]][j]`` for ``dim == 0``, and so on.
+    """``out[i][j] = input[index[i][j]][j]`` for ``dim == 0``, and so on; of the shape of ``index``.
 
     Parameters
     ----------
     index : Tensor of int64, of the input's rank, no larger than it in other dimensions
+
+    Raises
+    ------
+    RuntimeError
+        For an ``index`` of another type, rank or of larger size.
     """
     if out is not None:
         return put_into(gather(input, dim, index), out, "gather")
@@ -675,7 +690,10 @@ def _names_elements(array: Any, index: Any) -> bool:
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather`, where other dimensions broadcast; without ``dim``, of the flattened tensor."""
+    """`gather`, where other dimensions broadcast; without ``dim``, of the flattened tensor.
+
+    RuntimeError where ranks differ.
+    """
     require_tensor("take_along_dim", "indices", 2, indices)
     if dim is None:
         return gather(input.reshape(-1), 0, indices.reshape(-1))
@@ -708,6 +726,14 @@ def scatter(
         A number may also be called ``value``.
     reduce : {"add", "multiply"}, optional
         Join ``src`` to what is there, instead of putting it in its place.
+
+    Raises
+    ------
+    RuntimeError
+        For an ``index`` of another type, rank or of larger size, a ``src`` of another device, and
+        another ``reduce``.
+    IndexError
+        For a position out of bounds.
     """
     require_tensor("scatter", "index", 2, index)
     src = value if src is None else src
@@ -760,7 +786,10 @@ def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The slices of a dimension named by a vector of positions."""
+    """The slices of a dimension named by a vector of positions.
+
+    IndexError for an ``index`` of two dimensions or more, and a position out of bounds.
+    """
     require_tensor("index_select", "index", 2, index)
     require_one_device("index_select", input, index)
     dim = normalise_dim(dim, input.ndim)
@@ -801,7 +830,10 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The positions that put a dimension in order."""
+    """The positions that put a dimension in order.
+
+    RuntimeError for complex tensors.
+    """
     if input.dtype.is_complex:
         raise RuntimeError("Sort does not support complex dtypes; sort its .abs() or .real")
     dim = normalise_dim(dim, input.ndim)
@@ -817,7 +849,11 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The ``k`` largest (or smallest) along a dimension, and where they are."""
+    """The ``k`` largest (or smallest) along a dimension, and where they are.
+
+    TypeError for a ``k`` that is no integer; RuntimeError for one that is negative or above the
+    dimension's size, and for bool.
+    """
     from lucid_gpu.ops.reductions import ValuesAndIndices
 
     dim = normalise_dim(dim, input.ndim)
@@ -883,12 +919,18 @@ def _leading_of_rows(rows: Any, k: int, largest: bool) -> Any:
 
 
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The lower triangle of a matrix, zeros above."""
+    """The lower triangle of a matrix, zeros above.
+
+    RuntimeError for fewer than two dimensions.
+    """
     return _triangle(input, "tril", diagonal)
 
 
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The upper triangle of a matrix, zeros below."""
+    """The upper triangle of a matrix, zeros below.
+
+    RuntimeError for fewer than two dimensions.
+    """
     return _triangle(input, "triu", diagonal)
 
 

@@ -43,7 +43,7 @@ def _of_sparse_tensors(name: str) -> Any:
         )
 
     method.__name__ = name
-    method.__doc__ = "Of sparse tensors only."
+    method.__doc__ = "Of sparse tensors only, whatever the shape: RuntimeError."
     return method
 
 

@@ -36,6 +36,8 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     ------
     RuntimeError
         For 0-d operands, unequal inner extents, dtypes or devices.
+    TypeError
+        For what is no tensor.
     """
     if out is not None:
         return put_into(matmul(input, other), out, "matmul")
@@ -229,7 +231,10 @@ def _multiply_beside(where: device, x: Any, y: Any, d: dtype) -> Any:
 
 
 def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
-    """Product of two matrices, (n, k) and (k, m)."""
+    """Product of two matrices, (n, k) and (k, m).
+
+    RuntimeError for another number of dimensions, inner extents or types that differ.
+    """
     require_tensor("mm", "mat2", 2, mat2)
     if input.ndim != 2 or mat2.ndim != 2:
         raise RuntimeError(
@@ -239,7 +244,10 @@ def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
 
 
 def bmm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
-    """Products of matrix pairs, (b, n, k) and (b, k, m)."""
+    """Products of matrix pairs, (b, n, k) and (b, k, m).
+
+    RuntimeError for another number of dimensions, batches, inner extents or types that differ.
+    """
     if input.ndim != 3 or mat2.ndim != 3 or input.shape[0] != mat2.shape[0]:
         raise RuntimeError(
             f"bmm(): expected two batches (b, n, k) and (b, k, m), got shapes "
@@ -254,7 +262,10 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 
 
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
-    """Inner product of two vectors."""
+    """Inner product of two vectors.
+
+    RuntimeError for what is no vectors of one length.
+    """
     require_tensor("dot", "tensor", 2, tensor)
     if input.ndim != 1 or tensor.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
@@ -268,7 +279,10 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
-    """All products of two vectors' elements."""
+    """All products of two vectors' elements.
+
+    RuntimeError for what is no vector.
+    """
     for name, vector in (("self", input), ("vec2", vec2)):
         if vector.ndim != 1:
             raise RuntimeError(f"outer: Expected 1-D argument {name}, but got {vector.ndim}-D")
@@ -278,7 +292,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """``beta * input + alpha * (mat1 @ mat2)``."""
+    """``beta * input + alpha * (mat1 @ mat2)``; ``input`` broadcasts to the product of matrices."""
     require_one_dtype("addmm: self and mat2 must have the same dtype", input, mat2)
     product = mm(mat1, mat2)
     if beta == 0:  # what is there may be NaN

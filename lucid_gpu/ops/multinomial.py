@@ -37,6 +37,12 @@ def multinomial(
     Returns
     -------
     Tensor of int64, shape (num_samples,) or (m, num_samples)
+
+    Raises
+    ------
+    RuntimeError
+        For another rank, types that are not floating point, weights that are negative, infinite or
+        add up to 0, and more samples than there are without replacement.
     """
     _check_multinomial(input, num_samples, replacement)
     weights = input.detach().cpu().array.astype("float64").reshape(-1, input.shape[-1])

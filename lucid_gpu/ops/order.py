@@ -36,7 +36,10 @@ def _require_order(name: str, d: dt.dtype, bools: bool = True) -> None:
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """The ``k``-th smallest along a dimension, counted from 1, and where it is; NaNs come last."""
+    """The ``k``-th smallest along a dimension, counted from 1, and where it is; NaNs come last.
+
+    RuntimeError for a ``k`` that there is not; NotImplementedError for bool and complex.
+    """
     _require_order("kthvalue", input.dtype, bools=False)
     dim = normalise_dim(dim, input.ndim)
     extent = input.shape[dim] if input.ndim else 1
@@ -60,7 +63,10 @@ def _at(input: Tensor, dim: int, order: Any, place: Any, keepdim: bool, name: st
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    """The most frequent element along a dimension (the smallest of several), and where one is."""
+    """The most frequent element along a dimension (the smallest of several), and where one is.
+
+    IndexError for an empty dimension; NotImplementedError for complex tensors.
+    """
     _require_order("mode", input.dtype)
     dim = normalise_dim(dim, input.ndim)
     if not input.ndim:
@@ -197,7 +203,10 @@ def _whole(input: Tensor, array: Any) -> Tensor:
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
-    """Elementwise: is it one of ``test_elements``? One of the two may be a number."""
+    """Elementwise: is it one of ``test_elements``? One of the two may be a number.
+
+    TypeError where neither is a tensor; RuntimeError for bool and complex.
+    """
     like = elements if isinstance(elements, Tensor) else test_elements
     if not isinstance(like, Tensor):
         raise TypeError("isin(): one of 'elements' and 'test_elements' must be a Tensor")
@@ -243,6 +252,13 @@ def searchsorted(
     Returns
     -------
     Tensor of int64 (or int32), of input's shape
+
+    Raises
+    ------
+    RuntimeError
+        For another ``side``, one that ``right`` contradicts, and shapes that do not fit each other.
+    NotImplementedError
+        For bool and complex.
     """
     if side not in (None, "left", "right") or (side == "left" and right):
         raise RuntimeError(
@@ -289,7 +305,10 @@ def _bisected(xp: Any, sequence: Any, wanted: Any, behind: bool) -> Any:
 def bucketize(
     input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
-    """Between which boundaries each element is; `searchsorted` for one sequence."""
+    """Between which boundaries each element is; `searchsorted` for one sequence.
+
+    RuntimeError where ``boundaries`` is no vector.
+    """
     if boundaries.ndim != 1:
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)

@@ -11,7 +11,9 @@ from lucid_gpu.tensor import Tensor, from_array
 
 
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """A copy in page-locked memory, from where ``.to("cuda", non_blocking=True)`` does not wait.
+    """A copy, of the same shape, in page-locked memory, from where copies to a GPU do not wait.
+
+    So ``x.pin_memory().to("cuda", non_blocking=True)`` returns at once.
 
     Returns
     -------

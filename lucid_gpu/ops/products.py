@@ -22,7 +22,10 @@ def added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
 
 
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """``beta * input + alpha * (mat @ vec)``."""
+    """``beta * input + alpha * (mat @ vec)`` of a matrix and a vector; ``input`` broadcasts to it.
+
+    RuntimeError for other numbers of dimensions, and sizes that do not fit each other.
+    """
     if mat.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(
             f"vector + matrix @ vector expected, got {input.ndim}, {mat.ndim}, {vec.ndim}"
@@ -37,7 +40,10 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any 
 
 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """``beta * input + alpha * outer(vec1, vec2)``."""
+    """``beta * input + alpha * outer(vec1, vec2)`` of two vectors; ``input`` broadcasts to it.
+
+    RuntimeError for what is no vector.
+    """
     for name, vector in (("vec1", vec1), ("vec2", vec2)):
         if vector.ndim != 1:
             raise RuntimeError(f"addr: Expected 1-D argument {name}, but got {vector.ndim}-D")
@@ -63,7 +69,10 @@ def _batches(batch1: Tensor, batch2: Tensor) -> None:
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
-    """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix."""
+    """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix.
+
+    RuntimeError for shapes that do not fit each other.
+    """
     _batches(batch1, batch2)
     require_one_dtype("baddbmm: Input dtypes must be the same", input, batch1, batch2)
     return added(input, matmul(batch1, batch2), beta, alpha)
@@ -72,7 +81,12 @@ def baddbmm(
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
-    """``beta * input + alpha * sum(batch1 @ batch2)``: one product, with the batch in the sum."""
+    """``beta * input + alpha * sum(batch1 @ batch2)`` of batches, (b, n, k) and (b, k, m).
+
+    One product, with the batch in the sum.
+
+    RuntimeError for shapes that do not fit each other.
+    """
     _batches(batch1, batch2)
     require_one_dtype("addbmm: self and mat2 must have the same dtype", input, batch2)
     b, n, k = batch1.shape

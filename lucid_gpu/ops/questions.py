@@ -7,12 +7,12 @@ from lucid_gpu.tensor import Tensor
 
 
 def is_complex(input: Tensor) -> bool:
-    """Whether a tensor's type is complex."""
+    """Whether a tensor's element type is complex."""
     return input.dtype.is_complex
 
 
 def is_signed(input: Tensor) -> bool:
-    """Whether a tensor's type has negative numbers."""
+    """Whether a tensor's element type has negative numbers."""
     return input.dtype.is_signed
 
 
@@ -23,13 +23,13 @@ def is_nonzero(input: Tensor) -> bool:
 
 
 def get_device(input: Tensor) -> int:
-    """The number of a tensor's GPU, or -1."""
+    """The number of the GPU that a tensor's elements are on, or -1."""
     number: int = input.get_device()
     return number
 
 
 def detach(input: Tensor) -> Tensor:
-    """`Tensor.detach`: the same value and memory, apart from the graph."""
+    """`Tensor.detach`: the same elements and memory, apart from the graph."""
     return input.detach()
 
 

@@ -57,7 +57,7 @@ def rand(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Uniform random numbers from [0, 1).
+    """A tensor of shape ``sizes`` of uniform random numbers from [0, 1).
 
     Parameters
     ----------
@@ -71,6 +71,10 @@ def rand(
     ------
     NotImplementedError
         For integer types.
+    RuntimeError
+        For a negative size.
+    TypeError
+        For sizes that are none or no integers.
     """
     shape = _shape_of("rand", sizes if size is None else (size,))
     result = _uniform(shape, _default(dtype), resolve(device), generator)
@@ -88,7 +92,10 @@ def randn(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Random numbers of the standard normal distribution; parameters as for `rand`."""
+    """A tensor of shape ``sizes`` of standard normal random numbers; parameters as for `rand`.
+
+    RuntimeError for a negative size; TypeError for sizes that are none or no integers.
+    """
     shape = _shape_of("randn", sizes if size is None else (size,))
     result = _normal(shape, _default(dtype), resolve(device), generator)
     return _finish(result, requires_grad, out, "randn")
@@ -106,7 +113,9 @@ def randint(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """Random integers from [low, high): ``randint(high, size)`` or ``randint(low, high, size)``.
+    """Random integers from [low, high), of shape ``size``.
+
+    ``randint(high, size)`` or ``randint(low, high, size)``.
 
     Parameters
     ----------
@@ -119,6 +128,8 @@ def randint(
     ------
     RuntimeError
         For an empty range, and bounds the type does not hold.
+    TypeError
+        For other arguments.
     """
     given = list(args)
     if given and isinstance(given[-1], (tuple, list)):
@@ -148,7 +159,11 @@ def randperm(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """The integers below ``n`` in random order, int64 if no type is given."""
+    """A vector of the integers below ``n`` in random order, int64 if no type is given.
+
+    RuntimeError for a negative ``n``, and one that the type does not hold; TypeError for an ``n``
+    that is no integer.
+    """
     (n,) = _shape_of("randperm", (n,))
     d = dt.int64 if dtype is None else as_dtype(dtype)
     if n and n - 1 > _bounds(d)[1]:
@@ -247,6 +262,8 @@ def normal(
     ------
     RuntimeError
         For negative standard deviations.
+    TypeError
+        For two numbers without a ``size``, and a ``size`` beside tensors.
     """
     tensors = [x.detach() for x in (mean, std) if isinstance(x, Tensor)]
     if not tensors:
@@ -289,6 +306,8 @@ def bernoulli(
     ------
     RuntimeError
         For probabilities outside [0, 1].
+    NotImplementedError
+        For types that are not floating point.
     """
     if p is None:
         if input.dtype.category != 2:
@@ -323,7 +342,10 @@ def _coins(p: Any, shape: Sequence[int], where: device, generator: Generator | N
 def uniform_(
     self: Tensor, *limits: float, generator: Generator | None = None, **named: float
 ) -> Tensor:
-    """Fill with uniform random numbers, in place: ``uniform_(from=0, to=1)``, without ``to``."""
+    """Fill with uniform random numbers, in place: ``uniform_(from=0, to=1)``, without ``to``.
+
+    RuntimeError where ``from`` is above ``to``; TypeError for other arguments.
+    """
     low, high = [
         named.pop(name, limits[i] if i < len(limits) else i)
         for i, name in enumerate(("from", "to"))
@@ -367,13 +389,19 @@ def _whole_numbers(d: dtype) -> int:
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fill with ones of probability ``p`` (a number or a tensor) and zeros, in place."""
+    """Fill with ones of probability ``p`` (a number or a tensor) and zeros, in place.
+
+    RuntimeError for a ``p`` outside ``[0, 1]``.
+    """
     value = _coins(p, self.shape, self.device, generator).to(self.dtype)
     return self._write(value, "bernoulli_")
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with exponential random numbers of rate ``lambd``, in place."""
+    """Fill with exponential random numbers of rate ``lambd``, in place.
+
+    RuntimeError where ``lambd`` is not above 0, and for types that are not floating point.
+    """
     if self.dtype.category != 2:
         raise RuntimeError(
             "Exponential distribution is a continuous probability distribution. dtype must be a "

@@ -33,7 +33,7 @@ _DOC = """{title}: layers over sequences.
     bidirectional, batch_first``, or for packed sequences ``data, batch_sizes, hx, params,
     has_biases, num_layers, dropout, train, bidirectional``. ``params`` lists the weights of each
     layer and direction, in the order of the module's parameters. The result are the outputs and the
-    last states.
+    last states, of the shapes that the module gives. RuntimeError for sequences of length 0.
     """
 
 

@@ -200,7 +200,10 @@ def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 def mean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """Arithmetic mean of all elements, or over dimensions; a floating point input is required."""
+    """Arithmetic mean of all elements, or over dimensions; a floating point input is required.
+
+    RuntimeError for integers and bool.
+    """
     if dtype is not None:
         input = input.to(as_dtype(dtype))
     if input.dtype.category < 2:
@@ -235,7 +238,12 @@ def var(
     *,
     correction: float | None = None,
 ) -> Tensor:
-    """Variance: the mean squared distance from the mean, divided by ``n - correction``."""
+    """Variance of all elements, or over dimensions.
+
+    The mean squared distance from the mean, divided by ``n - correction`` instead of ``n``.
+
+    RuntimeError for integers and bool.
+    """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
@@ -335,7 +343,10 @@ def norm(
     *,
     dtype: dtype | None = None,
 ) -> Tensor:
-    """Vector norm of all elements, or over dimensions; ``p`` is a number, inf or ``"fro"``."""
+    """Vector norm of all elements, or over dimensions; ``p`` is a number, inf or ``"fro"``.
+
+    RuntimeError for integers and bool.
+    """
     if dtype is not None:
         input = input.to(as_dtype(dtype))
     if p in ("fro", None):
@@ -470,12 +481,18 @@ def _refuse_nothing(
 
 
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Largest element over dimensions; ties share the gradient."""
+    """Largest element over dimensions; ties share the gradient.
+
+    NotImplementedError for complex tensors.
+    """
     return _extremum("amax", _in_order("amax", input), dim, keepdim)
 
 
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Smallest element over dimensions; ties share the gradient."""
+    """Smallest element over dimensions; ties share the gradient.
+
+    NotImplementedError for complex tensors.
+    """
     return _extremum("amin", _in_order("amin", input), dim, keepdim)
 
 
@@ -487,12 +504,18 @@ def _in_order(name: str, input: Tensor) -> Tensor:
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Position of the (first) largest element, int64; of the flat tensor without ``dim``."""
+    """Position of the (first) largest element, int64; of the flat tensor without ``dim``.
+
+    RuntimeError for bool and complex.
+    """
     return _place_of("argmax", input, dim, keepdim)
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Position of the (first) smallest element, int64; of the flat tensor without ``dim``."""
+    """Position of the (first) smallest element, int64; of the flat tensor without ``dim``.
+
+    RuntimeError for bool and complex.
+    """
     return _place_of("argmin", input, dim, keepdim)
 
 
@@ -530,12 +553,18 @@ def _nothing(node: Any, *cotangents: Tensor) -> Any:
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """Largest element of all, with indices along ``dim``, or elementwise with another tensor."""
+    """Largest element of all, with indices along ``dim``, or elementwise with another tensor.
+
+    NotImplementedError for complex tensors.
+    """
     return _max_or_min("max", input, dim, keepdim)
 
 
 def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """Smallest element of all, with indices along ``dim``, or elementwise with another tensor."""
+    """Smallest element of all, with indices along ``dim``, or elementwise with another tensor.
+
+    NotImplementedError for complex tensors.
+    """
     return _max_or_min("min", input, dim, keepdim)
 
 
@@ -573,12 +602,17 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
     Of all elements, ties share the gradient; along a dimension it goes to the element at
     ``indices``.
+
+    NotImplementedError for bool and complex; IndexError for an empty dimension.
     """
     return _median(input, dim, keepdim, ignore_nan=False)
 
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """`median` of the elements that are not NaN."""
+    """`median` of the elements that are not NaN.
+
+    NotImplementedError for bool and complex; IndexError for an empty dimension.
+    """
     return _median(input, dim, keepdim, ignore_nan=True)
 
 

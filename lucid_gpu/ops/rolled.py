@@ -29,6 +29,11 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     Returns
     -------
     Tensor, a copy
+
+    Raises
+    ------
+    RuntimeError
+        Where ``shifts`` and ``dims`` differ in number, or there are no shifts.
     """
     by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     over = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
@@ -121,7 +126,10 @@ def _blocks(dim: int, cut: int, extent: int) -> tuple[tuple[slice, ...], ...]:
 
 
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    """A plane turned by ``k`` times 90 degrees, from the first of two dimensions to the second."""
+    """A plane turned by ``k`` times 90 degrees, from the first of two dimensions to the second.
+
+    RuntimeError for what is not two different dimensions.
+    """
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if input.ndim < 2:
@@ -140,14 +148,20 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
 
 
 def flipud(input: Tensor) -> Tensor:
-    """The first dimension in reverse order, as a copy."""
+    """The first dimension in reverse order, as a copy.
+
+    RuntimeError for 0-d tensors.
+    """
     if input.ndim < 1:
         raise RuntimeError("Input must be >= 1-d.")
     return flip(input, 0)
 
 
 def fliplr(input: Tensor) -> Tensor:
-    """The second dimension in reverse order, as a copy."""
+    """The second dimension in reverse order, as a copy.
+
+    RuntimeError for fewer than two dimensions.
+    """
     if input.ndim < 2:
         raise RuntimeError("Input must be >= 2-d.")
     return flip(input, 1)

@@ -71,7 +71,7 @@ class SavedTensor:
         return entry.data if isinstance(entry, Packed) else _unpacked(entry, self._node)
 
     def unpack(self) -> Tensor | None:
-        """The saved tensor."""
+        """The saved tensor, as it was, of its shape."""
         return _unpacked(self._entry(), self._node)
 
     def register_hooks(
@@ -83,6 +83,8 @@ class SavedTensor:
         ------
         RuntimeError
             Where nothing is saved, the graph was freed, or hooks are set already.
+        TypeError
+            For what cannot be called.
         """
         for hook in (pack_hook, unpack_hook):
             if not callable(hook):

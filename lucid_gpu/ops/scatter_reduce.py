@@ -54,6 +54,8 @@ def scatter_reduce(
     ------
     IndexError
         For a position that is negative or beyond the dimension.
+    RuntimeError
+        For another ``reduce``, and what `scatter_add` refuses.
     """
     require_tensor("scatter_reduce", "index", 2, index)
     require_tensor("scatter_reduce", "src", 3, src)
@@ -223,6 +225,11 @@ def index_reduce(
     source : Tensor
         Of the input's shape, but with as many slices along ``dim`` as there are positions.
     reduce : {"prod", "mean", "amax", "amin"}
+
+    Raises
+    ------
+    RuntimeError
+        For another ``reduce``, and what `index_copy` refuses.
     """
     if reduce not in _REDUCTIONS[1:]:
         raise RuntimeError(

@@ -18,7 +18,10 @@ from lucid_gpu.tensor import Tensor, from_array
 
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """One position of a dimension, which goes, as a view."""
+    """One position of a dimension, which goes, as a view.
+
+    IndexError for 0-d tensors, and an ``index`` or ``dim`` that there is not.
+    """
     return slice_view(input, _position(input, dim, index), "SelectBackward0")
 
 
@@ -36,14 +39,21 @@ def _position(input: Tensor, dim: int, index: int) -> tuple[Any, ...]:
 
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """A copy of the input with ``src`` at one position of a dimension."""
+    """A copy of the input with ``src`` at one position of a dimension.
+
+    RuntimeError where ``src`` has another shape than what it replaces; IndexError for 0-d tensors,
+    and an ``index`` or ``dim`` that there is not.
+    """
     return _with_part(input, src, _position(input, dim, index))
 
 
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
-    """A copy of the input with ``src`` at a slice of a dimension."""
+    """A copy of the input with ``src`` at a slice of a dimension.
+
+    RuntimeError where ``src`` has another shape than what it replaces, and for a ``step`` below 1.
+    """
     if step < 1:
         raise RuntimeError("slice step must be positive")
     dim = normalise_dim(dim, input.ndim)
@@ -72,6 +82,14 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     ----------
     index : Tensor of int64, a vector
     value : number, or Tensor without dimensions
+
+    Raises
+    ------
+    RuntimeError
+        For a value with dimensions, an index of two dimensions or more, and a complex value for
+        real numbers.
+    IndexError
+        For an index of another type, or a position out of bounds.
     """
     require_tensor("index_fill", "index", 2, index)
     if isinstance(value, Tensor) and value.ndim:
@@ -112,6 +130,11 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     mask : Tensor of bool
         Broadcast against the input.
     source : Tensor, of the input's dtype, with as many elements as the mask has true ones
+
+    Raises
+    ------
+    RuntimeError
+        For a mask that is not bool, a source of another type, or one with too few elements.
     """
     require_tensor("masked_scatter", "mask", 1, mask)
     require_tensor("masked_scatter", "source", 2, source)
@@ -150,7 +173,10 @@ def argwhere(input: Tensor) -> Tensor:
 
 
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """`nonzero` with a given number of rows: cut, or filled up with one number."""
+    """`nonzero` with a given number of rows: cut, or filled up with one number.
+
+    RuntimeError for a negative ``size``.
+    """
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
     found = indexing.nonzero(input)[:size]
@@ -173,6 +199,14 @@ def repeat_interleave(
         Without it the tensor is taken as a vector.
     output_size : int, optional
         The sum of the counts, where it is known: a GPU is then not waited for.
+
+    Raises
+    ------
+    RuntimeError
+        For ``repeats`` that are negative or do not fit the dimension, and another ``output_size``
+        than their sum.
+    NotImplementedError
+        For counts of another type than int32 and int64.
     """
     if repeats is None:
         return _repeated_positions(input, output_size)

@@ -143,6 +143,13 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     ----------
     sizes, or shape : ints or a sequence of ints
         One may be -1 and is inferred.
+
+    Raises
+    ------
+    RuntimeError
+        For another number of elements, and more than one -1.
+    TypeError
+        For sizes that are no integers.
     """
     own = input._expr.program.shape
     wanted = _infer(own, _sizes(sizes if shape is None else (shape,)))
@@ -163,6 +170,8 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
     ------
     RuntimeError
         Where the layout does not allow the shape.
+    TypeError
+        For sizes that are no integers.
     """
     if size is not None or dtype is not None:
         shape = (dtype if size is None else size,)
@@ -214,7 +223,10 @@ def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Join dimensions ``start_dim`` to ``end_dim`` into one."""
+    """Join dimensions ``start_dim`` to ``end_dim`` into one.
+
+    RuntimeError where ``end_dim`` comes first.
+    """
     rank = input.ndim
     a, b = normalise_dim(start_dim, rank), normalise_dim(end_dim, rank)
     if not rank:
@@ -226,7 +238,10 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """Split one dimension into several."""
+    """Split one dimension into several.
+
+    RuntimeError where the sizes' product is not the dimension's size.
+    """
     dim = normalise_dim(dim, input.ndim)
     shape = tuple(input.shape)
     inner = _infer((shape[dim],), tuple(sizes))
@@ -263,7 +278,10 @@ def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
 
 
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
-    """Dimensions in another order."""
+    """Dimensions in another order.
+
+    RuntimeError where ``dims`` does not name each dimension once; TypeError for what is no integer.
+    """
     order = _sizes(order if dims is None else (dims,))
     rank = input.ndim
     if len(order) != rank:
@@ -305,7 +323,10 @@ def _transpose_vjp(node: Any, g: Tensor) -> Any:
 
 
 def t(input: Tensor) -> Tensor:
-    """A matrix transposed; vectors and numbers as they are."""
+    """A matrix transposed; vectors and numbers as they are.
+
+    RuntimeError for more than two dimensions.
+    """
     if input.is_sparse:
         return input.t()
     if input.ndim > 2:
@@ -314,7 +335,10 @@ def t(input: Tensor) -> Tensor:
 
 
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
-    """Dimensions moved to other places, the rest in order."""
+    """Dimensions moved to other places, the rest in order.
+
+    RuntimeError for a dimension given twice, and two different numbers of them.
+    """
     rank = input.ndim
     sources = (source,) if isinstance(source, int) else tuple(source)
     targets = (destination,) if isinstance(destination, int) else tuple(destination)
@@ -335,7 +359,11 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
 
 
 def expand(input: Tensor, *shape: Any, size: Any = None, implicit: bool = False) -> Tensor:
-    """Broadcast to a larger shape without a copy; -1 keeps an extent."""
+    """Broadcast to a larger shape without a copy; -1 keeps an extent.
+
+    RuntimeError for a shape that the tensor does not broadcast to; TypeError for sizes that are no
+    integers.
+    """
     wanted = _sizes(shape if size is None else (size,))
     own = tuple(input.shape)
     extra = len(wanted) - len(own)
@@ -385,7 +413,7 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 
 
 def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
-    """The tensor itself where it is row-major (or in the given order), else a copy that is."""
+    """The elements in row-major (or the given) order: the tensor itself, or a copy."""
     if memory_format is not None:
         from lucid_gpu.ops.memory_formats import in_format
 
@@ -428,7 +456,7 @@ def _in_row_major(input: Tensor) -> bool:
 
 
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
-    """A copy with its own memory, through which gradients flow."""
+    """A copy of the elements in memory of its own, through which gradients flow."""
     if memory_format is not None:
         from lucid_gpu.ops.memory_formats import copied
 
@@ -454,7 +482,11 @@ def _same_vjp(node: Any, g: Tensor) -> Any:
 def cat(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Any = None
 ) -> Tensor:
-    """Tensors joined along a dimension they may differ in."""
+    """Tensors joined along a dimension they may differ in.
+
+    RuntimeError for 0-d tensors, and shapes that differ elsewhere; TypeError for what is no tensor;
+    ValueError without tensors.
+    """
     if axis is not None or out is not None:
         return put_into(cat(tensors, dim if axis is None else axis), out, "cat")
     tensors = several("cat", tensors)
@@ -507,7 +539,10 @@ def _cat_vjp(node: Any, g: Tensor) -> Any:
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor:
-    """Tensors of one shape joined along a new dimension."""
+    """Tensors of one shape joined along a new dimension.
+
+    RuntimeError for shapes that differ, and without tensors.
+    """
     if out is not None:
         return put_into(stack(tensors, dim), out, "stack")
     tensors = several("stack", tensors)
@@ -523,7 +558,10 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
 
 
 def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
-    """The tensor laid side by side ``sizes`` times along each dimension."""
+    """The tensor laid side by side ``sizes`` times along each dimension.
+
+    RuntimeError for fewer sizes than dimensions; TypeError for sizes that are no integers.
+    """
     times = _sizes(sizes if repeats is None else (repeats,))
     own = tuple(input.shape)
     if len(times) < len(own):
@@ -539,13 +577,19 @@ def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
 
 
 def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
-    """As `repeat`, with missing leading counts taken as 1."""
+    """As `repeat`, with missing leading counts taken as 1.
+
+    TypeError for sizes that are no integers.
+    """
     times = _sizes(counts if dims is None else (dims,))
     return repeat(input, (1,) * max(input.ndim - len(times), 0) + times)
 
 
 def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
-    """Dimensions in reverse order, as a copy."""
+    """Dimensions in reverse order, as a copy.
+
+    RuntimeError for a dimension given twice; TypeError for what is no integer.
+    """
     given = _sizes(order if dims is None else (dims,))
     axes = normalise_dims(given, input.ndim) if given else ()
     array = xp_of(input).flip(input.array, axes).copy()  # also where no element moves
@@ -560,6 +604,7 @@ def _flip_vjp(node: Any, g: Tensor) -> Any:
 
 
 def _m_t(self: Tensor) -> Tensor:
+    """The last two dimensions exchanged, as a view; RuntimeError for fewer than two."""
     if self.ndim < 2:
         raise RuntimeError(
             "tensor.mT is only supported on matrices or batches of matrices. Got "
@@ -569,15 +614,18 @@ def _m_t(self: Tensor) -> Tensor:
 
 
 def _big_t(self: Tensor) -> Tensor:
+    """All dimensions in reverse order, as a view."""
     return permute(self, tuple(range(self.ndim))[::-1])
 
 
 def _m_h(self: Tensor) -> Tensor:
+    """The last two dimensions exchanged and conjugated; RuntimeError for fewer than two."""
     turned: Tensor = _m_t(self).conj()
     return turned
 
 
 def _big_h(self: Tensor) -> Tensor:
+    """A matrix transposed and conjugated; RuntimeError for another number of dimensions, but 0."""
     if self.ndim not in (0, 2):
         raise RuntimeError(
             "tensor.H is only supported on matrices (2-D tensors). Got "

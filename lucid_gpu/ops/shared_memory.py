@@ -19,7 +19,7 @@ _files: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()
 
 
 def share_memory_(self: Tensor) -> Tensor:
-    """Move the tensor into memory that other processes see, too; on a GPU it is there.
+    """Move the elements into memory that other processes see, too; on a GPU they are there.
 
     Processes that are forked afterwards, and those that get it through a queue of
     `lucid_gpu.multiprocessing`, see each other's writes.

@@ -27,6 +27,12 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     ----------
     input : Tensor, shape (*, c * upscale_factor ** 2, h, w)
     upscale_factor : int
+
+    Raises
+    ------
+    RuntimeError
+        For fewer than three dimensions, channels that the factor's square does not divide, and a
+        factor that is not above 0.
     """
     _check("pixel_shuffle", "upscale_factor", input, upscale_factor)
     *lead, channels, h, w = input.shape
@@ -49,6 +55,12 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     ----------
     input : Tensor, shape (*, c, h * downscale_factor, w * downscale_factor)
     downscale_factor : int
+
+    Raises
+    ------
+    RuntimeError
+        For fewer than three dimensions, sides that the factor does not divide, and a factor that is
+        not above 0.
     """
     _check("pixel_unshuffle", "downscale_factor", input, downscale_factor)
     *lead, c, height, width = input.shape
@@ -73,6 +85,11 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     input : Tensor, shape (n, c, *)
     groups : int
         A divisor of c.
+
+    Raises
+    ------
+    RuntimeError
+        For fewer than three dimensions, and ``groups`` that do not divide the channels.
     """
     if input.ndim < 3:
         raise RuntimeError(

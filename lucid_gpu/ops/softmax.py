@@ -35,6 +35,11 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
     Returns
     -------
     Tensor, of input's shape
+
+    Raises
+    ------
+    NotImplementedError
+        For types that are not floating point.
     """
     input, dim = _prepared("log_softmax", input, dim, dtype)
     if not input.numel():
@@ -43,7 +48,10 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
 
 
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
-    """``exp(x) / sum(exp(x))`` along a dimension; arguments as for `log_softmax`."""
+    """``exp(x) / sum(exp(x))`` along a dimension; arguments as for `log_softmax`.
+
+    NotImplementedError for types that are not floating point.
+    """
     input, dim = _prepared("softmax", input, dim, dtype)
     if not input.numel():
         return input.clone()

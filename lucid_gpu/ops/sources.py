@@ -23,7 +23,7 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of anything: shared where it can be, copied where ``copy`` says so.
+    """A tensor of anything, of its shape: shared where it can be, copied where ``copy`` says so.
 
     Parameters
     ----------
@@ -104,7 +104,10 @@ def logspace(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """``base`` to powers evenly spaced from ``start`` to ``end``, both included."""
+    """A vector of ``base`` to powers evenly spaced from ``start`` to ``end``, both included.
+
+    RuntimeError for negative ``steps``.
+    """
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
@@ -126,7 +129,10 @@ def range(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Numbers from ``start`` to ``end``, included: `arange`, which leaves it out, is preferred."""
+    """A vector of numbers from ``start`` to ``end``, included: `arange`, without it, is preferred.
+
+    RuntimeError for a step that is zero or leads away from ``end``.
+    """
     if end is None:
         start, end = 0, start
     if step == 0:
@@ -169,7 +175,10 @@ def apply_(self: Tensor, callable: Any) -> Tensor:
 
 
 def map_(self: Tensor, tensor: Tensor, callable: Any, name: str = "map_") -> Tensor:
-    """Each element replaced by what a function makes of it and of another tensor's."""
+    """Each element replaced by what a function makes of it and of another tensor's.
+
+    TypeError for tensors on a GPU, and two types; RuntimeError for tensors that require grad.
+    """
     if self.device.type != "cpu" or tensor.device.type != "cpu":
         raise TypeError(f"{name} is only implemented on CPU tensors")
     if self.requires_grad or tensor.requires_grad:

@@ -22,6 +22,11 @@ def polygamma(n: Any, input: Any = None) -> Tensor:
     ----------
     n : int, not negative
     input : Tensor
+
+    Raises
+    ------
+    RuntimeError
+        For a negative ``n``.
     """
     if isinstance(n, Tensor):  # x.polygamma(n)
         n, input = input, n
@@ -33,7 +38,10 @@ def polygamma(n: Any, input: Any = None) -> Tensor:
 
 
 def mvlgamma(input: Tensor, p: int) -> Tensor:
-    """The logarithm of the multivariate gamma function of dimension ``p``."""
+    """The logarithm of the multivariate gamma function of dimension ``p`` at each element.
+
+    RuntimeError for a ``p`` below 1.
+    """
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
     x = input if input.dtype.category > 1 else input.to(dt.get_default_dtype())
@@ -43,7 +51,10 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
-    """``log(x / (1 - x))``, of x moved into ``[eps, 1 - eps]``; NaN outside [0, 1]."""
+    """``log(x / (1 - x))`` of each element moved into ``[eps, 1 - eps]``; NaN outside [0, 1].
+
+    NotImplementedError for complex tensors.
+    """
     if input.dtype.is_complex:
         raise NotImplementedError(f'"logit" not implemented for {input.dtype.name}')
     if input.dtype.category == 0:
@@ -55,7 +66,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 
 
 def sinc(input: Tensor) -> Tensor:
-    """``sin(pi x) / (pi x)``, 1 at 0."""
+    """``sin(pi x) / (pi x)``, 1 at 0, element by element."""
     angle = input * math.pi
     zero = input == 0
     curve = where(zero, 1.0, angle).sin() / where(zero, 1.0, angle)
@@ -64,23 +75,26 @@ def sinc(input: Tensor) -> Tensor:
 
 
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
-    """``log2(2**a + 2**b)`` without overflow."""
+    """``log2(2**a + 2**b)`` without overflow, element by element; the two broadcast."""
     ln2 = math.log(2.0)
     return (input * ln2).logaddexp(other * ln2) / ln2
 
 
 def fmax(input: Tensor, other: Tensor) -> Tensor:
-    """The larger one; a number where the other is NaN."""
+    """The larger of two elements; a number where the other is NaN. The two broadcast."""
     return where((input >= other).logical_or(other.isnan()), input, other)
 
 
 def fmin(input: Tensor, other: Tensor) -> Tensor:
-    """The smaller one; a number where the other is NaN."""
+    """The smaller of two elements; a number where the other is NaN. The two broadcast."""
     return where((input <= other).logical_or(other.isnan()), input, other)
 
 
 def float_power(input: Any, exponent: Any) -> Tensor:
-    """The power in double precision."""
+    """Powers in double precision, element by element; the two broadcast.
+
+    TypeError where neither is a tensor.
+    """
     both = [x for x in (input, exponent) if isinstance(x, Tensor)]
     number = any(isinstance(x, complex) or getattr(x, "dtype", dt.bool).is_complex
                  for x in (input, exponent) if isinstance(x, (Tensor, complex)))  # fmt: skip
@@ -92,7 +106,10 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
-    """0 below zero, 1 above, ``values`` at it."""
+    """Of each element: 0 below zero, 1 above, ``values`` at it; the two broadcast.
+
+    RuntimeError for complex tensors, and two types.
+    """
     if input.dtype is not values.dtype:
         raise RuntimeError(
             "heaviside is not yet implemented for tensors with different dtypes, got "
@@ -105,7 +122,10 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
 
 
 def positive(input: Tensor) -> Tensor:
-    """The input."""
+    """The input, of its shape.
+
+    RuntimeError for bool.
+    """
     if input.dtype is dt.bool:
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
@@ -115,7 +135,10 @@ def positive(input: Tensor) -> Tensor:
 
 
 def signbit(input: Tensor) -> Tensor:
-    """Whether the sign is negative; of -0.0 and some NaNs it is."""
+    """Whether each element's sign is negative; of -0.0 and some NaNs it is.
+
+    NotImplementedError for complex tensors.
+    """
     if input.dtype.is_complex:
         raise NotImplementedError("signbit is not implemented for complex tensors.")
     if input.dtype.category < 2:
@@ -125,12 +148,18 @@ def signbit(input: Tensor) -> Tensor:
 
 
 def isposinf(input: Tensor) -> Tensor:
-    """Whether it is infinity."""
+    """Whether each element is infinity.
+
+    RuntimeError for complex tensors.
+    """
     return _is(input, math.inf, "isposinf")
 
 
 def isneginf(input: Tensor) -> Tensor:
-    """Whether it is negative infinity."""
+    """Whether each element is negative infinity.
+
+    RuntimeError for complex tensors.
+    """
     return _is(input, -math.inf, "isneginf")
 
 
@@ -143,12 +172,12 @@ def _is(input: Tensor, number: float, name: str) -> Tensor:
 
 
 def isreal(input: Tensor) -> Tensor:
-    """Whether the imaginary part is 0."""
+    """Whether each element's imaginary part is 0."""
     return input.imag == 0 if input.dtype.is_complex else input.detach().isnan().logical_or(True)
 
 
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """``input * 2**other``."""
+    """``input * 2**other``, element by element; the two broadcast."""
     return input * apply(TABLE["pow"], 2.0, other)
 
 
@@ -160,7 +189,10 @@ class Parts(NamedTuple):
 
 
 def frexp(input: Tensor) -> Parts:
-    """Mantissas in [0.5, 1) and exponents (int32): ``mantissa * 2**exponent``."""
+    """Each element's mantissa, in [0.5, 1), and exponent (int32): ``mantissa * 2**exponent``.
+
+    RuntimeError for types that are not floating point.
+    """
     if input.dtype.category != 2:
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     array = input.detach().array.astype(input.dtype.compute.numpy, copy=False)
@@ -170,17 +202,26 @@ def frexp(input: Tensor) -> Parts:
 
 
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
-    """The neighbour of each number of the type in the direction of ``other``."""
+    """The neighbour of each element, of the type's numbers, towards ``other``; the two broadcast.
+
+    NotImplementedError for types that are not floating point.
+    """
     return _of_arrays("nextafter", input, other)
 
 
 def gcd(input: Tensor, other: Tensor) -> Tensor:
-    """The greatest common divisors."""
+    """The greatest common divisors, element by element; the two broadcast.
+
+    NotImplementedError for types that are no integers.
+    """
     return _of_arrays("gcd", input, other)
 
 
 def lcm(input: Tensor, other: Tensor) -> Tensor:
-    """The least common multiples."""
+    """The least common multiples, element by element; the two broadcast.
+
+    NotImplementedError for types that are no integers.
+    """
     return _of_arrays("lcm", input, other)
 
 

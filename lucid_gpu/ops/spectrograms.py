@@ -46,6 +46,12 @@ def stft(
     Returns
     -------
     Tensor, shape (..., frequencies, frames)
+
+    Raises
+    ------
+    RuntimeError
+        For another rank, a real input without ``return_complex``, a signal shorter than a frame, a
+        window of another length, and ``onesided`` for complex ones.
     """
     whole = input.dtype.is_complex or (window is not None and window.dtype.is_complex)
     if return_complex is None and not whole:

@@ -19,7 +19,11 @@ from lucid_gpu.tensor import Tensor
 
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """``length`` positions of a dimension from ``start`` on, as a view."""
+    """``length`` positions of a dimension from ``start`` on, as a view.
+
+    RuntimeError for 0-d tensors, and more positions than there are; IndexError for a ``start`` that
+    there is not.
+    """
     if not input.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     dim = normalise_dim(dim, input.ndim)
@@ -69,7 +73,10 @@ def _dimension_to_split(input: Tensor, dim: int, name: str) -> int:
 def split(
     input: Tensor, split_size_or_sections: Any = None, dim: int = 0, *, split_size: Any = None
 ) -> tuple[Tensor, ...]:
-    """Views of consecutive parts, of one size or of given sizes."""
+    """Views of consecutive parts, of one size or of given sizes.
+
+    RuntimeError for 0-d tensors, a size that is not above 0, and sizes whose sum is another.
+    """
     if split_size is not None:
         split_size_or_sections = split_size
     dim = _dimension_to_split(input, dim, "split")
@@ -85,7 +92,10 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
 
 
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most ``chunks`` views of equal size, but for the last."""
+    """At most ``chunks`` views of equal size, but for the last.
+
+    RuntimeError where ``chunks`` is not above 0.
+    """
     return split(input, _chunk_size(input, chunks, dim), dim)
 
 
@@ -97,7 +107,10 @@ def _chunk_size(input: Tensor, chunks: int, dim: int) -> int:
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The slices along a dimension, which they lose."""
+    """The slices along a dimension, which they lose.
+
+    IndexError for 0-d tensors.
+    """
     if not input.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     dim = normalise_dim(dim, input.ndim)
@@ -163,6 +176,8 @@ def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tu
 
     Writing a part changes the input's memory but not its history: do not use the input, or parts
     that overlap, afterwards.
+
+    RuntimeError as `split`.
     """
     dim = _dimension_to_split(input, dim, "split")
     parts = _parts(input.shape[dim], split_size_or_sections, dim)
@@ -184,7 +199,10 @@ def unsafe_split_with_sizes(
 
 
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """As `chunk`, but the parts may be written in place: see `unsafe_split`."""
+    """As `chunk`, but the parts may be written in place: see `unsafe_split`.
+
+    RuntimeError where ``chunks`` is not above 0.
+    """
     return unsafe_split(input, _chunk_size(input, chunks, dim), dim)
 
 
@@ -192,7 +210,10 @@ def tensor_split(
     input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None,
     sections: int | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Views of as many parts, their sizes as equal as can be, or cut at the given positions."""
+    """Views of as many parts, their sizes as equal as can be, or cut at the given positions.
+
+    RuntimeError for 0-d tensors, and a number of parts that is not above 0.
+    """
     if indices_or_sections is None:
         indices_or_sections = sections if indices is None else indices
     if isinstance(indices_or_sections, Tensor):

@@ -69,17 +69,26 @@ def _joined(name: str, tensors: Any, raise_rank: Any, dim: int | None) -> Tensor
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors side by side: along the second dimension, vectors along their only one."""
+    """Tensors side by side: along the second dimension, vectors along their only one.
+
+    RuntimeError without tensors.
+    """
     return _joined("hstack", tensors, _at_least_1d, None)
 
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors one below the other: along the first dimension, vectors as rows."""
+    """Tensors one below the other: along the first dimension, vectors as rows.
+
+    RuntimeError without tensors.
+    """
     return _joined("vstack", tensors, _at_least_2d, 0)
 
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors one behind the other: along the third dimension."""
+    """Tensors one behind the other: along the third dimension.
+
+    RuntimeError without tensors.
+    """
     return _joined("dstack", tensors, _at_least_3d, 2)
 
 
@@ -89,7 +98,10 @@ def row_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Vectors as the columns of a matrix; matrices side by side."""
+    """Vectors as the columns of a matrix; matrices side by side.
+
+    RuntimeError without tensors.
+    """
 
     def as_columns(t: Tensor) -> Tensor:
         return t if t.ndim > 1 else t.reshape(t.numel(), 1)
@@ -112,22 +124,36 @@ def _cut(name: str, input: Tensor, where: Any, dim: int, least: int) -> tuple[Te
 
 
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of parts side by side: equal ones, or cut at the given positions."""
+    """Views of parts side by side: equal ones, or cut at the given positions.
+
+    RuntimeError for 0-d tensors, and a number of parts that does not divide the dimension.
+    """
     return _cut("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1, 1)
 
 
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of parts one below the other."""
+    """Views of parts one below the other.
+
+    RuntimeError for fewer than two dimensions, and a number of parts that does not divide the
+    first.
+    """
     return _cut("vsplit", input, indices_or_sections, 0, 2)
 
 
 def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of parts one behind the other."""
+    """Views of parts one behind the other.
+
+    RuntimeError for fewer than three dimensions, and a number of parts that does not divide the
+    third.
+    """
     return _cut("dsplit", input, indices_or_sections, 2, 3)
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
-    """Matrices along the diagonal of a larger one, zeros elsewhere; vectors count as rows."""
+    """Matrices along the diagonal of a larger one, zeros elsewhere; vectors count as rows.
+
+    RuntimeError for more than two dimensions.
+    """
     for i, t in enumerate(tensors):
         if t.ndim > 2:
             raise RuntimeError(
@@ -151,7 +177,10 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 
 def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape that tensors of these shapes broadcast to; a number is a shape of one dimension."""
+    """The shape that tensors of these shapes broadcast to; a number is a shape of one dimension.
+
+    RuntimeError where there is none, and for negative extents.
+    """
     given = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     for one in given:
         if any(n < 0 for n in one):

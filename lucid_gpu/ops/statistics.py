@@ -129,7 +129,10 @@ def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Ten
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """The sum of the elements that are not NaN."""
+    """The sum of the elements that are not NaN.
+
+    RuntimeError for complex tensors.
+    """
     if input.dtype.is_complex:
         raise RuntimeError("nansum does not support complex inputs")
     if input.dtype.category == 2:
@@ -140,7 +143,10 @@ def nansum(
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """The mean of the elements that are not NaN."""
+    """The mean of the elements that are not NaN.
+
+    RuntimeError for integers and bool.
+    """
     if input.dtype.category < 2:
         raise RuntimeError(
             "nanmean(): expected input to have floating point or complex dtype but got "
@@ -205,6 +211,12 @@ def cov(
     Returns
     -------
     Tensor, shape (variables, variables) or ()
+
+    Raises
+    ------
+    RuntimeError
+        For more than two dimensions, bool, and weights that are negative, of another length or, as
+        ``fweights``, no integers.
     """
     if input.ndim > 2:
         raise RuntimeError(
@@ -254,7 +266,10 @@ def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Ten
 
 
 def corrcoef(input: Tensor) -> Tensor:
-    """Pearson's correlation coefficients of variables, (variables, observations)."""
+    """Pearson's correlation coefficients of variables, shape (variables, observations).
+
+    RuntimeError for more than two dimensions.
+    """
     if input.ndim > 2:
         raise RuntimeError(
             "corrcoef(): expected input to have two or fewer dimensions but got an input with "
@@ -271,7 +286,10 @@ def corrcoef(input: Tensor) -> Tensor:
 
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """Slices of a dimension whose ``p``-norm is larger than ``maxnorm``, made that long."""
+    """Slices of a dimension whose ``p``-norm is larger than ``maxnorm``, made that long.
+
+    RuntimeError for fewer than two dimensions, and a ``p`` that is not above 0.
+    """
     if p <= 0:
         raise RuntimeError("renorm: non-positive-norm not supported")
     if input.ndim < 2:
@@ -303,6 +321,13 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     Returns
     -------
     Tensor of int64; with weights of float32 if they are, else float64
+
+    Raises
+    ------
+    RuntimeError
+        For another rank, negative numbers, weights of another length, and a negative ``minlength``.
+    NotImplementedError
+        For types that are no integers.
     """
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
@@ -334,6 +359,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     """How many elements lie in each of ``bins`` equal parts of [min, max]; of input's type.
 
     Without ``min`` and ``max`` the extrema of the input are taken.
+
+    RuntimeError for ``bins`` not above 0, and a range that is not finite or ends before it begins;
+    NotImplementedError for types that are not floating point.
     """
     if bins <= 0:
         raise RuntimeError("bins must be > 0")
@@ -370,6 +398,14 @@ def histogram(
         How much each element counts.
     density : bool
         Divide by the total and the parts' widths.
+
+    Raises
+    ------
+    RuntimeError
+        For ``bins`` not above 0 or of another type, and a range that is not finite or ends before
+        it begins.
+    NotImplementedError
+        For types that are not floating point.
     """
     if input.dtype.category != 2:
         raise NotImplementedError(f'"histogram" not implemented for {input.dtype.name}')
@@ -421,7 +457,10 @@ def _in_bins(input: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
-    """Elementwise: within ``atol + rtol * |other|``; infinities are close to themselves only."""
+    """Elementwise: within ``atol + rtol * |other|``; infinities are close to themselves only.
+
+    RuntimeError for two types, and a negative ``rtol`` or ``atol``.
+    """
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype.name} did not match {other.dtype.name}")
     if rtol < 0 or atol < 0:

@@ -29,10 +29,12 @@ class UntypedStorage:
 
     @property
     def device(self) -> device:
+        """Where the memory is."""
         return self._elements.device
 
     @property
     def is_cuda(self) -> bool:
+        """Whether the memory is on a GPU."""
         return self.device.type == "cuda"
 
     @property
@@ -114,6 +116,7 @@ class TypedStorage(UntypedStorage):
 
     @property
     def dtype(self) -> dtype:
+        """The type of its elements."""
         return self._elements.dtype
 
     def untyped(self) -> UntypedStorage:

@@ -203,6 +203,11 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     Tensor
         With ``(n - size) // step + 1`` in place of the dimension's extent ``n``, and one more
         dimension of extent ``size``.
+
+    Raises
+    ------
+    RuntimeError
+        For a ``size`` that is negative or above the extent, and a ``step`` that is not above 0.
     """
     dim = normalise_dim(dimension, self.ndim)
     extent = self.shape[dim] if self.ndim else 1

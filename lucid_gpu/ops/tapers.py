@@ -62,7 +62,10 @@ def hann_window(
     pin_memory: bool = False,
     requires_grad: bool = False,
 ) -> Tensor:
-    """``sin(pi k / n)^2``; ``n`` is the length if ``periodic``, else one less."""
+    """The vector ``sin(pi k / n)^2``; ``n`` is the length if ``periodic``, else one less.
+
+    RuntimeError for a negative length, and types that are not floating point.
+    """
     return _made(
         "hann_window", _cosines(0.5, 0.5), window_length, periodic, dtype, device, requires_grad
     )
@@ -80,7 +83,7 @@ def hamming_window(
     pin_memory: bool = False,
     requires_grad: bool = False,
 ) -> Tensor:
-    """``alpha - beta cos(2 pi k / n)``."""
+    """The vector ``alpha - beta cos(2 pi k / n)``; ``n`` and errors as of `hann_window`."""
     shape = _cosines(alpha, beta)
     return _made("hamming_window", shape, window_length, periodic, dtype, device, requires_grad)
 
@@ -95,7 +98,10 @@ def blackman_window(
     pin_memory: bool = False,
     requires_grad: bool = False,
 ) -> Tensor:
-    """``0.42 - 0.5 cos(2 pi k / n) + 0.08 cos(4 pi k / n)``."""
+    """The vector ``0.42 - 0.5 cos(2 pi k / n) + 0.08 cos(4 pi k / n)``, with `hann_window`'s ``n``.
+
+    RuntimeError as there.
+    """
     shape = _cosines(0.42, 0.5, 0.08)
     return _made("blackman_window", shape, window_length, periodic, dtype, device, requires_grad)
 
@@ -110,7 +116,7 @@ def bartlett_window(
     pin_memory: bool = False,
     requires_grad: bool = False,
 ) -> Tensor:
-    """``1 - |2 k / n - 1|``."""
+    """The vector ``1 - |2 k / n - 1|``; ``n`` and errors as of `hann_window`."""
 
     def shape(places: Tensor, last: float) -> Tensor:
         made: Tensor = 1 - (places * (2 / last) - 1).abs()
@@ -130,7 +136,10 @@ def kaiser_window(
     pin_memory: bool = False,
     requires_grad: bool = False,
 ) -> Tensor:
-    """``I0(beta sqrt(1 - (2 k / n - 1)^2)) / I0(beta)``, with I0 by its power series."""
+    """The vector ``I0(beta sqrt(1 - (2 k / n - 1)^2)) / I0(beta)``, with I0 by its power series.
+
+    ``n`` and errors as of `hann_window`: RuntimeError.
+    """
 
     def shape(places: Tensor, last: float) -> Tensor:
         squares = (1 - (places * (2 / last) - 1).square()) * (beta * beta / 4)

@@ -128,6 +128,11 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     -------
     str or Tensor
         Such as ``"lucid_gpu.FloatTensor"`` or ``"lucid_gpu.cuda.FloatTensor"``.
+
+    Raises
+    ------
+    TypeError
+        For what is no type.
     """
     if dtype is None:
         where = "" if self.device.type == "cpu" else f"{self.device.type}."
@@ -152,7 +157,10 @@ def of_name(name: str) -> TensorType:
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """Set the default floating point type, and the default device, by a type of tensors."""
+    """Set the default floating point type, and the default device, by a type of tensors.
+
+    TypeError for what is no floating point type.
+    """
     from lucid_gpu.device import set_default_device
 
     wanted = of_name(t) if isinstance(t, str) else t
@@ -163,17 +171,17 @@ def set_default_tensor_type(t: Any) -> None:
 
 
 def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
-    """As the tensor's own type called: memory of sizes, or a tensor of numbers."""
+    """As the tensor's own type called: memory of a shape, or a tensor of numbers."""
     return made(args, self.dtype, self.device if device is None else device)
 
 
 def byte(self: Tensor) -> Tensor:
-    """In uint8."""
+    """The elements in uint8."""
     return to(self, dt.uint8)
 
 
 def char(self: Tensor) -> Tensor:
-    """In int8."""
+    """The elements in int8."""
     return to(self, dt.int8)
 
 

@@ -55,17 +55,20 @@ def _start(array: Any, source: device, target: device) -> Any:
 
 
 def cpu(self: Tensor) -> Tensor:
-    """The tensor in host memory."""
+    """The elements in host memory."""
     return to_device(self, CPU)
 
 
 def cuda(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
-    """The tensor on a GPU (the current one, or of a number or name)."""
+    """The elements on a GPU (the current one, or of a number or name)."""
     return to_device(self, "cuda" if device is None else device, non_blocking)
 
 
 def cupy(self: Tensor) -> Any:
-    """The buffer as a CuPy array that shares memory with this (GPU) tensor."""
+    """The buffer as a CuPy array that shares memory with this (GPU) tensor.
+
+    TypeError for tensors on the CPU; RuntimeError for those that require grad.
+    """
     if self.device.type != "cuda":
         raise TypeError(
             f"can't convert {self.device} device type tensor to cupy; use .cuda() first"
@@ -95,6 +98,13 @@ def record_stream(self: Tensor, stream: Any) -> None:
     Parameters
     ----------
     stream : cuda.Stream
+
+    Raises
+    ------
+    NotImplementedError
+        For tensors on the CPU.
+    TypeError
+        For what is no stream.
     """
     if self.device.type != "cuda":
         raise NotImplementedError(

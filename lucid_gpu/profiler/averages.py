@@ -57,6 +57,7 @@ class Average:
         self.time = self.cpu_time_total = self.device_time_total = 0.0
 
     def add(self, span: Any) -> None:
+        """Count one more kernel."""
         self.count += 1
         self.cpu_time_total += span.seconds * 1e6
         if not self.is_range:
@@ -71,10 +72,12 @@ class Average:
 
     @property
     def bytes(self) -> int:
+        """Bytes read and written, of all launches."""
         return self.bytes_read + self.bytes_written
 
     @property
     def gbs(self) -> float:
+        """Gigabytes read and written in a second."""
         return self.bytes / self.time / 1e3 if self.time else 0.0
 
     def share_of_copy(self) -> float:

@@ -138,6 +138,7 @@ class profile:
         self.step_num = 0
 
     def __enter__(self) -> profile:
+        """Begin to record; RuntimeError where it has begun."""
         if self._started:
             raise RuntimeError("this profile has been started already, and not stopped")
         self._started = True

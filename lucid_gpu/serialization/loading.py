@@ -53,6 +53,10 @@ def load(
         sentence.
     OSError
         Where the file cannot be read.
+    ValueError
+        For ``mmap`` of what is no path.
+    AttributeError
+        For what is neither a path nor a file open for reading bytes.
     """
     place = placing(map_location)
     trusted = weights_only is False

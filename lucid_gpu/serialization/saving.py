@@ -47,6 +47,12 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
         For an object that cannot be pickled; the message says where in ``obj`` it is.
     OSError
         Where the file cannot be written.
+    AttributeError
+        For what is neither a path nor a file open for writing bytes.
+    FileNotFoundError
+        Where the folder is not there.
+    PermissionError
+        Where the file must not be written.
     """
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError(

@@ -31,7 +31,10 @@ def __getattr__(name: str) -> Any:
 
 
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
-    """Sum of a sparse tensor's elements (dense), or over dimensions (sparse while one remains)."""
+    """Sum of a sparse tensor's elements (dense), or over dimensions (sparse while one remains).
+
+    RuntimeError for a dense tensor.
+    """
     if not isinstance(input, SparseTensor):
         raise RuntimeError(
             "sparse.sum(): expected a sparse tensor, got layout "

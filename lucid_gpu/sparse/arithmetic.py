@@ -99,7 +99,10 @@ def _added(start: Any, s: SparseTensor, alpha: Any) -> Any:
 
 
 def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
-    """Two of the listed dimensions exchanged."""
+    """Two of the listed dimensions exchanged.
+
+    RuntimeError for a dense dimension.
+    """
     a, b = normalise_dim(dim0, input.ndim), normalise_dim(dim1, input.ndim)
     return _transposed(input, a, b, "TransposeBackward0")
 
@@ -120,7 +123,10 @@ def _transposed_vjp(node: Any, g: Tensor) -> Any:
 
 
 def t(input: SparseTensor) -> SparseTensor:
-    """A matrix transposed; a vector as it is."""
+    """A matrix transposed; a vector as it is.
+
+    RuntimeError for more than two dimensions, and dense ones.
+    """
     dims, dense = input.sparse_dim(), input.dense_dim()
     if dims > 2 or dense:
         raise RuntimeError(
@@ -173,7 +179,10 @@ def cuda(self: SparseTensor, index: Any = None) -> SparseTensor:
 
 
 def _convert(d: dt.dtype) -> Any:
-    return lambda self: to(self, d)
+    def method(self: SparseTensor) -> SparseTensor:
+        return to(self, d)
+
+    return method
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
@@ -223,7 +232,10 @@ def _conj(x: Tensor) -> Tensor:
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> SparseTensor:
-    """A sparse tensor divided by a number."""
+    """A sparse tensor divided by a number.
+
+    RuntimeError for a tensor with dimensions.
+    """
     if not isinstance(input, SparseTensor) and _is_scalar(input):
         refuse("reciprocal", other.device, "zeros would become infinite")
     if not isinstance(input, SparseTensor) or not _is_scalar(other):
@@ -249,7 +261,10 @@ def _div_vjp(node: Any, g: Tensor) -> Any:
 
 
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
-    """``input + alpha * other`` of two sparse tensors, or of a dense and a sparse one (dense)."""
+    """``input + alpha * other``, of one shape: two sparse tensors, or dense and sparse (dense).
+
+    RuntimeError for shapes or numbers of sparse dimensions that differ, and for a number.
+    """
     if isinstance(input, SparseTensor) and isinstance(other, SparseTensor):
         return _add_sparse(input, other, alpha)
     if isinstance(input, Tensor) and isinstance(other, SparseTensor):
@@ -265,7 +280,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
 
 
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
-    """``input - alpha * other``, as `add`."""
+    """``input - alpha * other`` of one shape, as `add`."""
     return add(input, other, alpha=-alpha)
 
 
@@ -436,7 +451,7 @@ _ELEMENTWISE: dict[str, Any] = {"add": add, "sub": sub, "mul": mul, "div": div, 
 
 
 def elementwise(op: Op, operands: Sequence[Any]) -> Tensor:
-    """A row of the op table where an operand is sparse."""
+    """A row of the op table, element by element, where an operand is sparse."""
     function = _ELEMENTWISE.get(op.name)
     if function is None:
         where = next(o.device for o in operands if isinstance(o, SparseTensor))

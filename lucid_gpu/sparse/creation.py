@@ -55,6 +55,10 @@ def sparse_coo_tensor(
     ------
     RuntimeError
         Where indices, values and size do not fit together.
+    TypeError
+        For other arguments.
+    IndexError
+        For ``indices`` without dimensions.
     """
     if values is None:
         if size is None:
@@ -185,6 +189,11 @@ def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = Non
     ----------
     sparse_dim : int, optional
         How many leading dimensions to list by coordinates, by default all; the others stay dense.
+
+    Raises
+    ------
+    RuntimeError
+        For a ``sparse_dim`` that there is not.
     """
     if layout is not None and layout is not sparse_coo:
         refuse(f"to_sparse(layout={layout})", input.device)

@@ -20,6 +20,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Product of a sparse and a dense matrix or vector, in either order (dense).
 
     A sparse leaf gets a dense gradient, as in PyTorch; `lucid_gpu.sparse.mm` gives it a sparse one.
+
+    TypeError for what is no tensor.
     """
     return _matmul(input, other, "matmul", "MmBackward0")
 
@@ -37,6 +39,13 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     Tensor
         Dense. The gradient of the sparse operand lists the operand's own places only, and no other
         place of it is ever computed.
+
+    Raises
+    ------
+    RuntimeError
+        Where one is sparse and not both are matrices.
+    TypeError
+        For what is no tensor.
     """
     if not isinstance(input, SparseTensor) and not isinstance(mat2, SparseTensor):
         return dense_matmul(input, mat2)

@@ -86,7 +86,7 @@ class SparseCell(Cell):
 
 
 def refuse(name: str, where: device, why: str = "it takes no sparse tensors") -> NoReturn:
-    """Raise for an op that has no sparse form."""
+    """Raise NotImplementedError for an op that has no sparse form."""
     raise NotImplementedError(
         f"Could not run '{name}' with arguments from the 'Sparse{where.type.upper()}' backend: "
         f"{why}; call .to_dense() first"
@@ -118,6 +118,7 @@ class SparseTensor(Tensor):
 
     @property
     def elements(self) -> Elements:
+        """The values, shape (elements, *dense dimensions), as a tensor of the graph."""
         cell = self._expr.leaves[0]
         assert isinstance(cell, SparseCell)
         if cell.elements.once:
@@ -126,6 +127,7 @@ class SparseTensor(Tensor):
 
     @property
     def pattern(self) -> Pattern:
+        """Where the values stand."""
         return self.elements.pattern
 
     # --- as Tensor has it, without an array -------------------------------------------------------
@@ -147,6 +149,7 @@ class SparseTensor(Tensor):
 
     @property
     def data(self) -> Tensor:
+        """The same places and elements, apart from the graph."""
         return self.detach()
 
     @data.setter
@@ -155,6 +158,7 @@ class SparseTensor(Tensor):
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the values and of their places."""
         refuse("nbytes", self.device)
 
     def _become(self, value: Tensor, name: str) -> SparseTensor:

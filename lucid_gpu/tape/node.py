@@ -69,6 +69,7 @@ class Node:
         return self._sequence
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """The inputs' gradients from those of the outputs; NotImplementedError in this base."""
         raise NotImplementedError
 
     def read_together(self, cotangent: Any, others: Sequence[Any]) -> None:
@@ -95,6 +96,7 @@ class Node:
         self._released = True
 
     def all_hooks(self) -> Hooks:
+        """The hooks of this node, made when first asked for."""
         if self._hooks is None:
             self._hooks = Hooks()
         return self._hooks

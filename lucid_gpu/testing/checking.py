@@ -73,6 +73,8 @@ def check_function(
     ------
     CheckFunctionError
         Where a check failed, with that table.
+    ValueError
+        For a check in ``skip`` that there is not.
 
     Examples
     --------

@@ -55,6 +55,10 @@ def assert_close(
     ------
     AssertionError
         Where something differs; it says what, by how much and where.
+    ValueError
+        Where only one of ``rtol`` and ``atol`` is given.
+    TypeError
+        For what cannot be compared.
     """
     if (rtol is None) != (atol is None):
         raise ValueError(

@@ -33,6 +33,11 @@ def make_tensor(
         Lay it out with gaps; at least two elements then.
     exclude_zero : bool
         Replace zeros by the smallest positive number (1 for integers).
+
+    Raises
+    ------
+    ValueError
+        For an empty range, and integers with ``requires_grad``.
     """
     extents = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
     size = tuple(int(n) for n in extents)

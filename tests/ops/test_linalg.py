@@ -431,6 +431,10 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: m.geqrf(m.ones(2)), "torch.geqrf: input must have at least 2 dimensions."),
     (lambda m: m.geqrf(m.ones(2, 2, requires_grad=True))[0].sum().backward(),
      "the derivative for 'geqrf' is not implemented"),
+    (lambda m: m.cholesky_solve(m.ones(3, 1), m.eye(2)),
+     "each A matrix is 2 by 2 but each b matrix is 3 by 1"),
+    (lambda m: m.cholesky_solve(m.ones(2, 1), m.eye(2).double()), "to have the same dtype"),
+    (lambda m: m.linalg.solve_triangular(m.eye(2), 3, upper=True), "must be Tensor, not int"),
     (lambda m: m.linalg.tensorinv(m.ones(4), ind=0), "strictly positive integer for 'ind'"),
     (lambda m: m.linalg.tensorinv(m.ones(4, 2, 3), ind=1), "but got 6 != 4"),
 ]  # fmt: skip

@@ -127,7 +127,7 @@ def _slogdet_vjp(node: Any, g_sign: Tensor, g_size: Tensor) -> Any:
 
 
 def logdet(input: Tensor) -> Tensor:
-    """The logarithm of the determinant: NaN where that is negative, ``-inf`` where it is zero."""
+    """The logarithm of each matrix's determinant: NaN where negative, ``-inf`` where it is zero."""
     sign, size = _signed_logarithm(input, "logdet")
     if input.dtype.is_complex:
         return size + 1j * sign.angle()

@@ -45,6 +45,11 @@ def eigh(input: Tensor, UPLO: str = "L") -> Eigen:
     input : Tensor, shape (..., n, n)
     UPLO : {"L", "U"}
         Which triangle is read.
+
+    Raises
+    ------
+    RuntimeError
+        For another ``UPLO``, and for what is no square matrices.
     """
     _check(input, "linalg.eigh", UPLO)
     values, vectors = linalg.call("eigh", input.device, input.array, UPLO=UPLO.upper())
@@ -76,7 +81,10 @@ def _from_vectors(V: Any, L: Any, g_L: Any, g_V: Any) -> Any:
 
 
 def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
-    """Eigenvalues, ascending, of Hermitian matrices, shape (..., n)."""
+    """Eigenvalues, ascending, of Hermitian matrices, shape (..., n).
+
+    RuntimeError for another ``UPLO``, and for what is no square matrices.
+    """
     if input.requires_grad or input._wrapper is not None:
         return eigh(input, UPLO).eigenvalues
     _check(input, "linalg.eigvalsh", UPLO)

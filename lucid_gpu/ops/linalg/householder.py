@@ -37,6 +37,13 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     Returns
     -------
     Tensor, shape (..., m, n)
+
+    Raises
+    ------
+    RuntimeError
+        For shapes or types that do not fit each other.
+    NotImplementedError
+        For integers and 16-bit floats.
     """
     _check("torch.linalg.householder_product", input, tau)
     m, n = input.shape[-2:]
@@ -98,9 +105,13 @@ def _require_wide(name: str, input: Tensor) -> None:
 
 
 def geqrf(input: Tensor) -> GeQRF:
-    """LAPACK's QR decomposition: ``R`` on and above the diagonal, reflections below and in tau.
+    """LAPACK's QR decomposition of matrices: ``R`` on and above the diagonal, reflections below.
 
     `linalg.qr` gives ``Q`` itself, and has a gradient.
+
+    ``tau``, of shape (..., min(m, n)), has the reflections' factors.
+
+    RuntimeError for fewer than two dimensions; NotImplementedError for integers and 16-bit floats.
     """
     if input.ndim < 2:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
@@ -134,6 +145,11 @@ def ormqr(
         Whether the orthogonal matrix stands on the left.
     transpose : bool
         Whether its adjoint stands for it.
+
+    Raises
+    ------
+    RuntimeError
+        For shapes or types that do not fit each other.
     """
     _check_product(input, input2, input3, -2 if left else -1)
     V, T = _factors(input, input2)

@@ -61,7 +61,7 @@ def inv(A: Tensor) -> Tensor:
 
 
 def inverse(input: Tensor) -> Tensor:
-    """Alias of `inv`."""
+    """Alias of `inv`: inverses of square matrices, (..., n, n)."""
     return inv(input)
 
 
@@ -170,10 +170,17 @@ def solve_triangular(
     B : Tensor, shape (..., n, k), or (..., k, n) where ``left`` is False
     unitriangular : bool
         Whether the diagonal counts as ones and is not read.
+
+    Raises
+    ------
+    RuntimeError
+        For shapes or types that do not fit each other.
+    TypeError
+        For a ``B`` that is no tensor.
     """
     name = "linalg.solve_triangular"
     require_square(name, input)
-    if B.ndim < 2:
+    if isinstance(B, Tensor) and B.ndim < 2:
         raise RuntimeError(
             f"{name}: The input tensor B must have at least 2 dimensions. Got shape {list(B.shape)}"
         )
@@ -198,7 +205,7 @@ def triangular_solve(
     transpose: bool = False,
     unitriangular: bool = False,
 ) -> Triangular:
-    """`solve_triangular` under its old name, with ``B`` first."""
+    """`solve_triangular` under its old name, with ``B``, of shape (..., n, k), first."""
     kept = Triangle(bool(upper) != bool(transpose), unitriangular)
     return Triangular(by_triangle(A.mT if transpose else A, input, kept), A.clone())
 
@@ -210,6 +217,11 @@ def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
     ----------
     input : Tensor
         ``prod(shape[:ind]) == prod(shape[ind:])``.
+
+    Raises
+    ------
+    RuntimeError
+        For another shape, and an ``ind`` that is not above 0.
     """
     if ind <= 0:
         raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
@@ -249,11 +261,25 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
         ``B``.
     L : Tensor, shape (..., n, n)
         Lower triangular with ``A = L L^H``, or with ``upper`` its adjoint.
+
+    Raises
+    ------
+    RuntimeError
+        For fewer than two dimensions, and shapes or types that do not fit each other.
+    TypeError
+        For what is no tensor.
     """
     if input.ndim < 2 or L.ndim < 2:
         role, found = ("b", input) if input.ndim < 2 else ("u", L)
         raise RuntimeError(
             f"{role} should have at least 2 dimensions, but has {found.ndim} dimensions instead"
+        )
+    _same_type("cholesky_solve", L, input)
+    if not L.shape[-1] == L.shape[-2] == input.shape[-2]:
+        raise RuntimeError(
+            "Incompatible matrix sizes for cholesky_solve: each A matrix is "
+            f"{L.shape[-2]} by {L.shape[-1]} but each b matrix is {input.shape[-2]} by "
+            f"{input.shape[-1]}"
         )
     kept = Triangle(upper)
     return by_triangle(L, by_triangle(L, input, kept, upper), kept, not upper)

@@ -56,6 +56,11 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
         ``m`` samples of ``n`` numbers.
     q : int, optional
         By default ``min(6, m, n)``.
+
+    Raises
+    ------
+    ValueError
+        For a ``q`` that is negative or above ``min(m, n)``, and a negative ``niter``.
     """
     require_matrices("pca_lowrank", A)
     q = min(6, *A.shape[-2:]) if q is None else q

@@ -26,6 +26,11 @@ def vector_norm(
     ----------
     ord : float
         Also 0 (how many are not zero), inf and -inf (the largest and the smallest size).
+
+    Raises
+    ------
+    RuntimeError
+        For an ``ord`` that no empty dimension has, and a ``dtype`` that loses something.
     """
     require_inexact("linalg.vector_norm", x)
     x = _converted("linalg.vector_norm", x, dtype)
@@ -58,6 +63,12 @@ def matrix_norm(
     ord : {"fro", "nuc", 1, -1, 2, -2, inf, -inf}
         Of all elements as a vector, the sum of singular values, the largest and smallest sum of
         sizes along a column (1), a singular value (2), along a row (inf).
+
+    Raises
+    ------
+    RuntimeError
+        For fewer than two dimensions, another ``ord``, a ``dim`` that is not two different ones,
+        and a ``dtype`` that loses something.
     """
     name = "linalg.matrix_norm"
     if A.ndim < 2:
@@ -106,6 +117,12 @@ def norm(
     ----------
     ord : number or str, optional
         By default 2 over whichever dimensions.
+
+    Raises
+    ------
+    RuntimeError
+        For an ``ord`` that is given without ``dim`` to a tensor of another rank, more than two
+        dimensions, and an ``ord`` of matrices for vectors.
     """
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype)
@@ -135,6 +152,11 @@ def cond(input: Tensor, p: Any = None) -> Tensor:
     input : Tensor, shape (..., n, n), or (..., m, n) for ``p`` 2 and -2
     p : optional
         As ``ord`` of `matrix_norm`, by default 2. A singular matrix has ``inf``.
+
+    Raises
+    ------
+    RuntimeError
+        For another ``p``.
     """
     require_matrices("linalg.svd" if p is None else f"linalg.cond(ord={p})", input)
     if p is None or p in (2, -2):

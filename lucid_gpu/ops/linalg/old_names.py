@@ -50,7 +50,7 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
 
 
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
-    """`linalg.lu_solve` in its old form, with ``B`` first."""
+    """`linalg.lu_solve` in its old form, with ``B``, of shape (..., n, k), first."""
     return _lu.lu_solve(LU_data, LU_pivots, input)
 
 
@@ -60,7 +60,7 @@ def frobenius_norm(input: Tensor, dim: object = (), keepdim: bool = False) -> Te
 
 
 def nuclear_norm(input: Tensor, dim: object = (-2, -1), keepdim: bool = False) -> Tensor:
-    """The sum of singular values."""
+    """The sum of a matrix's singular values."""
     return matrix_norm(input, "nuc", dim, keepdim)
 
 

@@ -22,6 +22,11 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     Parameters
     ----------
     input : Tensor, shape (..., k, k)
+
+    Raises
+    ------
+    TypeError
+        For an ``n`` that is no integer.
     """
     try:
         n = operator.index(n)
@@ -89,6 +94,11 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     ----------
     tensors : sequence of Tensor
         Two or more matrices; the first may be a row vector, the last a column vector.
+
+    Raises
+    ------
+    RuntimeError
+        For fewer than two tensors, and shapes that do not fit each other.
     """
     factors = list(tensors)
     if len(factors) < 2:
@@ -145,7 +155,7 @@ def _multiplied(factors: list[Tensor], cuts: dict[tuple[int, int], int]) -> Tens
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """`multi_dot` under its old name."""
+    """`multi_dot`, the product of matrices, under its old name."""
     return multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()
 
 
@@ -158,6 +168,11 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         Of as many dimensions; they are broadcast.
     dim : int, optional
         By default the first with three elements.
+
+    Raises
+    ------
+    RuntimeError
+        Where that dimension has another size, or there is none of size three.
     """
     if dim is None:
         dim = next((d for d, n in enumerate(input.shape) if n == 3), None)
@@ -189,7 +204,10 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """Inner products along a dimension, ``sum(conj(x) * y)``."""
+    """Inner products along a dimension, ``sum(conj(x) * y)``.
+
+    RuntimeError where sizes along ``dim`` differ.
+    """
     require_inexact("linalg.vecdot", x)
     if x.shape[dim] != y.shape[dim]:
         raise RuntimeError(
@@ -201,7 +219,10 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """Powers of each element, from the 0th to the ``N - 1``-th, along a new last dimension."""
+    """Powers of each element, from the 0th to the ``N - 1``-th, along a new last dimension.
+
+    RuntimeError for an ``N`` that is not above 0.
+    """
     count = N if N is not None else x.shape[-1] if x.ndim else 1
     if count <= 0 or (N is None and not x.ndim):
         raise RuntimeError("N must be greater than 1.")

@@ -35,6 +35,11 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
     A : Tensor, shape (..., m, n)
     mode : {"reduced", "complete", "r"}
         ``Q`` has ``min(m, n)`` columns, or ``m``; or is not computed.
+
+    Raises
+    ------
+    RuntimeError
+        For another ``mode``, and for fewer than two dimensions.
     """
     if mode not in ("reduced", "complete", "r"):
         raise RuntimeError(

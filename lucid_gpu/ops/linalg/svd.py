@@ -51,6 +51,11 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
         Whether ``U`` and ``Vh`` are square, or have ``min(m, n)`` columns and rows.
     driver : str, optional
         Taken for PyTorch's sake; the libraries choose their algorithm themselves.
+
+    Raises
+    ------
+    LinAlgError
+        For infinite elements and NaN.
     """
     require_matrices("linalg.svd", A)
     if not A.isfinite().all():
@@ -105,7 +110,10 @@ def _skew(x: Any) -> Any:
 
 
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
-    """Singular values, shape (..., min(m, n)), from the largest down."""
+    """Singular values, shape (..., min(m, n)), from the largest down.
+
+    LinAlgError for infinite elements and NaN.
+    """
     if A.requires_grad or A._wrapper is not None:
         return svd(A, False).S
     require_matrices("linalg.svd", A)
@@ -159,6 +167,11 @@ def pinv(
         Another name of ``rtol``.
     hermitian : bool
         Whether the matrices are so; only their lower triangles are read then.
+
+    Raises
+    ------
+    RuntimeError
+        For what is no matrices of float32, float64 or complex numbers.
     """
     if input.ndim < 2 or input.dtype not in EPSILON:
         raise RuntimeError(
@@ -201,7 +214,7 @@ def _pinv_vjp(node: Any, g: Tensor) -> Any:
 
 
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
-    """`pinv` under its old name."""
+    """`pinv` of matrices, (..., m, n), under its old name."""
     return pinv(input, rcond)
 
 
@@ -219,6 +232,11 @@ def matrix_rank(
     ----------
     tol : float or Tensor, optional
         Another name of ``atol``, beside which ``rtol`` is 0.
+
+    Raises
+    ------
+    RuntimeError
+        For fewer than two dimensions.
     """
     if input.ndim < 2:
         raise RuntimeError(
@@ -266,6 +284,11 @@ def lstsq(
     LeastSquares
         ``residuals`` are the squares left over; empty unless ``m > n`` and the rank is full (and
         for ``"gelsy"``, the default, as in PyTorch).
+
+    Raises
+    ------
+    RuntimeError
+        For another ``driver``, and shapes or types that do not fit each other.
     """
     name = "torch.linalg.lstsq"
     A, driver = input, driver or "gelsy"
