@@ -8,6 +8,7 @@ fewest bytes the work can move: each input read once, each output written once.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -303,6 +304,25 @@ def attention_backward(kit: Kit) -> Step:
     return _backward(kit, one, _attention(kit))
 
 
+def convolution(kit: Kit, cudnn: bool = True) -> Step:
+    """3 x 3 filters over images, and both gradients: by cuDNN where it is installed."""
+    batch, channels, side = kit.size
+    images, filters = (batch, channels, side, side), (channels, channels, 3, 3)
+
+    def one() -> tuple[Any, ...]:
+        return kit.normal(*images, grad=True), kit.normal(*filters, grad=True), kit.normal(*images)
+
+    function, settings = kit.torch.nn.functional.conv2d, kit.torch.backends.cudnn
+    run = kit.compiled(lambda x, w: function(x, w, padding=1))
+    step = _forward_backward(kit, kit.every(one), run)
+
+    def as_set(i: int) -> tuple[Any, ...]:
+        with settings.flags(enabled=cudnn, deterministic=True, allow_tf32=False):
+            return step(i)
+
+    return as_set
+
+
 def mlp(kit: Kit) -> Step:
     """Forward, cross entropy, backward, Adam, zero_grad."""
     batch, width, classes = kit.size
@@ -412,6 +432,12 @@ def _attention_flops(products: int) -> Callable[[Kit], int]:
         return products * 2 * batch * heads * length * length * head // 2
 
     return count
+
+
+def _convolution_flops(kit: Kit) -> int:
+    """Of the value and two gradients."""
+    batch, channels, side = kit.size
+    return 3 * 2 * batch * channels * channels * 9 * side * side
 
 
 _BIG, _ROWS = (1 << 26,), (8192, 4096)
@@ -531,6 +557,26 @@ CASES: tuple[Case, ...] = (
         aim=0,
         kernels=2,
     ),
+    *[
+        Case(
+            name,
+            f"3 x 3 convolution {how}, 64 images of 128 x 28 x 28, forward and backward",
+            build,
+            (64, 128, 28),
+            (2, 4, 6),
+            flops=_convolution_flops,
+            aim=0,
+            kernels=None,
+        )
+        for name, how, build in (
+            ("convolution", "by cuDNN", convolution),
+            (
+                "convolution-without-cudnn",
+                "without it",
+                functools.partial(convolution, cudnn=False),
+            ),
+        )
+    ],
     Case(
         "mlp",
         "MLP 1024-4096-1024-1000, batch 4096, a whole step",

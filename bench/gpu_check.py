@@ -112,13 +112,12 @@ def families(
             lambda x, w: f.rms_norm(x, (1003,), w), normal(37, 1003), normal(1003)
         )
         yield "rms_norm", "float32", work
-    images, weights = normal(2, 3, 13, 17), normal(5, 3, 3, 3)
+    images = normal(2, 3, 13, 17)
     yield "batch_norm", "float32", with_gradients(
         lambda x, w, b: f.batch_norm(x, None, None, w, b, training=True),
         images, normal(3), normal(3),
     )  # fmt: skip
-    work = with_gradients(lambda x, w: f.conv2d(x, w, stride=2, padding=1), images, weights)
-    yield "convolution", "float32", work
+    yield from convolutions(normal)
     yield "max pooling", "float32", with_gradients(lambda x: f.max_pool2d(x, 3, 2, 1), images)
     yield "average pooling", "float32", with_gradients(lambda x: f.avg_pool2d(x, 3, 2, 1), images)
     table, index = normal(50, 33), rng.integers(0, 50, 1001)
@@ -138,6 +137,53 @@ def families(
     yield "gradients clipped", "float32", clipped([normal(n) for n in range(1, 101)])
     for name in ("SGD", "Adam", "AdamW"):
         yield f"100 tensors by {name}", "float32", updates(name, [normal(n) for n in range(1, 101)])
+
+
+def convolutions(normal: Callable[..., np.ndarray]) -> Iterator[tuple[str, str, Work]]:
+    """By cuDNN, where it is installed, and by matrix products."""
+    f, cudnn = torch.nn.functional, torch.backends.cudnn
+    kinds = {
+        f.conv1d: (normal(2, 4, 37), normal(6, 2, 3)),
+        f.conv2d: (normal(2, 4, 13, 17), normal(6, 2, 3, 3)),
+        f.conv3d: (normal(2, 4, 5, 7, 6), normal(6, 2, 3, 3, 3)),
+        f.conv_transpose2d: (normal(2, 6, 7, 5), normal(6, 2, 3, 3)),
+    }
+    for enabled in (True, False) if cudnn.is_available() else (False,):
+        for function, arrays in kinds.items():
+            for dtype in ("float32", "bfloat16", "float16"):
+                work = with_gradients(
+                    lambda x, w, function=function: function(x, w, stride=2, padding=1, groups=2),
+                    *arrays,
+                    dtype=dtype,
+                )
+                how = f"by cuDNN {cudnn.version()}" if enabled else "by products"
+                yield f"{function.__name__} {how} in {dtype}", dtype, with_cudnn(enabled, work)
+    same = with_gradients(
+        lambda x, w: f.conv2d(x, w, padding=1), *kinds[f.conv2d][:1], normal(6, 4, 3, 3)
+    )
+    for enabled in (True, False):
+        yield f"convolution, cuDNN {enabled}, twice", "float32", twice(with_cudnn(enabled, same))
+
+
+def with_cudnn(enabled: bool, work: Work) -> Work:
+    """The same with or without cuDNN."""
+
+    def set_and_work(device: str) -> tuple[Any, ...]:
+        with torch.backends.cudnn.flags(enabled=enabled):
+            return work(device)
+
+    return set_and_work
+
+
+def twice(work: Work) -> Work:
+    """The same, which must give the same bits once more."""
+
+    def again(device: str) -> tuple[Any, ...]:
+        first, second = work(device), work(device)
+        assert all(bool((a == b).all()) for a, b in zip(first, second, strict=True))
+        return first
+
+    return again
 
 
 def _layer_norm(x: Any, w: Any, b: Any) -> Any:

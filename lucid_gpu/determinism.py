@@ -1,12 +1,14 @@
-"""Whether ops must give the same bits for the same input: they always do.
+"""Whether ops must give the same bits for the same input: they do.
 
-Sums have a fixed order on every device and no kernel adds by atomics, so the settings are kept for
-programs that ask for them, and change nothing.
+Sums have a fixed order on every device and no kernel adds by atomics. All these settings change is
+that cuDNN is held to it where a program has let it go (``backends.cudnn.deterministic = False``).
 """
 
 from __future__ import annotations
 
 import builtins
+
+from lucid_gpu.devices.cudnn import settings
 
 _MODES = ("default", "warn", "error")
 _mode = 0
@@ -49,6 +51,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
             f"{debug_mode}"
         )
     _mode = int(debug_mode)
+    settings.required = _mode > 0
 
 
 def get_deterministic_debug_mode() -> int:

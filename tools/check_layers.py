@@ -33,7 +33,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "opt_einsum_backend": (),
     "multiprocessing": ("nn",),
     "einops_backend": ("ops",),
-    "determinism": (),
+    "determinism": ("devices",),
     "limits": ("dtypes",),
     "device": ("dtypes",),
     "devices": ("device", "kernel_sources"),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import _rooms, cuda_memory, faults, gemm
+from lucid_gpu.devices import _rooms, cuda_memory, cudnn, faults, gemm
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.dtypes import dtype
 
@@ -185,6 +185,12 @@ class CupyRoom:
 
     def matmul_beside(self, a: Any, b: Any, d: dtype) -> Any:
         return self.matmul(a, b, d)
+
+    def convolve(self, op: str, a: Any, b: Any, shape: Sequence[int], window: Any) -> Any:
+        if not cudnn.in_use(a.dtype.name):
+            return None
+        with self._on(self.device_of(a)):
+            return cudnn.convolve(self.xp, op, a, b, shape, window)
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         import cupyx

@@ -60,6 +60,13 @@ class Room(Protocol):
         """A product of two matrices while another one is late."""
         ...
 
+    def convolve(self, op: str, a: Any, b: Any, shape: Sequence[int], window: Any) -> Any:
+        """A convolution or one of its gradients, where a library computes it, or None.
+
+        See `lucid_gpu.devices.cudnn.convolve`.
+        """
+        ...
+
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         """A function of ``xp.linalg`` or ``xp.fft``; it raises numpy.linalg.LinAlgError."""
         ...

@@ -1,7 +1,8 @@
 """Convolution of images and its two gradients, each a matrix product over windows.
 
-On a GPU columns are made for a few images at a time, so that they stay in the second-level cache
-between the kernel that writes them and the product that reads them, whatever the batch.
+On a GPU cuDNN computes them where it is installed; volumes too, as they are. Else columns are made
+for a few images at a time, so that they stay in the second-level cache between the kernel that
+writes them and the product that reads them, whatever the batch.
 
 On a CPU `convolution_on_host` does the same with blocks of windows.
 """
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import cudnn, room_of_array
 from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.kernels import convolution_on_host as on_host
 from lucid_gpu.kernels.im2col import IMAGE_FIRST, ROW_FIRST, col2im, im2col
@@ -24,10 +25,15 @@ from lucid_gpu.launch.function import device_of
 COLUMN_BYTES = 32 << 20  # of columns at a time on a GPU: they fit the cache of those of 2022 and on
 
 
-def memory_order(frame: Frame, where: device) -> tuple[int, int, int, int]:
+def takes_volumes(where: device, kind: str) -> bool:
+    """Whether `convolve` and its gradients may take arrays (n, c, d, h, w) of a type."""
+    return where.type == "cuda" and cudnn.in_use(kind)
+
+
+def memory_order(frame: Frame, where: device) -> tuple[int, ...]:
     """How the axes of images lie in memory where no copy is wanted."""
     if runs_cuda_c(where):
-        return (0, 1, 2, 3)
+        return tuple(range(len(frame.shape)))
     return on_host.axes_in_memory(frame)
 
 
@@ -44,8 +50,13 @@ def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     Returns
     -------
     array, shape (n, o, oh, ow)
+        None for volumes that cuDNN does not take, here and for the gradients.
     """
     if runs_cuda_c(device_of(x)):
+        shape = frame.shape[0], weight.shape[0], *frame.steps
+        found = _by_library("conv_fprop", x, weight, shape, frame.window)
+        if found is not None or x.ndim > 4:
+            return found
         return _convolve_in_parts(x, weight, frame, groups)
     return on_host.convolve(x, weight, frame, groups)
 
@@ -65,6 +76,9 @@ def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
     array, shape (n, c, h, w)
     """
     if runs_cuda_c(device_of(g)):
+        found = _by_library("conv_dgrad", g, weight, frame.shape, frame.window)
+        if found is not None or g.ndim > 4:
+            return found
         filters = _filters(weight, groups).swapaxes(-1, -2)
         return _input_gradient_in_parts(g, filters, frame, groups)
     return on_host.input_gradient(g, weight, frame, groups)
@@ -87,7 +101,16 @@ def weight_gradient(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     if not runs_cuda_c(device_of(g)):
         return on_host.weight_gradient(x, g, frame, groups)
     shape = g.shape[1], frame.shape[1] // groups, *frame.window.kernel
+    found = _by_library("conv_wgrad", x, g, shape, frame.window)
+    if found is not None or g.ndim > 4:
+        return found
     return _weight_gradient_in_parts(x, g, frame, groups).reshape(shape)
+
+
+def _by_library(op: str, a: Any, b: Any, shape: tuple[int, ...], window: Window) -> Any:
+    room = room_of_array(a)
+    assert room is not None
+    return room.convolve(op, a, b, shape, window)
 
 
 # --- some images at a time ------------------------------------------------------------------------

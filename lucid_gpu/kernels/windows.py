@@ -11,13 +11,14 @@ from lucid_gpu.devices import room_of_array
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import from_numpy_dtype
 
-Pair = tuple[int, int]
+Pair = tuple[int, ...]  # a number for each axis
 
 
 class Window(NamedTuple):
     """How a window slides over the last two axes of an image.
 
-    Images of one axis have a first axis of length 1.
+    Images of one axis have a first axis of length 1. Over volumes, which only cuDNN takes as they
+    are, it slides along three.
 
     Attributes
     ----------
@@ -45,19 +46,16 @@ class Window(NamedTuple):
             count = (size - r) // s + 1
             over = ceil_mode and (size - r) % s and count * s < n + p
             counts.append(count + bool(over))
-        return counts[0], counts[1]
+        return tuple(counts)
 
     def padded(self, image: Sequence[int]) -> Pair:
         """Rows and columns of an image with its padding."""
-        down, across = (
-            n + 2 * p + more for n, p, more in zip(image, self.padding, self.beyond, strict=True)
-        )
-        return down, across
+        rows = zip(image, self.padding, self.beyond, strict=True)
+        return tuple([n + 2 * p + more for n, p, more in rows])
 
     def reach(self) -> Pair:
         """How many pixels a window spans, down and across."""
-        down, across = (d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
-        return down, across
+        return tuple([d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True)])
 
     def overlaps(self) -> bool:
         """Whether a pixel may be in several windows."""
@@ -124,18 +122,17 @@ class Frame:
     """
 
     def __init__(self, shape: Sequence[int], window: Window, ceil_mode: bool = False) -> None:
-        n, c, h, w = self.shape = tuple(shape)
+        n, c, *size = self.shape = tuple(shape)
         self.window = window
-        self.steps = window.steps((h, w), ceil_mode)
+        self.steps = window.steps(size, ceil_mode)
         sizes = [
             max(p + size, s * (m - 1) + r)
             for p, size, s, m, r in zip(
-                window.padding, (h, w), window.stride, self.steps, window.reach(), strict=True
+                window.padding, size, window.stride, self.steps, window.reach(), strict=True
             )
         ]
-        self.full = (n, c, sizes[0], sizes[1])
-        (top, left) = window.padding
-        self.inside = (..., slice(top, top + h), slice(left, left + w))
+        self.full = (n, c, *sizes)
+        self.inside = (..., *[slice(p, p + m) for p, m in zip(window.padding, size, strict=True)])
 
     def of(self, images: int) -> Frame:
         """The frame of another number of images."""

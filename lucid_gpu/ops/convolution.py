@@ -2,7 +2,7 @@
 
 Three bilinear maps are each other's gradients: `_convolved` (images, filters), `_input_gradient`
 (cotangents, filters) and `_weight_gradient` (images, cotangents). Signals are images of one row.
-Volumes are images too: the slices under a filter's depth are channels (`_of_volumes`).
+Volumes are images too (`volumes`), where no library takes them as they are.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from lucid_gpu.kernels import convolution
 from lucid_gpu.kernels.windows import Frame, Window, inverse
-from lucid_gpu.ops import windows
+from lucid_gpu.ops import volumes
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
+from lucid_gpu.ops.sliding import check, check_ranks, check_size, slide_of
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "named"]
@@ -102,8 +102,10 @@ def _convolution(
         result = result.squeeze(2)
     elif rank == 2:
         result = _convolved(whole, weight, slide.window(), groups)
+    elif convolution.takes_volumes(whole.device, whole.dtype.name):
+        result = _convolved(whole, weight, Window(*slide), groups)
     else:
-        result = _of_volumes(whole, weight, slide, groups)
+        result = volumes.convolved(whole, weight, Window(*slide), groups)
     return finished(result, bias, batched=whole is input)
 
 
@@ -116,27 +118,17 @@ def finished(result: Tensor, bias: Tensor | None, batched: bool) -> Tensor:
     return result + bias.reshape(-1, *[1] * (result.ndim - 1 - batched))
 
 
-def _of_volumes(x: Tensor, weight: Tensor, slide: Slide, groups: int) -> Tensor:
-    """The slices that a filter sees at once are channels of an image: no copy in three axes."""
-    n, c, depth, h, w = x.shape
-    outputs, _, deep, *kernel = weight.shape
-    seen = windows._unfolded(x.reshape(n, c, depth, h * w), slide.first())
-    slices = seen.shape[-1] // (h * w)
-    images = seen.reshape(n, c * deep, slices, h, w).transpose(1, 2)
-    images = images.reshape(n * slices, c * deep, h, w)
-    filters = weight.reshape(outputs, weight.shape[1] * deep, *kernel)
-    found = _convolved(images, filters, slide.window(), groups)
-    return found.reshape(n, slices, *found.shape[1:]).transpose(1, 2)
-
-
 # --- the three maps -------------------------------------------------------------------------------
 
 
 def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
+    result = convolution.convolve(x.array, weight.array, frame, groups)
+    if result is None:
+        return volumes.convolved(x, weight, window, groups)
     return record(
         "ConvolutionBackward0",
-        convolution.convolve(x.array, weight.array, frame, groups),
+        result,
         (x, weight),
         _convolved_vjp,
         (x if weight.requires_grad else None, weight if x.requires_grad else None),
@@ -162,9 +154,12 @@ def _convolved_vjp(node: Any, g: Tensor) -> Any:
 def _input_gradient(
     g: Tensor, weight: Tensor, shape: tuple[int, ...], window: Window, groups: int
 ) -> Tensor:
+    result = convolution.input_gradient(g.array, weight.array, Frame(shape, window), groups)
+    if result is None:
+        return volumes.input_gradient(g, weight, shape, window, groups)
     return record(
         "ConvolutionBackwardBackward0",
-        convolution.input_gradient(g.array, weight.array, Frame(shape, window), groups),
+        result,
         (g, weight),
         _input_gradient_vjp,
         (g if weight.requires_grad else None, weight if g.requires_grad else None),
@@ -187,9 +182,12 @@ def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
 
 def _weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
+    result = convolution.weight_gradient(x.array, g.array, frame, groups)
+    if result is None:
+        return volumes.weight_gradient(x, g, window, groups)
     return record(
         "ConvolutionBackwardBackward0",
-        convolution.weight_gradient(x.array, g.array, frame, groups),
+        result,
         (x, g),
         _weight_gradient_vjp,
         (x if g.requires_grad else None, g if x.requires_grad else None),

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.ops import convolution, windows
+from lucid_gpu.kernels.convolution import takes_volumes
+from lucid_gpu.kernels.windows import Window
+from lucid_gpu.ops import convolution, volumes
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.sliding import (
@@ -104,33 +106,15 @@ def _spread(x: Tensor, weight: Tensor, slide: Slide, more: Sizes, groups: int) -
         )
         ends = zip(reversed(slide.padding), reversed(more), strict=True)
         return pad(uncut, [n for p, m in ends for n in (-p, m - p)])
-    channels = weight.shape[1] * groups
+    whole = (x.shape[0], weight.shape[1] * groups, *size)
     if len(size) == 1:
-        whole = (x.shape[0], channels, 1, *size)
         rows, filters = x.unsqueeze(2), weight.unsqueeze(2)
+        whole = (*whole[:2], 1, *size)
         result = convolution._input_gradient(rows, filters, whole, slide.window(), groups)
-        result = result.squeeze(2)
-    elif len(size) == 2:
-        whole = (x.shape[0], channels, *size)
-        result = convolution._input_gradient(x, weight, whole, slide.window(), groups)
-    else:
-        result = _into_volumes(x, weight, slide, (channels, *size), groups)
-    return result
-
-
-def _into_volumes(x: Tensor, weight: Tensor, slide: Slide, size: Sizes, groups: int) -> Tensor:
-    """Each slice gives a filter's depth of slices, as channels of an image; these are added up."""
-    n, c, depth, h, w = x.shape
-    channels, deep, tall, wide = size
-    images = x.transpose(1, 2).reshape(n * depth, c, h, w)
-    filters = weight.reshape(c, weight.shape[1] * weight.shape[2], *weight.shape[3:])
-    channels_of_slices = channels * weight.shape[2]
-    whole = (n * depth, channels_of_slices, tall, wide)
-    slices = convolution._input_gradient(images, filters, whole, slide.window(), groups)
-    columns = slices.reshape(n, depth, channels_of_slices, tall * wide).transpose(1, 2)
-    columns = columns.reshape(n, channels_of_slices, depth * tall * wide)
-    added = windows._folded(columns, (channels, deep, tall * wide), slide.first())
-    return added.reshape(n, *size)
+        return result.squeeze(2)
+    if len(size) == 2 or takes_volumes(x.device, x.dtype.name):
+        return convolution._input_gradient(x, weight, whole, Window(*slide), groups)
+    return volumes.input_gradient(x, weight, whole, Window(*slide), groups)
 
 
 # --- what is refused ------------------------------------------------------------------------------

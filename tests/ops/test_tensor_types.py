@@ -199,8 +199,19 @@ def test_compile_gives_back_what_it_takes() -> None:
 
 
 def test_settings_of_libraries_can_be_made() -> None:
-    lucid_gpu.backends.cudnn.benchmark = True
-    lucid_gpu.backends.cudnn.deterministic = True
-    assert not lucid_gpu.backends.cudnn.is_available()
+    cudnn = lucid_gpu.backends.cudnn
+    with cudnn.flags():
+        assert not cudnn.enabled and cudnn.deterministic
+        cudnn.benchmark = True
+        cudnn.deterministic = False
+    assert (cudnn.enabled, cudnn.benchmark, cudnn.deterministic) == (True, False, True)
+    assert cudnn.is_available() == (cudnn.version() is not None)
+    assert not cudnn.is_acceptable(lucid_gpu.ones(1))
     assert not lucid_gpu.backends.mps.is_available() and not lucid_gpu.backends.mps.is_built()
-    lucid_gpu.backends.cudnn.benchmark = lucid_gpu.backends.cudnn.deterministic = False
+
+
+@pytest.mark.parametrize("name", ["enabled", "benchmark", "deterministic", "allow_tf32"])
+def test_settings_of_cudnn_are_bools(name: str) -> None:
+    before = getattr(lucid_gpu.backends.cudnn, name)
+    same_error(lambda m: setattr(m.backends.cudnn, name, 1), "expects a bool, but got int")
+    assert getattr(lucid_gpu.backends.cudnn, name) == before
