@@ -34,8 +34,8 @@ FAMILIES: dict[str, str] = {
         "ops.indexing ops.selections ops.index_add ops.scatter_reduce ops.order"
     ),
     "Shapes and views": (
-        "ops.shape ops.axes ops.splitting ops.stacking ops.strides ops.storages ops.rolled ops.diagonals "
-        "ops.shuffles"
+        "ops.shape ops.axes ops.splitting ops.stacking ops.strides ops.storages ops.rolled "
+        "ops.diagonals ops.shuffles"
     ),
     "Linear algebra": (
         "ops.matmul ops.products ops.einsum ops.distances ops.margin_losses ops.linalg"

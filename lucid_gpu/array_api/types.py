@@ -38,10 +38,10 @@ def isdtype(dtype: dt.dtype, kind: Any) -> builtins.bool:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, dt.dtype):
-        return dtype is kind
+        return dt.as_dtype(dtype) is kind
     if kind not in KINDS:
         raise ValueError(f"kind must be a dtype or one of {', '.join(KINDS)}, got {kind!r}")
-    return KINDS[kind](dtype)
+    return KINDS[kind](dt.as_dtype(dtype))
 
 
 def result_type(*arrays_and_dtypes: Any) -> dt.dtype:

@@ -102,6 +102,7 @@ def test_older_names():
 
 @pytest.mark.parametrize("transpose", [False, True])
 def test_weights_with_their_norm(transpose):
+    pytest.importorskip("torch", reason="the oracle: make test ORACLE=1 installs torch")
     arrays = [normal((2, 3, 2)), normal(2), 1 + normal(2) ** 2, normal(2), normal(2)]
     if transpose:
         arrays[0] = arrays[0].swapaxes(0, 1).copy()

@@ -114,6 +114,8 @@ NO_VALUE = [
 ]
 NO_VALUE += ["einsum.optimize", "copy.order", "zeros_like.order", "ones_like.order"]
 NO_VALUE += ["empty_like.shape", "empty_like.dtype", "full_like.order", "empty_like.order"]
+# of older NumPys, which warn of them
+NO_VALUE += ["corrcoef.bias", "corrcoef.ddof", "reshape.newshape", "interpolation"]
 REFUSED = ["einsum_path.einsum_call", "polyfit.full", "polyfit.cov", "sort.order"]
 REFUSED += ["partition.order", "where.x", "where.y", "quantile.weights", "nanquantile.weights"]
 REFUSED += ["percentile.weights", "nanpercentile.weights"]
