@@ -64,7 +64,7 @@ class Gradient(NamedTuple):
         Those of them that a formula reads itself, as PyTorch would have saved them; the others are
         read to compute again what lies between.
     summed : frozenset of Part
-        What a step sums and is itself a result too.
+        What a step sums and is itself a result too, and reads no step's result.
     repeated : frozenset of Part
         What goes to several leaves and reads no step's result.
     beside : tuple of int
@@ -254,9 +254,9 @@ class _Derivation:
             and (leaf < self.program.leaves or leaf == self.output_leaf)
         )
         computed = [p for _, p in results if not p.program.is_load]
-        summed = frozenset([s.part for s in self.steps]).intersection(computed)
         before_steps = self.leaf_count - len(self.steps)
         at_once = [p for p in computed if max(p.leaves, default=-1) < before_steps]
+        summed = frozenset([s.part for s in self.steps]).intersection(at_once)
         repeated = frozenset([p for p in at_once if computed.count(p) > 1])
         apart = [p for p in at_once if p not in repeated and p.program.shape == root.shape]
         beside = [place for place, (_, p) in enumerate(results) if p in apart]

@@ -223,6 +223,20 @@ def test_a_costly_cotangent_is_stored_once_for_sums_over_several_axes() -> None:
     assert len([k for k in log.kernels if "exp" in k.ops]) == 1
 
 
+@pytest.mark.parametrize("gate", ["sigmoid", "hardsigmoid", "relu6"])
+def test_a_cotangent_that_reads_a_sum_is_summed_again(gate: str, device: str) -> None:
+    """Squeeze and excitation: what a sum over the image gives goes on, and is summed for a bias."""
+    arrays = [np.random.default_rng(0).standard_normal(s) for s in ((2, 3, 4, 4), (3, 3, 1, 1), 3)]
+
+    def gradients(m: Any, x: Any, w: Any, b: Any) -> Any:
+        f = m.nn.functional
+        x, w, b = (t.detach().clone().requires_grad_() for t in (x, w, b))  # shared with no array
+        y = x * getattr(f, gate)(f.conv2d(f.adaptive_avg_pool2d(x, 1), w, b))
+        return m.autograd.grad((y**3).sum(), (x, w, b))  # of what nobody has read
+
+    agree(gradients, *arrays, device=device, order=0)
+
+
 def test_gradients_of_slices_share_a_kernel(device: str) -> None:
     x = lucid_gpu.rand(6, 3, dtype=lucid_gpu.float64, device=device, requires_grad=True)
     y = (x[:, 0].sin() * x[:, 1].exp() * x[:, 2].cosh()).sum()
