@@ -93,7 +93,7 @@ _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 GELU_TANH = math.sqrt(8 / math.pi), 0.044715 * math.sqrt(8 / math.pi)  # see `_gelu_tanh_bend`
 HIDDEN = (
-    *("erfcx", "gelu_tanh", "gelu_tanh_slope", "ndtri", "trigamma", "zeta"),
+    *("capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "ndtri", "raised", "trigamma", "zeta"),
 )  # no names of PyTorch's top level
 
 
@@ -254,6 +254,11 @@ _row("clamp_min", "same", "np.maximum({0}, {1}, out={out})", "lucid_maximum({0},
      (lambda g, y, x, low: (x >= low).pick(g, 0.0), lambda g, y, x, low: (x < low).pick(g, 0.0)))
 _row("clamp_max", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1})",
      (lambda g, y, x, top: (x <= top).pick(g, 0.0), lambda g, y, x, top: (x > top).pick(g, 0.0)))
+# as clamp_min and clamp_max, but at the bound itself nothing goes back to what is bounded
+_row("raised", "same", "np.maximum({0}, {1}, out={out})", "lucid_maximum({0}, {1})",
+     (lambda g, y, x, low: (x <= low).pick(0.0, g), lambda g, y, x, low: (x <= low).pick(g, 0.0)))
+_row("capped", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1})",
+     (lambda g, y, x, top: (x >= top).pick(0.0, g), lambda g, y, x, top: (x >= top).pick(g, 0.0)))
 _row("atan2", "float", "np.arctan2({0}, {1}, {out})", "atan2({0}, {1})",
      (lambda g, y, a, b: _turned(g, b, a), lambda g, y, a, b: _turned(-g, a, b)), domain="positive")
 _row("hypot", "same", "np.hypot({0}, {1}, {out})", "hypot({0}, {1})",

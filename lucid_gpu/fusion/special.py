@@ -43,12 +43,16 @@ def sign(x: Any, out: Any) -> None:
 
     Those with a part that is infinite or NaN have no direction.
     """
+    if out.dtype.kind == "f":  # by comparisons, which are vectorised
+        above, below = (np.empty(x.shape, np.int8) for _ in range(2))
+        np.greater(x, 0, above.view(np.bool_))
+        np.less(x, 0, below.view(np.bool_))
+        np.copyto(out, np.subtract(above, below, above))
+        return
     lost = ~np.isfinite(x) if out.dtype.kind == "c" else None
     np.sign(x, out)
     if lost is not None:
         np.copyto(out, complex(np.nan, np.nan), where=lost)
-    elif out.dtype.kind == "f":
-        np.copyto(out, 0, where=np.isnan(out))
 
 
 def integer_power(x: Any, n: Any, out: Any) -> None:

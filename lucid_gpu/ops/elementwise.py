@@ -482,8 +482,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``; elementwise."""
     require_float("elu", input)
-    below = apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha
-    return apply(TABLE["where"], input <= 0, below, input)
+    return input.relu() + apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha
 
 
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -494,8 +493,7 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     require_float("celu", input)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    below = (apply(TABLE["clamp_max"], input, 0.0) / alpha).expm1() * alpha
-    return apply(TABLE["where"], input <= 0, below, input)
+    return input.relu() + (apply(TABLE["clamp_max"], input, 0.0) / alpha).expm1() * alpha
 
 
 def selu(input: Tensor) -> Tensor:
@@ -564,8 +562,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
         raise ValueError(f"min_val cannot be greater than max_val; got {min_val} and {max_val}")
     if input.dtype.category != 2:
         return _hardtanh_of_integers(input, min_val, max_val)
-    outside = (input <= min_val).logical_or(input >= max_val)  # where NaN is not
-    return apply(TABLE["where"], outside, clamp(input.detach(), min_val, max_val), input)
+    return apply(TABLE["capped"], apply(TABLE["raised"], input, min_val), max_val)
 
 
 def _hardtanh_of_integers(input: Tensor, low: float, high: float) -> Tensor:
