@@ -150,8 +150,8 @@ def _weight_gradient_in_parts(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     total: Any = None
     for images, part in _parts(frame, x.dtype):
         of_part = g[images]
-        rows = _rows(im2col(of_part, Frame(of_part.shape, pixels), ROW_FIRST), groups)
-        columns = _rows(im2col(x[images], part, ROW_FIRST), groups)
+        rows = _rows(_in_rows(of_part, Frame(of_part.shape, pixels)), groups)
+        columns = _rows(_in_rows(x[images], part), groups)
         product = _matmul(rows, columns.swapaxes(-1, -2))
         total = product.astype(wide, copy=False) if total is None else total + product
     if total is None:
@@ -165,6 +165,13 @@ def _columns(x: Any, frame: Frame) -> Any:
     if frame.window.is_pixel():
         return _flat(x)
     return im2col(x, frame, IMAGE_FIRST)
+
+
+def _in_rows(x: Any, frame: Frame) -> Any:
+    """One matrix, image after image in each row: a single image itself, where it is its windows."""
+    if frame.window.is_pixel() and frame.shape[0] == 1:
+        return _flat(x)[0]
+    return im2col(x, frame, ROW_FIRST)
 
 
 def _grouped(matrices: Any, groups: int) -> Any:

@@ -6,6 +6,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu import profiler
 from lucid_gpu.autograd import gradcheck, gradgradcheck
+from lucid_gpu.kernels import convolution
 from lucid_gpu.nn import functional as F
 from tests.oracle import agree, same_error
 
@@ -197,6 +198,25 @@ def test_on_a_gpu_each_direction_makes_columns_once(monkeypatch):
         ("lucid_im2col_float32", 2048, 2048),  # the cotangent, its channels as rows
         ("lucid_im2col_float32", 1536, columns),
     ]
+
+
+@pytest.mark.parametrize(("size", "images", "copies"), [(1, 1, 0), (3, 2, 2)])
+def test_on_a_gpu_gradients_of_filters_do_not_copy_single_images(size, images, copies, monkeypatch):
+    monkeypatch.setattr(convolution, "COLUMN_BYTES", 0)  # each image is a part
+    x, g = lucid_gpu.rand(images, 4, 6, 6), lucid_gpu.rand(images, 6, 6, 6)
+    w = lucid_gpu.rand(6, 2, size, size, requires_grad=True)
+
+    def gradient():
+        y = F.conv2d(x, w, padding=size // 2, groups=2)
+        with profiler.record() as backward:
+            (found,) = lucid_gpu.autograd.grad(y, w, g)
+        return found.numpy(), [k.name for k in backward.kernels].count("lucid_im2col_float32")
+
+    wanted, _ = gradient()
+    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    found, count = gradient()
+    assert count == copies  # of windows
+    np.testing.assert_allclose(found, wanted, 1e-4, 1e-4)
 
 
 def test_input_is_not_changed():
