@@ -227,6 +227,30 @@ def _first(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def cudnn() -> str:
+    """cuDNN, where it is installed, computes a convolution and its gradients rightly."""
+    settings = lucid_gpu.backends.cudnn
+    if not settings.is_available():
+        raise _Absent(
+            "cuDNN is not installed, convolutions are matrix products; "
+            "python -m pip install 'lucid-gpu[cudnn12]', or cudnn13 for CUDA 13"
+        )
+    by_cudnn = _convolution()
+    with settings.flags(enabled=False):
+        by_products = _convolution()
+    error = max(float((a - b).abs().max()) for a, b in zip(by_cudnn, by_products, strict=True))
+    if not error < 1e-3:
+        raise Ill(f"a convolution or its gradient is wrong by {error:.2g}", _REPORT)
+    return f"cuDNN {settings.version()}: a convolution and its gradients are right"
+
+
+def _convolution() -> tuple[Any, ...]:
+    x = lucid_gpu.linspace(-1, 1, 576, device="cuda").reshape(1, 4, 12, 12).requires_grad_()
+    w = lucid_gpu.linspace(-1, 1, 144, device="cuda").reshape(4, 4, 3, 3).requires_grad_()
+    y = lucid_gpu.nn.functional.conv2d(x, w, padding=1)
+    return y.detach(), *lucid_gpu.autograd.grad(y.sin().sum(), (x, w))
+
+
 Check = tuple[str, Callable[[], str]]
 
 ALWAYS: tuple[Check, ...] = (
@@ -247,7 +271,9 @@ COMPUTING: tuple[Check, ...] = (
     ("driver", driver),
     ("GPUs", gpus),
     ("gradient, cuda", lambda: gradient_on("cuda")),
+    ("convolution", cudnn),
 )
+MAY_BE_MISSING = ("CUDA headers", "convolution")
 
 
 def examine(device: str | None = None) -> Iterator[Line]:
@@ -273,7 +299,7 @@ def examine(device: str | None = None) -> Iterator[Line]:
         yield _line(name, check, False)
     for chain in () if device == "cpu" else (COMPILING, COMPUTING):
         for name, check in chain:
-            line = _line(name, check, device == "cuda" and name != "CUDA headers")
+            line = _line(name, check, device == "cuda" and name not in MAY_BE_MISSING)
             yield line
             if line.state != "ok" and chain[0][0] == name:
                 break

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu import doctor
 from lucid_gpu.backends import cudnn as settings
 from lucid_gpu.devices import cudnn as by_cudnn
 from tests.oracle import agree
@@ -264,6 +265,12 @@ def test_a_package_without_its_library_says_so(standin, monkeypatch):
     by_cudnn.library.cache_clear()
     with pytest.warns(UserWarning, match=r"cuDNN cannot be loaded \(Unable.*lucid-gpu\[cudnn12\]"):
         assert not settings.is_available()
+
+
+def test_the_doctor_tries_it(cudnn):
+    assert (
+        doctor.cudnn() == f"cuDNN {settings.version()}: a convolution and its gradients are right"
+    )
 
 
 def test_streams_are_followed(standin, device):
