@@ -24,10 +24,10 @@ __all__ = ["Carried", "Walk", "in_order", "split", "steps_of", "walk_for"]
 def walk_for(
     cell: Cell, x: Tensor, sizes: tuple[int, ...], weights: Weights, reverse: bool
 ) -> Walk:
-    """The fastest walk that there is for such operands."""
+    """The fastest walk that there is for such operands; of a single step, this one."""
     from lucid_gpu.ops.native_walk import NativeWalk, suits
 
-    kind = NativeWalk if suits(cell, x, weights) else Walk
+    kind = NativeWalk if len(sizes) > 1 and suits(cell, x, weights) else Walk
     return kind(cell, x, sizes, reverse)
 
 
@@ -117,7 +117,9 @@ class Walk:
         """The outputs and the last states."""
         cell, n = self.cell, self.cell.gates
         shift = [] if weights.bias is None else split(weights.bias[None], n)
-        turned, parts = self.xp.ascontiguousarray(weights.w.T), split(x, n)
+        turned, parts = weights.w.T, split(x, n)
+        if len(self.sizes) > 1:
+            turned = self.xp.ascontiguousarray(turned)
         carried = Carried(start, self.sizes[-1 if self.reverse else 0], self.join)
         outputs: list[Any] = []
         self.before: list[list[Any]] = []
@@ -153,6 +155,8 @@ class Walk:
 
     def states_before(self) -> Any:
         """From which each row came."""
+        if len(self.before) == 1:
+            return self.before[0][0]
         return self.in_time([states[0] for states in self.before])
 
     def back(self, weights: Weights, cotangents: list[Any]) -> tuple[Any, Any, Any, list[Any]]:
