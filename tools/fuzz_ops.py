@@ -226,6 +226,8 @@ def compare(leaves: list[Leaf], steps: list[Step], grad: bool, avoid: set[str]) 
         coarse = max(coarse, kind_of(made), key=lambda kind: TYPES[kind])
         theirs.append(made)
         mine.append(found)
+        if name == "atan2" and not all(theirs[p].is_floating_point() for p in picked):
+            grad = False  # torch squares whole numbers there in their own, narrow type
         used.append(name)
         path.append((function, picked))
     if grad and used:
@@ -237,12 +239,12 @@ LAST = [""]
 
 
 def moved(tensors: list[Any], by: float) -> list[Any]:
-    """Tensors of floats, changed by about a rounding."""
+    """Tensors of floats, away from zero or towards it by about a rounding."""
     return [
-        (t.detach() * (1 + by) + by).to(t.dtype).requires_grad_(t.requires_grad)
+        (t + by * (t + torch.where(t == 0, 1, t.sgn()))).to(t.dtype).requires_grad_(grad)
         if t.is_floating_point() or t.is_complex()
         else t
-        for t in tensors
+        for t, grad in [(t.detach(), t.requires_grad) for t in tensors]
     ]
 
 

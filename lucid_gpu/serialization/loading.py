@@ -73,7 +73,8 @@ def load(
             f"{type(f).__name__!r} object has no attribute 'read': load takes a path, or a file "
             "that is open for reading bytes"
         )
-    with open(f, "rb") as file:
+    with open(f, "rb") as opened:
+        file: BinaryIO = opened if opened.seekable() else io.BytesIO(opened.read())  # a pipe
         return _loaded(file, os.fspath(f), place, trusted, bool(mmap))
 
 

@@ -76,7 +76,11 @@ class _Archive:
     """The records of a zip file, which lie in it as they are."""
 
     def __init__(self, file: BinaryIO, size: int, mapped: bool) -> None:
-        self.file, self.mapped = file, mapped
+        self.file = file
+        # One map for all records: each takes an open file, of which a process may have a thousand.
+        self.pages: Any = None
+        if mapped:
+            self.pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         listed = zipfile.ZipFile(file).infolist()
         self.records = {i.filename: i for i in listed}
         if len(self.records) != len(listed):
@@ -108,9 +112,8 @@ class _Archive:
             raise Damage(f"the head of its record {name!r} is damaged")
         gap = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
         start = info.header_offset + 30 + gap
-        if self.mapped and name != "data.pkl" and info.file_size:
-            memory: Any = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY)
-            return np.frombuffer(memory, np.uint8, info.file_size, start)
+        if self.pages and name != "data.pkl" and info.file_size:
+            return np.frombuffer(self.pages, np.uint8, info.file_size, start)
         content = np.empty(info.file_size, np.uint8)
         self.file.seek(start)
         if self.file.readinto(content.data) != info.file_size:  # type: ignore[attr-defined]

@@ -520,6 +520,13 @@ def test_text_files_are_told(tmp_path):
         load(file)
 
 
+def test_pipes_are_read(good, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit((tmp_path / "pipe").write_bytes, good)
+        assert load(tmp_path / "pipe").keys()
+
+
 def test_folders_are_no_files(tmp_path):
     with pytest.raises(IsADirectoryError):
         save(1, tmp_path)

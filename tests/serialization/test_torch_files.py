@@ -298,6 +298,14 @@ def test_what_is_not_here_is_told(words):
         passed(OTHERS[words]())
 
 
+def test_a_mapped_archive_is_one_open_file(tmp_path):
+    torch.save([torch.tensor([float(n)]) for n in range(20)], tmp_path / "file")
+    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    back = load(tmp_path / "file", mmap=True)
+    assert [t.item() for t in back] == [*range(20)]
+    assert not before or len(os.listdir("/proc/self/fd")) <= before + 1
+
+
 def test_names_of_storages_that_are_no_names():
     magic = pickle.dumps(0x1950A86A20F9469CFC6C, 2)
     rows = [magic, pickle.dumps(1001, 2), pickle.dumps({}, 2), pickle.dumps(None, 2)]
