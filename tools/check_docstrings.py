@@ -8,7 +8,9 @@ prints a line for each of these:
 - it has no docstring, and overrides nothing that has one;
 - a parameter or the result has no type;
 - it takes or gives tensors and says nothing of their shapes;
-- its source, or a private function of its file that it calls, raises an error it does not name.
+- its source, or a private function of its file that it calls, raises an error it does not name;
+  or an imported guard, such as `require_float`: but for TypeError, which what is no tensor, or no
+  number where one belongs, gets everywhere.
 
 What the first paragraph points to, as "See `lucid_gpu.sum`." does, counts as said, and so do the
 docstrings of overridden methods and, for a ``forward``, of its class. `NOT_YET` names what is not
@@ -44,6 +46,7 @@ _SHAPES = re.compile(
     r"|\bmatri(?:x|ces)\b|\bin place\b|\bviews?\b|``\(([^`,]*,[^`]*|\*|)\)``",
     re.IGNORECASE,
 )
+_GUARD = re.compile(r"(require|refuse|check|normalise)_")
 _REFERENCE = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)`(?!`)")
 
 
@@ -168,7 +171,7 @@ def _static(name: Name) -> bool:
 
 
 def _raised(value: Any) -> set[str]:
-    """Types of errors that a function's source raises, or a private function that it calls."""
+    """Types of errors that its source, a private function or a guard that it calls raises."""
     if inspect.isclass(value):
         value = value.__init__
     value = inspect.unwrap(getattr(value, "__func__", value))
@@ -180,11 +183,16 @@ def _raised(value: Any) -> set[str]:
     if function is None:
         return set()
     called = {c.func.id for c in ast.walk(function) if _calls_a_name(c)}  # type: ignore[attr-defined]
-    return {
-        error
-        for node in (function, *(private[n] for n in called if n in private))
-        for error in _raised_in(node)
-    }
+    nodes = (function, *(private[n] for n in called if n in private))
+    guards = [value.__globals__.get(n) for n in called if _GUARD.match(n) and n not in private]
+    own = {error for node in nodes for error in _raised_in(node)}
+    return own | {error for guard in guards for error in _raised_by(guard) if error != "TypeError"}
+
+
+def _raised_by(guard: Any) -> Iterator[str]:
+    code = getattr(inspect.unwrap(guard), "__code__", None) if callable(guard) else None
+    if code is not None:
+        yield from _raised_in(_functions(code.co_filename)[0][code.co_firstlineno])
 
 
 def _calls_a_name(node: ast.AST) -> bool:

@@ -52,14 +52,14 @@ class _Text:
 def public(namespace: ModuleType) -> dict[str, Any]:
     """Functions, classes and element types of a namespace that are the package's own.
 
-    Twins in place are left out: ``x.exp_()`` is what ``x.exp()`` is.
+    Twins in place are left out: ``x.exp_()`` is what ``x.exp()`` is. So is what a class refuses.
     """
     names = getattr(namespace, "__all__", None)
     values = {n: getattr(namespace, n) for n in sorted(names or dir(namespace)) if n[0] != "_"}
     top = vars(importlib.import_module("lucid_gpu"))
     if not names and namespace.__name__ != "lucid_gpu":  # what it imports from above
         values = {n: value for n, value in values.items() if top.get(n) is not value}
-    return {n: value for n, value in values.items() if _own(value) and not _twin(value)}
+    return {n: value for n, value in values.items() if _own(value) and not _left_out(value)}
 
 
 def _own(value: Any) -> bool:
@@ -68,8 +68,8 @@ def _own(value: Any) -> bool:
     return callable(value) and str(getattr(value, "__module__", "")).startswith("lucid_gpu")
 
 
-def _twin(value: Any) -> bool:
-    return re.fullmatch(r"`[\w.]+`, in place\.", value.__doc__ or "") is not None
+def _left_out(value: Any) -> bool:
+    return re.match(r"`[\w.]+`, in place\.$|Refused, with ", value.__doc__ or "") is not None
 
 
 def signature(value: Any, *, method: bool = False) -> str:
@@ -185,7 +185,7 @@ def members(owner: type) -> Iterator[str]:
             continue  # a function of another place: what a module calls
         if not isinstance(value, property):
             value = getattr(owner, name)  # what a descriptor gives: late methods
-        if (inspect.isroutine(value) or isinstance(value, property)) and not _twin(value):
+        if (inspect.isroutine(value) or isinstance(value, property)) and not _left_out(value):
             yield name
 
 

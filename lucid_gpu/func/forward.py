@@ -171,6 +171,11 @@ def jacfwd(
     callable
         Its result has the structure of ``func``'s output, with that of the argument (a tuple for a
         tuple of ``argnums``) in place of each tensor: ``(*output.shape, *argument.shape)``.
+
+    Raises
+    ------
+    RuntimeError
+        Where ``func`` returns what is no tensor.
     """
 
     @functools.wraps(func)

@@ -33,7 +33,10 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """``x`` outside ``[-lambd, lambd]``, zero inside; elementwise."""
+    """``x`` outside ``[-lambd, lambd]``, zero inside; elementwise.
+
+    NotImplementedError for integers, bool and complex.
+    """
     require_float("hardshrink", input)
     inside = (input >= -lambd).logical_and(input <= lambd)
     return apply(TABLE["where"], inside, 0.0, input)
@@ -104,7 +107,8 @@ def rrelu(
 
     Xu et al., "Empirical Evaluation of Rectified Activations" (2015).
 
-    RuntimeError where ``lower`` is above ``upper``.
+    RuntimeError where ``lower`` is above ``upper``; NotImplementedError for integers, bool and
+    complex.
     """
     require_float("rrelu", input)
     if lower > upper:

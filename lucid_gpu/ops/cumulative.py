@@ -32,6 +32,11 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     dim : int
     dtype : dtype, optional
         Of the result; by default the input's, or int64 for integers and bools.
+
+    Raises
+    ------
+    IndexError
+        For a ``dim`` that there is not.
     """
     to = input.dtype if input.dtype.category >= 2 else dt.int64
     input = input.to(to if dtype is None else as_dtype(dtype))
@@ -99,7 +104,7 @@ def _recurrence_vjp(node: Any, g: Tensor) -> Any:
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """``log(cumsum(exp(input)))`` along a dimension, without overflow.
 
-    NotImplementedError for integers, bool and complex.
+    NotImplementedError for integers, bool and complex; IndexError for a ``dim`` that there is not.
     """
     if input.dtype.category != 2:
         raise NotImplementedError(f'"logcumsumexp" not implemented for {input.dtype.name}')
@@ -276,6 +281,8 @@ def gradient(
     RuntimeError
         For another ``edge_order``, bool and uint8, a dimension given twice or too short, and a
         ``spacing`` that does not have one entry a dimension.
+    IndexError
+        For a ``dim`` that there is not.
     """
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")

@@ -465,7 +465,10 @@ def _rounded(input: Tensor, decimals: int) -> Tensor:
 
 
 def frac(input: Tensor) -> Tensor:
-    """The elements' fractional parts."""
+    """The elements' fractional parts.
+
+    NotImplementedError for integers, bool and complex.
+    """
     require_float("frac", input)
     return input - input.trunc()
 
@@ -488,7 +491,7 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``, element by element.
 
-    RuntimeError for an ``alpha`` of zero.
+    RuntimeError for an ``alpha`` of zero; NotImplementedError for integers, bool and complex.
     """
     require_float("celu", input)
     if alpha == 0:

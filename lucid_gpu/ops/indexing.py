@@ -595,6 +595,8 @@ def gather(
     ------
     RuntimeError
         For an ``index`` of another type, rank or of larger size.
+    IndexError
+        For a ``dim`` that there is not, and a position out of bounds.
     """
     if out is not None:
         return put_into(gather(input, dim, index), out, "gather")
@@ -692,7 +694,8 @@ def _names_elements(array: Any, index: Any) -> bool:
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather`, where other dimensions broadcast; without ``dim``, of the flattened tensor.
 
-    RuntimeError where ranks differ.
+    RuntimeError where ranks differ; IndexError for a ``dim`` that there is not, and a position out
+    of bounds.
     """
     require_tensor("take_along_dim", "indices", 2, indices)
     if dim is None:
@@ -832,7 +835,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The positions that put a dimension in order.
 
-    RuntimeError for complex tensors.
+    RuntimeError for complex tensors; IndexError for a ``dim`` that there is not.
     """
     if input.dtype.is_complex:
         raise RuntimeError("Sort does not support complex dtypes; sort its .abs() or .real")
@@ -852,7 +855,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     """The ``k`` largest (or smallest) along a dimension, and where they are.
 
     TypeError for a ``k`` that is no integer; RuntimeError for one that is negative or above the
-    dimension's size, and for bool.
+    dimension's size, and for bool; IndexError for a ``dim`` that there is not.
     """
     from lucid_gpu.ops.reductions import ValuesAndIndices
 

@@ -292,7 +292,10 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """``beta * input + alpha * (mat1 @ mat2)``; ``input`` broadcasts to the product of matrices."""
+    """``beta * input + alpha * (mat1 @ mat2)``; ``input`` broadcasts to the product of matrices.
+
+    RuntimeError for shapes or types that do not fit each other.
+    """
     require_one_dtype("addmm: self and mat2 must have the same dtype", input, mat2)
     product = mm(mat1, mat2)
     if beta == 0:  # what is there may be NaN

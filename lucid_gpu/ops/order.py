@@ -38,7 +38,8 @@ def _require_order(name: str, d: dt.dtype, bools: bool = True) -> None:
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The ``k``-th smallest along a dimension, counted from 1, and where it is; NaNs come last.
 
-    RuntimeError for a ``k`` that there is not; NotImplementedError for bool and complex.
+    RuntimeError for a ``k`` that there is not; NotImplementedError for bool and complex; IndexError
+    for a ``dim`` that there is not.
     """
     _require_order("kthvalue", input.dtype, bools=False)
     dim = normalise_dim(dim, input.ndim)

@@ -123,6 +123,13 @@ def sum(
     -------
     Tensor
         Of the input's dtype, or int64 for integers.
+
+    Raises
+    ------
+    IndexError
+        For a dimension that there is not.
+    RuntimeError
+        For one given twice.
     """
     if input.is_sparse:
         return input.sum(dim, keepdim, dtype=dtype)
@@ -202,7 +209,7 @@ def mean(
 ) -> Tensor:
     """Arithmetic mean of all elements, or over dimensions; a floating point input is required.
 
-    RuntimeError for integers and bool.
+    RuntimeError for integers and bool; IndexError for a dimension that there is not.
     """
     if dtype is not None:
         input = input.to(as_dtype(dtype))
@@ -242,7 +249,7 @@ def var(
 
     The mean squared distance from the mean, divided by ``n - correction`` instead of ``n``.
 
-    RuntimeError for integers and bool.
+    RuntimeError for integers and bool; IndexError for a dimension that there is not.
     """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -307,7 +314,10 @@ def std(
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """Product of all elements, or over one dimension."""
+    """Product of all elements, or over one dimension.
+
+    IndexError for a ``dim`` that there is not.
+    """
     if dtype is not None:
         input = input.to(as_dtype(dtype))
     elif input.dtype.category < 2:
@@ -387,7 +397,10 @@ def _root(total: Tensor, exponent: float = 0.5) -> Tensor:
 
 
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
-    """``log(sum(exp(input)))`` over dimensions, without overflow."""
+    """``log(sum(exp(input)))`` over dimensions, without overflow.
+
+    IndexError for a dimension that there is not; RuntimeError for one given twice.
+    """
     dims = normalise_dims(dim, input.ndim)
     if input.dtype.category < 2:
         input = input.to(dt.get_default_dtype())
@@ -506,7 +519,7 @@ def _in_order(name: str, input: Tensor) -> Tensor:
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Position of the (first) largest element, int64; of the flat tensor without ``dim``.
 
-    RuntimeError for bool and complex.
+    RuntimeError for bool and complex; IndexError for a ``dim`` that there is not.
     """
     return _place_of("argmax", input, dim, keepdim)
 
@@ -514,7 +527,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Position of the (first) smallest element, int64; of the flat tensor without ``dim``.
 
-    RuntimeError for bool and complex.
+    RuntimeError for bool and complex; IndexError for a ``dim`` that there is not.
     """
     return _place_of("argmin", input, dim, keepdim)
 
@@ -555,7 +568,7 @@ def _nothing(node: Any, *cotangents: Tensor) -> Any:
 def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Largest element of all, with indices along ``dim``, or elementwise with another tensor.
 
-    NotImplementedError for complex tensors.
+    NotImplementedError for complex tensors; IndexError for a ``dim`` that there is not.
     """
     return _max_or_min("max", input, dim, keepdim)
 
@@ -563,7 +576,7 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Smallest element of all, with indices along ``dim``, or elementwise with another tensor.
 
-    NotImplementedError for complex tensors.
+    NotImplementedError for complex tensors; IndexError for a ``dim`` that there is not.
     """
     return _max_or_min("min", input, dim, keepdim)
 

@@ -34,6 +34,8 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     ------
     RuntimeError
         Where ``shifts`` and ``dims`` differ in number, or there are no shifts.
+    IndexError
+        For a dimension that there is not.
     """
     by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     over = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
@@ -128,7 +130,8 @@ def _blocks(dim: int, cut: int, extent: int) -> tuple[tuple[slice, ...], ...]:
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     """A plane turned by ``k`` times 90 degrees, from the first of two dimensions to the second.
 
-    RuntimeError for what is not two different dimensions.
+    RuntimeError for what is not two different dimensions; IndexError for a dimension that there is
+    not.
     """
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")

@@ -52,7 +52,8 @@ def slice_scatter(
 ) -> Tensor:
     """A copy of the input with ``src`` at a slice of a dimension.
 
-    RuntimeError where ``src`` has another shape than what it replaces, and for a ``step`` below 1.
+    RuntimeError where ``src`` has another shape than what it replaces, and for a ``step`` below 1;
+    IndexError for a ``dim`` that there is not.
     """
     if step < 1:
         raise RuntimeError("slice step must be positive")
@@ -207,6 +208,8 @@ def repeat_interleave(
         than their sum.
     NotImplementedError
         For counts of another type than int32 and int64.
+    IndexError
+        For a ``dim`` that there is not.
     """
     if repeats is None:
         return _repeated_positions(input, output_size)

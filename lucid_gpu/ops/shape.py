@@ -225,7 +225,7 @@ def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Join dimensions ``start_dim`` to ``end_dim`` into one.
 
-    RuntimeError where ``end_dim`` comes first.
+    RuntimeError where ``end_dim`` comes first; IndexError for a dimension that there is not.
     """
     rank = input.ndim
     a, b = normalise_dim(start_dim, rank), normalise_dim(end_dim, rank)
@@ -240,7 +240,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Split one dimension into several.
 
-    RuntimeError where the sizes' product is not the dimension's size.
+    RuntimeError where the sizes' product is not the dimension's size; IndexError for a ``dim`` that
+    there is not.
     """
     dim = normalise_dim(dim, input.ndim)
     shape = tuple(input.shape)
@@ -249,7 +250,10 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 def squeeze(input: Tensor, dim: Any = None) -> Tensor:
-    """Without the dimensions of extent 1, all or the given ones."""
+    """Without the dimensions of extent 1, all or the given ones.
+
+    IndexError for a dimension that there is not; RuntimeError for one given twice.
+    """
     shape = tuple(input.shape)
     dims = () if dim in ((), []) else normalise_dims(dim, len(shape))
     gone = {d for d in dims if shape and shape[d] == 1}
@@ -257,7 +261,10 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """With a new dimension of extent 1 at ``dim``."""
+    """With a new dimension of extent 1 at ``dim``.
+
+    IndexError for a ``dim`` that the result does not have.
+    """
     shape = tuple(input.shape)
     dim = normalise_dim(dim, len(shape) + 1)
     return reshape_strided(input, (*shape[:dim], 1, *shape[dim:]), dim)
@@ -280,7 +287,8 @@ def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in another order.
 
-    RuntimeError where ``dims`` does not name each dimension once; TypeError for what is no integer.
+    RuntimeError where ``dims`` does not name each dimension once; TypeError for what is no integer;
+    IndexError for a dimension that there is not.
     """
     order = _sizes(order if dims is None else (dims,))
     rank = input.ndim
@@ -305,7 +313,10 @@ def _permute_vjp(node: Any, g: Tensor) -> Any:
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Two dimensions exchanged."""
+    """Two dimensions exchanged.
+
+    IndexError for a dimension that there is not.
+    """
     if input.is_sparse:
         return input.transpose(dim0, dim1)
     rank = len(input._expr.program.shape)
@@ -337,7 +348,8 @@ def t(input: Tensor) -> Tensor:
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Dimensions moved to other places, the rest in order.
 
-    RuntimeError for a dimension given twice, and two different numbers of them.
+    RuntimeError for a dimension given twice, and two different numbers of them; IndexError for a
+    dimension that there is not.
     """
     rank = input.ndim
     sources = (source,) if isinstance(source, int) else tuple(source)
@@ -485,7 +497,7 @@ def cat(
     """Tensors joined along a dimension they may differ in.
 
     RuntimeError for 0-d tensors, and shapes that differ elsewhere; TypeError for what is no tensor;
-    ValueError without tensors.
+    ValueError without tensors; IndexError for a ``dim`` that there is not.
     """
     if axis is not None or out is not None:
         return put_into(cat(tensors, dim if axis is None else axis), out, "cat")
@@ -541,7 +553,8 @@ def _cat_vjp(node: Any, g: Tensor) -> Any:
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor:
     """Tensors of one shape joined along a new dimension.
 
-    RuntimeError for shapes that differ, and without tensors.
+    RuntimeError for shapes that differ, and without tensors; IndexError for a ``dim`` that the
+    result does not have.
     """
     if out is not None:
         return put_into(stack(tensors, dim), out, "stack")

@@ -17,7 +17,10 @@ from lucid_gpu.tensor import Tensor
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements lie between neighbours of each dimension, or of one."""
+    """How many elements lie between neighbours of each dimension, or of one.
+
+    IndexError for a ``dim`` that there is not.
+    """
     found = _strides(self)
     return found if dim is None else found[normalise_dim(dim, self.ndim)]
 
@@ -208,6 +211,8 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     ------
     RuntimeError
         For a ``size`` that is negative or above the extent, and a ``step`` that is not above 0.
+    IndexError
+        For a ``dim`` that there is not.
     """
     dim = normalise_dim(dimension, self.ndim)
     extent = self.shape[dim] if self.ndim else 1

@@ -53,6 +53,8 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: Any = Non
         Where the folder is not there.
     PermissionError
         Where the file must not be written.
+    IsADirectoryError
+        For a path that names a folder.
     """
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError(

@@ -101,7 +101,7 @@ def _added(start: Any, s: SparseTensor, alpha: Any) -> Any:
 def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
     """Two of the listed dimensions exchanged.
 
-    RuntimeError for a dense dimension.
+    RuntimeError for a dense dimension; IndexError for a dimension that there is not.
     """
     a, b = normalise_dim(dim0, input.ndim), normalise_dim(dim1, input.ndim)
     return _transposed(input, a, b, "TransposeBackward0")
@@ -368,7 +368,10 @@ def zeros_like(input: SparseTensor, dtype: Any, device: Any, requires_grad: bool
 def sum(
     input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """Sum of all elements (dense), or over dimensions (sparse while a listed one remains)."""
+    """Sum of all elements (dense), or over dimensions (sparse while a listed one remains).
+
+    IndexError for a dimension that there is not; RuntimeError for one given twice.
+    """
     if dtype is not None:
         input = to(input, dtype)
     if dim is None or len(dims := normalise_dims(dim, input.ndim)) == input.ndim:

@@ -323,4 +323,5 @@ def _refusing(name: str) -> Any:
         refuse(asked_by(name), self.device)
 
     method.__qualname__ = f"SparseTensor.{name}"
+    method.__doc__ = "Refused, with NotImplementedError: write ``x.to_dense()`` first."
     return method

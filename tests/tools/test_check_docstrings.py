@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from lucid_gpu import Tensor, exp
+from lucid_gpu.ops.arguments import require_float, require_tensor
 from tools import check_docstrings, reference
 from tools.check_docstrings import Name
 
@@ -74,6 +75,12 @@ def telling(x: int) -> int:
     return x
 
 
+def guarded(x: Tensor) -> None:
+    """Nothing, of any shape."""
+    require_tensor("guarded", "x", 1, x)
+    require_float("guarded", x)
+
+
 @pytest.mark.parametrize(
     ("function", "wanted"),
     [
@@ -86,6 +93,7 @@ def telling(x: int) -> int:
         (mentioning, ["takes or gives tensors and says nothing of their shapes"]),
         (raising, ["raises KeyError, ValueError and does not say so"]),
         (telling, []),
+        (guarded, ["raises NotImplementedError and does not say so"]),
         (exp, []),  # made by a factory
     ],
 )

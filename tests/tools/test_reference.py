@@ -36,6 +36,11 @@ def test_a_method_begins_with_self() -> None:
     assert "sin" in methods and "sin_" not in methods
 
 
+def test_what_a_class_refuses_is_left_out() -> None:
+    names = {*reference.members(lucid_gpu.sparse.SparseTensor)}
+    assert "coalesce" in names and "exp" not in names
+
+
 def test_what_a_module_calls_is_no_method_of_it() -> None:
     relu = written("ReLU", lucid_gpu.nn.ReLU)
     assert isinstance(relu, ast.ClassDef)

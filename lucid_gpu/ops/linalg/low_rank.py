@@ -35,6 +35,13 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
         How often the projection is improved.
     M : Tensor, broadcast to A, optional
         What is taken off first.
+
+    Raises
+    ------
+    RuntimeError
+        For integers, and fewer than two dimensions.
+    NotImplementedError
+        For 16-bit floats.
     """
     require_matrices("svd_lowrank", A)
     q = min(q, *A.shape[-2:])
@@ -61,6 +68,10 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     ------
     ValueError
         For a ``q`` that is negative or above ``min(m, n)``, and a negative ``niter``.
+    RuntimeError
+        For integers, and fewer than two dimensions.
+    NotImplementedError
+        For 16-bit floats.
     """
     require_matrices("pca_lowrank", A)
     q = min(6, *A.shape[-2:]) if q is None else q

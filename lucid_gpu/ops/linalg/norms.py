@@ -69,6 +69,8 @@ def matrix_norm(
     RuntimeError
         For fewer than two dimensions, another ``ord``, a ``dim`` that is not two different ones,
         and a ``dtype`` that loses something.
+    IndexError
+        For a dimension that there is not.
     """
     name = "linalg.matrix_norm"
     if A.ndim < 2:
@@ -157,6 +159,8 @@ def cond(input: Tensor, p: Any = None) -> Tensor:
     ------
     RuntimeError
         For another ``p``.
+    NotImplementedError
+        For 16-bit floats.
     """
     require_matrices("linalg.svd" if p is None else f"linalg.cond(ord={p})", input)
     if p is None or p in (2, -2):

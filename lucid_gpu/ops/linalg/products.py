@@ -27,6 +27,8 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     ------
     TypeError
         For an ``n`` that is no integer.
+    RuntimeError
+        For what is no square matrices.
     """
     try:
         n = operator.index(n)
@@ -62,6 +64,11 @@ def matrix_exp(input: Tensor) -> Tensor:
     Parameters
     ----------
     input : Tensor, shape (..., n, n)
+
+    Raises
+    ------
+    RuntimeError
+        For what is no square matrices.
     """
     require_square("linalg.matrix_exp", input, low_precision=True)
     n = input.shape[-1]

@@ -40,6 +40,8 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
     ------
     RuntimeError
         For another ``mode``, and for fewer than two dimensions.
+    NotImplementedError
+        For 16-bit floats.
     """
     if mode not in ("reduced", "complete", "r"):
         raise RuntimeError(

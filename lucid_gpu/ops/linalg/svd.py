@@ -56,6 +56,10 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     ------
     LinAlgError
         For infinite elements and NaN.
+    RuntimeError
+        For integers, and fewer than two dimensions.
+    NotImplementedError
+        For 16-bit floats.
     """
     require_matrices("linalg.svd", A)
     if not A.isfinite().all():
@@ -112,7 +116,8 @@ def _skew(x: Any) -> Any:
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values, shape (..., min(m, n)), from the largest down.
 
-    LinAlgError for infinite elements and NaN.
+    LinAlgError for infinite elements and NaN; RuntimeError for integers, and fewer than two
+    dimensions; NotImplementedError for 16-bit floats.
     """
     if A.requires_grad or A._wrapper is not None:
         return svd(A, False).S
@@ -289,6 +294,8 @@ def lstsq(
     ------
     RuntimeError
         For another ``driver``, and shapes or types that do not fit each other.
+    NotImplementedError
+        For 16-bit floats.
     """
     name = "torch.linalg.lstsq"
     A, driver = input, driver or "gelsy"
