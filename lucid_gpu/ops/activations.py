@@ -49,6 +49,8 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     ------
     RuntimeError
         For a negative ``lambd``.
+    NotImplementedError
+        For integers, bool and complex.
     """
     require_float("softshrink", input)
     if lambd < 0:
@@ -135,6 +137,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     ------
     RuntimeError
         For an odd size, and for a tensor of no dimension.
+    IndexError
+        For a ``dim`` that there is not.
     """
     require_tensor("glu", "input", 1, input)
     if not input.ndim:

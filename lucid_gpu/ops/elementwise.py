@@ -477,13 +477,19 @@ def frac(input: Tensor) -> Tensor:
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """``x`` where positive, else ``negative_slope * x``; elementwise."""
+    """``x`` where positive, else ``negative_slope * x``; elementwise.
+
+    NotImplementedError for integers, bool and complex.
+    """
     require_float("leaky_relu", input)
     return apply(TABLE["where"], input > 0, input, input * negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """``x`` where positive, else ``alpha * (exp(x) - 1)``; elementwise."""
+    """``x`` where positive, else ``alpha * (exp(x) - 1)``; elementwise.
+
+    NotImplementedError for integers, bool and complex.
+    """
     require_float("elu", input)
     return input.relu() + apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha
 
@@ -505,14 +511,20 @@ def selu(input: Tensor) -> Tensor:
 
 
 def silu(input: Tensor) -> Tensor:
-    """``x * sigmoid(x)``; elementwise."""
+    """``x * sigmoid(x)``; elementwise.
+
+    NotImplementedError for integers and bool.
+    """
     if input.dtype.category < 2:
         require_float("silu", input)
     return input * input.sigmoid()
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """``log(1 + exp(beta * x)) / beta``, elementwise; ``x`` where ``beta * x > threshold``."""
+    """``log(1 + exp(beta * x)) / beta``, elementwise; ``x`` where ``beta * x > threshold``.
+
+    NotImplementedError for integers, bool and complex.
+    """
     require_float("softplus", input)
     scaled = input * beta
     far = scaled > threshold
@@ -521,7 +533,10 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 
 def mish(input: Tensor) -> Tensor:
-    """``x * tanh(softplus(x))``; elementwise."""
+    """``x * tanh(softplus(x))``; elementwise.
+
+    NotImplementedError for integers, bool and complex.
+    """
     require_float("mish", input)
     return input * softplus(input).tanh()
 
@@ -542,6 +557,8 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     ------
     RuntimeError
         For another ``approximate``.
+    NotImplementedError
+        For integers, bool and complex.
     """
     require_float("gelu", input)
     if approximate == "tanh":
@@ -585,19 +602,28 @@ def relu6(input: Tensor) -> Tensor:
 
 
 def hardsigmoid(input: Tensor) -> Tensor:
-    """``relu6(x + 3) / 6``; elementwise."""
+    """``relu6(x + 3) / 6``; elementwise.
+
+    NotImplementedError for integers, bool and complex.
+    """
     require_float("hardsigmoid", input)
     return hardtanh(input + 3, 0.0, 6.0) / 6
 
 
 def hardswish(input: Tensor) -> Tensor:
-    """``x * relu6(x + 3) / 6``; elementwise."""
+    """``x * relu6(x + 3) / 6``; elementwise.
+
+    NotImplementedError for integers, bool and complex.
+    """
     require_float("hardswish", input)
     return input * hardtanh(input + 3, 0.0, 6.0) / 6
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """``log(sigmoid(x))`` without overflow; elementwise."""
+    """``log(sigmoid(x))`` without overflow; elementwise.
+
+    NotImplementedError for integers, bool and complex.
+    """
     require_float("logsigmoid", input)
     below = input < 0  # each branch is the whole function, so derivatives at 0 are right too
     size = apply(TABLE["where"], below, input, -input)

@@ -199,6 +199,8 @@ def huber_loss(
         For a ``delta`` that is not positive.
     ValueError
         For weights of another shape.
+    NotImplementedError
+        For integers, bool and complex.
     """
     _same_size("huber_loss", input, target)
     if delta <= 0:
@@ -376,6 +378,8 @@ def binary_cross_entropy(
         For targets of another shape.
     RuntimeError
         For targets of another dtype, and on the CPU for elements outside ``[0, 1]``.
+    NotImplementedError
+        For integers, bool and complex.
     """
     reduction = reduction_of(size_average, reduce, reduction)
     require_tensor("binary_cross_entropy", "input", 1, input)

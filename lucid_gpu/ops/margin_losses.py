@@ -388,6 +388,8 @@ def multi_margin_loss(
     RuntimeError
         For shapes that do not fit, targets that are not int64, and on the CPU for those that are no
         classes.
+    NotImplementedError
+        For integers, bool and complex.
     """
     require_tensors("multi_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
@@ -448,6 +450,8 @@ def multilabel_margin_loss(
     RuntimeError
         For shapes that do not fit, targets that are not int64, and on the CPU for those that are no
         classes.
+    NotImplementedError
+        For integers, bool and complex.
     """
     require_tensors("multilabel_margin_loss", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
