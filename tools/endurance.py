@@ -38,17 +38,26 @@ class Run:
     def __init__(self, kind: str, seed: int) -> None:
         self.kind, self.seed, self.commit, self.start = kind, seed, commit(), time.monotonic()
 
-    def keep(self, done: str, found: str, **facts: Any) -> None:
-        """Write down what was done and found, beside the other kinds' last runs."""
+    def continued(self, **facts: Any) -> dict[str, Any]:
+        """The kept run that this one goes on with: of the same commit, seed and facts, or {}."""
+        same = {"seed": self.seed, "commit": self.commit, **facts}
+        last: dict[str, Any] = read().get(self.kind, {})
+        return last if all(last.get(name) == value for name, value in same.items()) else {}
+
+    def keep(self, done: str, found: str, minutes: float = 0.0, **facts: Any) -> None:
+        """Write down what was done and found, beside the other kinds' last runs.
+
+        ``minutes`` are those of the runs that this one went on with.
+        """
         peak = max(
             resource.getrusage(who).ru_maxrss
             for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         )
-        kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+        kept = read()
         kept[self.kind] = {
             "done": done, "found": found, "seed": self.seed, "commit": self.commit,
             "ended": datetime.now(timezone.utc).isoformat(timespec="minutes"),
-            "minutes": round((time.monotonic() - self.start) / 60, 1),
+            "minutes": round(minutes + (time.monotonic() - self.start) / 60, 1),
             "peak_bytes": peak * (1 if sys.platform == "darwin" else 1024),
             "python": platform.python_version(), **facts,
         }  # fmt: skip
@@ -59,6 +68,12 @@ class Run:
             part = path.with_name(f".{path.name}.part")
             part.write_text(text)
             os.replace(part, path)
+
+
+def read() -> dict[str, Any]:
+    """What is kept, by kind."""
+    found: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return found
 
 
 def commit() -> str:

@@ -89,11 +89,14 @@ def main() -> int:
             print(f"\r{number - args.first}/{args.count} {dict(tally)}", end="", flush=True)
     print(f"\nseed {args.seed}: {args.count} files, {dict(tally)}")
     if args.keep:
+        last = run.continued(files=args.first)  # --first goes on with what is kept
+        tally.update({name: last.get(name, 0) for name in ("refused", "loaded", "FAILED")})
         run.keep(
-            f"{args.count:,} files: {tally['refused']:,} refused with CheckpointError, "
+            f"{sum(tally.values()):,} files: {tally['refused']:,} refused with CheckpointError, "
             f"{tally['loaded']:,} loaded",
             f"other errors, crashes, hangs, code run, memory beyond the file's: {tally['FAILED']}",
-            files=args.count, kinds_of_files=len(goods), **tally,
+            files=sum(tally.values()), minutes=last.get("minutes", 0.0),
+            kinds_of_files=len(goods), **tally,
         )  # fmt: skip
     return 1 if tally["FAILED"] else 0
 
