@@ -13,6 +13,7 @@ Examples
 from __future__ import annotations
 
 import multiprocessing
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing import *  # noqa: F403
@@ -92,8 +93,16 @@ class ProcessContext:
         """Their numbers."""
         return [p.pid for p in self.processes]
 
-    def join(self, timeout: float | None = None) -> bool:
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
         """Wait until one has ended; True once all have.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait; for ever by default.
+        grace_period : float, optional
+            Where one failed, seconds that the others have to end by themselves, and again after
+            they were asked to, before they are killed; by default none, and then 30.
 
         Raises
         ------
@@ -105,14 +114,24 @@ class ProcessContext:
         failed = [(i, p) for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)]
         if not failed:
             return all(p.exitcode == 0 for p in self.processes)
+        if grace_period is not None:
+            self._wait(grace_period)
         for p in self.processes:
             p.terminate()
+        self._wait(30.0 if grace_period is None else grace_period)
+        for p in self.processes:
+            p.kill()
             p.join()
         i, process = failed[0]
         what = f"Process {i} terminated with exit code {process.exitcode}"
         if self._told[i].poll():
             what = f"Process {i} terminated with the following error:\n{self._told[i].recv()}"
         raise ProcessRaisedException(f"\n\n-- {what}", i, process.pid)
+
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for p in self.processes:
+            p.join(max(0.0, end - time.monotonic()))
 
 
 def _run(fn: Callable[..., Any], i: int, args: tuple[Any, ...], tell: Any) -> None:
@@ -187,7 +206,7 @@ def get_sharing_strategy() -> str:
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Choose ``"file_descriptor"``; there is no other."""
+    """Choose ``"file_descriptor"``; there is no other, and ValueError is raised for one."""
     if new_strategy not in get_all_sharing_strategies():
         raise ValueError(
             f"sharing strategy {new_strategy!r}: there is only 'file_descriptor', whose files have "

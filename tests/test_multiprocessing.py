@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import time
 from typing import Any
 
 import numpy as np
@@ -101,6 +103,23 @@ def fails(i: int, x: Any) -> None:
     if i == 1:
         raise KeyError("what it lacks")
     writes(i, x)
+
+
+def stays(i: int) -> None:
+    """Fails, or does not end when it is asked to."""
+    if i == 1:
+        raise KeyError("what it lacks")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(100)
+
+
+def test_a_process_that_does_not_end_is_killed() -> None:
+    context = mp.start_processes(stays, nprocs=2, join=False, start_method="fork")
+    assert context is not None
+    with pytest.raises(mp.ProcessRaisedException, match="KeyError"):
+        while not context.join(grace_period=0.2):
+            pass
+    assert not any(p.is_alive() for p in context.processes)
 
 
 def test_spawn() -> None:

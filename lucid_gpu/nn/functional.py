@@ -247,6 +247,7 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             raise told(function, error, (input,)) from None
         return input.copy_(result) if inplace else result
 
+    activation.__name__ = activation.__qualname__ = function.__name__.lstrip("_")
     activation.__signature__ = asked.replace(parameters=[*asked.parameters.values(), _INPLACE])  # type: ignore[attr-defined]
     activation.__doc__ = _saying(function, "With ``inplace`` the result is written into ``input``.")
     return activation

@@ -65,6 +65,11 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         A name such as ``"relu"``, ``"tanh"`` or ``"leaky_relu"``.
     param : float, optional
         The negative slope of ``"leaky_relu"``, 0.01 by default.
+
+    Raises
+    ------
+    ValueError
+        For another name, and a slope that is no number.
     """
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
@@ -77,35 +82,35 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Uniform numbers from ``[a, b)``."""
+    """Elements uniform in ``[a, b)``."""
     with no_grad():
         return tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
-    """Normal numbers."""
+    """Elements normal, of mean ``mean`` and standard deviation ``std``."""
     with no_grad():
         return tensor.normal_(mean, std, generator=generator)
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """One value everywhere."""
+    """One value for all elements."""
     with no_grad():
         return tensor.fill_(val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """One everywhere."""
+    """One for all elements."""
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Zero everywhere."""
+    """Zero for all elements."""
     return constant_(tensor, 0.0)
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix; the tensor has 2 dimensions."""
+    """The identity matrix, also where it is not square; ValueError for other than 2 dimensions."""
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with no_grad():
@@ -137,12 +142,25 @@ def _xavier(tensor: Tensor, gain: float, spread: Callable[..., Tensor], generato
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Glorot's uniform numbers: variance ``gain^2 * 2 / (fan_in + fan_out)``."""
+    """Uniform numbers of variance ``gain^2 * 2 / (fan_in + fan_out)``.
+
+    Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks"
+    (2010). ``fan_in`` and ``fan_out`` are the inputs and outputs that an element of a weight of
+    shape (out, in, *window) connects.
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 dimensions.
+    """
     return _xavier(tensor, gain, _spread_uniform, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Glorot's normal numbers: variance ``gain^2 * 2 / (fan_in + fan_out)``."""
+    """Normal numbers of variance ``gain^2 * 2 / (fan_in + fan_out)``, for shape (out, in, *window).
+
+    All else is as of `xavier_uniform_`.
+    """
     return _xavier(tensor, gain, _spread_normal, generator)
 
 
@@ -168,16 +186,25 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """He's uniform numbers: variance ``gain^2 / fan``.
+    """Uniform numbers of variance ``gain^2 / fan``.
+
+    He et al., "Delving Deep into Rectifiers" (2015).
 
     Parameters
     ----------
+    tensor : Tensor, shape (out, in, *window)
     a : float
         The negative slope, for ``"leaky_relu"``.
     mode : {"fan_in", "fan_out"}
         Whether the forward or the backward signal keeps its variance.
     nonlinearity : str
         As for `calculate_gain`.
+    generator : Generator, optional
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 dimensions, another mode or nonlinearity.
     """
     return _kaiming(tensor, a, mode, nonlinearity, _spread_uniform, generator)
 
@@ -189,7 +216,10 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    """He's normal numbers: variance ``gain^2 / fan``; arguments as for `kaiming_uniform_`."""
+    """Normal numbers of variance ``gain^2 / fan``, for shape (out, in, *window).
+
+    Arguments are those of `kaiming_uniform_`; ValueError is raised as there.
+    """
     return _kaiming(tensor, a, mode, nonlinearity, _spread_normal, generator)
 
 
@@ -201,7 +231,10 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Any = None,
 ) -> Tensor:
-    """Normal numbers from ``[a, b]``: the inverse of the distribution at uniform numbers."""
+    """Normal numbers cut off at ``a`` and ``b``, for all elements.
+
+    The inverse of the distribution function at uniform numbers.
+    """
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of "
@@ -219,7 +252,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     """A matrix with orthonormal rows or columns, whichever are fewer, times ``gain``.
 
     Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural
-    networks" (2013). Further dimensions count as columns.
+    networks" (2013). Further dimensions count as columns; ValueError for fewer than 2.
     """
     from lucid_gpu.ops.linalg.qr import qr
 
@@ -238,7 +271,15 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
-    """Normal numbers, a share ``sparsity`` of each column zero; Martens (2010)."""
+    """Normal numbers, a share ``sparsity`` of each column of a matrix zero.
+
+    Martens, "Deep learning via Hessian-free optimization" (2010).
+
+    Raises
+    ------
+    ValueError
+        For other than 2 dimensions.
+    """
     from lucid_gpu.ops.random import rand
 
     if tensor.ndim != 2:
@@ -252,7 +293,18 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Kernels of a convolution that passes its channels on, in each of its groups."""
+    """Kernels of a convolution that passes its channels on, in each of its groups.
+
+    Parameters
+    ----------
+    tensor : Tensor, shape (out, in, *window), of 3 to 5 dimensions
+    groups : int
+
+    Raises
+    ------
+    ValueError
+        For another shape, and groups that do not divide ``out``.
+    """
     if tensor.ndim not in (3, 4, 5):
         raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
     outputs, inputs, *window = tensor.shape
@@ -283,6 +335,7 @@ def _old(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return function(*args, **kwargs)
 
     old.__name__ = old.__qualname__ = name
+    old.__doc__ = f"The older name of `{name}_`, with PyTorch's warning."
     return old
 
 

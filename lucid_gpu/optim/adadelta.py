@@ -20,7 +20,7 @@ class Adadelta(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr, rho, eps, weight_decay : float
     foreach, capturable, maximize, differentiable
         As of `Adam`.

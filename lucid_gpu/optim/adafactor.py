@@ -24,7 +24,7 @@ class Adafactor(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr : float
     beta2_decay : float
         Not positive: how fast the means become longer.
@@ -37,6 +37,11 @@ class Adafactor(Optimizer):
     foreach
         Taken and without effect.
     maximize : bool
+
+    Raises
+    ------
+    ValueError
+        For settings that cannot be.
     """
 
     _numbers = ("step",)

@@ -20,7 +20,7 @@ class Adagrad(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr, lr_decay, weight_decay : float
     initial_accumulator_value : float
         What ``v`` begins with.

@@ -22,7 +22,7 @@ class Adam(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr : float
     betas : pair of float
     eps, weight_decay : float
@@ -35,6 +35,11 @@ class Adam(Optimizer):
         Taken for the sake of scripts; all updates are fused.
     differentiable : bool
         Record the step, so that gradients flow through it.
+
+    Raises
+    ------
+    ValueError
+        For rates, betas and other settings that cannot be; what else `Optimizer` refuses.
     """
 
     _numbers = ("step",)
@@ -87,11 +92,16 @@ class AdamW(Adam):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr : float
     betas : pair of float
     eps, weight_decay : float
     amsgrad, maximize, foreach, capturable, differentiable, fused
+        As of `Adam`.
+
+    Raises
+    ------
+    ValueError
         As of `Adam`.
     """
 

@@ -21,7 +21,7 @@ class ASGD(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr, lambd, alpha, t0, weight_decay : float
     foreach, capturable, maximize, differentiable
         As of `Adam`.

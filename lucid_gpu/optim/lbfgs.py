@@ -27,7 +27,7 @@ class LBFGS(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor
+    params : iterable of Tensor, any shapes
         One group of real parameters on one device.
     lr : float
     max_iter, max_eval : int
@@ -36,6 +36,11 @@ class LBFGS(Optimizer):
         The largest gradient, and the change of loss or parameters, at which a step ends.
     history_size : int
     line_search_fn : {None, "strong_wolfe"}
+
+    Raises
+    ------
+    ValueError
+        For several groups.
     """
 
     def __init__(
@@ -67,6 +72,11 @@ class LBFGS(Optimizer):
         Returns
         -------
         What the closure returned the first time.
+
+        Raises
+        ------
+        RuntimeError
+            For another ``line_search_fn``.
         """
         group = self.param_groups[0]
         if group["line_search_fn"] not in (None, "strong_wolfe"):

@@ -45,6 +45,11 @@ class Muon(Optimizer):
     adjust_lr_fn : {"original", "match_rms_adamw"}, optional
         The rate times ``sqrt(max(1, rows / columns))``, or times ``0.2 sqrt(max(rows, columns))``,
         which suits rates of `AdamW` (Liu et al., Muon is scalable for LLM training, 2025).
+
+    Raises
+    ------
+    ValueError
+        For settings that cannot be, and parameters that are no matrices.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class NAdam(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr : float
     betas : pair of float
     eps, weight_decay, momentum_decay : float

@@ -38,7 +38,7 @@ class Optimizer(Hooked):
 
     Parameters
     ----------
-    params : iterable of Tensor, of (str, Tensor) or of dict
+    params : iterable of Tensor, any shapes, of (str, Tensor) or of dict
         Parameters, or groups: dicts with a ``"params"`` entry and settings of their own.
     defaults : dict
         Settings of groups that have none of their own.
@@ -48,6 +48,11 @@ class Optimizer(Hooked):
     param_groups : list of dict
     state : dict of Tensor to dict
         What is remembered of each parameter.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For parameters that are none, or no leaves; what else `add_param_group` refuses.
     """
 
     _numbers: ClassVar[tuple[str, ...]] = ()  # states that are numbers here, tensors when saved
@@ -82,7 +87,7 @@ class Optimizer(Hooked):
         TypeError
             For what is no tensor.
         ValueError
-            For tensors that are no leaves, that are in another group, or missing settings.
+            For tensors that are no leaves or in another group, and for missing settings.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
@@ -126,6 +131,12 @@ class Optimizer(Hooked):
         Returns
         -------
         What the closure returned, or None.
+
+        Raises
+        ------
+        RuntimeError
+            For gradients and parameters of a kind that the rule is not for, as sparse or complex
+            ones.
         """
         loss = None
         if closure is not None:

@@ -25,7 +25,7 @@ class RAdam(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr : float
     betas : pair of float
     eps, weight_decay : float

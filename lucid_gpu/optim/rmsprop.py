@@ -21,7 +21,7 @@ class RMSprop(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr, alpha, eps, weight_decay, momentum : float
     centered : bool
     foreach, capturable, maximize, differentiable

@@ -22,7 +22,7 @@ class Rprop(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr : float
         The first step.
     etas, step_sizes : pair of float

@@ -22,7 +22,7 @@ class SGD(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
     lr : float
     momentum, dampening, weight_decay : float
     nesterov, maximize : bool
@@ -30,6 +30,12 @@ class SGD(Optimizer):
         Taken for the sake of scripts; all updates are fused.
     differentiable : bool
         Record the step, so that gradients flow through it.
+
+    Raises
+    ------
+    ValueError
+        For rates and other settings that cannot be, and Nesterov's step without momentum or
+        dampened.
     """
 
     _takes_sparse = True

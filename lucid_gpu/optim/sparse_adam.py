@@ -18,12 +18,17 @@ class SparseAdam(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor or of dict
+    params : iterable of Tensor, any shapes, or of dict
         Dense ones, of `Embedding` with ``sparse=True``, say.
     lr : float
     betas : (float, float)
     eps : float
     maximize : bool
+
+    Raises
+    ------
+    ValueError
+        For settings that cannot be, and parameters that are sparse.
     """
 
     _takes_sparse = True

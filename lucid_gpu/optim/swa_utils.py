@@ -32,12 +32,12 @@ Averages = Callable[[list[Tensor], list[Tensor], Any], None]
 
 
 def get_swa_avg_fn() -> Average:
-    """``averaged + (current - averaged) / (n + 1)``: of ``n`` models and one more."""
+    """``averaged + (current - averaged) / (n + 1)``, elementwise: of ``n`` models and one more."""
     return lambda averaged, current, n: averaged + (current - averaged) / (n + 1)
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
-    """``decay * averaged + (1 - decay) * current``."""
+    """``decay * averaged + (1 - decay) * current``, elementwise; ValueError outside ``[0, 1]``."""
     _check_decay(decay)
     return lambda averaged, current, n: decay * averaged + (1 - decay) * current
 
@@ -48,7 +48,7 @@ def get_swa_multi_avg_fn() -> Averages:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Averages:
-    """`get_ema_avg_fn` for all parameters in place, by one kernel a type."""
+    """`get_ema_avg_fn` for all parameters in place, by one kernel a type; ValueError as there."""
     _check_decay(decay)
     return lambda averaged, current, n: _move(averaged, current, 1 - decay)
 
@@ -90,6 +90,11 @@ class AveragedModel(Module):
         equal weight.
     use_buffers : bool
         Average buffers too, instead of copying them.
+
+    Raises
+    ------
+    AssertionError
+        For both functions.
     """
 
     n_averaged: Tensor
@@ -146,6 +151,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
     Parameters
     ----------
     loader : iterable of Tensor, or of lists whose first element is one
+        Batches, of a shape that the model takes.
     model : Module
     device : device, optional
         Where batches are put.
@@ -175,7 +181,9 @@ class SWALR(LRScheduler):
     optimizer : Optimizer
     swa_lr : float or list of float
     anneal_epochs : int
+        Not negative, else ValueError.
     anneal_strategy : {"cos", "linear"}
+        ValueError for another.
     last_epoch : int
     """
 

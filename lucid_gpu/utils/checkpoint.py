@@ -118,6 +118,8 @@ def checkpoint(
     ------
     CheckpointError
         In backward, where the function saved other tensors than before.
+    ValueError
+        For arguments that are none, and those of the other kind of checkpoint.
     """
     if use_reentrant is None:
         warnings.warn(f"lucid_gpu.utils.checkpoint: {EXPLICIT}", stacklevel=2)
@@ -159,6 +161,11 @@ def checkpoint_sequential(
     segments : int
     input : object
         What the first is given; each gives the next one's.
+
+    Raises
+    ------
+    ValueError
+        For keyword arguments that are none.
     """
     if use_reentrant is None:
         warnings.warn(f"lucid_gpu.utils.checkpoint.checkpoint_sequential: {EXPLICIT}", stacklevel=2)
@@ -210,7 +217,13 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Call it again, recorded, and go backward through that."""
+        """Call it again, recorded, and go backward through that.
+
+        Raises
+        ------
+        RuntimeError
+            Inside `autograd.grad` or a `backward` with ``inputs``, and where no output requires it.
+        """
         if state.task is not None and not state.task.everywhere:
             raise RuntimeError(
                 "When use_reentrant=True, checkpoint is incompatible with .grad() or passing an "

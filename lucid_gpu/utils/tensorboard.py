@@ -89,7 +89,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
         super().add_scalar(tag, float(scalar_value), global_step, walltime)
 
     def add_graph(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: `lucid_gpu.viz.graph` draws the graph of a loss."""
+        """Refused with NotImplementedError: `lucid_gpu.viz.graph` draws the graph of a loss."""
         raise NotImplementedError("add_graph(): draw it with lucid_gpu.viz.graph(loss).save(path)")
 
 

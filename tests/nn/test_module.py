@@ -49,6 +49,7 @@ LISTS = {
     "named_modules": lambda n: [(k, type(m).__name__) for k, m in n.named_modules()],
     "named_children": lambda n: [k for k, _ in n.named_children()],
     "modules": lambda n: [type(m).__name__ for m in n.modules()],
+    "modules that stand there twice": lambda n: len([*n.modules(remove_duplicate=False)]),
     "state_dict": lambda n: list(n.state_dict()),
     "state_dict with prefix": lambda n: list(n.state_dict(prefix="a.")),
     "repr": repr,

@@ -100,10 +100,10 @@ class _Numbered(Module):
             self._renumber(children)
         return self
 
-    def pop(self, index: int | slice = -1) -> Any:
+    def pop(self, key: int | slice = -1) -> Any:
         """Remove and return a module; IndexError where there is none."""
-        found = self[index]
-        del self[index]
+        found = self[key]
+        del self[key]
         return found
 
 

@@ -137,9 +137,16 @@ _ROWS: tuple[tuple[type[LazyModuleMixin], tuple[type[Module], ...]], ...] = (
 
 def _lazy(kind: type[LazyModuleMixin], layer: type[Module]) -> type[Module]:
     """A layer without its first argument."""
-    first = next(iter(inspect.signature(layer).parameters))
-    about = f"`{layer.__name__}` whose ``{first}`` is that of its first input."
-    space = {"cls_to_become": layer, "__doc__": about, "__module__": __name__}
+    asked = inspect.signature(layer)
+    first, *rest = asked.parameters.values()
+    rest = [p.replace(default=kind._defaults.get(p.name, p.default)) for p in rest]
+    about = f"`{layer.__name__}` whose ``{first.name}`` is that of its first input."
+    space = {
+        "cls_to_become": layer,
+        "__doc__": about,
+        "__module__": __name__,
+        "__signature__": asked.replace(parameters=rest),
+    }
     return type(f"Lazy{layer.__name__}", (kind, layer), space)
 
 

@@ -392,9 +392,10 @@ class Module:
         """The buffers, tensors of any shape, each once."""
         return (value for _, value in self.named_buffers(recurse=recurse))
 
-    def modules(self) -> Iterator[Module]:
-        """This module and all below it, each once."""
-        return (module for _, module in self.named_modules())
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        """This module and all below it, each once, or with False as often as it stands there."""
+        found = self.named_modules(remove_duplicate=remove_duplicate)
+        return (module for _, module in found)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The direct children with their names, each once."""

@@ -11,12 +11,35 @@ __all__ = ["parameters_to_vector", "vector_to_parameters"]
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters, one after another; gradients flow through."""
+    """The elements of all parameters, one after another; gradients flow through.
+
+    Parameters
+    ----------
+    parameters : iterable of Tensor, any shapes
+
+    Returns
+    -------
+    Tensor, shape (elements of all,)
+    """
     return cat([p.reshape(-1) for p in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Give parameters the elements of a vector, in order; they become views of it."""
+    """Give parameters the elements of a vector, in order; they become views of it.
+
+    Parameters
+    ----------
+    vec : Tensor, shape (n,)
+        Of at least as many elements as the parameters.
+    parameters : iterable of Tensor, any shapes
+
+    Raises
+    ------
+    TypeError
+        For what is no tensor.
+    RuntimeError
+        For one of too few elements.
+    """
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected lucid_gpu.Tensor, but got: {type(vec).__name__}")
     start, given = 0, list(parameters)

@@ -31,11 +31,12 @@ def fuse_conv_bn_weights(
 
     Parameters
     ----------
-    conv_w, conv_b : Tensor
-    bn_rm, bn_rv : Tensor
+    conv_w, conv_b : Tensor, shapes (out, in, *window), (out,)
+        With ``transpose`` (in, out, *window).
+    bn_rm, bn_rv : Tensor, shape (out,)
         The running mean and variance.
     bn_eps : float
-    bn_w, bn_b : Tensor
+    bn_w, bn_b : Tensor, shape (out,)
         None for ones and zeros, as ``conv_b``.
     transpose : bool
         Of a transposed convolution.
@@ -63,7 +64,7 @@ def fuse_linear_bn_weights(
     bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> tuple[Parameter, Parameter]:
-    """As `fuse_conv_bn_weights`, of a linear layer."""
+    """As `fuse_conv_bn_weights`, of a linear layer: ``linear_w`` has shape (out, in)."""
     return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
 
@@ -78,10 +79,16 @@ def _fused(layer: Any, bn: Any, transpose: bool) -> Any:
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """One convolution that does what a convolution and a batch norm do in evaluation."""
+    """One convolution that does what a convolution and a batch norm do in evaluation.
+
+    AssertionError while one of them is in training.
+    """
     return _fused(conv, bn, transpose)
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """One linear layer that does what a linear layer and a batch norm do in evaluation."""
+    """One linear layer that does what a linear layer and a batch norm do in evaluation.
+
+    AssertionError while one of them is in training.
+    """
     return _fused(linear, bn, False)

@@ -19,6 +19,11 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
         A `Module` class that takes ``device=``.
     *args, **kwargs
         Of its constructor.
+
+    Raises
+    ------
+    RuntimeError
+        For what is no module class, and one that takes no ``device=``.
     """
     if not issubclass(module_cls, Module):
         raise RuntimeError(f"Expected a Module; got {module_cls}")

@@ -118,7 +118,15 @@ def _removed(module: _M, kind: str, name: str) -> _M:
 
 
 def weight_norm(module: _M, name: str = "weight", dim: int | None = 0) -> _M:
-    """`parametrizations.weight_norm`, with parameters ``name_g`` and ``name_v``."""
+    """`parametrizations.weight_norm` of old, with parameters ``name_g`` and ``name_v``.
+
+    Raises
+    ------
+    RuntimeError
+        Where the parameter has one.
+    AttributeError
+        Where there is no such parameter.
+    """
     warnings.warn(
         "`torch.nn.utils.weight_norm` is deprecated in favor of "
         "`torch.nn.utils.parametrizations.weight_norm`.",
@@ -129,7 +137,7 @@ def weight_norm(module: _M, name: str = "weight", dim: int | None = 0) -> _M:
 
 
 def remove_weight_norm(module: _M, name: str = "weight") -> _M:
-    """Make the weight a parameter again."""
+    """Make the weight a parameter again; ValueError where it has no `weight_norm` of old."""
     return _removed(module, "weight_norm", name)
 
 
@@ -140,12 +148,20 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> _M:
-    """`parametrizations.spectral_norm`, with a parameter ``name_orig`` and two buffers."""
+    """`parametrizations.spectral_norm` of old, with a parameter ``name_orig`` and two buffers.
+
+    Raises
+    ------
+    RuntimeError
+        Where the parameter has one.
+    AttributeError
+        Where there is no such parameter.
+    """
     if dim is None:
         dim = dim_of_outputs(module)
     return _added(module, _SpectralNormHook, name, n_power_iterations, dim, eps)
 
 
 def remove_spectral_norm(module: _M, name: str = "weight") -> _M:
-    """Make the weight a parameter again."""
+    """Make the weight a parameter again; ValueError where it has no `spectral_norm` of old."""
     return _removed(module, "spectral_norm", name)

@@ -141,6 +141,11 @@ def orthogonal(
     use_trivialization : bool
         Multiply with a kept matrix, ``module.parametrizations.weight[0].base``, from which the map
         leads on.
+
+    Raises
+    ------
+    ValueError
+        Where there is no such tensor, for one of fewer than two dimensions, and another map.
     """
     weight: Any = getattr(module, name, None)
     if not isinstance(weight, Tensor):

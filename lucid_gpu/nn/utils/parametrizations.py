@@ -48,6 +48,11 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     name : str
     dim : int, optional
         The dimension each of whose slices has a length of its own; None gives the whole one.
+
+    Raises
+    ------
+    ValueError
+        Where there is no such tensor.
     """
     _require(module, name)
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
@@ -146,6 +151,13 @@ def spectral_norm(
     eps : float
     dim : int, optional
         Which dimension are the outputs: 1 for transposed convolutions, else 0.
+
+    Raises
+    ------
+    ValueError
+        Where there is no such tensor, and for no iterations.
+    IndexError
+        Where there is no such dimension.
     """
     _require(module, name)
     weight: Any = getattr(module, name)

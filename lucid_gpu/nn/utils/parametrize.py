@@ -44,7 +44,7 @@ class ParametrizationList(ModuleList):
 
     Attributes
     ----------
-    original, or original0, original1, ... : Parameter or buffer
+    original, or original0, original1, ... : Parameter or buffer, any shape
     """
 
     def __init__(self, modules: Any, original: Tensor, unsafe: bool = False) -> None:
@@ -73,7 +73,13 @@ class ParametrizationList(ModuleList):
         return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
 
     def right_inverse(self, value: Tensor) -> None:
-        """Change the originals so that ``value`` is made of them."""
+        """Change the originals so that ``value``, of the computed tensor's shape, is made of them.
+
+        Raises
+        ------
+        RuntimeError
+            For a function without ``right_inverse``.
+        """
         found: Any = value
         with no_grad():
             for function in reversed(list(self)):
@@ -87,6 +93,7 @@ class ParametrizationList(ModuleList):
                 getattr(self, name).copy_(t)
 
     def forward(self) -> Tensor:
+        """The tensor, of any shape, that the functions make of the originals."""
         first, *rest = self
         result: Tensor = first(*[getattr(self, name) for name in self._names()])
         for function in rest:
@@ -127,6 +134,11 @@ def register_parametrization(
         If it has a ``right_inverse``, that is asked for the original of the present value.
     unsafe : bool
         Do not look whether shape and type stay.
+
+    Raises
+    ------
+    ValueError
+        Where there is no such tensor, or not ``unsafe`` its shape or dtype would change.
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -183,7 +195,20 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def remove_parametrizations(
     module: Module, tensor_name: str, leave_parametrized: bool = True
 ) -> Module:
-    """Make a computed tensor a parameter again: of its present value, or its original."""
+    """Make a computed tensor a parameter again: of its present value, or its original.
+
+    Parameters
+    ----------
+    module : Module
+    tensor_name : str
+    leave_parametrized : bool
+        Whether it keeps its present value.
+
+    Raises
+    ------
+    ValueError
+        Where the tensor is not computed, and for one original of several.
+    """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
     held: Any = module.parametrizations[tensor_name]

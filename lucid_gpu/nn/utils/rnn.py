@@ -7,7 +7,7 @@ one, and so on; the longest sequence comes first. So each step of a recurrent la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.dtypes import float16, float32, float64, int8, int16, int32, int64, uint8
@@ -46,6 +46,13 @@ class PackedSequence(_Packed):
         Which sequence stands at each place, where they were put in order.
     unsorted_indices : Tensor of int64, shape (batch,), or None
         The place of each sequence.
+
+    Raises
+    ------
+    ValueError
+        For ``batch_sizes`` on a GPU.
+    AssertionError
+        For one argument that is no pair.
     """
 
     def __new__(
@@ -110,8 +117,19 @@ _CONVERSIONS = {
     "char": int8,
     "byte": uint8,
 }
+
+
+def _conversion(name: str, dtype: Any) -> Callable[[PackedSequence], PackedSequence]:
+    def method(self: PackedSequence) -> PackedSequence:
+        return self.to(dtype=dtype)
+
+    method.__name__, method.__qualname__ = name, f"PackedSequence.{name}"
+    method.__doc__ = f"With data of {dtype.name}."
+    return method
+
+
 for _name, _type in _CONVERSIONS.items():
-    setattr(PackedSequence, _name, lambda self, dtype=_type: self.to(dtype=dtype))
+    setattr(PackedSequence, _name, _conversion(_name, _type))
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
@@ -214,6 +232,11 @@ def pad_packed_sequence(
     -------
     Tensor, shape (steps, batch, *), or (batch, steps, *) with ``batch_first``
     Tensor of int64, shape (batch,), on the CPU
+
+    Raises
+    ------
+    ValueError
+        For a ``total_length`` below the longest sequence's.
     """
     data, sizes, _, places = sequence
     steps, batch = len(sizes), int(sizes[0])
@@ -257,6 +280,11 @@ def pad_sequence(
     Returns
     -------
     Tensor, shape (longest, batch, *), or (batch, longest, *) with ``batch_first``
+
+    Raises
+    ------
+    RuntimeError
+        For no sequences, shapes that differ beyond the length, and another side.
     """
     if not isinstance(sequences, Iterable):
         raise RuntimeError(
@@ -287,7 +315,18 @@ def pad_sequence(
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
 ) -> list[Tensor]:
-    """The sequences of a batch padded on the right, shapes (length, *)."""
+    """The sequences of a batch padded on the right.
+
+    Parameters
+    ----------
+    padded_sequences : Tensor, shape (steps, batch, *), or (batch, steps, *) with ``batch_first``
+    lengths : Tensor of integers, shape (batch,)
+    batch_first : bool
+
+    Returns
+    -------
+    list of Tensor, shapes (length, *)
+    """
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     found: list[int] = as_tensor(lengths).tolist()
@@ -301,6 +340,6 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The sequences of a packed batch, in the order in which they were given."""
+    """The sequences of a packed batch, shapes (length, *), in the order they were given in."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)

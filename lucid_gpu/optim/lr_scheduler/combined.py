@@ -52,8 +52,14 @@ class SequentialLR(_Combined):
     optimizer : Optimizer
     schedulers : list of LRScheduler
     milestones : list of int
-        One less.
+        One fewer.
     last_epoch : int
+
+    Raises
+    ------
+    ValueError
+        For no schedules, those of several optimizers, and a `ReduceLROnPlateau` among them; for
+        another number of milestones.
     """
 
     def __init__(
@@ -105,6 +111,11 @@ class ChainedScheduler(_Combined):
     schedulers : sequence of LRScheduler
     optimizer : Optimizer, optional
         Theirs.
+
+    Raises
+    ------
+    ValueError
+        For no schedules, those of several optimizers, and a `ReduceLROnPlateau` among them.
     """
 
     def __init__(

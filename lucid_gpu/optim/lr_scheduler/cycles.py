@@ -74,6 +74,11 @@ class CyclicLR(_WithMomentum):
         the rate.
     base_momentum, max_momentum : float or list of float
     last_epoch : int
+
+    Raises
+    ------
+    ValueError
+        For another mode, a list of another length, and an optimizer without momentum to cycle.
     """
 
     def __init__(
@@ -173,6 +178,11 @@ class OneCycleLR(_WithMomentum):
     three_phase : bool
         Go down as symmetrically as up before going below the first rate.
     last_epoch : int
+
+    Raises
+    ------
+    ValueError
+        For no number of steps, settings that cannot be, and an optimizer without momentum to cycle.
     """
 
     def __init__(
@@ -217,6 +227,7 @@ class OneCycleLR(_WithMomentum):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Rate]:
+        """The next rates, by group; ValueError after ``total_steps`` of them."""
         self._warn_outside_step()
         t = self.last_epoch
         if t > self.total_steps:
@@ -278,6 +289,11 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     T_0, T_mult : int
     eta_min : float
     last_epoch : int
+
+    Raises
+    ------
+    ValueError
+        For periods that are not positive whole numbers, and an ``eta_min`` that is no number.
     """
 
     def __init__(
@@ -309,7 +325,10 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """Set the next rates, or those of any ``epoch``, which may be a fraction."""
+        """Set the next rates, or those of any ``epoch``, which may be a fraction.
+
+        ValueError for a negative one.
+        """
         if epoch is None and self.last_epoch < 0:
             epoch = 0
         if epoch is None:

@@ -106,7 +106,7 @@ class ConstantLR(_ByFactor):
     ----------
     optimizer : Optimizer
     factor : float
-        Between 0 and 1.
+        Between 0 and 1, else ValueError.
     total_iters, last_epoch : int
     """
 
@@ -139,7 +139,7 @@ class LinearLR(_ByFactor):
     ----------
     optimizer : Optimizer
     start_factor, end_factor : float
-        Above 0, and up to 1.
+        Up to 1, the first above 0 and the other not below, else ValueError.
     total_iters, last_epoch : int
     """
 

@@ -24,6 +24,11 @@ class LambdaLR(LRScheduler):
         One for all groups, or one for each. Of objects that are no functions, a state dict has the
         attributes; of functions, nothing.
     last_epoch : int
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what cannot be called, and another number of functions than of groups.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class MultiplicativeLR(LambdaLR):
     ----------
     optimizer : Optimizer
     lr_lambda : callable or list of callables
+        As of `LambdaLR`, whose TypeError and ValueError it raises.
     last_epoch : int
     """
 

@@ -36,6 +36,11 @@ class ReduceLROnPlateau(LRScheduler):
     min_lr : float or list of float
     eps : float
         The least reduction that is made.
+
+    Raises
+    ------
+    ValueError
+        For a factor not below 1, other modes, and another number of ``min_lr`` than of groups.
     """
 
     def __init__(

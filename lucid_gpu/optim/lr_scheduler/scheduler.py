@@ -39,6 +39,13 @@ class LRScheduler:
     base_lrs : list of float
         The rates at the beginning, by group.
     last_epoch : int
+
+    Raises
+    ------
+    TypeError
+        For what is no optimizer.
+    KeyError
+        With a ``last_epoch`` and no ``initial_lr`` in the optimizer's groups.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -81,7 +88,10 @@ class LRScheduler:
     # -- what subclasses say ----------------------------------------------------------------
 
     def get_lr(self) -> list[Rate]:
-        """The next rates, by group. `step` asks for them; people ask `get_last_lr`."""
+        """The next rates, by group. `step` asks for them; people ask `get_last_lr`.
+
+        NotImplementedError in a subclass that does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define get_lr()")
 
     def _warn_outside_step(self) -> None:

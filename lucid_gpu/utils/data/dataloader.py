@@ -68,8 +68,8 @@ class DataLoader:
 
     Raises
     ------
-    ValueError
-        For settings that exclude each other.
+    ValueError, TypeError
+        For settings that exclude each other or cannot be.
     RuntimeError
         While iterating: a worker died, or the timeout passed. What a worker raises is raised here,
         of its type and with its traceback in the message.

@@ -55,8 +55,8 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     Parameters
     ----------
-    *tensors : Tensor
-        Of one length.
+    *tensors : Tensor, shapes (n, *)
+        Of one length, else AssertionError.
     """
 
     def __init__(self, *tensors: Tensor) -> None:
@@ -74,7 +74,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return int(self.tensors[0].shape[0])
 
     def collated(self, indices: Sequence[int]) -> list[Tensor]:
-        """What `default_collate` makes of these samples, by one look-up a tensor."""
+        """`default_collate` of these samples, shapes (len(indices), *), by one look-up a tensor."""
         rows = tensor(indices)
         return [t[rows.to(t.device)] for t in self.tensors]
 
@@ -114,6 +114,7 @@ class ConcatDataset(Dataset[Any]):
     Parameters
     ----------
     datasets : iterable of Dataset
+        At least one, and none an `IterableDataset`, else AssertionError.
     """
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:

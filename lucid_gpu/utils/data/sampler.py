@@ -83,6 +83,11 @@ class RandomSampler(Sampler[int]):
     num_samples : int, optional
         The size of the dataset by default.
     generator : Generator, optional
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a ``replacement`` that is no bool, and a number that is not positive.
     """
 
     def __init__(
@@ -150,6 +155,11 @@ class WeightedRandomSampler(Sampler[int]):
     replacement : bool
         Without it no number is drawn twice.
     generator : Generator, optional
+
+    Raises
+    ------
+    ValueError
+        For weights that are no row of numbers, and other settings that cannot be.
     """
 
     def __init__(
@@ -193,6 +203,7 @@ class BatchSampler(Sampler[list[int]]):
     ----------
     sampler : iterable of int
     batch_size : int
+        Positive, else ValueError, as for a ``drop_last`` that is no bool.
     drop_last : bool
         Leave out a last list that is shorter.
     """
