@@ -32,6 +32,7 @@ order      the stable order of the double words
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -60,6 +61,16 @@ def _column(a: int, b: int) -> Any:
 _FACTORS = (_column(*_MULTIPLIERS[::-1]), _column(*_MULTIPLIERS))
 
 
+@functools.lru_cache(maxsize=64)
+def _keys(seed: int) -> list[Any]:
+    """The rounds' keys for the two rows, which alternate."""
+    keys, k0, k1 = [], seed & 0xFFFFFFFF, seed >> 32
+    for number in range(10):
+        keys.append(_column(k1, k0) if number & 1 else _column(k0, k1))
+        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
+    return keys
+
+
 def scramble(counter: tuple[Any, Any, Any, Any], seed: int, count: int) -> Any:
     """The ten rounds.
 
@@ -79,15 +90,13 @@ def scramble(counter: tuple[Any, Any, Any, Any], seed: int, count: int) -> Any:
     product = np.empty((2, count), np.uint64)
     inner[0], inner[1] = counter[2], counter[0]
     outer[0], outer[1] = counter[3], counter[1]
-    k0, k1 = seed & 0xFFFFFFFF, seed >> 32
-    for number in range(10):
+    for number, key in enumerate(_keys(seed)):
         np.multiply(inner, _FACTORS[number & 1], out=product)
         np.right_shift(product, _HALF, out=inner)
         np.bitwise_xor(inner, outer[::-1], out=inner)
-        np.bitwise_xor(inner, _column(k1, k0) if number & 1 else _column(k0, k1), out=inner)
+        np.bitwise_xor(inner, key, out=inner)
         np.bitwise_and(inner, _LOW, out=inner)  # `outer` keeps its upper halves until here
         outer, product = product, outer
-        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
     words = np.empty((count, 4), np.uint32)
     words[:, 0], words[:, 1] = inner[1], outer[1]
     words[:, 2], words[:, 3] = inner[0], outer[0]

@@ -420,7 +420,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes == -1:
         num_classes = int(tensor.max()) + 1
     if tensor.numel() and tensor.device.type == "cpu" and not open_levels:
-        _check_classes(int(tensor.min()), int(tensor.max()), num_classes)
+        _check_classes(int(tensor.array.min()), int(tensor.array.max()), num_classes)
     classes = arange(num_classes, dtype=tensor.dtype, device=tensor.device)
     return (tensor.unsqueeze(-1) == classes).long()
 

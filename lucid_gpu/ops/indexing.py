@@ -577,7 +577,11 @@ def along(index: Any, dim: int, xp: Any) -> tuple[Any, ...]:
 def keys_of_slices(index: Any, dim: int, shape: tuple[int, ...]) -> Any:
     """The vector that an index was expanded from to name whole slices of a shape, or None."""
     rest = [d for d in range(len(shape)) if d != dim]
-    if not rest or any(index.strides[d] or index.shape[d] != shape[d] for d in rest):
+    if (
+        not index.size
+        or not rest
+        or any(index.strides[d] or index.shape[d] != shape[d] for d in rest)
+    ):
         return None
     return index[tuple([slice(None) if d == dim else 0 for d in range(len(shape))])]
 
@@ -625,6 +629,7 @@ def gather(
 
 
 FEW_PLACES = 1 << 12
+SORTED = 1 << 11  # elements whose order is found as soon as the first few
 _PERMUTES = ("SortBackward0", "TopkBackward0")  # they name no position twice
 
 
@@ -881,6 +886,8 @@ def _leading(input: Tensor, k: int, dim: int, largest: bool) -> Tensor | None:
     array = input.detach().array
     n = array.shape[dim]
     if input.device.type != "cpu" or input.dtype.is_complex or not 0 < 4 * k <= n:
+        return None
+    if array.size < SORTED:
         return None
     rows = np.moveaxis(array, dim, -1)
     shape, rows = (*rows.shape[:-1], k), np.ascontiguousarray(rows).reshape(-1, n)

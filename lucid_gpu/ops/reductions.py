@@ -12,8 +12,11 @@ import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion import Eager, expression, reduced
 from lucid_gpu.fusion.optable import TABLE
@@ -182,6 +185,22 @@ def _in_one_kernel(input: Tensor) -> bool:
     )
 
 
+SMALL = 1 << 14  # elements up to which a few calls of NumPy beat fused kernels
+
+
+def _at_once(input: Tensor) -> bool:
+    """Whether a few calls of NumPy reduce it: it is small, and on the host."""
+    program = input._expr.program
+    return (
+        program.dtype.category == 2
+        and program.dtype.compute is program.dtype
+        and 0 < math.prod(program.shape) <= SMALL
+        and not (program.barred or open_levels)
+        and not runs_cuda_c(program.device)
+        and program.device.type == "cpu"
+    )
+
+
 def _summed(name: str, input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
     (total,) = reduce("sum", input, dims, shape)
     result: Tensor = record(
@@ -267,7 +286,7 @@ def var(
     dims = normalise_dims(dim, len(shape))
     count = math.prod(shape[d] for d in dims) if shape else 1
     divisor = builtins.max(count - correction, 0)  # nothing left: inf, or NaN of equal numbers
-    if _in_one_kernel(input) and shape and divisor > 0:
+    if shape and divisor > 0 and (_in_one_kernel(input) or _at_once(input)):
         return _var_in_one_kernel(input, dims, keepdim, divisor)
     centred = input - mean(input, dims or None, keepdim=True) if shape else input - input
     total = sum(centred * centred, dims, keepdim) if shape else centred
@@ -278,10 +297,24 @@ def _parts(input: Tensor) -> tuple[Tensor, Tensor]:
     return input.real, input.imag
 
 
+def _var_mean_on_host(
+    input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...], divisor: float
+) -> tuple[Any, Any]:
+    x = input.array.astype(input.dtype.compute.numpy, copy=False)
+    center = x.mean(axis=dims, keepdims=True)
+    apart = x - center
+    value = np.square(apart, apart).sum(axis=dims) / divisor
+    own = input.dtype.numpy
+    return np.asarray(value, own).reshape(shape), np.asarray(center, own).reshape(shape)
+
+
 def _var_in_one_kernel(input: Tensor, dims: tuple[int, ...], keepdim: bool, divisor: float) -> Any:
-    """Welford's algorithm: the variance and the mean in one pass."""
+    """Variance and mean in one pass by Welford's algorithm, or of a small array on the host."""
     shape = result_shape(input.shape, dims, keepdim)
-    value, center = reduce("var_mean", input, dims, shape, divisor)
+    if _in_one_kernel(input):
+        value, center = reduce("var_mean", input, dims, shape, divisor)
+    else:
+        value, center = run_quietly(_var_mean_on_host, input, dims, shape, divisor)
     if not isinstance(center, Tensor):
         center = from_array(center, input.dtype, input.device)
     known = reshape_lazily(center, kept_shape(input.shape, dims))
@@ -406,8 +439,12 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
         input = input.to(dt.get_default_dtype())
     if not input.ndim:
         return input.clone()
-    if _in_one_kernel(input):
-        (value,) = reduce("logsumexp", input, dims, result_shape(input.shape, dims, keepdim))
+    if _in_one_kernel(input) or _at_once(input):
+        shape = result_shape(input.shape, dims, keepdim)
+        if _in_one_kernel(input):
+            (value,) = reduce("logsumexp", input, dims, shape)
+        else:
+            value = run_quietly(_logsumexp_on_host, input, dims, shape)
         result: Tensor = record(
             "LogsumexpBackward0", value, (input,), _logsumexp_vjp, (input,), input.dtype, dims=dims
         )
@@ -418,6 +455,15 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     top = apply(TABLE["where"], top.isfinite(), top, 0.0)
     total = sum((input - top).exp(), dims, keepdim=True).log() + top
     return total if keepdim else total.reshape(dropped_shape(tuple(input.shape), dims))
+
+
+def _logsumexp_on_host(input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    x = input.array.astype(input.dtype.compute.numpy, copy=False)
+    top = x.max(axis=dims, keepdims=True)
+    top[~np.isfinite(top)] = 0
+    apart = x - top
+    value = np.log(np.exp(apart, apart).sum(axis=dims, keepdims=True)) + top
+    return np.asarray(value, input.dtype.numpy).reshape(shape)
 
 
 def _logsumexp_vjp(node: Any, g: Tensor) -> Any:

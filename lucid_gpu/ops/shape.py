@@ -26,6 +26,7 @@ from lucid_gpu.ops.reductions import (
     reshape_lazily,
     sum_to_shape,
 )
+from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply
 
@@ -567,7 +568,22 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
                 "stack expects each tensor to be equal size, but got "
                 f"{list(tensors[0].shape)} at entry 0 and {list(t.shape)} at entry {i}"
             )
-    return cat([unsqueeze(t, dim) for t in tensors], dim)
+    dim = normalise_dim(dim, tensors[0].ndim + 1)
+    alike = all(t.dtype is tensors[0].dtype for t in tensors)
+    if open_levels or not alike:
+        return cat([unsqueeze(t, dim) for t in tensors], dim)
+    require_one_device("stack", *tensors)
+    place = (slice(None),) * dim + (None,)
+    array = xp_of(tensors[0]).concatenate([t.array[place] for t in tensors], axis=dim)
+    result: Tensor = record(
+        "StackBackward0", array, tensors, _stack_vjp, dtype=tensors[0].dtype, dim=dim
+    )
+    return result
+
+
+def _stack_vjp(node: Any, g: Tensor) -> Any:
+    place = (slice(None),) * node.dim
+    return [g[(*place, i)] if needed else None for i, needed in enumerate(node.needs_input_grad)]
 
 
 def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
