@@ -54,7 +54,7 @@ NO_GPU: Figures = {
 }
 
 PROBE = """
-import json, cupy
+import json, cupy, lucid_gpu
 runtime = cupy.cuda.runtime
 try:
     count = runtime.getDeviceCount()
@@ -71,6 +71,7 @@ print(json.dumps({
     "driver": runtime.driverGetVersion(),
     "runtime": runtime.runtimeGetVersion(),
     "cupy": cupy.__version__,
+    "cudnn": lucid_gpu.backends.cudnn.version(),
 }))
 """
 

@@ -569,10 +569,10 @@ CASES: tuple[Case, ...] = (
             kernels=None,
         )
         for name, how, build in (
-            ("convolution", "by cuDNN", convolution),
+            ("convolution", "(by cuDNN, if installed)", convolution),
             (
                 "convolution-without-cudnn",
-                "without it",
+                "without cuDNN",
                 functools.partial(convolution, cudnn=False),
             ),
         )

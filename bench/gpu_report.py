@@ -97,7 +97,8 @@ def markdown(document: Figures) -> str:
     gpu, at = document["gpu"], document["machine"]
     about = (
         f"{gpu['name']}, compute capability {gpu['compute_capability']}, CUDA driver "
-        f"{gpu['driver']}, runtime {gpu['runtime']}, CuPy {gpu['cupy']}; Python {at['python']}, "
+        f"{gpu['driver']}, runtime {gpu['runtime']}, CuPy {gpu['cupy']}, "
+        f"cuDNN {gpu.get('cudnn') or 'not installed'}; Python {at['python']}, "
         f"numpy {at['versions']['numpy']}, torch {at['versions']['torch']}; "
         f"{document['created'][:10]}, commit {at['commit']}."
     )

@@ -79,7 +79,11 @@ def test_every_op_has_a_deterministic_plan(case: str, kind: str) -> None:
         graph = by_cudnn.described(cudnn, None, op, layouts, kind, window, notes)
         plans = list(by_cudnn.buildable(cudnn, graph))
         assert plans, (op, last)
-        assert 0 <= graph.get_workspace_size() <= by_cudnn.WORKSPACE
+        for index in (plans[0], plans[-1]):  # what is built last is what is run
+            graph.build_plan_at_index(index)
+            size = graph.get_workspace_size()
+            assert size == graph.get_workspace_size_plan_at_index(index)
+            assert 0 <= size <= by_cudnn.WORKSPACE
 
 
 def test_notes_leave_engines_out() -> None:
