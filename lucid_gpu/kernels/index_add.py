@@ -24,6 +24,7 @@ THREADS = 256
 FEW = 2048  # keys that are put in order by counting
 LARGEST_GRID = 65535  # of y and z
 WIDE = 8  # columns from which on a call a row is cheaper than a place an element
+FEW_ROWS = 16  # that are added one by one: fewer calls than a table takes
 BLOCK = 1 << 16  # elements whose places NumPy has in cache at a time
 
 _order = Kernel(
@@ -197,6 +198,12 @@ def _in_order(keys: Any, where: device) -> tuple[Any, Any]:
 
 def _add_blocks(out: Any, keys: Any, values: Any, skip: int) -> None:
     outer, rows, columns = out.shape
+    if keys.size <= FEW_ROWS and outer == 1 and out.itemsize > 2:
+        for key, value in zip(keys.tolist(), values[0], strict=True):
+            if 0 <= key < rows and key != skip:
+                row = out[0, key]
+                np.add(row, value, row)
+        return
     outside = (keys < 0) | (keys >= rows) | (keys == skip)
     if outside.any():
         keys, values = keys[~outside], values[:, ~outside]
