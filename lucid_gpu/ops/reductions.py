@@ -12,8 +12,6 @@ import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
 from lucid_gpu.devices.threads import run_quietly
@@ -300,12 +298,13 @@ def _parts(input: Tensor) -> tuple[Tensor, Tensor]:
 def _var_mean_on_host(
     input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...], divisor: float
 ) -> tuple[Any, Any]:
+    xp = xp_of(input)
     x = input.array.astype(input.dtype.compute.numpy, copy=False)
     center = x.mean(axis=dims, keepdims=True)
     apart = x - center
-    value = np.square(apart, apart).sum(axis=dims) / divisor
+    value = xp.square(apart, apart).sum(axis=dims) / divisor
     own = input.dtype.numpy
-    return np.asarray(value, own).reshape(shape), np.asarray(center, own).reshape(shape)
+    return xp.asarray(value, own).reshape(shape), xp.asarray(center, own).reshape(shape)
 
 
 def _var_in_one_kernel(input: Tensor, dims: tuple[int, ...], keepdim: bool, divisor: float) -> Any:
@@ -458,12 +457,13 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 
 
 def _logsumexp_on_host(input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    xp = xp_of(input)
     x = input.array.astype(input.dtype.compute.numpy, copy=False)
     top = x.max(axis=dims, keepdims=True)
-    top[~np.isfinite(top)] = 0
+    top[~xp.isfinite(top)] = 0
     apart = x - top
-    value = np.log(np.exp(apart, apart).sum(axis=dims, keepdims=True)) + top
-    return np.asarray(value, input.dtype.numpy).reshape(shape)
+    value = xp.log(xp.exp(apart, apart).sum(axis=dims, keepdims=True)) + top
+    return xp.asarray(value, input.dtype.numpy).reshape(shape)
 
 
 def _logsumexp_vjp(node: Any, g: Tensor) -> Any:

@@ -583,7 +583,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
 
 def _stack_vjp(node: Any, g: Tensor) -> Any:
     place = (slice(None),) * node.dim
-    return [g[(*place, i)] if needed else None for i, needed in enumerate(node.needs_input_grad)]
+    return [g[place + (i,)] if needed else None for i, needed in enumerate(node.needs_input_grad)]
 
 
 def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
