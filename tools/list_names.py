@@ -171,7 +171,7 @@ def block(title: str, names: list[str]) -> list[str]:
     """A title and names, as lines; nothing where there are no names."""
     if not names:
         return []
-    return [f"{title}:", "", "```", *textwrap.wrap(" ".join(names), 110), "```", ""]
+    return [f"{title}:", "", "```", *textwrap.wrap(" ".join(names), 100), "```", ""]
 
 
 def page() -> str:
