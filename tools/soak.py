@@ -3,7 +3,8 @@
 ``examples/train_digits.py`` trains once unbroken, then with SIGKILL at random moments; every second
 kill waits for a checkpoint that is half written. After each one the checkpoint must load, and its
 curves must be the first part of the unbroken run's, bit by bit: the example draws everything
-random from seed and epoch. ``runs/soak/`` keeps both runs and ``soak.png``.
+random from seed and epoch. What kills left half written must be gone at the end. ``runs/soak/``
+keeps both runs and ``soak.png``.
 """
 
 from __future__ import annotations
@@ -81,12 +82,12 @@ def failed(sentence: str) -> NoReturn:
 
 def kill_later(training: Training, process: Any, seconds: float, aimed: bool) -> bool:
     """Kill after a while, or when a checkpoint is half written; says whether that was in time."""
-    end = time.monotonic() + seconds
+    end, left = time.monotonic() + seconds, set(training.halves())
     while time.monotonic() < end and process.poll() is None:
         time.sleep(0.005)
     end = time.monotonic() + PATIENCE
     while aimed and time.monotonic() < end and process.poll() is None:
-        if training.halves():
+        if not left.issuperset(training.halves()):
             break
     process.kill()
     process.communicate()
@@ -147,6 +148,7 @@ def main() -> None:
     rounds, kills, halves, killed = 0, 0, 0, list[int]()
     while kills < args.kills or not rounds:  # a run that ends early is followed by another
         broken, rounds, killed = Training(args.out / "broken", epochs, settings), rounds + 1, []
+        left = set[Path]()
         while True:
             process = broken.start()
             if kills == args.kills:
@@ -159,13 +161,14 @@ def main() -> None:
                 break
             kills += 1
             killed.append(check(broken.history(), unbroken))
-            halves += len(broken.halves())
-            for half in broken.halves():
-                half.unlink()
+            halves += len(set(broken.halves()) - left)
+            left = set(broken.halves())
             print(f"\rkill {kills}/{args.kills} after epoch {killed[-1]}/{epochs}, "
                   f"{halves} checkpoints half written ", end="", flush=True)  # fmt: skip
         if check(broken.history(), unbroken) != epochs:
             failed(f"the broken run ended after {len(broken.history()['done'])} of {epochs} epochs")
+        if broken.halves():
+            failed(f"what a kill left was not removed: {broken.halves()}")
     draw(unbroken, killed, args.out / "soak.png")
     print(f"\n{kills} kills in {rounds} runs of {epochs} epochs, {halves} while a checkpoint was "
           f"written: none damaged, every curve bit by bit the unbroken run's; loss "
