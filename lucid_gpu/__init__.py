@@ -207,7 +207,7 @@ def is_tensor(value: Any) -> Any:
 
 @_guarded
 def is_inference(input: Tensor) -> Any:
-    """Whether a tensor was made in inference mode, or views what was."""
+    """Whether a tensor, of any shape, was made in inference mode, or views what was."""
     return input.is_inference()
 
 

@@ -41,9 +41,10 @@ from tools.docstrings_not_yet import NOT_YET
 # Names whose types no annotation can say, and why.
 UNTYPED: dict[str, str] = {}
 
+# Not "dimension" or "view" alone: "two dimensions exchanged" says too little of a shape.
 _SHAPES = re.compile(
-    r"\bshapes?\b|broadcast|\belement|\bscalar|\b[\dn]-d\b|\bdimensions?\b|\bax[ie]s\b|\bvectors?\b"
-    r"|\bmatri(?:x|ces)\b|\bin place\b|\bviews?\b|``\(([^`,]*,[^`]*|\*|)\)``",
+    r"\bshape|broadcast|\belement|\bscalar|\b[\dn]-d\b|\bvectors?\b|\bmatri(?:x|ces)\b|\bin place\b"
+    r"|``\([^`]*,[^`]*\)``|\([^)]*\.\.\., ",
     re.IGNORECASE,
 )
 _GUARD = re.compile(r"(require|refuse|check|normalise)_")

@@ -140,7 +140,7 @@ def linspace(
     device: Any = None,
     endpoint: builtins.bool = True,
 ) -> Tensor:
-    """``num`` numbers, evenly spaced; without ``stop`` itself where ``endpoint`` is false.
+    """A vector of ``num`` numbers, evenly spaced; without ``stop`` where ``endpoint`` is false.
 
     Between tensors without dimensions it has their gradients.
     """

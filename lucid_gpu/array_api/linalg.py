@@ -31,18 +31,18 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
-    """The last two axes exchanged."""
+    """The last two axes exchanged: ``(..., m, n)`` to ``(..., n, m)``."""
     return shapes.matrix_transpose(x)
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
-    """The sum of products over axes of both."""
+    """The sum of products over axes of both; of the shape of the axes that are left."""
     x1, x2 = promoted(x1, x2)
     return products.tensordot(x1, x2, axes)
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The sum of products along an axis, the first conjugated, in their common type.
+    """The sum of products along an axis, the first conjugated, in their type; the two broadcast.
 
     ValueError for an ``axis`` that is not negative or not in both, and for lengths that differ.
     """

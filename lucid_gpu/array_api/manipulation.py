@@ -24,28 +24,28 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
 
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
-    """One after the other along an axis, in their common type."""
+    """One after the other along an axis, in their common type; other axes are of one shape."""
     found: Tensor = joining.concatenate(promoted(*arrays), axis)
     return found
 
 
 def expand_dims(x: Tensor, /, axis: int = 0) -> Tensor:
-    """With an axis of length one."""
+    """A view with an axis of length one: ``(a, b)`` to ``(a, 1, b)``."""
     return shapes.expand_dims(x, axis)
 
 
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
-    """In the opposite order along axes, by default all."""
+    """In the opposite order along axes, by default all; of the same shape."""
     return arranging.flip(x, axis)
 
 
 def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
-    """With axes at other places."""
+    """A view with axes at other places: the shape is rearranged."""
     return shapes.moveaxis(x, source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
-    """With the axes in another order."""
+    """A view with the axes in another order: of shape ``(x.shape[a] for a in axes)``."""
     return shapes.transpose(x, tuple(axes))
 
 
@@ -77,22 +77,22 @@ def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
 
 
 def squeeze(x: Tensor, /, axis: Any) -> Tensor:
-    """Without axes of length one."""
+    """A view without axes of length one: ``(a, 1, b)`` to ``(a, b)``."""
     return shapes.squeeze(x, axis)
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
-    """Along a new axis, in their common type."""
+    """Arrays of one shape along a new axis, in their common type."""
     found: Tensor = joining.stack(promoted(*arrays), axis)
     return found
 
 
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
-    """Side by side so many times along each axis."""
+    """Side by side so many times along each axis: of shape ``(n * r for n, r)``."""
     return arranging.tile(x, tuple(repetitions))
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The parts along an axis."""
+    """The parts along an axis, which they lose in their shape."""
     front = shapes.moveaxis(x, axis, 0)
     return tuple([front[k] for k in range(front.shape[0])])  # each may be written

@@ -103,7 +103,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """In order along an axis."""
+    """In order along an axis; of the same shape."""
     found: Tensor = indexing.sort(x, axis, descending)[0]
     return found
 

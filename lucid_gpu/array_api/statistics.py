@@ -53,16 +53,18 @@ def _running(run: Callable[..., Any], doc: str) -> Callable[..., Tensor]:
 
 # truth values and small integers are summed in int64
 sum, prod = (
-    _in_a_type(reductions.sum, "The sum, over axes."),
-    _in_a_type(reductions.prod, "The product, over axes."),
+    _in_a_type(reductions.sum, "The sum, over axes, which the shape loses."),
+    _in_a_type(reductions.prod, "The product, over axes, which the shape loses."),
 )
-mean = _over_axes(reductions.mean, "The mean, over axes.")
+mean = _over_axes(reductions.mean, "The mean, over axes, which the shape loses.")
 max = _over_axes(reductions.max, "The largest element; those that are equal share the gradient.")
 min = _over_axes(reductions.min, "The smallest element; those that are equal share the gradient.")
 all = _over_axes(reductions.all, "Whether every element is true.")
 any = _over_axes(reductions.any, "Whether an element is true.")
-cumulative_sum = _running(running.cumulative_sum, "Running sums along an axis.")
-cumulative_prod = _running(running.cumulative_prod, "Running products along an axis.")
+cumulative_sum = _running(running.cumulative_sum, "Running sums along an axis; of the same shape.")
+cumulative_prod = _running(
+    running.cumulative_prod, "Running products along an axis; of the same shape."
+)
 
 
 def var(
@@ -96,7 +98,7 @@ def diff(
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:
-    """What neighbours along an axis differ by, ``n`` times."""
+    """What neighbours along an axis differ by, ``n`` times; the axis loses ``n`` elements."""
     x, *edges = promoted(x, *[e for e in (prepend, append) if e is not None])
     before = None if prepend is None else edges.pop(0)
     return selection.diff(x, n, axis, before, edges.pop() if edges else None)

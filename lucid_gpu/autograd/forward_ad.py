@@ -168,7 +168,7 @@ class UnpackedDualTensor(NamedTuple):
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
-    """The value and the tangent of a dual; the tangent of other tensors is None.
+    """The value and the tangent, of one shape, of a dual; the tangent of other tensors is None.
 
     Returns
     -------

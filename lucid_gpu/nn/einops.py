@@ -42,7 +42,7 @@ class Reduce(ReduceMixin, Module):
     """
 
     def forward(self, input: Tensor) -> Any:
-        """The input reduced over the axes that the pattern's right side leaves out."""
+        """The input reduced over the axes that the right side, the result's shape, leaves out."""
         return self._apply_recipe(input)
 
 
@@ -74,7 +74,7 @@ class EinMix(_EinmixMixin, Module):
         self.post_rearrange = None if after is None else layer(after, **lengths_after)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input mixed with the weights."""
+        """The input mixed with the weights; its shape is what the pattern's right side says."""
         x = input if self.pre_rearrange is None else self.pre_rearrange(input)
         x = einsum(self.einsum_pattern, x, self.weight)
         x = x if self.bias is None else x + self.bias

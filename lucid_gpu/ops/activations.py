@@ -125,7 +125,7 @@ def rrelu(
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """``a * sigmoid(b)`` of the two halves of a dimension; Dauphin et al. (2017).
+    """``a * sigmoid(b)`` of the two halves of a dimension, ``(*, 2 m)``; Dauphin et al. (2017).
 
     Parameters
     ----------

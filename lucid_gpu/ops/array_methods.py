@@ -15,7 +15,7 @@ def astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
 
 
 def copy(self: Tensor, order: str = "C") -> Tensor:
-    """A copy; in which order of axes it lies, ``order`` says as NumPy's."""
+    """A copy of the same shape; in which order of axes it lies, ``order`` says as NumPy's."""
     return laid_out(self.clone(), order)
 
 

@@ -14,12 +14,12 @@ from lucid_gpu.tensor import Tensor, _tensor
 
 
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
-    """`transpose` under NumPy's name."""
+    """`transpose`, of two dimensions of the shape, under NumPy's name."""
     return shape.transpose(input, axis0, axis1)
 
 
 def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Alias of `transpose`."""
+    """Alias of `transpose`: two dimensions of the shape exchanged."""
     return shape.transpose(input, dim0, dim1)
 
 
@@ -34,7 +34,7 @@ def ravel(input: Tensor) -> Tensor:
 
 
 def adjoint(input: Tensor) -> Tensor:
-    """The last two dimensions exchanged and complex numbers conjugated."""
+    """The last two dimensions, ``(..., m, n)``, exchanged and complex numbers conjugated."""
     turned: Tensor = shape.transpose(input, -2, -1).conj()
     return turned
 

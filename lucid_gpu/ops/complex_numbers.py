@@ -18,12 +18,12 @@ _WHOLES = {part: whole for whole, part in _PARTS.items()}
 
 
 def real(input: Tensor) -> Tensor:
-    """The real parts, a view of complex numbers; a real tensor itself."""
+    """The elements' real parts, a view of complex numbers; a real tensor itself."""
     return _part(input, "real", real) if input.dtype.is_complex else input
 
 
 def imag(input: Tensor) -> Tensor:
-    """The imaginary parts, a view.
+    """The elements' imaginary parts, a view.
 
     Raises
     ------

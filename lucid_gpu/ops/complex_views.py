@@ -13,7 +13,7 @@ from lucid_gpu.tensor import Tensor
 
 
 def view_as_real(input: Tensor) -> Tensor:
-    """A view with a last dimension of two: real and imaginary parts.
+    """A view with a last dimension of two, real and imaginary parts: ``(...)`` to ``(..., 2)``.
 
     RuntimeError for a tensor that is not complex.
     """
@@ -36,7 +36,7 @@ def _parts_vjp(node: Any, g: Tensor) -> Any:
 
 
 def view_as_complex(input: Tensor) -> Tensor:
-    """A view of pairs, which stand in the last dimension, as complex numbers.
+    """A view of pairs, which stand in the last dimension, as complex numbers, ``x.shape[:-1]``.
 
     RuntimeError where the last dimension is not two long and contiguous, for other types than
     float32 and float64, and for strides that are no multiples of two.

@@ -102,7 +102,7 @@ def _recurrence_vjp(node: Any, g: Tensor) -> Any:
 
 
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
-    """``log(cumsum(exp(input)))`` along a dimension, without overflow.
+    """``log(cumsum(exp(input)))`` along a dimension, without overflow; of the input's shape.
 
     NotImplementedError for integers, bool and complex; IndexError for a ``dim`` that there is not.
     """

@@ -15,7 +15,7 @@ from lucid_gpu.tensor import Tensor
 
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The diagonals of the planes of two dimensions, as a view; they come last.
+    """The diagonals of the planes of two dimensions, as a view of shape ``(*others, n)``.
 
     Parameters
     ----------

@@ -362,9 +362,11 @@ def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
 
 
 def inner(input: Tensor, other: Tensor) -> Tensor:
-    """Products summed over the last dimensions; with a number, all products.
+    """Products summed over the last dimensions, ``(*a, n)`` and ``(*b, n)`` to ``(*a, *b)``.
 
     RuntimeError where the last dimensions differ.
+
+    With a number, all products.
     """
     if not input.ndim or not other.ndim:
         return input * other

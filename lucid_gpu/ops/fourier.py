@@ -324,7 +324,7 @@ def rfftfreq(
 
 
 def fftshift(input: Tensor, dim: Sizes = None) -> Tensor:
-    """With frequency 0 in the middle: of all dimensions, or of the given ones."""
+    """With frequency 0 in the middle of all dimensions, or of the given ones; of the same shape."""
     return _shifted(input, dim, 0)
 
 

@@ -129,9 +129,11 @@ def triu_indices(
 
 
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
-    """Positions in a flattened tensor as positions along its dimensions, one tensor for each.
+    """Positions in a flattened tensor as positions along its dimensions, ``shape``.
 
     TypeError for positions that are no integers; ValueError for a negative extent.
+
+    One tensor for each, of the shape of ``indices``.
     """
     require_tensor("unravel_index", "indices", 1, indices)
     if indices.dtype.category != 1:

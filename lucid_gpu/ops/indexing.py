@@ -724,7 +724,7 @@ def scatter(
     input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
     reduce: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """A copy of the input with ``src`` at ``index`` along a dimension.
+    """A copy of the input, of its shape, with ``src`` at ``index`` along a dimension.
 
     Parameters
     ----------
@@ -830,7 +830,7 @@ def _index_tensor(input: Tensor, array: Any) -> Tensor:
 
 
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
-    """Values in order along a dimension, and where they came from."""
+    """Values in order along a dimension, and where they came from (int64); of the input's shape."""
     from lucid_gpu.ops.reductions import ValuesAndIndices
 
     where = argsort(input, dim, descending)
@@ -838,7 +838,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The positions that put a dimension in order.
+    """The positions, int64 and of the input's shape, that put a dimension in order.
 
     RuntimeError for complex tensors; IndexError for a ``dim`` that there is not.
     """
@@ -857,10 +857,12 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The ``k`` largest (or smallest) along a dimension, and where they are.
+    """The ``k`` largest (or smallest) along a dimension, and where they are (int64).
 
     TypeError for a ``k`` that is no integer; RuntimeError for one that is negative or above the
     dimension's size, and for bool; IndexError for a ``dim`` that there is not.
+
+    Both are of the input's shape, but for ``k`` in place of the dimension's extent.
     """
     from lucid_gpu.ops.reductions import ValuesAndIndices
 

@@ -25,7 +25,7 @@ Found = Tensor | tuple[Tensor, ...]
 
 
 def msort(input: Tensor) -> Tensor:
-    """The values in order along the first dimension."""
+    """The values in order along the first dimension; of the input's shape."""
     values: Tensor = sort(input, 0).values
     return values
 
@@ -40,6 +40,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
 
     RuntimeError for a ``k`` that there is not; NotImplementedError for bool and complex; IndexError
     for a ``dim`` that there is not.
+
+    Both have the input's shape without the dimension, or with extent 1 if ``keepdim``.
     """
     _require_order("kthvalue", input.dtype, bools=False)
     dim = normalise_dim(dim, input.ndim)

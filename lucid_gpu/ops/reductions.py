@@ -224,7 +224,7 @@ def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 def mean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """Arithmetic mean of all elements, or over dimensions; a floating point input is required.
+    """Arithmetic mean of all elements, or over dimensions; shapes are those of `sum`.
 
     RuntimeError for integers and bool; IndexError for a dimension that there is not.
     """
@@ -262,7 +262,7 @@ def var(
     *,
     correction: float | None = None,
 ) -> Tensor:
-    """Variance of all elements, or over dimensions.
+    """Variance of all elements, or over dimensions; shapes are those of `sum`.
 
     The mean squared distance from the mean, divided by ``n - correction`` instead of ``n``.
 
@@ -432,6 +432,8 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """``log(sum(exp(input)))`` over dimensions, without overflow.
 
     IndexError for a dimension that there is not; RuntimeError for one given twice.
+
+    The result has the shape that `sum` gives it.
     """
     dims = normalise_dims(dim, input.ndim)
     if input.dtype.category < 2:

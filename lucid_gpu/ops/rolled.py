@@ -132,6 +132,8 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
 
     RuntimeError for what is not two different dimensions; IndexError for a dimension that there is
     not.
+
+    For odd ``k`` their extents are exchanged in the result's shape.
     """
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
@@ -161,7 +163,7 @@ def flipud(input: Tensor) -> Tensor:
 
 
 def fliplr(input: Tensor) -> Tensor:
-    """The second dimension in reverse order, as a copy.
+    """The second dimension in reverse order, as a copy of the same shape.
 
     RuntimeError for fewer than two dimensions.
     """

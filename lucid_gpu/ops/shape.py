@@ -224,7 +224,7 @@ def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Join dimensions ``start_dim`` to ``end_dim`` into one.
+    """Dimensions ``start_dim`` to ``end_dim`` joined into one: ``(a, b, c)`` to ``(a, b * c)``.
 
     RuntimeError where ``end_dim`` comes first; IndexError for a dimension that there is not.
     """
@@ -239,7 +239,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """Split one dimension into several.
+    """One dimension split into several, as a view: ``(a, b * c)`` to ``(a, b, c)``.
 
     RuntimeError where the sizes' product is not the dimension's size; IndexError for a ``dim`` that
     there is not.
@@ -251,7 +251,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 def squeeze(input: Tensor, dim: Any = None) -> Tensor:
-    """Without the dimensions of extent 1, all or the given ones.
+    """A view without dimensions of extent 1, all or the given ones: ``(a, 1, b)`` to ``(a, b)``.
 
     IndexError for a dimension that there is not; RuntimeError for one given twice.
     """
@@ -262,7 +262,7 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """With a new dimension of extent 1 at ``dim``.
+    """A view with a new dimension of extent 1 at ``dim``: ``(a, b)`` to ``(a, 1, b)``.
 
     IndexError for a ``dim`` that the result does not have.
     """
@@ -286,7 +286,7 @@ def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
 
 
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
-    """Dimensions in another order.
+    """Dimensions in another order, as a view: of shape ``(x.shape[d] for d in dims)``.
 
     RuntimeError where ``dims`` does not name each dimension once; TypeError for what is no integer;
     IndexError for a dimension that there is not.
@@ -314,7 +314,7 @@ def _permute_vjp(node: Any, g: Tensor) -> Any:
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Two dimensions exchanged.
+    """Two dimensions exchanged, as a view: ``(a, b, c)`` to ``(c, b, a)`` for 0 and 2.
 
     IndexError for a dimension that there is not.
     """
@@ -347,10 +347,12 @@ def t(input: Tensor) -> Tensor:
 
 
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
-    """Dimensions moved to other places, the rest in order.
+    """Dimensions moved to other places, the rest in order, as a view.
 
     RuntimeError for a dimension given twice, and two different numbers of them; IndexError for a
     dimension that there is not.
+
+    ``movedim(x, 0, 2)`` of the shape ``(a, b, c)`` has ``(b, c, a)``.
     """
     rank = input.ndim
     sources = (source,) if isinstance(source, int) else tuple(source)
@@ -587,7 +589,7 @@ def _stack_vjp(node: Any, g: Tensor) -> Any:
 
 
 def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
-    """The tensor laid side by side ``sizes`` times along each dimension.
+    """The tensor laid side by side ``sizes`` times: of shape ``(sizes[d] * x.shape[d] for d)``.
 
     RuntimeError for fewer sizes than dimensions; TypeError for sizes that are no integers.
     """
@@ -606,7 +608,7 @@ def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
 
 
 def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
-    """As `repeat`, with missing leading counts taken as 1.
+    """As `repeat`, of the same shape, with missing leading counts taken as 1.
 
     TypeError for sizes that are no integers.
     """
@@ -615,7 +617,7 @@ def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
 
 
 def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
-    """Dimensions in reverse order, as a copy.
+    """Dimensions in reverse order, as a copy of the same shape.
 
     RuntimeError for a dimension given twice; TypeError for what is no integer.
     """
@@ -633,7 +635,7 @@ def _flip_vjp(node: Any, g: Tensor) -> Any:
 
 
 def _m_t(self: Tensor) -> Tensor:
-    """The last two dimensions exchanged, as a view; RuntimeError for fewer than two."""
+    """The last two dimensions exchanged, as a view of matrices; RuntimeError for fewer than two."""
     if self.ndim < 2:
         raise RuntimeError(
             "tensor.mT is only supported on matrices or batches of matrices. Got "
@@ -643,12 +645,12 @@ def _m_t(self: Tensor) -> Tensor:
 
 
 def _big_t(self: Tensor) -> Tensor:
-    """All dimensions in reverse order, as a view."""
+    """All dimensions in reverse order, as a view: ``(a, b, c)`` to ``(c, b, a)``."""
     return permute(self, tuple(range(self.ndim))[::-1])
 
 
 def _m_h(self: Tensor) -> Tensor:
-    """The last two dimensions exchanged and conjugated; RuntimeError for fewer than two."""
+    """Matrices transposed and conjugated, ``(..., m, n)``; RuntimeError for fewer dimensions."""
     turned: Tensor = _m_t(self).conj()
     return turned
 
@@ -665,7 +667,7 @@ def _big_h(self: Tensor) -> Tensor:
 
 
 def _transposed(self: Tensor, *dims: Any, **named: Any) -> Tensor:
-    """Two dimensions exchanged; none, a tuple or more of them are NumPy's order of all."""
+    """See `lucid_gpu.transpose`; none, a tuple or more dimensions are NumPy's order of all."""
     if len(dims) == 2 or named or len(dims) == 1 and not hasattr(dims[0], "__iter__"):
         return transpose(self, *dims, **named)
     return permute(self, *dims) if dims else _big_t(self)

@@ -87,12 +87,12 @@ def split(
 
 
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of consecutive parts of given sizes."""
+    """Views of consecutive parts, of these sizes along a dimension, else of the input's shape."""
     return split(input, list(split_sizes), dim)
 
 
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most ``chunks`` views of equal size, but for the last.
+    """At most ``chunks`` views along a dimension, of equal shape but for the last.
 
     RuntimeError where ``chunks`` is not above 0.
     """

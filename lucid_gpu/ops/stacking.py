@@ -85,7 +85,7 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors one behind the other: along the third dimension.
+    """Tensors one behind the other, along the third dimension; vectors as ``(1, n, 1)``.
 
     RuntimeError without tensors.
     """
@@ -132,7 +132,7 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 
 
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of parts one below the other.
+    """Views of parts one below the other, of the input's shape but for the first dimension.
 
     RuntimeError for fewer than two dimensions, and a number of parts that does not divide the
     first.
@@ -141,7 +141,7 @@ def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 
 
 def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Views of parts one behind the other.
+    """Views of parts one behind the other, of the input's shape but for the third dimension.
 
     RuntimeError for fewer than three dimensions, and a number of parts that does not divide the
     third.

@@ -286,10 +286,12 @@ def corrcoef(input: Tensor) -> Tensor:
 
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """Slices of a dimension whose ``p``-norm is larger than ``maxnorm``, made that long.
+    """The input; slices of a dimension with a ``p``-norm above ``maxnorm`` are made that long.
 
     RuntimeError for fewer than two dimensions, and a ``p`` that is not above 0; IndexError for a
     ``dim`` that there is not.
+
+    The result has its shape.
     """
     if p <= 0:
         raise RuntimeError("renorm: non-positive-norm not supported")

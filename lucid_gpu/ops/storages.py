@@ -17,7 +17,7 @@ __all__ = ["TypedStorage", "UntypedStorage"]
 
 
 class UntypedStorage:
-    """The memory that a tensor shares with its views, as bytes."""
+    """The memory that a tensor shares with its views, as a vector of bytes."""
 
     def __init__(self, elements: Tensor) -> None:
         self._elements = elements

@@ -10,7 +10,7 @@ __all__ = ["CosineSimilarity", "PairwiseDistance"]
 
 
 class PairwiseDistance(Module):
-    """``norm(x1 - x2 + eps, p)`` over the last dimension.
+    """``norm(x1 - x2 + eps, p)`` over the last dimension, ``(*, d)`` to ``(*)``; the two broadcast.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class PairwiseDistance(Module):
 
 
 class CosineSimilarity(Module):
-    """``x1 . x2 / (max(|x1|, eps) max(|x2|, eps))`` over a dimension.
+    """``x1 . x2 / (max(|x1|, eps) max(|x2|, eps))`` over a dimension; the two broadcast.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ __all__ = ["Flatten", "Unflatten"]
 
 
 class Flatten(Module):
-    """Dimensions ``start_dim`` to ``end_dim`` as one.
+    """Dimensions ``start_dim`` to ``end_dim`` as one: ``(n, c, h, w)`` to ``(n, c * h * w)``.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Dimension ``dim`` as several.
+    """Dimension ``dim`` as several: ``(n, c * h)`` to ``(n, c, h)``.
 
     Parameters
     ----------

@@ -239,6 +239,8 @@ def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
 def tensorsolve(input: Tensor, other: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """The solution ``X`` of ``tensordot(input, X, X.ndim) == other``.
 
+    Its shape is ``input.shape[other.ndim:]``.
+
     Parameters
     ----------
     dims : sequence of int, optional

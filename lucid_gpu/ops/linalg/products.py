@@ -211,7 +211,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """Inner products along a dimension, ``sum(conj(x) * y)``.
+    """Inner products along a dimension, ``sum(conj(x) * y)``; the two broadcast.
 
     RuntimeError where sizes along ``dim`` differ.
     """
