@@ -146,7 +146,8 @@ def _checked(header: dict[str, Any], room: int) -> list[tuple[str, dict[str, Any
         if entry["dtype"] not in _CODES:
             raise Damage(f"its tensor {name!r} has the unknown type {entry['dtype']!r}")
         shape = entry["shape"]
-        if not all(type(n) is int and n >= 0 for n in (*shape, start, end)):
+        counts = type(shape) is list and type(entry["data_offsets"]) is list  # "" has no entries
+        if not counts or not all(type(n) is int and n >= 0 for n in (*shape, start, end)):
             raise Damage(f"its entry for tensor {name!r} is damaged")
         # Bounds first: a product of long numbers takes for ever.
         fits = len(shape) <= _MOST_DIMENSIONS and max(shape, default=0) <= 1 << 62

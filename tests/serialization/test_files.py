@@ -373,6 +373,7 @@ def entry(*shape):
         (f"{{{entry('0')},{entry('0')}}}", "a name stands twice"),
         (f"{{{entry('0', *['9' * 4000] * 3000)}}}", "entry for tensor 't'"),
         (f"{{{entry(*['0'] * 65)}}}", "entry for tensor 't'"),
+        ('{"t":{"dtype":"U8","shape":"","data_offsets":[0,1]}}', "entry for tensor 't'"),
         ('{"__metadata__":' + "[" * 200_000, "damaged"),
     ],
 )
