@@ -19,6 +19,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu import layouts
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import room, room_of_array
+from lucid_gpu.devices.copies import write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region
@@ -914,9 +915,10 @@ def dense_order(program: Any) -> tuple[int, ...] | None:
 def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     """A copy whose dimensions lie in memory in this order."""
     shape = tensor._expr.program.shape
-    memory = room(tensor.device).xp.empty([shape[i] for i in order], tensor.array.dtype)
+    where = tensor.device
+    memory = room(where).empty([shape[i] for i in order], tensor.dtype, where)
+    write(memory, tensor.array.transpose(order))
     array = memory.transpose(np.argsort(order).tolist())
-    array[...] = tensor.array
     copy = from_array(array, tensor.dtype, tensor.device)
     copy._memory()  # an order that somebody chose, which a storage keeps
     if tensor.requires_grad:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices.copies import write
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
@@ -481,9 +482,9 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     if not input._expr.program.is_load:  # its bytes do not exist yet: a copy costs nothing
         return apply(TABLE["identity"], input, shape=tuple(input.shape))
     array = input.array
-    room_copy = xp_of(input).empty(array.shape, array.dtype)
-    room_copy[...] = array
-    result: Tensor = record("CloneBackward0", room_copy, (input,), _same_vjp, dtype=input.dtype)
+    copy = room(input.device).empty(array.shape, input.dtype, input.device)
+    write(copy, array)
+    result: Tensor = record("CloneBackward0", copy, (input,), _same_vjp, dtype=input.dtype)
     return result
 
 

@@ -356,3 +356,11 @@ def test_whether_a_reshape_is_a_view_costs_no_look_at_the_elements(monkeypatch):
     assert x[0, 0].item() == 5
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         x.T.view(12)
+
+
+def test_copies_of_lines_that_alias(device):
+    x = np.arange(35 * 256, dtype=np.float32).reshape(35, 256)
+    t = lucid_gpu.tensor(x, device=device)
+    np.testing.assert_array_equal(t.t().contiguous().numpy(force=True), x.T)
+    laid = t.view(1, 35, 16, 16).contiguous(memory_format=lucid_gpu.channels_last)
+    np.testing.assert_array_equal(laid.numpy(force=True), x.reshape(1, 35, 16, 16))
