@@ -104,7 +104,7 @@ def in_use(kind: str) -> bool:
     return settings.enabled and kind in TYPES and library() is not None
 
 
-def convolve(xp: Any, op: str, a: Any, b: Any, shape: Sequence[int], window: Any) -> Any:
+def convolve(xp: Any, op: str, kind: str, a: Any, b: Any, shape: Sequence[int], window: Any) -> Any:
     """A convolution, or one of its gradients, on the current device and stream.
 
     Parameters
@@ -112,6 +112,8 @@ def convolve(xp: Any, op: str, a: Any, b: Any, shape: Sequence[int], window: Any
     xp : module
         CuPy.
     op : {"conv_fprop", "conv_dgrad", "conv_wgrad"}
+    kind : str
+        The arrays' type, one of `TYPES`.
     a, b : array
         `OPERANDS` of the op: images (n, c, ...), filters (o, c // groups, ...) or what belongs to
         results (n, o, ...), with two axes or three behind. Row-major arrays and those whose
@@ -133,7 +135,7 @@ def convolve(xp: Any, op: str, a: Any, b: Any, shape: Sequence[int], window: Any
     out = xp.empty(shape, a.dtype)
     here = _here(xp.cuda.runtime.getDevice())
     layouts = (a.shape, a_last), (b.shape, b_last), (tuple(shape), False)
-    key = op, layouts, a.dtype.name, window, settings.left_out(a.dtype.name), settings.benchmark
+    key = op, layouts, kind, window, settings.left_out(kind), settings.benchmark
     run = functools.partial(here.run, xp, (a, b, out))
     graph = here.graphs.get(key, here)
     if graph is here:

@@ -16,7 +16,7 @@ import numpy as np
 from lucid_gpu.device import device
 from lucid_gpu.devices import _rooms, cuda_memory, cudnn, faults, gemm
 from lucid_gpu.devices.cuda_errors import explained
-from lucid_gpu.dtypes import dtype
+from lucid_gpu.dtypes import dtype, from_numpy_dtype
 
 INSTALL = "python -m pip install 'lucid-gpu[cuda12]'"
 _forked = False
@@ -187,10 +187,11 @@ class CupyRoom:
         return self.matmul(a, b, d)
 
     def convolve(self, op: str, a: Any, b: Any, shape: Sequence[int], window: Any) -> Any:
-        if not cudnn.in_use(a.dtype.name):
+        kind = from_numpy_dtype(a.dtype).name  # NumPy puts the name together each time
+        if not cudnn.in_use(kind):
             return None
         with self._on(self.device_of(a)):
-            return cudnn.convolve(self.xp, op, a, b, shape, window)
+            return cudnn.convolve(self.xp, op, kind, a, b, shape, window)
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         import cupyx

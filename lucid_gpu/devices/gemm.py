@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices.precision import matmul as precision
+from lucid_gpu.dtypes import from_numpy_dtype
 
 _AS_IS, _TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 _ANY_ALGORITHM = -1  # CUBLAS_GEMM_DEFAULT
@@ -176,7 +177,7 @@ def _taken(xp: Any, array: Any, lead: Numbers) -> Any:
 def _call(plan: Plan, a: Any, b: Any, out: Any) -> None:
     """Run the product: cuBLAS, being column-major, finds (a b)^T = b^T a^T."""
     left, right, m, n, k, batch = plan
-    name = out.dtype.name
+    name = from_numpy_dtype(out.dtype).name  # NumPy's is put together each time
     kind = TYPES[name]
     compute, math_mode, (one, zero) = _arithmetic(name)
     start = (right.mode, left.mode, n, m, k, one, address(b), kind, right.leading)
