@@ -65,6 +65,7 @@ def embedding_bag(
     _check_mode(mode, scale_grad_by_freq, sparse, per_sample_weights)
     look_up("embedding_bag", input, weight)
     numbers, offsets = _bags(input, offsets)
+    include_last_offset = include_last_offset and input.ndim == 1
     if include_last_offset and not len(offsets):
         raise RuntimeError("include_last_offset: number of offset should be at least 1")
     lengths = (max_norm, norm_type)

@@ -76,7 +76,13 @@ def test_values_at_infinity_agree_with_torch(module, function, settings, device)
 
 @pytest.mark.parametrize(("module", "function", "settings"), ROWS)
 def test_repr_is_torchs(module, function, settings):
-    for s in ({}, settings) if module != "Threshold" else (settings,):
+    kinds = ({}, settings) if module != "Threshold" else (settings,)
+    in_place = (
+        [{**settings, "inplace": True}]
+        if hasattr(getattr(nn, module)(**settings), "inplace")
+        else []
+    )
+    for s in (*kinds, *in_place):
         ours, theirs = (getattr(m.nn, module)(**s) for m in (lucid_gpu, torch_module()))
         assert repr(ours) == repr(theirs)
 

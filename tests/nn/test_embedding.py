@@ -22,6 +22,10 @@ LAYERS = {  # how it is made, what it is called with
         lambda m: m.nn.EmbeddingBag(5, 3, mode="sum", include_last_offset=True),
         (NUMBERS, np.array([0, 2, 2, 6])),
     ),
+    "sum of rows, last offset": (
+        lambda m: m.nn.EmbeddingBag(5, 3, mode="sum", include_last_offset=True),
+        (BAGS,),
+    ),
     "weighted": (
         lambda m: m.nn.EmbeddingBag(5, 3, mode="sum", padding_idx=4),
         (NUMBERS, OFFSETS, normal(6)),

@@ -56,6 +56,11 @@ class _Shrink(_Activation):
         return str(self.lambd)
 
 
+class _Silent(_Activation):
+    def extra_repr(self) -> str:
+        return ""
+
+
 # fmt: off
 ReLU        = row(_Activation, "ReLU", F.relu, inplace=False)
 ReLU6       = row(_Activation, "ReLU6", F.relu6, inplace=False)
@@ -69,8 +74,8 @@ GELU        = row(_Activation, "GELU", F.gelu, approximate="none")
 Softplus    = row(_Activation, "Softplus", F.softplus, beta=1.0, threshold=20.0)
 Softsign    = row(_Activation, "Softsign", F.softsign)
 _Hardtanh   = row(_Activation, "Hardtanh", F.hardtanh, min_val=-1.0, max_val=1.0, inplace=False)
-Hardsigmoid = row(_Activation, "Hardsigmoid", F.hardsigmoid, inplace=False)
-Hardswish   = row(_Activation, "Hardswish", F.hardswish, inplace=False)
+Hardsigmoid = row(_Silent, "Hardsigmoid", F.hardsigmoid, inplace=False)
+Hardswish   = row(_Silent, "Hardswish", F.hardswish, inplace=False)
 LogSigmoid  = row(_Activation, "LogSigmoid", F.logsigmoid)
 Sigmoid     = row(_Activation, "Sigmoid", F.sigmoid)
 Tanh        = row(_Activation, "Tanh", F.tanh)

@@ -30,6 +30,8 @@ class _ConvNd(Module):
 
     _rank: int
     _about: str  # the documentation that the ranks share
+    transposed = False
+    output_padding: tuple[int, ...]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -64,6 +66,7 @@ class _ConvNd(Module):
         self.stride, self.dilation = self._setting(stride), self._setting(dilation)
         self.padding = padding if isinstance(padding, str) else self._setting(padding)
         self.padding_mode = padding_mode
+        self.output_padding = (0,) * self._rank
 
     def _make(self, shape: Sequence[int], bias: bool, device: Any, dtype: Any) -> None:
         self.weight = Parameter(empty(*shape, device=device, dtype=dtype))
@@ -236,6 +239,7 @@ _TRANSPOSED = """
 
 class _ConvTransposeNd(_ConvNd):
     _about = _TRANSPOSED
+    transposed = True
 
     def __init__(
         self,
