@@ -8,11 +8,6 @@ from typing import Any
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.utils.parametrize import register_parametrization
 from lucid_gpu.ops.creation import eye
-from lucid_gpu.ops.linalg.householder import geqrf, householder_product
-from lucid_gpu.ops.linalg.inverse import solve
-from lucid_gpu.ops.linalg.matrices import EPSILON, adjoint
-from lucid_gpu.ops.linalg.products import matrix_exp
-from lucid_gpu.ops.linalg.qr import qr
 from lucid_gpu.ops.random import randn
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tape.modes import no_grad
@@ -23,8 +18,16 @@ __all__ = ["orthogonal"]
 
 def _cayley(A: Tensor) -> Tensor:
     """``(I - A/2)^-1 (I + A/2)``."""
+    from lucid_gpu.ops.linalg.inverse import solve
+
     one = eye(A.shape[-1], dtype=A.dtype, device=A.device)
     return solve(one - 0.5 * A, one + 0.5 * A)
+
+
+def _exponential(A: Tensor) -> Tensor:
+    from lucid_gpu.ops.linalg.products import matrix_exp
+
+    return matrix_exp(A)
 
 
 def _of_skew(exponential: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -35,20 +38,22 @@ def _of_skew(exponential: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tens
         X = X.tril()
         if n != k:
             X = cat([X, X.new_zeros((*X.shape[:-1], n - k))], -1)
-        return exponential(X - adjoint(X))[..., :k]
+        return exponential(X - X.mH)[..., :k]
 
     return matrix
 
 
 def _householder(X: Tensor) -> Tensor:
     """A product of reflections; the diagonal holds signs, which are not learnt."""
+    from lucid_gpu.ops.linalg.householder import householder_product
+
     vectors = X.tril(-1)
     tau = 2.0 / (1.0 + (vectors * vectors).sum(-2))
     return householder_product(vectors, tau) * X.detach().diagonal(0, -2, -1).int().unsqueeze(-2)
 
 
 _MAPS = {
-    "matrix_exp": _of_skew(matrix_exp), "cayley": _of_skew(_cayley), "householder": _householder,
+    "matrix_exp": _of_skew(_exponential), "cayley": _of_skew(_cayley), "householder": _householder,
 }  # fmt: skip
 
 
@@ -94,6 +99,8 @@ class _Orthogonal(Module):
                 "It is not possible to assign to the matrix exponential or the Cayley "
                 "parametrizations when use_trivialization=False."
             )
+        from lucid_gpu.ops.linalg.householder import geqrf
+
         A, tau = geqrf(Q)
         diagonal = A.diagonal(0, -2, -1)
         diagonal.copy_(diagonal.sign() * (1 - 2 * (tau == 0).to(A.dtype)))
@@ -102,6 +109,8 @@ class _Orthogonal(Module):
 
 def _completed(Q: Tensor) -> Tensor:
     """A square orthogonal matrix whose first columns are those of ``Q``, made orthonormal."""
+    from lucid_gpu.ops.linalg.qr import qr
+
     n, k = Q.shape[-2:]
     if n != k:
         rest = randn(*Q.shape[:-1], n - k, dtype=Q.dtype, device=Q.device)
@@ -113,8 +122,10 @@ def _completed(Q: Tensor) -> Tensor:
 
 
 def _is_orthogonal(Q: Tensor) -> bool:
+    from lucid_gpu.ops.linalg.matrices import EPSILON
+
     one = eye(Q.shape[-1], dtype=Q.dtype, device=Q.device)
-    difference = (adjoint(Q) @ Q - one).abs()
+    difference = (Q.mH @ Q - one).abs()
     return bool((difference < 10 * Q.shape[-2] * EPSILON[Q.dtype]).all())
 
 
