@@ -132,18 +132,20 @@ def convolve(xp: Any, op: str, kind: str, a: Any, b: Any, shape: Sequence[int], 
         return None
     a, a_last = _taken(a)
     b, b_last = _taken(b)
-    out = xp.empty(shape, a.dtype)
     here = _here(xp.cuda.runtime.getDevice())
     layouts = (a.shape, a_last), (b.shape, b_last), (tuple(shape), False)
     key = op, layouts, kind, window, settings.left_out(kind), settings.benchmark
-    run = functools.partial(here.run, xp, (a, b, out))
     graph = here.graphs.get(key, here)
+    if graph is None:
+        return None
+    out = xp.empty(shape, a.dtype)
+    run = functools.partial(here.run, xp, (a, b, out))
     if graph is here:
         graph = here.graphs[key] = _planned(xp, here, key, run)
         if len(here.graphs) > KEPT:
             del here.graphs[next(iter(here.graphs))]
-    if graph is None:
-        return None
+        if graph is None:
+            return None
     run(graph)
     return out
 
