@@ -180,7 +180,18 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Powers of a vector's elements, from ``N - 1`` down to 0, as the columns of a matrix.
 
-    RuntimeError for what is no vector, and a negative ``N``.
+    Parameters
+    ----------
+    x : Tensor, shape (n,)
+    N : int, optional
+        The number of columns, by default ``n``.
+    increasing : bool
+        The powers from 0 up.
+
+    Raises
+    ------
+    RuntimeError
+        For what is no vector, and a negative ``N``.
     """
     if x.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")

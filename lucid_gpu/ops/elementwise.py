@@ -410,7 +410,15 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """NaN and infinite elements replaced; by the largest finite numbers unless told otherwise."""
+    """NaN and infinite elements replaced; by the largest finite numbers unless told otherwise.
+
+    Parameters
+    ----------
+    nan : float
+        What NaN becomes.
+    posinf, neginf : float, optional
+        What infinity and its negative become; by default the largest and the smallest number.
+    """
     if input.dtype.category < 2:
         return input.clone()
     import ml_dtypes

@@ -112,7 +112,17 @@ def tril_indices(
 ) -> Tensor:  # fmt: skip
     """Rows and columns of a lower triangle's elements, row by row: a matrix (2, n).
 
-    RuntimeError for negative extents.
+    Parameters
+    ----------
+    row, col : int
+        How many rows and columns the matrix has.
+    offset : int
+        The last diagonal that counts: positive ones lie above the main one.
+
+    Raises
+    ------
+    RuntimeError
+        For negative extents.
     """
     return _triangle(row, col, offset, dtype, device, True)
 
@@ -123,7 +133,17 @@ def triu_indices(
 ) -> Tensor:  # fmt: skip
     """Rows and columns of an upper triangle's elements, row by row: a matrix (2, n).
 
-    RuntimeError for negative extents.
+    Parameters
+    ----------
+    row, col : int
+        How many rows and columns the matrix has.
+    offset : int
+        The first diagonal that counts: positive ones lie above the main one.
+
+    Raises
+    ------
+    RuntimeError
+        For negative extents.
     """
     return _triangle(row, col, offset, dtype, device, False)
 

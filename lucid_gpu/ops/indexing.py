@@ -830,7 +830,28 @@ def _index_tensor(input: Tensor, array: Any) -> Tensor:
 
 
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
-    """Values in order along a dimension, and where they came from (int64); of the input's shape."""
+    """Values in order along a dimension, and where they came from (int64); of the input's shape.
+
+    Parameters
+    ----------
+    dim : int
+    descending : bool
+        The largest first.
+    stable : bool
+        Equal elements stay in order in any case.
+
+    Returns
+    -------
+    values, indices
+        NaN counts as larger than all numbers.
+
+    Raises
+    ------
+    RuntimeError
+        For complex tensors.
+    IndexError
+        For a ``dim`` that there is not.
+    """
     from lucid_gpu.ops.reductions import ValuesAndIndices
 
     where = argsort(input, dim, descending)
@@ -840,7 +861,20 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The positions, int64 and of the input's shape, that put a dimension in order.
 
-    RuntimeError for complex tensors; IndexError for a ``dim`` that there is not.
+    Parameters
+    ----------
+    dim : int
+    descending : bool
+        The largest first.
+    stable : bool
+        Equal elements stay in order in any case.
+
+    Raises
+    ------
+    RuntimeError
+        For complex tensors.
+    IndexError
+        For a ``dim`` that there is not.
     """
     if input.dtype.is_complex:
         raise RuntimeError("Sort does not support complex dtypes; sort its .abs() or .real")
@@ -859,10 +893,24 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The ``k`` largest (or smallest) along a dimension, and where they are (int64).
 
-    TypeError for a ``k`` that is no integer; RuntimeError for one that is negative or above the
-    dimension's size, and for bool; IndexError for a ``dim`` that there is not.
-
     Both are of the input's shape, but for ``k`` in place of the dimension's extent.
+
+    Parameters
+    ----------
+    k : int
+    dim : int
+    largest : bool
+    sorted : bool
+        They are put in order in any case.
+
+    Raises
+    ------
+    TypeError
+        For a ``k`` that is no integer.
+    RuntimeError
+        For one that is negative or above the dimension's size, and for bool.
+    IndexError
+        For a ``dim`` that there is not.
     """
     from lucid_gpu.ops.reductions import ValuesAndIndices
 

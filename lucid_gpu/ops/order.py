@@ -208,7 +208,24 @@ def isin(
 ) -> Tensor:
     """Elementwise: is it one of ``test_elements``? One of the two may be a number.
 
-    TypeError where neither is a tensor; RuntimeError for bool and complex.
+    Parameters
+    ----------
+    elements, test_elements : Tensor or number
+    assume_unique : bool
+        Taken as PyTorch takes it; there is nothing to gain.
+    invert : bool
+        Ask whether it is none of them.
+
+    Returns
+    -------
+    Tensor of bool, of the shape of ``elements``
+
+    Raises
+    ------
+    TypeError
+        Where neither is a tensor.
+    RuntimeError
+        For bool and complex.
     """
     like = elements if isinstance(elements, Tensor) else test_elements
     if not isinstance(like, Tensor):

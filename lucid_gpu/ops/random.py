@@ -363,7 +363,7 @@ def uniform_(
 def normal_(
     self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with normal random numbers, in place."""
+    """Fill with normal random numbers of mean ``mean`` and deviation ``std``, in place."""
     value = _normal(self.shape, self.dtype, self.device, generator, mean, std)
     return self._write(value, "normal_")
 

@@ -226,7 +226,20 @@ def mean(
 ) -> Tensor:
     """Arithmetic mean of all elements, or over dimensions; shapes are those of `sum`.
 
-    RuntimeError for integers and bool; IndexError for a dimension that there is not.
+    Parameters
+    ----------
+    dim : int or sequence of int, optional
+    keepdim : bool
+        Keep the reduced dimensions with extent 1.
+    dtype : dtype, optional
+        What the input is cast to first.
+
+    Raises
+    ------
+    RuntimeError
+        For integers and bool.
+    IndexError
+        For a dimension that there is not.
     """
     if dtype is not None:
         input = input.to(as_dtype(dtype))
@@ -266,7 +279,22 @@ def var(
 
     The mean squared distance from the mean, divided by ``n - correction`` instead of ``n``.
 
-    RuntimeError for integers and bool; IndexError for a dimension that there is not.
+    Parameters
+    ----------
+    dim : int or sequence of int, optional
+    unbiased : bool, optional
+        Another form of ``correction``: 1 where true, else 0.
+    keepdim : bool
+        Keep the reduced dimensions with extent 1.
+    correction : float, optional
+        By default 1.
+
+    Raises
+    ------
+    RuntimeError
+        For integers and bool.
+    IndexError
+        For a dimension that there is not.
     """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -338,7 +366,7 @@ def std(
     *,
     correction: float | None = None,
 ) -> Tensor:
-    """Standard deviation, the square root of `var`."""
+    """Standard deviation, the square root of `var`; parameters, shapes and errors as there."""
     wide = input.to(input.dtype.compute)  # the variance of 16-bit floats may be out of their range
     return _root(var(wide, dim, unbiased, keepdim, correction=correction)).to(input.dtype.to_real())
 
@@ -348,7 +376,18 @@ def prod(
 ) -> Tensor:
     """Product of all elements, or over one dimension.
 
-    IndexError for a ``dim`` that there is not.
+    Parameters
+    ----------
+    dim : int, optional
+    keepdim : bool
+        Keep the reduced dimension with extent 1.
+    dtype : dtype, optional
+        Type to multiply in; by default int64 for integers and bools.
+
+    Raises
+    ------
+    IndexError
+        For a ``dim`` that there is not.
     """
     if dtype is not None:
         input = input.to(as_dtype(dtype))
@@ -542,7 +581,7 @@ def _refuse_nothing(
 
 
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Largest element over dimensions; ties share the gradient.
+    """Largest element over dimensions; ties share the gradient. Shapes as of `sum`.
 
     NotImplementedError for complex tensors.
     """
@@ -550,7 +589,7 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
 
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Smallest element over dimensions; ties share the gradient.
+    """Smallest element over dimensions; ties share the gradient. Shapes as of `sum`.
 
     NotImplementedError for complex tensors.
     """
@@ -744,12 +783,12 @@ def _shared_by_ties(name: str, flat: Tensor, value: Tensor) -> Tensor:
 
 
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements are true."""
+    """Whether all elements are true, or those over dimensions; shapes and errors as of `sum`."""
     return _truth("all", input, dim, keepdim)
 
 
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether any element is true."""
+    """Whether any element is true, or one over dimensions; shapes and errors as of `sum`."""
     return _truth("any", input, dim, keepdim)
 
 

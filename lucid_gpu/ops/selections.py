@@ -52,8 +52,18 @@ def slice_scatter(
 ) -> Tensor:
     """A copy of the input with ``src`` at a slice of a dimension.
 
-    RuntimeError where ``src`` has another shape than what it replaces, and for a ``step`` below 1;
-    IndexError for a ``dim`` that there is not.
+    Parameters
+    ----------
+    src : Tensor
+        Of the shape of ``input[start:end:step]``, along ``dim``.
+    dim, start, end, step : int
+
+    Raises
+    ------
+    RuntimeError
+        Where ``src`` has another shape than what it replaces, and for a ``step`` below 1.
+    IndexError
+        For a ``dim`` that there is not.
     """
     if step < 1:
         raise RuntimeError("slice step must be positive")

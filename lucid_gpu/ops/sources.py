@@ -153,7 +153,13 @@ def empty_strided(
     requires_grad: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Memory that is walked by strides, counted in elements; what it holds is not said."""
+    """Memory that is walked by strides, counted in elements; what it holds is not said.
+
+    Parameters
+    ----------
+    size, stride : sequence of int
+        The shape, and how many elements lie between neighbours of each dimension.
+    """
     reach = 1
     for n, s in zip(size, stride, strict=True):
         reach = 0 if not n or not reach else reach + (n - 1) * s

@@ -75,7 +75,16 @@ def split(
 ) -> tuple[Tensor, ...]:
     """Views of consecutive parts, of one size or of given sizes.
 
-    RuntimeError for 0-d tensors, a size that is not above 0, and sizes whose sum is another.
+    Parameters
+    ----------
+    split_size_or_sections : int or sequence of int
+        The size of each part, the last one smaller if it must be; or all sizes.
+    dim : int
+
+    Raises
+    ------
+    RuntimeError
+        For 0-d tensors, a size that is not above 0, and sizes whose sum is another.
     """
     if split_size is not None:
         split_size_or_sections = split_size
@@ -212,7 +221,16 @@ def tensor_split(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Views of as many parts, their sizes as equal as can be, or cut at the given positions.
 
-    RuntimeError for 0-d tensors, and a number of parts that is not above 0.
+    Parameters
+    ----------
+    indices_or_sections : int, or sequence or vector of int
+        How many parts, the first ones longer by one where they must be; or where to cut.
+    dim : int
+
+    Raises
+    ------
+    RuntimeError
+        For 0-d tensors, and a number of parts that is not above 0.
     """
     if indices_or_sections is None:
         indices_or_sections = sections if indices is None else indices

@@ -129,7 +129,7 @@ def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Ten
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """The sum of the elements that are not NaN.
+    """The sum of the elements that are not NaN; parameters and shapes as of `sum`.
 
     RuntimeError for complex tensors.
     """
@@ -143,7 +143,7 @@ def nansum(
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
-    """The mean of the elements that are not NaN.
+    """The mean of the elements that are not NaN; parameters and shapes as of `mean`.
 
     RuntimeError for integers and bool.
     """
@@ -164,7 +164,7 @@ def std_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`std` and `mean`."""
+    """`std` and `mean`; parameters, shapes and errors as there."""
     return _with_mean(reductions.std, input, dim, unbiased, keepdim, correction)
 
 
@@ -176,7 +176,7 @@ def var_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`var` and `mean`."""
+    """`var` and `mean`; parameters, shapes and errors as there."""
     return _with_mean(reductions.var, input, dim, unbiased, keepdim, correction)
 
 

@@ -64,7 +64,16 @@ def hann_window(
 ) -> Tensor:
     """The vector ``sin(pi k / n)^2``; ``n`` is the length if ``periodic``, else one less.
 
-    RuntimeError for a negative length, and types that are not floating point.
+    Parameters
+    ----------
+    window_length : int
+    periodic : bool
+        Whether the window is one period of a longer one, as `stft` wants it, or symmetric.
+
+    Raises
+    ------
+    RuntimeError
+        For a negative length, and types that are not floating point.
     """
     return _made(
         "hann_window", _cosines(0.5, 0.5), window_length, periodic, dtype, device, requires_grad

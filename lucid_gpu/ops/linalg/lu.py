@@ -153,7 +153,20 @@ def lu(A: Tensor, *, pivot: bool = True) -> PLU:
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> PLU:
-    """The three matrices of what `lu_factor` returned; those not asked for are empty."""
+    """The three matrices of what `lu_factor` returned; those not asked for are empty.
+
+    Parameters
+    ----------
+    LU_data : Tensor, shape (..., m, n)
+    LU_pivots : Tensor of int32, shape (..., min(m, n))
+    unpack_data, unpack_pivots : bool
+        Whether ``L`` and ``U``, and whether ``P`` is asked for.
+
+    Returns
+    -------
+    P, L, U
+        Of shapes (..., m, m), (..., m, k) and (..., k, n), where ``k = min(m, n)``.
+    """
     m, n = LU_data.shape[-2:]
     k = min(m, n)
     nothing = LU_data.new_empty((0,))
@@ -169,7 +182,18 @@ def lu_unpack(
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """The solution of ``A X = B``, of ``X A = B``, or by ``A^H``, from `lu_factor`'s answer."""
+    """The solution of ``A X = B``, of ``X A = B``, or by ``A^H``, from `lu_factor`'s answer.
+
+    Parameters
+    ----------
+    LU, pivots : Tensor, shapes (..., n, n) and (..., n)
+        What `lu_factor` returned.
+    B : Tensor, shape (..., n, k), or (..., k, n) where ``left`` is False
+    left : bool
+        Whether ``A`` stands on the left of ``X``.
+    adjoint : bool
+        Whether ``A^H`` stands for ``A``.
+    """
     P = _permutation(pivots, LU.shape[-1], LU)
     L, U = triangle(LU, False, True), triangle(LU, True)
     A = P @ L @ U
