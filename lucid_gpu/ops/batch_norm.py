@@ -27,6 +27,13 @@ from lucid_gpu.tensor import Tensor, from_array
 __all__ = ["batch_norm"]
 
 
+def require_channels(channels: int, **given: Tensor | None) -> None:
+    """Refuse weights and running figures of another number of elements."""
+    for name, t in given.items():
+        if t is not None and t.numel() != channels:
+            raise RuntimeError(f"{name} should contain {channels} elements not {t.numel()}")
+
+
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -71,14 +78,9 @@ def batch_norm(
         raise NotImplementedError(f'"batch_norm" not implemented for {input.dtype.name}')
     require_one_device("batch_norm", input, running_mean, running_var, weight, bias)
     channels = input.shape[1]
-    for name, t in (
-        ("running_mean", running_mean),
-        ("running_var", running_var),
-        ("weight", weight),
-        ("bias", bias),
-    ):
-        if t is not None and t.numel() != channels:
-            raise RuntimeError(f"{name} should contain {channels} elements not {t.numel()}")
+    require_channels(
+        channels, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
+    )
     if training:
         count = input.numel() // max(channels, 1)
         if count == 1:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lucid_gpu.ops import reductions
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
-from lucid_gpu.ops.batch_norm import _per_channel, batch_norm
+from lucid_gpu.ops.batch_norm import _per_channel, batch_norm, require_channels
 from lucid_gpu.ops.elementwise import into
 from lucid_gpu.ops.layer_norm import layer_norm
 from lucid_gpu.ops.padding import pad
@@ -133,6 +133,7 @@ def instance_norm(
         raise ValueError(
             f"Expected more than 1 spatial element when training, got input size {input.shape}"
         )
+    require_channels(input.shape[1], running_mean=running_mean, running_var=running_var)
     result = group_norm(input, max(input.shape[1], 1), weight, bias, eps)
     if not input.numel():  # nothing has no figures, and moves none
         return result

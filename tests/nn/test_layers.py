@@ -174,6 +174,18 @@ def test_attributes_that_a_users_layer_misses_stay_his():
         nn.Sequential(Own())({})
 
 
+@pytest.mark.filterwarnings("ignore:input's size at dim")
+def test_running_figures_of_instances_stay_where_channels_do_not_fit():
+    def run(m):
+        layer = m.nn.InstanceNorm1d(3, track_running_stats=True)
+        try:
+            layer(m.ones(2, 4, 5))
+        finally:
+            assert layer.running_mean.tolist() == [0.0] * 3
+
+    same_error(run, "running_mean should contain")
+
+
 @pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("shape", [(0, 3, 2), (2, 3, 0), (2, 4, 2), (1, 3, 1)])
 def test_running_figures_stay_where_there_is_nothing_to_follow(shape, momentum, device):
