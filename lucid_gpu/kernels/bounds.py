@@ -11,7 +11,7 @@ from lucid_gpu.devices import room
 from lucid_gpu.devices.faults import Fault
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
-__all__ = ["INSTANCES", "check", "no_row", "outside"]
+__all__ = ["INSTANCES", "check", "no_row", "outside", "unspread"]
 
 THREADS = 256
 BLOCKS = 1024
@@ -35,6 +35,13 @@ no_row = Fault(
         f"{size} rows"
     )
 )
+
+
+def unspread(array: Any) -> Any:
+    """One of each line along which an array was expanded."""
+    if 0 not in array.strides:
+        return array
+    return array[tuple([slice(None) if step else slice(0, 1) for step in array.strides])]
 
 
 def check(
@@ -69,6 +76,7 @@ def check(
     if not index.size:
         return
     if not runs_cuda_c(where):
+        index = unspread(index)
         if index.min() < low or index.max() >= size:
             bad = int(index[(index < low) | (index >= size)].flat[0])
             raise fault.error(bad, dim, size)

@@ -15,6 +15,7 @@ from lucid_gpu.devices import room
 from lucid_gpu.devices.loops import POINTER, address, loop_of, walker
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels.bounds import unspread
 from lucid_gpu.kernels.packs import BYTES, pack_width
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
@@ -117,15 +118,17 @@ def rows_of(index: tuple[Any, ...], shape: tuple[int, ...], xp: Any) -> tuple[in
 
 def flat_places(parts: Sequence[Any], shape: Sequence[int], xp: Any) -> Any:
     """Row-major numbers of the elements at index arrays, which broadcast; in bounds."""
-    keys, step = None, 1
+    whole = np.broadcast_shapes(*[getattr(part, "shape", ()) for part in parts])
+    keys: Any = None
+    step = 1
     for part, size in zip(parts[::-1], shape[::-1], strict=True):
-        part = xp.asarray(part, "int64")
+        part = unspread(xp.asarray(part, "int64"))
         if xp is not np or part.size and part.min() < 0:
             part = xp.where(part < 0, part + size, part)
         part = part * step if step > 1 else part
         keys = part if keys is None else keys + part
         step *= size
-    return keys
+    return keys if keys.shape == whole else xp.broadcast_to(keys, whole)
 
 
 def _dimensions(part: Any) -> int:

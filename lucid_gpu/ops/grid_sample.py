@@ -1,15 +1,15 @@
-"""Images read at positions of a grid: rows of channels picked by number, weighted, added up.
+"""Images read at positions of a grid: pixels picked by number, weighted, added up.
 
 Jaderberg et al., "Spatial Transformer Networks" (2015). An axis says which neighbours of a position
 are read and with which weights; corners are the product over the axes. Everything is composed of
-ops with gradients, that of the picked rows being `index_add`.
+ops with gradients, that of the picked pixels being `index_add`.
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lucid_gpu.fusion.optable import TABLE
@@ -20,6 +20,8 @@ from lucid_gpu.ops.shape import stack
 from lucid_gpu.tensor import Tensor, apply
 
 __all__ = ["affine_grid", "grid_sample"]
+
+FEW = 8  # channels
 
 _ALIGNED = (
     "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. "
@@ -168,22 +170,42 @@ def _cubic(x: Tensor, near: bool) -> Tensor:
 
 
 def _summed(input: Tensor, out: tuple[int, ...], axes: Sequence[Any]) -> Tensor:
+    if input.shape[1] < FEW:
+        return _of_few_channels(input, out, axes)
     n, c, *sizes = input.shape
     last = (0, *range(2, input.ndim), 1)
     rows = input.permute(last).reshape(-1, c)
     image = arange(n, device=input.device).reshape(n, *[1] * len(sizes))
     total: Any = None
-    for corner in itertools.product(*axes):
-        number: Tensor = image
-        weight: Any = None
-        for (place, share), size in zip(corner, sizes, strict=True):
-            number = number * size + place
-            weight = share if weight is None else weight * share
+    for number, weight in _corners(axes, sizes, image):
         part = rows.index_select(0, number.reshape(-1)) * weight.reshape(-1, 1)
         total = part if total is None else total + part
     back = (0, input.ndim - 1, *range(1, input.ndim - 1))
     result: Tensor = total.reshape(*out, c).permute(back)
     return result.contiguous()
+
+
+def _of_few_channels(input: Tensor, out: tuple[int, ...], axes: Sequence[Any]) -> Tensor:
+    """Element by element where they lie: rows would be shorter than what a row costs."""
+    n, c, *sizes = input.shape
+    flat = input.reshape(n, c, -1)
+    total: Any = None
+    for number, weight in _corners(axes, sizes, 0):
+        part = flat.gather(2, number.reshape(n, 1, -1).expand(n, c, -1))
+        part = part * weight.reshape(n, 1, -1)
+        total = part if total is None else total + part
+    result: Tensor = total.reshape(n, c, *out[1:])
+    return result
+
+
+def _corners(axes: Sequence[Any], sizes: Sequence[int], first: Any) -> Iterator[tuple[Any, Any]]:
+    """Row-major numbers of the pixels that are read, and their weights; ``first`` comes before."""
+    for corner in itertools.product(*axes):
+        number, weight = first, None
+        for (place, share), size in zip(corner, sizes, strict=True):
+            number = number * size + place
+            weight = share if weight is None else weight * share
+        yield number, weight
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
