@@ -18,6 +18,7 @@ from lucid_gpu.devices import blas, threads
 __all__ = ["Late", "worth_it"]
 
 PART = 32_000_000  # multiplications, at most, of parts that the caller may take over when it waits
+ROWS = 256  # of a part, at least: OpenBLAS copies all of the second matrix for each
 
 
 def worth_it(multiplications: int) -> bool:
@@ -30,6 +31,13 @@ def worth_it(multiplications: int) -> bool:
     )
 
 
+def _cuts(rows: int, multiplications: int) -> list[slice]:
+    """The rows of each part: an even number of parts where there are few."""
+    step = -(-rows // (2 * -(-multiplications // (2 * PART))))
+    step = max(step, min(ROWS, -(-rows // 2)))
+    return [slice(first, first + step) for first in range(0, rows, step)]
+
+
 class Late:
     """``out[...] = a @ b``, perhaps still under way.
 
@@ -38,9 +46,7 @@ class Late:
 
     def __init__(self, a: Any, b: Any, out: Any) -> None:
         self.out = out
-        rows = len(out)
-        step = -(-rows // (2 * -(-a.size * b.shape[1] // (2 * PART))))  # an even number of parts
-        cuts = [slice(first, first + step) for first in range(0, rows, step)]
+        cuts = _cuts(len(out), a.size * b.shape[1])
         self._parts = iter([(a[cut], b, out[cut]) for cut in cuts])  # threads share it
         self._ending = threading.RLock()
         self._beside = blas.begun.late  # all that this thread has begun

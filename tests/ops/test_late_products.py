@@ -21,6 +21,7 @@ def two_threads(monkeypatch):
     monkeypatch.setattr(threads, "team", threads.Team(2))
     monkeypatch.setattr(blas, "SHARED_FROM", 1)
     monkeypatch.setattr(late, "PART", 1000)
+    monkeypatch.setattr(late, "ROWS", 1)
     yield
     assert (count(), blas.begun.late) == (2, [])
     put(before)
@@ -136,6 +137,17 @@ def test_a_large_product_has_all_threads():
     assert count() == 1
     assert blas.on_few_threads(blas.SHARED_FROM, lambda: (count(), one._order)) == (2, None)
     assert (one.out == 8).all()
+
+
+@pytest.mark.parametrize(
+    "rows, multiplications, parts", [(512, 33e6, 2), (4096, 69e9, 16), (7, 1e9, 2)]
+)
+def test_parts_are_not_narrow(rows, multiplications, parts, monkeypatch):
+    """All of the second matrix is read for each."""
+    monkeypatch.undo()
+    cuts = late._cuts(rows, int(multiplications))
+    assert len(cuts) == parts
+    assert sum([[*range(rows)][cut] for cut in cuts], []) == [*range(rows)]
 
 
 def test_errors_of_helpers_are_raised_at_the_end():
