@@ -1,6 +1,6 @@
 """Hold public names to what they must say: types, shapes and errors.
 
-    python tools/check_docstrings.py [--table]
+    python tools/check_docstrings.py
 
 Walks the public functions, classes, methods and properties that tools/reference.py lists, and
 prints a line for each of these:
@@ -13,9 +13,7 @@ prints a line for each of these:
   number where one belongs, gets everywhere.
 
 What the first paragraph points to, as "See `lucid_gpu.sum`." does, counts as said, and so do the
-docstrings of overridden methods and, for a ``forward``, of its class. `NOT_YET` names what is not
-documented yet; an entry that is no longer needed is an error too, and ``--table`` prints the table
-that would be true.
+docstrings of overridden methods and, for a ``forward``, of its class.
 """
 
 from __future__ import annotations
@@ -36,10 +34,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tools import reference
-from tools.docstrings_not_yet import NOT_YET
-
-# Names whose types no annotation can say, and why.
-UNTYPED: dict[str, str] = {}
 
 # Not "dimension" or "view" alone: "two dimensions exchanged" says too little of a shape.
 _SHAPES = re.compile(
@@ -129,7 +123,7 @@ def breaches(name: Name) -> Iterator[str]:
     if not name.doc:
         yield "has no docstring"
     untyped, types = _types(name)
-    if untyped and name.full not in UNTYPED:
+    if untyped:
         yield f"gives no type for {', '.join(untyped)}"
     if re.search(r"\bTensor\b", types) and not _SHAPES.search(name.said):
         yield "takes or gives tensors and says nothing of their shapes"
@@ -226,42 +220,13 @@ def _functions(file: str) -> tuple[dict[int, ast.AST], dict[str, ast.AST]]:
     return lines, private  # type: ignore[return-value]
 
 
-# --- the table of what is not yet documented -----------------------------------------------------
-
-
-def _listed() -> set[str]:
-    return {f"{namespace}.{n}" for namespace, text in NOT_YET.items() for n in text.split()}
-
-
-def table(wrong: dict[str, list[str]], found: list[Name]) -> str:
-    """`NOT_YET` as it would be true."""
-    by_namespace: dict[str, list[str]] = {}
-    for name in found:
-        if name.full in wrong:
-            by_namespace.setdefault(name.namespace, []).append(name.path)
-    lines = ['"""What tools/check_docstrings.py passes over until it is documented."""', ""]
-    lines.append("NOT_YET: dict[str, str] = {")
-    for namespace, paths in by_namespace.items():
-        lines += [f'    "{namespace}": """', *(f"        {path}" for path in paths), '    """,']
-    return "\n".join([*lines, "}"])
-
-
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Print what is wrong; 1 where anything is."""
-    found = list(names())
-    wrong = {name.full: said for name in found if (said := list(breaches(name)))}
-    if arguments == ["--table"]:
-        print(table(wrong, found))
-        return 0
-    listed = _listed()
-    lines = [f"{n} {problem}" for n, said in wrong.items() if n not in listed for problem in said]
-    lines += [f"NOT_YET lists {n}, which needs it no longer" for n in sorted(listed - set(wrong))]
-    known = {name.full for name in found}
-    lines += [f"UNTYPED lists {n}, which does not exist" for n in sorted(set(UNTYPED) - known)]
+    lines = [f"{name.full} {problem}" for name in names() for problem in breaches(name)]
     for line in lines:
         print(f"check_docstrings: {line}", file=sys.stderr)
     return 1 if lines else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
