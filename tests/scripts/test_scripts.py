@@ -40,6 +40,8 @@ TOLERANCE = {
     "gcn": ROUNDING,
     "gru_tagger": ROUNDING,
     "mixed_precision": BFLOAT16,
+    "mixture_of_experts": ROUNDING,
+    "mobile_net": ROUNDING,
     "radiance_field": ROUNDING,
     "regression": ROUNDING,
     "resnet": ROUNDING,
@@ -55,8 +57,8 @@ TOLERANCE = {
 
 # Over the stand-in g++ takes 0.3 s and more a kernel; these have the most of them, 9 to 35 s each.
 MANY_KERNELS = {
-    "actor_critic", "char_gpt", "mixed_precision", "radiance_field", "resnet", "siamese",
-    "translation", "wgan_gp",
+    "actor_critic", "char_gpt", "mixed_precision", "mixture_of_experts", "mobile_net",
+    "radiance_field", "resnet", "siamese", "translation", "wgan_gp",
 }  # fmt: skip
 
 
