@@ -15,7 +15,7 @@ NOT_HANDED_ON = (
     "get_printoptions getbufsize geterr geterrcall hamming hanning identity indices info isdtype "
     "isfortran isscalar issubdtype iterable kaiser load loadtxt mask_indices mintypecode "
     "nested_iters ones printoptions promote_types require rfftfreq row_stack set_printoptions "
-    "setbufsize seterr seterrcall show_config show_runtime tri tril_indices triu_indices "
+    "setbufsize seterr seterrcall show show_config show_runtime tri tril_indices triu_indices "
     "typename zeros"
 )
 # ufuncs that only the array library computes: whole numbers and steps
@@ -26,7 +26,9 @@ def named():
     for module in (numpy, numpy.linalg, numpy.fft):
         for name in sorted(module.__all__):  # NumPy's list is of a set
             function = getattr(module, name)
-            if callable(function) and not isinstance(function, type) and name != "test":
+            if name[0] == "_" or name == "test":  # NumPy 2.0 lists some of its own
+                continue
+            if callable(function) and not isinstance(function, type):
                 yield pytest.param(function, id=f"{module.__name__}.{name}")
 
 

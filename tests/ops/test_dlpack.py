@@ -14,6 +14,7 @@ import lucid_gpu
 from lucid_gpu import dtypes
 from lucid_gpu.device import resolve
 from lucid_gpu.devices import room
+from tests.numpy.agreement import since_2_1
 from tests.oracle import same_error, torch_module
 
 TYPES = list(dtypes.ALL)
@@ -84,6 +85,7 @@ def test_both_sides_see_writes(device: str) -> None:
         assert y.tolist() == [8, 6, 6]
 
 
+@since_2_1
 def test_where_and_whether_to_copy(device: str) -> None:
     x = values(lucid_gpu.float32, device)
     copied = lucid_gpu.from_dlpack(x, copy=True)
@@ -137,8 +139,9 @@ def test_in_place_writes_reach_who_holds_the_memory(device: str) -> None:
     out = xp_of(device).from_dlpack(x)
     x.add_(1)
     assert out.tolist() == [3] * 3
-    out[0] = 9
-    assert x.tolist() == [9, 3, 3]
+    if device != "cpu" or out.flags.writeable:  # NumPy 2.0's never are
+        out[0] = 9
+        assert x.tolist() == [9, 3, 3]
 
 
 def test_interface_of_cuda_arrays(device: str) -> None:
@@ -230,6 +233,7 @@ class Interface:
         self.__cuda_array_interface__, self.array = array.__cuda_array_interface__, array
 
 
+@since_2_1
 def test_read_only_memory_is_not_written(device: str) -> None:
     if device != "cpu":
         return
