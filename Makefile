@@ -20,7 +20,7 @@ TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 .PHONY: help train test test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check fuzz-checkpoints soak fuzz
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*##/:/' | awk -F: '{printf "make %-17s %s\n", $$1, $$2}'
+	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-17s%s\n", $$1, $$2}'
 
 train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn"), or EXAMPLE=char_gpt, vae, gcn, burgers, heat ...
 	@$(PY) examples/$(EXAMPLE).py $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import lucid_gpu
 
@@ -23,8 +24,18 @@ SETTINGS = {
 }
 
 
-def main() -> int:
-    """Print both lists."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Print both lists; 2 where something else is asked for, with the command that is meant."""
+    others = [word for word in arguments if word not in ("-h", "--help")]
+    if others:
+        modules = [c.split()[2] for c in COMMANDS if c.endswith(others[0]) or f".{others[0]} " in c]
+        meant = (
+            f"python -m {modules[0]}"
+            if modules
+            else "python -m lucid_gpu, which lists the commands"
+        )
+        print(f"lucid_gpu: no argument {others[0]!r} is taken; say {meant}", file=sys.stderr)
+        return 2
     print(f"lucid_gpu {lucid_gpu.__version__}\n")
     for title, table in (("Commands", COMMANDS), ("Environment variables", SETTINGS)):
         width = max(map(len, table))
@@ -35,4 +46,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

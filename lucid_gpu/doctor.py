@@ -7,11 +7,14 @@ exit status is 1 when a line failed, so that a container's health check can ask.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +26,9 @@ from lucid_gpu.devices import blas, cupy_room
 __all__ = ["Line", "examine", "main"]
 
 GPU_MISSING = ("CuPy is not installed", "there is no NVIDIA driver", "the driver lists no GPU")
+
+
+NEEDS = {"numpy": "2.0", "ml_dtypes": "0.5"}  # as pyproject.toml says
 
 
 class Line(NamedTuple):
@@ -58,9 +64,20 @@ class _Absent(Exception):
 
 def versions() -> str:
     """lucid_gpu, Python, NumPy and the system."""
-    named = [f"{name} {metadata.version(name)}" for name in ("numpy", "ml_dtypes")]
+    for name, least in NEEDS.items():
+        found = metadata.version(name)
+        if _numbers(found) < _numbers(least):
+            raise Ill(
+                f"{name} {found} is installed, and lucid_gpu wants {least} or newer",
+                f"python -m pip install --upgrade '{name}>={least}'",
+            )
+    named = [f"{name} {metadata.version(name)}" for name in NEEDS]
     python = f"Python {platform.python_version()}"
     return ", ".join([f"lucid_gpu {lucid_gpu.__version__}", python, *named, platform.platform()])
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def matrix_products() -> str:
@@ -100,6 +117,9 @@ def compiler() -> str:
     """The C++ compiler that executes CUDA C on the host, for tests without a GPU."""
     wanted = os.environ.get("CXX") or "g++"
     found = shutil.which(wanted)
+    if found is None and os.environ.get("LUCID_EXECUTOR") == "host-cuda":
+        mend = "unset LUCID_EXECUTOR  # or install a compiler: apt-get install g++"
+        raise Ill(f"no {wanted}, and LUCID_EXECUTOR=host-cuda asks for one", mend)
     if found is None:
         raise _Absent(f"no {wanted}; only LUCID_EXECUTOR=host-cuda needs one")
     return found
@@ -152,14 +172,19 @@ def headers() -> str:
 
 def cache_folder() -> str:
     """Where CuPy keeps compiled kernels."""
-    cupy_room.import_cupy()
+    with contextlib.suppress(OSError):  # it makes the folder; what fails then is said below
+        cupy_room.import_cupy()
     folder = Path(cupy_room.cache_folder())
-    files = [f for f in folder.glob("**/*") if f.is_file()] if folder.is_dir() else []
-    if folder.is_dir() and not os.access(folder, os.W_OK):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
         raise Ill(
-            f"{folder} cannot be written: every process compiles every kernel anew",
+            f"{folder} cannot be written ({error.strerror}): no compiled kernel is kept",
             "export CUPY_CACHE_DIR=/a/folder/you/may/write",
-        )
+        ) from None
+    files = [f for f in folder.glob("**/*") if f.is_file()]
     size = sum(f.stat().st_size for f in files) / 2**20
     return f"{folder}, {len(files)} kernels, {size:.1f} MiB"
 
@@ -185,7 +210,7 @@ def compilation() -> str:
     return f"kernels compile for sm_{capability}"
 
 
-_NEWER = "python -m pip install --upgrade 'lucid-gpu[cuda13]' (after uninstalling cupy-cuda12x)"
+_NEWER = "python -m pip uninstall -y cupy-cuda12x && python -m pip install 'cupy-cuda13x[ctk]>=14'"
 
 
 def driver() -> str:
@@ -259,7 +284,7 @@ ALWAYS: tuple[Check, ...] = (
     ("gradient, cpu", lambda: gradient_on("cpu")),
     ("C++ compiler", compiler),
 )
-# Of what follows each needs those before it, but for the driver, which compiling does not need.
+# Nothing of a list can be well after one of ENDING is not.
 COMPILING: tuple[Check, ...] = (
     ("CuPy", cupy_package),
     ("NVRTC", nvrtc),
@@ -267,6 +292,7 @@ COMPILING: tuple[Check, ...] = (
     ("kernel cache", cache_folder),
     ("compilation", compilation),
 )
+ENDING = ("CuPy", "kernel cache", "driver")  # CuPy makes that folder when it is imported
 COMPUTING: tuple[Check, ...] = (
     ("driver", driver),
     ("GPUs", gpus),
@@ -301,11 +327,24 @@ def examine(device: str | None = None) -> Iterator[Line]:
         for name, check in chain:
             line = _line(name, check, device == "cuda" and name not in MAY_BE_MISSING)
             yield line
-            if line.state != "ok" and chain[0][0] == name:
+            if line.state != "ok" and name in ENDING:
                 break
 
 
 def _line(name: str, check: Callable[[], str], needed: bool) -> Line:
+    found = _found(name, check, needed)
+    return found._replace(
+        found=found.found.replace("python -m", f"{_python()} -m"),
+        mend=found.mend.replace("python -m", f"{_python()} -m"),
+    )
+
+
+def _python() -> str:
+    """What a shell calls this interpreter, so that a command installs where it is missing."""
+    return "python" if shutil.which("python") == sys.executable else shlex.quote(sys.executable)
+
+
+def _found(name: str, check: Callable[[], str], needed: bool) -> Line:
     try:
         return Line(name, "ok", check())
     except _Absent as absent:
@@ -314,7 +353,8 @@ def _line(name: str, check: Callable[[], str], needed: bool) -> Line:
     except Ill as ill:
         return Line(name, "failed", ill.found, ill.mend)
     except Exception as error:  # what no check foresaw is a finding, too
-        return Line(name, "failed", f"{type(error).__name__}: {_first(error)}", _REPORT)
+        found, _, mend = _first(error).partition("; ")  # the package's errors say what mends them
+        return Line(name, "failed", f"{type(error).__name__}: {found}", mend or _REPORT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

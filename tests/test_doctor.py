@@ -49,11 +49,15 @@ def test_another_device_is_refused():
 
 
 def test_two_cupys_are_one_too_many(monkeypatch):
+    here = sys.executable
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: here)
     both = [SimpleNamespace(name=f"cupy-cuda{v}x", version="14.2.0") for v in (12, 13)]
     monkeypatch.setattr(doctor.metadata, "distributions", lambda: both)
     line = line_of("CuPy")
     assert line.state == "failed" and "each breaks the others" in line.found
     assert line.mend.startswith("python -m pip uninstall -y cupy-cuda12x cupy-cuda13x && ")
+    monkeypatch.setattr(doctor.sys, "executable", "/some where/python3")
+    assert line_of("CuPy").mend.count("'/some where/python3' -m pip ") == 2
     monkeypatch.setattr(doctor.metadata, "distributions", list)
     assert line_of("CuPy").state == "none" and line_of("CuPy", "cuda").mend
 
@@ -68,11 +72,31 @@ def test_a_wrong_gradient_is_found(monkeypatch):
 
 def test_a_cache_that_cannot_be_written_is_named(monkeypatch, tmp_path):
     pytest.importorskip("cupy", reason="CuPy is missing: python -m pip install 'lucid-gpu[test]'")
-    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(doctor.os, "access", lambda *_: False)  # root may write everywhere
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "file" / "folder"))
     line = line_of("kernel cache")
-    assert line.state == "failed" and str(tmp_path) in line.found
-    assert "CUPY_CACHE_DIR" in line.mend
+    assert line.state == "failed" and f"{tmp_path}/file/folder cannot be written" in line.found
+    assert line.mend == "export CUPY_CACHE_DIR=/a/folder/you/may/write"
+
+
+def test_old_packages_are_named(monkeypatch):
+    wanted = (PACKAGE.parent / "pyproject.toml").read_text("utf-8")
+    for name, least in doctor.NEEDS.items():
+        assert f'"{name}>={least}"' in wanted
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: sys.executable)
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: "1.26.4")
+    line = line_of("versions", "cpu")
+    assert line.found == "numpy 1.26.4 is installed, and lucid_gpu wants 2.0 or newer"
+    assert line.mend == "python -m pip install --upgrade 'numpy>=2.0'"
+
+
+def test_a_compiler_that_is_asked_for_and_missing_is_a_failure(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.delenv("LUCID_EXECUTOR", raising=False)
+    assert line_of("C++ compiler", "cpu").state == "none"
+    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    line = line_of("C++ compiler", "cpu")
+    assert line.state == "failed" and line.mend.startswith("unset LUCID_EXECUTOR")
 
 
 def test_what_no_check_foresaw_is_a_finding(monkeypatch):
@@ -103,3 +127,14 @@ def test_it_runs_as_a_command(module):
 
 def test_a_gradient_is_right_on_every_device(device):
     assert doctor.gradient_on(device).endswith("are right")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("doctor", "python -m lucid_gpu.doctor"), ("precompile", "python -m lucid_gpu.precompile")],
+)
+def test_a_word_that_is_no_command_leads_to_one(word, meant, capsys):
+    assert commands.main([word]) == 2
+    assert capsys.readouterr().err == f"lucid_gpu: no argument {word!r} is taken; say {meant}\n"
+    assert commands.main(["tarin"]) == 2 and "lists the commands" in capsys.readouterr().err
+    assert commands.main(["--help"]) == 0

@@ -18,7 +18,7 @@ from lucid_gpu.devices import _rooms, cuda_memory, cudnn, faults, gemm
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.dtypes import dtype, from_numpy_dtype
 
-INSTALL = "python -m pip install 'lucid-gpu[cuda12]'"
+INSTALL = "python -m pip install 'cupy-cuda12x[ctk]>=14'"
 _forked = False
 _HERE = contextlib.nullcontext()  # entering a device's own context costs more
 

@@ -132,7 +132,10 @@ class Team:
 
 
 def _wanted() -> int:
-    wish = os.environ.get("LUCID_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS")
+    ours = os.environ.get("LUCID_NUM_THREADS")
+    if ours and not ours.isdigit():
+        raise ValueError(f"LUCID_NUM_THREADS is a number of threads; got {ours!r}")
+    wish = ours or os.environ.get("OMP_NUM_THREADS")  # which may be a list
     return int(wish) if wish and wish.isdigit() else _processors()
 
 

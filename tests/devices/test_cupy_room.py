@@ -28,7 +28,7 @@ def test_without_cupy_the_install_command_is_named(monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "cupy" else real(name)
     )
-    assert "python -m pip install 'lucid-gpu[cuda12]'" in cupy_room.problem()
+    assert "python -m pip install 'cupy-cuda12x[ctk]>=14'" in cupy_room.problem()
     assert not lucid_gpu.cuda.is_available()
 
 
