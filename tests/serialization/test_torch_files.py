@@ -265,7 +265,7 @@ def test_pickles_that_stand_for_more_than_they_are(pickled):
     assert peak < 20e6
 
 
-BUILTINS = [frozenset({1, "a"}), frozenset(), bytearray(b"a\xff"), bytearray()]
+BUILTINS = [frozenset({1}), frozenset(), bytearray(b"a\xff"), bytearray()]
 
 
 @pytest.mark.parametrize("thing", BUILTINS, ids=repr)
