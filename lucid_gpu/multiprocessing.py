@@ -156,8 +156,13 @@ def start_processes(
     ----------
     fn : callable
         Of a module: processes import it.
+    args : tuple
+    nprocs : int
     join : bool
         Wait for all of them; otherwise a `ProcessContext` comes back, to be joined.
+    daemon : bool
+        Whether they end with this process.
+    start_method : {"spawn", "fork", "forkserver"}
 
     Raises
     ------

@@ -380,6 +380,8 @@ def linear(
     input : Tensor, shape (*, in_features)
     weight : Tensor, shape (out_features, in_features) or (in_features,)
     bias : Tensor, shape (out_features,) or (), optional
+    out : Tensor, optional
+        What the result is written into.
 
     Returns
     -------
@@ -467,6 +469,8 @@ def cross_entropy(
     return ops.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
-nll_loss.__doc__, cross_entropy.__doc__ = ops.nll_loss.__doc__, ops.cross_entropy.__doc__
+_OLDER = "    size_average, reduce : bool, optional\n        Older words for ``reduction``.\n"
+for _loss, _told in ((nll_loss, ops.nll_loss), (cross_entropy, ops.cross_entropy)):
+    _loss.__doc__ = (_told.__doc__ or "").replace("    reduction :", f"{_OLDER}    reduction :", 1)
 
 findable(dict(globals()), __name__)

@@ -54,7 +54,10 @@ def multi_head_attention_forward(
     embed_dim_to_check, num_heads : int
         e, and how many heads share it.
     in_proj_weight : Tensor, shape (3 * e, e), optional
-        Of query, key and value; with ``use_separate_proj_weight`` ``q_proj_weight`` and its kin.
+        Of query, key and value.
+    q_proj_weight, k_proj_weight, v_proj_weight : Tensor, shapes (e, e), (e, ek), (e, ev), optional
+        Instead of it, with ``use_separate_proj_weight``.
+    use_separate_proj_weight, training : bool
     in_proj_bias : Tensor, shape (3 * e,), optional
     bias_k, bias_v : Tensor, shape (1, 1, e), optional
         One more key and its value.

@@ -28,7 +28,10 @@ def dropout1d(
     ----------
     input : Tensor, shape (n, c, l) or (c, l)
     p : float
-    training, inplace : bool
+    training : bool
+        False gives the input back.
+    inplace : bool
+        Write the result into ``input``.
 
     Raises
     ------
@@ -91,7 +94,10 @@ def alpha_dropout(
     ----------
     input : Tensor
     p : float
-    training, inplace : bool
+    training : bool
+        False gives the input back.
+    inplace : bool
+        Write the result into ``input``.
 
     Raises
     ------

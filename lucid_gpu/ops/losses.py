@@ -231,6 +231,8 @@ def kl_div(
         Log-probabilities.
     target : Tensor, broadcast with input
         Probabilities, or with ``log_target`` their logarithms.
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
     reduction : {"batchmean", "mean", "sum", "none"}
         ``"batchmean"`` divides the sum by the size of the first dimension, which is the divergence.
     log_target : bool
@@ -335,9 +337,13 @@ def poisson_nll_loss(
     ----------
     input, target : Tensor, of one shape
         Logarithms of expectations, or with ``log_input=False`` the expectations, and samples.
+    log_input : bool
+        Whether the input is logarithms.
     full : bool
         Add Stirling's approximation of ``log(target!)`` for targets above 1.
     eps : float
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
     reduction : {"mean", "sum", "none"}
     """
     require_tensors("poisson_nll_loss", input=input, target=target)
@@ -370,6 +376,8 @@ def binary_cross_entropy(
         Probabilities.
     weight : Tensor, optional
         Of each element; broadcasts.
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises

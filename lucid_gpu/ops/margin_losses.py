@@ -171,6 +171,8 @@ def cosine_embedding_loss(
     input1, input2 : Tensor, shape (n, d) or (d,)
     target : Tensor, shape (n,) or ()
     margin : float
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises
@@ -220,6 +222,8 @@ def triplet_margin_loss(
     swap : bool
         Take the negative's distance from the positive where that is smaller (Balntas et al.,
         "Learning shallow convolutional feature descriptors with triplet losses", 2016).
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises
@@ -335,6 +339,8 @@ def multilabel_soft_margin_loss(
     ----------
     input, target : Tensor, shape (*, c)
     weight : Tensor, shape (c,), optional
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
     reduction : {"mean", "sum", "none"}
     """
     require_tensors("multilabel_soft_margin_loss", input=input, target=target)
@@ -379,6 +385,8 @@ def multi_margin_loss(
     margin : float
     weight : Tensor, shape (c,), optional
         Of each target's class.
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises
@@ -443,6 +451,8 @@ def multilabel_margin_loss(
     input : Tensor, shape (n, c) or (c,)
     target : Tensor of int64, of input's shape
         Class numbers; they end at the first -1.
+    size_average, reduce : bool, optional
+        Older words for ``reduction``.
     reduction : {"mean", "sum", "none"}
 
     Raises

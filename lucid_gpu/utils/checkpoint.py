@@ -161,6 +161,8 @@ def checkpoint_sequential(
     segments : int
     input : object
         What the first is given; each gives the next one's.
+    use_reentrant, preserve_rng_state : bool
+        As of `checkpoint`.
 
     Raises
     ------

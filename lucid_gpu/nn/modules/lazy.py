@@ -147,7 +147,9 @@ def _lazy(kind: type[LazyModuleMixin], layer: type[Module]) -> type[Module]:
         "__module__": __name__,
         "__signature__": asked.replace(parameters=rest),
     }
-    return type(f"Lazy{layer.__name__}", (kind, layer), space)
+    made = type(f"Lazy{layer.__name__}", (kind, layer), space)
+    made.__doc__ = (made.__doc__ or "").replace(f"    {first.name}, ", "    ", 1)
+    return made
 
 
 _CLASSES = [_lazy(kind, layer) for kind, layers in _ROWS for layer in layers]

@@ -151,9 +151,12 @@ class _AvgPool(_Pool):
 
 
 class AvgPool1d(_AvgPool):
-    """The mean of each window of a signal; without ``divisor_override``."""
+    """The mean of each window of a signal."""
 
     _rank = 1
+    _about = _AvgPool._about.replace(
+        "    divisor_override : int, optional\n        What sums are divided by instead.\n", ""
+    )
 
     def __init__(
         self,

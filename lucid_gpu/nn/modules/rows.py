@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from typing import Any
 
 from lucid_gpu.nn.modules.module import Module
@@ -52,15 +53,22 @@ def row(base: type[Row], name: str, function: Callable[..., Tensor], /, **settin
     body = {
         "function": staticmethod(function),
         "__signature__": inspect.Signature(parameters),
-        "__doc__": _doc(function),
+        "__doc__": _doc(function, settings),
         "__module__": base.__module__,
     }
     return type(name, (base,), body)
 
 
-def _doc(function: Callable[..., Tensor]) -> str:
-    """The function's docstring, and in its second paragraph where the arguments go."""
+def _doc(function: Callable[..., Tensor], settings: Collection[str]) -> str:
+    """The function's docstring, with the settings as parameters and how the module is called."""
     summary, *more = (function.__doc__ or "").split("\n\n", 1)
-    where = f"""    Settings are given when the module is made, tensors when it is called: see
-    `nn.functional.{function.__name__.lstrip("_")}`."""
-    return "\n\n".join([summary, where, *more])
+    before, head, after = "".join(more).partition("    Parameters\n    ----------\n")
+    given, gap, rest = after.rstrip().partition("\n\n")
+    entries = re.split(r"\n(?=    \w)", given)
+    own = [e for e in entries if {*re.split(r" :|, ", e.strip())} & {*settings}]
+    tensors = entries[: entries.index(own[0])] if own else entries
+    called = [f"    - {entry.strip()}" for entry in tensors if entry]
+    where = f"    Called with tensors as `nn.functional.{function.__name__.lstrip('_')}` is."
+    parts = [summary, before.rstrip(), head + "\n".join(own) if own else "", rest.rstrip()]
+    notes = "\n".join([f"    Notes\n    -----\n{where}", *(["", *called] if called else [])])
+    return "\n\n".join([part for part in [*parts, notes] if part]) + "\n    "
