@@ -6,11 +6,16 @@ array operation on a strided view, and results keep the memory order of their in
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import dtype, float32, from_numpy_dtype, int32, uint8
+from lucid_gpu.kernels.row_blocks import each
 from lucid_gpu.kernels.windows import (
     SIZES,
     STRIDES,
@@ -25,6 +30,8 @@ from lucid_gpu.kernels.windows import (
 )
 from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.function import device_of
+
+BLOCK = 1 << 19  # pixels that NumPy takes together: with fewer the GIL changes hands too often
 
 
 def _kernel(name: str, parameters: str, strides: str, template: str) -> Kernel:
@@ -81,7 +88,9 @@ def max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
         The place of each maximum in its window, ``i * kw + j``.
     """
     if not runs_cuda_c(device_of(x)):
-        return _max_pool(x, frame)
+        kinds = x.dtype, _place_type(frame).numpy
+        y, places = _by_channels(_max_pool, frame, (x,), frame.steps, *kinds)
+        return y, places
     shape = *frame.shape[:2], *frame.steps
     y, places = empty(x, shape), empty(x, shape, _place_type(frame).numpy)
     _over_windows(max_kernel, (x, y, places), frame, x, {"P": _place_type(frame)})
@@ -104,7 +113,8 @@ def max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
     array, shape (n, c, h, w)
     """
     if not runs_cuda_c(device_of(g)):
-        return _max_pool_bwd(g, places, frame)
+        (dx,) = _by_channels(_max_pool_bwd, frame, (g, places), frame.shape[2:], g.dtype)
+        return dx
     x = empty(g, frame.shape)
     _over_pixels(max_bwd_kernel, (g, places, x), frame, g, {"P": _place_type(frame)})
     return x
@@ -137,7 +147,8 @@ def avg_pool(x: Any, frame: Frame, padding: bool, divisor: int) -> Any:
     array, shape (n, c, oh, ow)
     """
     if not runs_cuda_c(device_of(x)):
-        return _avg_pool(x, frame, padding, divisor)
+        means = functools.partial(_avg_pool, padding=padding, divisor=divisor)
+        return _by_channels(means, frame, (x,), frame.steps, x.dtype)[0]
     y = empty(x, (*frame.shape[:2], *frame.steps))
     _over_windows(avg_kernel, (x, y, divisor), frame, x, {"PADDING": int(padding)})
     return y
@@ -146,7 +157,8 @@ def avg_pool(x: Any, frame: Frame, padding: bool, divisor: int) -> Any:
 def avg_pool_bwd(g: Any, frame: Frame, padding: bool, divisor: int) -> Any:
     """Gradients of means, spread over their windows: the adjoint of `avg_pool`."""
     if not runs_cuda_c(device_of(g)):
-        return _avg_pool_bwd(g, frame, padding, divisor)
+        spread = functools.partial(_avg_pool_bwd, padding=padding, divisor=divisor)
+        return _by_channels(spread, frame, (g,), frame.shape[2:], g.dtype)[0]
     x = empty(g, frame.shape)
     _over_pixels(avg_bwd_kernel, (g, x, divisor), frame, g, {"PADDING": int(padding)})
     return x
@@ -182,6 +194,35 @@ def _place_type(frame: Frame) -> dtype:
 
 
 # --- NumPy ----------------------------------------------------------------------------------------
+
+
+def _by_channels(
+    compute: Callable[..., Any], frame: Frame, arrays: Sequence[Any], size: Any, *kinds: Any
+) -> list[Any]:
+    """What ``compute`` makes of arrays and a frame, of some channels at a time, on all threads."""
+    n, c = frame.shape[:2]
+    step = max(BLOCK // max(n * math.prod(frame.full[2:]), 1), 1)
+    if c <= step:
+        found = compute(*arrays, frame)
+        return list(found) if len(kinds) > 1 else [found]
+    order = memory_order(arrays[0])
+    shape = (n, c, *size)
+    results = [
+        pool.empty([shape[axis] for axis in order], np.dtype(kind)).transpose(inverse(order))
+        for kind in kinds
+    ]
+
+    def work(channels: slice) -> None:
+        part = compute(*[a[:, channels] for a in arrays], frame.of_channels(_length(channels)))
+        for result, values in zip(results, part if len(kinds) > 1 else (part,), strict=True):
+            result[:, channels] = values
+
+    each([slice(first, min(first + step, c)) for first in range(0, c, step)], work)
+    return results
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)
 
 
 def _lowest(d: Any) -> Any:

@@ -141,6 +141,13 @@ class Frame:
         frame.shape, frame.full = (images, *self.shape[1:]), (images, *self.full[1:])
         return frame
 
+    def of_channels(self, channels: int) -> Frame:
+        """The frame of another number of channels."""
+        frame = self.of(self.shape[0])
+        n = self.shape[0]
+        frame.shape, frame.full = (n, channels, *self.shape[2:]), (n, channels, *self.full[2:])
+        return frame
+
     @property
     def sizes(self) -> tuple[int, ...]:
         """What kernels are told of the images."""

@@ -157,3 +157,17 @@ def test_where_the_maxima_are_is_saved_as_a_tensor() -> None:
     assert x.grad.sum().item() == 4
     with pytest.raises(RuntimeError, match="Specify retain_graph=True"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+def test_channels_taken_apart_give_what_they_give_together(name, device):
+    x = normal((2, 48, 90, 90)).astype(np.float32)  # more than a block
+    whole, parts = (lucid_gpu.tensor(x, device=device, requires_grad=True) for _ in range(2))
+    pool = getattr(F, name)
+    y = pool(whole, 3, 2, 1)
+    found = lucid_gpu.cat([pool(part, 3, 2, 1) for part in parts.split(6, 1)], 1)
+    np.testing.assert_array_equal(y.numpy(force=True), found.numpy(force=True))
+    g = lucid_gpu.tensor(normal(tuple(y.shape)).astype(np.float32), device=device)
+    y.backward(g)
+    found.backward(g)
+    np.testing.assert_array_equal(whole.grad.numpy(force=True), parts.grad.numpy(force=True))
