@@ -22,7 +22,9 @@ TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-17s%s\n", $$1, $$2}'
 
-train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn"), or EXAMPLE=char_gpt, vae, gcn, burgers, heat ...
+train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn"), or EXAMPLE=char_gpt, vae, gcn, burgers, gaussian_process, heat, quantum_dot
+	@test -f examples/$(EXAMPLE).py \
+	  || { echo "make: there is no example $(EXAMPLE); make help names them"; exit 2; }
 	@$(PY) examples/$(EXAMPLE).py $(ARGS)
 
 test: $(STAMPS)/$(TEST_EXTRAS)  ## the test suite; ORACLE=1 also compares with torch
@@ -72,6 +74,8 @@ image: FOR := --build-arg CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)"
 image image-cpu:
 	@command -v $(DOCKER) > /dev/null \
 	  || { echo "make: there is no $(DOCKER); install it, or say make $@ DOCKER=podman; make image-dry-run needs none"; exit 1; }
+	@$(DOCKER) info > /dev/null 2>&1 \
+	  || { echo "make: $(DOCKER) is installed, but $(DOCKER) info fails: start its service, or let your user reach it"; exit 1; }
 	@$(DOCKER) build --target $(DEVICE) --tag lucid-gpu:$(DEVICE) $(FOR) $(ARGS) \
 	    --build-arg VERSION="$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' lucid_gpu/version.py)" \
 	    --build-arg REVISION="$$(git rev-parse HEAD 2> /dev/null || echo unknown)" .
@@ -100,6 +104,9 @@ fuzz: $(STAMPS)/test-oracle  ## random programs of ops against torch, at night (
 clean:  ## remove .venv, caches and runs
 	rm -rf $(VENV) build dist runs site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
+.DEFAULT:
+	@echo "make: there is no target $@; make help lists them"; exit 2
+
 # One stamp a set of extras: a second run installs nothing. `test-oracle` is `.[test,oracle]`.
 $(STAMPS)/%: pyproject.toml setup.py | $(PY)
 	@mkdir -p $(STAMPS)
@@ -112,7 +119,7 @@ $(STAMPS)/%: pyproject.toml setup.py | $(PY)
 	@touch $@
 
 $(PY):
-	@command -v $(PYTHON) > /dev/null \
+	@$(PYTHON) -c "" 2> /dev/null \
 	  || { echo "make: there is no $(PYTHON); install Python 3.10 or newer, or say make PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 	  || { echo "make: $(PYTHON) is older than 3.10; say make PYTHON=/path/to/a/newer/python3"; exit 1; }
