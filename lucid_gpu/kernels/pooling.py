@@ -32,6 +32,7 @@ from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.function import device_of
 
 BLOCK = 1 << 19  # pixels that NumPy takes together: with fewer the GIL changes hands too often
+FEWEST = 1 << 15  # windows
 
 
 def _kernel(name: str, parameters: str, strides: str, template: str) -> Kernel:
@@ -201,7 +202,8 @@ def _by_channels(
 ) -> list[Any]:
     """What ``compute`` makes of arrays and a frame, of some channels at a time, on all threads."""
     n, c = frame.shape[:2]
-    step = max(BLOCK // max(n * math.prod(frame.full[2:]), 1), 1)
+    images, windows = (max(n * math.prod(s), 1) for s in (frame.full[2:], frame.steps))
+    step = max(BLOCK // images, FEWEST // windows, 1)
     if c <= step:
         found = compute(*arrays, frame)
         return list(found) if len(kinds) > 1 else [found]
