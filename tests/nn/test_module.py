@@ -117,6 +117,12 @@ def test_assigning():
     assert not hasattr(module, "z") and not hasattr(module, "y")
 
 
+def test_a_module_of_pytorchs_is_named():
+    torch = torch_module()
+    with pytest.raises(TypeError, match="ReLU is not a Module subclass; it is PyTorch's"):
+        nn.Sequential(torch.nn.ReLU())
+
+
 def assign_before_init(m):
     class Broken(m.nn.Module):
         def __init__(self):
@@ -133,7 +139,7 @@ def assign_before_init(m):
         (assign_before_init, "before Module.__init__() call"),
         (
             lambda m: setattr(m.nn.Linear(1, 1), "weight", m.ones(1)),
-            "as parameter 'weight' (torch.nn.Parameter or None expected)",
+            "FloatTensor' as parameter 'weight' (torch.nn.Parameter or None expected)",
         ),
         (
             lambda m: setattr(m.nn.Sequential(m.nn.ReLU()), "0", 3),

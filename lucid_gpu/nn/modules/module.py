@@ -206,7 +206,7 @@ class Module:
         self._check_name(name, "parameter")
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
-                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                f"cannot assign '{_type_name(param)}' object to parameter '{name}' "
                 "(torch.nn.Parameter or None required)"
             )
         if param is not None and param.grad_fn is not None:
@@ -239,7 +239,7 @@ class Module:
         self._check_name(name, "buffer")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
-                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                f"cannot assign '{_type_name(tensor)}' object to buffer '{name}' "
                 "(torch Tensor or None required)"
             )
         self._buffers[name] = registered(self, "buffer", name, tensor) if EVERYWHERE else tensor
@@ -257,7 +257,9 @@ class Module:
             For a name that is empty, taken, or has a dot.
         """
         if module is not None and not isinstance(module, Module):
-            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+            kinds = [kind.__module__.partition(".")[0] for kind in type(module).__mro__]
+            other = "; it is PyTorch's (einops' layers: lucid_gpu.nn.einops)" * ("torch" in kinds)
+            raise TypeError(f"{type(module).__name__} is not a Module subclass{other}")
         self._check_name(name, "module")
         self._modules[name] = registered(self, "module", name, module) if EVERYWHERE else module
 
@@ -296,7 +298,7 @@ class Module:
         elif name in parameters:
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{type(value).__name__}' as parameter '{name}' "
+                    f"cannot assign '{_type_name(value)}' as parameter '{name}' "
                     "(torch.nn.Parameter or None expected)"
                 )
             parameters[name] = None
@@ -306,7 +308,7 @@ class Module:
         elif name in modules:
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{type(value).__name__}' as child module '{name}' "
+                    f"cannot assign '{_type_name(value)}' as child module '{name}' "
                     "(torch.nn.Module or None expected)"
                 )
             modules[name] = None
@@ -727,6 +729,11 @@ class Module:
         from lucid_gpu.viz.notebook import module_html
 
         return module_html(self)
+
+
+def _type_name(value: Any) -> str:
+    """PyTorch's name of a tensor's type, or a class's."""
+    return str(value.type()) if isinstance(value, Tensor) else type(value).__name__
 
 
 def _indent(text: str) -> str:
