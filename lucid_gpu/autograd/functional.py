@@ -56,6 +56,8 @@ def vjp(
     RuntimeError
         For a ``v`` of another shape than the outputs; under ``strict``, where an output does not
         depend on an input.
+    TypeError
+        For inputs and outputs that are no tensors.
     """
     with enable_grad():
         point, many_inputs = _given(inputs, "inputs", "vjp", create_graph)
@@ -93,6 +95,8 @@ def jvp(
     RuntimeError
         For a ``v`` of another shape than the inputs; under ``strict``, where an output does not
         depend on an input.
+    TypeError
+        For inputs and outputs that are no tensors.
     """
     with enable_grad():
         point, many_inputs = _given(inputs, "inputs", "jvp", create_graph)
@@ -139,6 +143,8 @@ def jacobian(
         depend on an input.
     NotImplementedError
         For the strategy "forward-mode" with ``create_graph``, or without ``vectorize``.
+    TypeError
+        For inputs and outputs that are no tensors.
     """
     assert strategy in ("reverse-mode", "forward-mode"), (
         'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function '
@@ -187,6 +193,8 @@ def hessian(
     ------
     RuntimeError
         Under ``strict``, where the output or its gradient does not depend on an input.
+    TypeError
+        For inputs and outputs that are no tensors.
     """
     assert outer_jacobian_strategy in ("reverse-mode", "forward-mode"), (
         'Expected strategy to be either "forward-mode" or "reverse-mode". Got '
@@ -228,6 +236,8 @@ def vhp(
     RuntimeError
         For a ``v`` of another shape than the inputs; under ``strict``, where the output does not
         depend on an input.
+    TypeError
+        For inputs and outputs that are no tensors.
     """
     with enable_grad():
         point, many, vector, result, slope = _slope(func, inputs, v, "vhp", create_graph, strict)
@@ -248,8 +258,8 @@ def hvp(
 
     The Hessian is symmetric, so `vhp` gives the same numbers with one backward pass less.
 
-    RuntimeError For a ``v`` of another shape than the inputs; under ``strict``, where the output
-    does not depend on an input.
+    RuntimeError for a ``v`` of another shape than the inputs; under ``strict``, where the output
+    does not depend on an input; TypeError for inputs and outputs that are no tensors.
     """
     with enable_grad():
         point, many, vector, result, slope = _slope(func, inputs, v, "hvp", create_graph, strict)

@@ -43,6 +43,12 @@ def grad(
         Takes ``func``'s arguments; returns a gradient of the argument's structure, a tuple of them
         for a tuple of ``argnums``, and with ``has_aux`` ``(gradient, aux)``.
 
+    Raises
+    ------
+    RuntimeError
+        When called, for a ``func`` that does not return a tensor of one element, and an ``argnums``
+        that there is not.
+
     Examples
     --------
     >>> import lucid_gpu

@@ -53,6 +53,8 @@ def vmap(
     ValueError
         For a ``chunk_size`` that is not above 0; when called, for no arguments, and ``in_dims``
         that do not fit them.
+    IndexError
+        When called, for an output that does not have the dimension of ``out_dims``.
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(

@@ -130,7 +130,7 @@ def _logcumsumexp_vjp(node: Any, g: Tensor) -> Any:
 def cummax(input: Tensor, dim: int) -> Any:
     """The largest of the elements up to each, and where it is (the last of equals).
 
-    NotImplementedError for complex tensors.
+    NotImplementedError for complex tensors; IndexError for a ``dim`` that there is not.
     """
     return _running_extremum("maximum", "CummaxBackward0", input, dim)
 
@@ -138,7 +138,7 @@ def cummax(input: Tensor, dim: int) -> Any:
 def cummin(input: Tensor, dim: int) -> Any:
     """The smallest of the elements up to each, and where it is (the last of equals).
 
-    NotImplementedError for complex tensors.
+    NotImplementedError for complex tensors; IndexError for a ``dim`` that there is not.
     """
     return _running_extremum("minimum", "CumminBackward0", input, dim)
 
@@ -216,6 +216,8 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
     ------
     RuntimeError
         For bool, and where ``x`` and ``y`` differ in length along ``dim``.
+    IndexError
+        For a ``dim`` that there is not.
     """
     return _areas(y, x, dx, dim).sum(dim)
 

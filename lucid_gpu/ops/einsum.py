@@ -322,6 +322,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     RuntimeError
         For contracted dimensions of different sizes or given twice, for too many of them, and for
         two types.
+    IndexError
+        For a dimension that there is not.
     """
     first, second = _paired(a, b, dims)
     left: list[Label] = list(range(a.ndim))

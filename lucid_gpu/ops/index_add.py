@@ -67,6 +67,8 @@ def index_add(
     ------
     IndexError
         For a position that is negative or beyond the dimension.
+    RuntimeError
+        For an ``index`` of another type or length, and a ``source`` of another type or shape.
     """
     return _added(input, _by_slices(input, dim, index, source, alpha))
 

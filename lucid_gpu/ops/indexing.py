@@ -810,8 +810,15 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the (broadcast) mask is true, as a vector."""
-    shape = np.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
+    """The elements where the (broadcast) mask is true, as a vector.
+
+    RuntimeError for a mask that is not bool, and shapes that do not broadcast.
+    """
+    if mask.dtype is not dt.bool:
+        raise RuntimeError(
+            f"masked_select: expected BoolTensor for mask, got {mask.dtype.name}; write mask != 0"
+        )
+    shape = broadcast_shapes((tuple(input.shape), tuple(mask.shape)), "masked_select")
     return _picked("MaskedSelectBackward0", input.expand(shape), mask.expand(shape))
 
 

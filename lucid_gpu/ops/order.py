@@ -127,6 +127,13 @@ def unique(
     Returns
     -------
     Tensor, or a tuple of it and what was asked for, int64
+
+    Raises
+    ------
+    NotImplementedError
+        For complex tensors.
+    IndexError
+        For a ``dim`` that there is not.
     """
     return _distinct(input, True, return_inverse, return_counts, dim)
 

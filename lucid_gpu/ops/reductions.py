@@ -426,7 +426,7 @@ def norm(
 ) -> Tensor:
     """Vector norm of all elements, or over dimensions; ``p`` is a number, inf or ``"fro"``.
 
-    RuntimeError for integers and bool.
+    RuntimeError for integers and bool; IndexError for a dimension that there is not.
     """
     if dtype is not None:
         input = input.to(as_dtype(dtype))
@@ -655,7 +655,8 @@ def _nothing(node: Any, *cotangents: Tensor) -> Any:
 def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Largest element of all, with indices along ``dim``, or elementwise with another tensor.
 
-    NotImplementedError for complex tensors; IndexError for a ``dim`` that there is not.
+    NotImplementedError for complex tensors; IndexError for a ``dim`` that there is not;
+    RuntimeError for an empty tensor without ``dim``.
     """
     return _max_or_min("max", input, dim, keepdim)
 
@@ -663,7 +664,8 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Smallest element of all, with indices along ``dim``, or elementwise with another tensor.
 
-    NotImplementedError for complex tensors; IndexError for a ``dim`` that there is not.
+    NotImplementedError for complex tensors; IndexError for a ``dim`` that there is not;
+    RuntimeError for an empty tensor without ``dim``.
     """
     return _max_or_min("min", input, dim, keepdim)
 

@@ -40,6 +40,8 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
     ------
     NotImplementedError
         For types that are not floating point.
+    IndexError
+        For a ``dim`` that there is not.
     """
     input, dim = _prepared("log_softmax", input, dim, dtype)
     if not input.numel():
@@ -50,7 +52,8 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along a dimension; arguments as for `log_softmax`.
 
-    NotImplementedError for types that are not floating point.
+    NotImplementedError for types that are not floating point; IndexError for a ``dim`` that there
+    is not.
     """
     input, dim = _prepared("softmax", input, dim, dtype)
     if not input.numel():

@@ -85,6 +85,8 @@ def split(
     ------
     RuntimeError
         For 0-d tensors, a size that is not above 0, and sizes whose sum is another.
+    IndexError
+        For a ``dim`` that there is not.
     """
     if split_size is not None:
         split_size_or_sections = split_size
@@ -103,7 +105,7 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` views along a dimension, of equal shape but for the last.
 
-    RuntimeError where ``chunks`` is not above 0.
+    RuntimeError where ``chunks`` is not above 0; IndexError for a ``dim`` that there is not.
     """
     return split(input, _chunk_size(input, chunks, dim), dim)
 
@@ -186,7 +188,7 @@ def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tu
     Writing a part changes the input's memory but not its history: do not use the input, or parts
     that overlap, afterwards.
 
-    RuntimeError as `split`.
+    RuntimeError as `split`; IndexError for a ``dim`` that there is not.
     """
     dim = _dimension_to_split(input, dim, "split")
     parts = _parts(input.shape[dim], split_size_or_sections, dim)
@@ -210,7 +212,7 @@ def unsafe_split_with_sizes(
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """As `chunk`, but the parts may be written in place: see `unsafe_split`.
 
-    RuntimeError where ``chunks`` is not above 0.
+    RuntimeError where ``chunks`` is not above 0; IndexError for a ``dim`` that there is not.
     """
     return unsafe_split(input, _chunk_size(input, chunks, dim), dim)
 
@@ -231,6 +233,8 @@ def tensor_split(
     ------
     RuntimeError
         For 0-d tensors, and a number of parts that is not above 0.
+    IndexError
+        For a ``dim`` that there is not.
     """
     if indices_or_sections is None:
         indices_or_sections = sections if indices is None else indices

@@ -38,6 +38,13 @@ def quantile(
         All elements, if left out.
     interpolation : str
         Between two elements: linear, lower, higher, midpoint or nearest.
+
+    Raises
+    ------
+    RuntimeError
+        For a ``q`` outside ``[0, 1]`` or of another type, empty tensors, and another interpolation.
+    IndexError
+        For a ``dim`` that there is not.
     """
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 

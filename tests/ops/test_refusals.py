@@ -40,6 +40,7 @@ BOOL: dict[str, Call] = {
     "less True": lambda m: m.ones(2) - True,
 }
 INTEGERS: dict[str, Call] = {
+    "masked_select": lambda m: m.masked_select(m.ones(2), of(m, "uint8", 2)),
     "frac": lambda m: m.frac(of(m, "int64", 2)),
     "addcdiv": lambda m: m.addcdiv(m.ones(2), of(m, "int64", 2), of(m, "int64", 2)),
     "inner": lambda m: m.inner(of(m, "int64", 2), m.ones(2)),

@@ -49,6 +49,8 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     ------
     LinAlgError
         Where a matrix is not positive-definite.
+    RuntimeError
+        For what is no square matrices of floating point numbers.
     """
     return _factor(input, upper, "linalg.cholesky", True).L
 
@@ -57,6 +59,8 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
     """As `cholesky`, but ``info`` is the order of the minor that is not positive-definite.
 
     The factor of such a matrix is NaN.
+
+    RuntimeError for what is no square matrices of floating point numbers.
     """
     return _factor(input, upper, "linalg.cholesky_ex", check_errors)
 

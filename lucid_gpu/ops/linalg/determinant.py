@@ -41,6 +41,11 @@ def det(A: Tensor) -> Tensor:
     Parameters
     ----------
     A : Tensor, shape (..., n, n)
+
+    Raises
+    ------
+    RuntimeError
+        For what is no square matrices of floating point numbers.
     """
     return _determinant(A, "linalg.det")
 
@@ -99,6 +104,11 @@ def slogdet(A: Tensor) -> SignAndLogarithm:
     Parameters
     ----------
     A : Tensor, shape (..., n, n)
+
+    Raises
+    ------
+    RuntimeError
+        For what is no square matrices of floating point numbers.
     """
     return _signed_logarithm(A, "linalg.slogdet")
 
@@ -127,7 +137,10 @@ def _slogdet_vjp(node: Any, g_sign: Tensor, g_size: Tensor) -> Any:
 
 
 def logdet(input: Tensor) -> Tensor:
-    """The logarithm of each matrix's determinant: NaN where negative, ``-inf`` where it is zero."""
+    """The logarithm of each matrix's determinant: NaN where negative, ``-inf`` where it is zero.
+
+    RuntimeError for what is no square matrices of floating point numbers.
+    """
     sign, size = _signed_logarithm(input, "logdet")
     if input.dtype.is_complex:
         return size + 1j * sign.angle()

@@ -150,6 +150,8 @@ def ormqr(
     ------
     RuntimeError
         For shapes or types that do not fit each other.
+    NotImplementedError
+        For integers and 16-bit floats.
     """
     _check_product(input, input2, input3, -2 if left else -1)
     V, T = _factors(input, input2)

@@ -112,6 +112,10 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     ------
     LinAlgError
         For a singular matrix.
+    RuntimeError
+        For shapes or types that do not fit each other.
+    TypeError
+        For what is no tensor.
     """
     return _solve(A, B, left, "linalg.solve", True).result
 
