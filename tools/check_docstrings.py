@@ -8,6 +8,7 @@ prints a line for each of these:
 - it has no docstring, and overrides nothing that has one;
 - a parameter or the result has no type;
 - it takes or gives tensors and says nothing of their shapes;
+- its section Parameters describes one that it does not take;
 - its source, or a private function of its file that it calls, raises an error it does not name;
   or an imported guard, such as `require_float`: but for TypeError, which what is no tensor, or no
   number where one belongs, gets everywhere.
@@ -41,6 +42,8 @@ _SHAPES = re.compile(
     r"|``\([^`]*,[^`]*\)``|\([^)]*\.\.\., ",
     re.IGNORECASE,
 )
+_PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
+_ENTRY = re.compile(r"^([*\w]+(?:, [*\w]+)*),?(?: :.*)?$", re.MULTILINE)
 _GUARD = re.compile(r"(require|refuse|check|normalise)_")
 _REFERENCE = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)`(?!`)")
 
@@ -127,9 +130,23 @@ def breaches(name: Name) -> Iterator[str]:
         yield f"gives no type for {', '.join(untyped)}"
     if re.search(r"\bTensor\b", types) and not _SHAPES.search(name.said):
         yield "takes or gives tensors and says nothing of their shapes"
+    if unknown := _unknown(name):
+        yield f"describes {', '.join(unknown)}, which it does not take"
     unsaid = {error for error in _raised(name.value) if not re.search(rf"\b{error}\b", name.said)}
     if unsaid:
         yield f"raises {', '.join(sorted(unsaid))} and does not say so"
+
+
+def _unknown(name: Name) -> list[str]:
+    """What its own section Parameters describes and it does not take."""
+    section = _PARAMETERS.search(inspect.cleandoc(name.value.__doc__ or ""))
+    if section is None or not (inspect.isclass(name.value) or inspect.isroutine(name.value)):
+        return []
+    taken = inspect.signature(name.value).parameters
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in taken.values()):
+        return []
+    described = [p for entry in _ENTRY.findall(section[1]) for p in entry.split(", ")]
+    return [p for p in described if p not in taken]
 
 
 def _types(name: Name) -> tuple[list[str], str]:

@@ -81,6 +81,18 @@ def guarded(x: Tensor) -> None:
     require_float("guarded", x)
 
 
+def misnamed(x: int, y: int) -> int:
+    """A number.
+
+    Parameters
+    ----------
+    x, z : int
+        The first two,
+        of three.
+    """
+    return x + y
+
+
 @pytest.mark.parametrize(
     ("function", "wanted"),
     [
@@ -94,6 +106,7 @@ def guarded(x: Tensor) -> None:
         (raising, ["raises KeyError, ValueError and does not say so"]),
         (telling, []),
         (guarded, ["raises NotImplementedError and does not say so"]),
+        (misnamed, ["describes z, which it does not take"]),
         (exp, []),  # made by a factory
     ],
 )
