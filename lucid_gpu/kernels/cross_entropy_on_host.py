@@ -21,6 +21,8 @@ __all__ = ["gradient", "losses", "out_of_bounds"]
 
 BLOCK = 1 << 18  # scores that a thread takes in turn; fewer are kept
 FEW = 64  # classes up to which a copy with the classes in front is reduced faster
+_sum: Any = np.add.reduce  # newer stubs of NumPy want an argument that it does not
+_largest: Any = np.maximum.reduce
 
 
 def out_of_bounds(target: int, classes: int, ignore: int) -> IndexError:
@@ -89,7 +91,7 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Kept]:
     if how.reduction == "mean":
         count = each.size if own is None else _own(target, ignored, how._replace(smoothing=0)).sum()
     if how.reduction != "none":
-        each = np.add.reduce(each, None) / lse.dtype.type(count)
+        each = _sum(each, None) / lse.dtype.type(count)
     return each, Kept(lse, places, own, ignored, count, scored)
 
 
@@ -132,14 +134,14 @@ def _score(rows: Any, how: Settings) -> tuple[Scored, Any, Any]:
     top = np.maximum.reduce(scores, axis, keepdims=True)
     exponentials = np.subtract(scores, top)
     np.exp(exponentials, exponentials)
-    sums = np.add.reduce(exponentials, axis, keepdims=True)
+    sums = _sum(exponentials, axis, keepdims=True)
     top += np.log(sums)
     shape = (rows.shape[0], rows.shape[2])
     spread: Any = 0
     if how.smoothing:
         evenly = _evenly(how, scores.shape[axis], scores.dtype)
         shaped = evenly.reshape((-1, 1, 1) if axis == 0 else (-1, 1))
-        spread = np.add.reduce((top - scores) * shaped, axis).reshape(shape)
+        spread = _sum((top - scores) * shaped, axis).reshape(shape)
     return Scored(exponentials, sums, axis), top.reshape(shape), spread
 
 
@@ -209,7 +211,7 @@ def _classes_of(target: Any, classes: int, ignore: int) -> tuple[Any, Any]:
         target = target.astype(np.int64)
     # one look finds those too large, and as unsigned numbers negative ones are
     if not target.size or (
-        np.maximum.reduce(target.view(np.uint64), None) < classes and not 0 <= ignore < classes
+        _largest(target.view(np.uint64), None) < classes and not 0 <= ignore < classes
     ):
         return target, None
     ignored = target == ignore

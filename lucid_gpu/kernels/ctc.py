@@ -60,7 +60,7 @@ def states(
             f"{int(times.max())} (while checking arguments for ctc_loss)"
         )
     longest = int(lengths.max()) if n else 0
-    padded = np.full((n, longest), blank, np.int64)
+    padded: Any = np.full((n, longest), blank, np.int64)
     within = np.arange(longest) < lengths[:, None]
     count = int(lengths.sum()) if flat else n
     if len(rows) != count:

@@ -183,7 +183,7 @@ def _antialiased(axis: Axis, scale: float) -> Band:
 @functools.lru_cache(maxsize=256)
 def area(size: int, out: int) -> Band:
     """Means of windows that cover the axis, as adaptive average pooling takes them."""
-    to = np.arange(out)
+    to: Any = np.arange(out)
     low, high = to * size // out, -(-(to + 1) * size // out)
     places = low + np.arange(int((high - low).max()))[:, None]
     matrix = Band(np.minimum(places, high - 1), (places < high) / (high - low), size)

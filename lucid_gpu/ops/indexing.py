@@ -966,7 +966,7 @@ def _leading_of_rows(rows: Any, k: int, largest: bool) -> Any:
     count, n = rows.shape
     groups = min(max(8 * k, 32), n)
     cut = n // groups * groups
-    best = np.maximum if largest else np.minimum
+    best: Any = np.maximum if largest else np.minimum
     tops = best.reduce(rows[:, :cut].reshape(count, -1, groups), 1)
     place = groups - k if largest else k - 1
     edge = np.partition(tops, place, 1)[:, place : place + 1]
