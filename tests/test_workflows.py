@@ -23,7 +23,7 @@ def steps(path: Path) -> Iterator[dict[str, Any]]:
     read = yaml.safe_load(path.read_text("utf-8"))
     assert read["permissions"] == {"contents": "read"}
     for job in read["jobs"].values():
-        assert job["timeout-minutes"] <= 90 and job["runs-on"]
+        assert job["timeout-minutes"] <= 180 and job["runs-on"]
         yield from job["steps"]
 
 

@@ -157,9 +157,19 @@ def extract(condition: Any, arr: Any) -> Any:
 
 
 def sort(
-    a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, **options: Any
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: Any = None,
+    descending: Any = None,
 ) -> Tensor:
     """`numpy.sort`."""
+    if descending is not None and descending is not np._NoValue and descending:
+        raise TypeError(
+            "numpy.sort: descending= is not taken of tensors; say np.flip(np.sort(a, axis), axis)"
+        )
     if order is not None:
         raise TypeError("numpy.sort: order= is of structured arrays, which tensors are not")
     a = as_tensor(a)

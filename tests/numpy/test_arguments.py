@@ -76,7 +76,7 @@ CHANGED = {
     "right": 9.0, "rowvar": False, "rtol": 0.5, "s": (2, 3), "shape": (2, 2), "sparse": True,
     "start": 1, "to_begin": 9.0, "to_end": 9.0, "tol": 0.5, "trim": "f", "UPLO": "U",
     "upper": True, "w": numpy.arange(1.0, 5), "weights": X + 2, "where": MASK, "wrap": True,
-    "x": V**3, "y": Y, "cov": True,
+    "x": V**3, "y": Y, "cov": True, "descending": True,
 }  # fmt: skip
 OF_FUNCTION = {
     "append.axis": 1, "concatenate.axis": 1, "stack.axis": 1, "linspace.axis": 1,
@@ -118,7 +118,13 @@ NO_VALUE += ["empty_like.shape", "empty_like.dtype", "full_like.order", "empty_l
 if numpy.lib.NumpyVersion(numpy.__version__) < "2.2.0":  # trims vectors only
     NO_VALUE += ["trim_zeros.trim"]
 NO_VALUE += ["corrcoef.bias", "corrcoef.ddof", "reshape.newshape", "interpolation"]
-REFUSED = ["einsum_path.einsum_call", "polyfit.full", "polyfit.cov", "sort.order"]
+REFUSED = [
+    "einsum_path.einsum_call",
+    "polyfit.full",
+    "polyfit.cov",
+    "sort.order",
+    "sort.descending",
+]
 REFUSED += ["partition.order", "where.x", "where.y", "quantile.weights", "nanquantile.weights"]
 REFUSED += ["percentile.weights", "nanpercentile.weights"]
 
