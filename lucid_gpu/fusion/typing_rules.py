@@ -99,6 +99,8 @@ _NO_COMPLEX = frozenset(
         "minimum",
         "clamp_min",
         "clamp_max",
+        "raised",
+        "capped",
         "floor",
         "ceil",
         "trunc",

@@ -325,14 +325,14 @@ def _parts(input: Tensor) -> tuple[Tensor, Tensor]:
 
 def _var_mean_on_host(
     input: Tensor, dims: tuple[int, ...], shape: tuple[int, ...], divisor: float
-) -> tuple[Any, Any]:
+) -> tuple[Any, ...]:
     xp = xp_of(input)
     x = input.array.astype(input.dtype.compute.numpy, copy=False)
     center = x.mean(axis=dims, keepdims=True)
     apart = x - center
     value = xp.square(apart, apart).sum(axis=dims) / divisor
     own = input.dtype.numpy
-    return xp.asarray(value, own).reshape(shape), xp.asarray(center, own).reshape(shape)
+    return tuple(xp.asarray(a, own, order="C").reshape(shape) for a in (value, center))
 
 
 def _var_in_one_kernel(input: Tensor, dims: tuple[int, ...], keepdim: bool, divisor: float) -> Any:
@@ -504,7 +504,7 @@ def _logsumexp_on_host(input: Tensor, dims: tuple[int, ...], shape: tuple[int, .
     top[~xp.isfinite(top)] = 0
     apart = x - top
     value = xp.log(xp.exp(apart, apart).sum(axis=dims, keepdims=True)) + top
-    return xp.asarray(value, input.dtype.numpy).reshape(shape)
+    return xp.asarray(value, input.dtype.numpy, order="C").reshape(shape)
 
 
 def _logsumexp_vjp(node: Any, g: Tensor) -> Any:
