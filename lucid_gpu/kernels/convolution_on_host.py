@@ -25,7 +25,7 @@ from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.kernels import depthwise_on_host as depthwise
-from lucid_gpu.kernels.row_blocks import each
+from lucid_gpu.kernels.row_blocks import each, slices
 from lucid_gpu.kernels.windows import Frame, Taps, inverse
 
 __all__ = ["axes_in_memory", "convolve", "input_gradient", "weight_gradient"]
@@ -204,7 +204,7 @@ def _blocks(view: Any, multiplications: int) -> list[_Block]:
 def _cut(size: int, most: int) -> list[slice]:
     """An axis in parts of about equal size."""
     step = -(-size // max(-(-size // most), 1))
-    return [slice(i, min(i + step, size)) for i in range(0, size, max(step, 1))]
+    return slices(size, max(step, 1))
 
 
 def _columns(view: Any, block: _Block) -> Any:

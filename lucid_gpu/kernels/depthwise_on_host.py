@@ -20,7 +20,7 @@ from lucid_gpu.devices.calls import Calls
 from lucid_gpu.devices.loops import address, walker
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
-from lucid_gpu.kernels.row_blocks import each
+from lucid_gpu.kernels.row_blocks import each, slices
 from lucid_gpu.kernels.windows import Taps, inverse
 
 __all__ = ["applies", "convolve", "weight_gradient"]
@@ -79,9 +79,7 @@ class _Planes:
 
     def blocks(self) -> list[slice]:
         """Channels that are taken together."""
-        channels = self.x.shape[1]
-        step = max(BLOCK // max(self.size, 1), 1)
-        return [slice(i, min(i + step, channels)) for i in range(0, channels, step)]
+        return slices(self.x.shape[1], max(BLOCK // max(self.size, 1), 1))
 
     def views(self, channels: slice, more: int) -> list[Any]:
         """Scratch memory (channels, size): each phase's plane, filled, and so many more."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import dtype, float32, from_numpy_dtype, int32, uint8
-from lucid_gpu.kernels.row_blocks import each
+from lucid_gpu.kernels.row_blocks import each, slices
 from lucid_gpu.kernels.windows import (
     SIZES,
     STRIDES,
@@ -219,7 +219,7 @@ def _by_channels(
         for result, values in zip(results, part if len(kinds) > 1 else (part,), strict=True):
             result[:, channels] = values
 
-    each([slice(first, min(first + step, c)) for first in range(0, c, step)], work)
+    each(slices(c, step), work)
     return results
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.blas import on_few_threads
 
-__all__ = ["each", "each_of_rows"]
+__all__ = ["each", "each_of_rows", "slices"]
 
 BLOCK = 256 * 1024  # elements: in smaller ones the GIL changes hands too often
 
@@ -38,4 +38,9 @@ def each(blocks: Sequence[Any], work: Callable[[Any], Any]) -> list[Any]:
 def each_of_rows(rows: int, columns: int, work: Callable[[slice], Any]) -> list[Any]:
     """`each` for blocks of rows that stay in cache."""
     step = max(BLOCK // max(columns, 1), 1)
-    return each([slice(first, min(first + step, rows)) for first in range(0, rows, step)], work)
+    return each(slices(rows, step), work)
+
+
+def slices(extent: int, step: int) -> list[slice]:
+    """An axis cut into slices of a length; the last may be shorter."""
+    return [slice(first, min(first + step, extent)) for first in range(0, extent, step)]
