@@ -101,10 +101,26 @@ _THREAD_VARIABLES = (
     "LUCID_NUM_THREADS",
 )
 
+# Each holds one library, and so one peer, to another processor's instructions.
+_INSTRUCTION_VARIABLES = (
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "NPY_DISABLE_CPU_FEATURES",
+    "NPY_ENABLE_CPU_FEATURES",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_CBWR",
+    "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+    "ATEN_CPU_CAPABILITY",
+)
+
 
 def environment(peer: Peer | None = None) -> dict[str, str]:
-    """The environment of a measured process: this one's, the tree importable, two threads."""
-    env = dict(os.environ)
+    """The environment of a measured process: this one's, the tree importable, two threads.
+
+    Every library chooses its kernels by the processor, as on a machine where nobody told it.
+    """
+    env = {name: value for name, value in os.environ.items() if name not in _INSTRUCTION_VARIABLES}
     env.update(dict.fromkeys(_THREAD_VARIABLES, str(THREADS)))
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # pip has compiled the other peers
     path = env.get("PYTHONPATH")
