@@ -57,7 +57,7 @@ class Index:
 
     def __getitem__(self, part: tuple[slice, ...]) -> Any:
         """The numbers of a block, int64."""
-        numbers = np.zeros((), np.int64)
+        numbers: Any = np.zeros((), np.int64)
         for cut, extent, step in zip(part, self.shape, row_major(self.shape), strict=True):
             along = np.arange(*cut.indices(extent), dtype=np.int64)
             numbers = numbers[..., None] + along * step

@@ -51,7 +51,7 @@ class Band:
     @functools.cached_property
     def transposed(self) -> Band:
         count, out = self.places.shape
-        row = np.broadcast_to(np.arange(out), (count, out)).reshape(-1)
+        row: Any = np.broadcast_to(np.arange(out), (count, out)).reshape(-1)
         column, weight = self.places.reshape(-1), self.weights.reshape(-1)
         used = np.flatnonzero(weight)
         order = used[np.argsort(column[used], kind="stable")]
@@ -121,7 +121,7 @@ def band(axis: Axis) -> Band:
         return _antialiased(axis, float(scale))
     if axis.mode.startswith("nearest"):
         return _nearest(axis)
-    to = np.arange(axis.out, dtype=kind)
+    to: Any = np.arange(axis.out, dtype=kind)
     at = to * scale if axis.aligned else (to + kind(0.5)) * scale - kind(0.5)
     if axis.mode == "linear":
         at = np.maximum(at, 0)

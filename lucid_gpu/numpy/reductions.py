@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy._globals import _NoValue as NOT_GIVEN
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.numpy import shapes
@@ -19,8 +20,6 @@ from lucid_gpu.tensor import Tensor
 
 __all__ = ["all", "amax", "amin", "any", "average", "max", "mean", "min", "prod", "ptp", "std"]
 __all__ += ["sum", "var"]
-
-NOT_GIVEN = np._NoValue
 
 
 def axes_of(a: Tensor, axis: Any) -> tuple[int, ...]:

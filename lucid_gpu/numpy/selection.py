@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, inexact
+from lucid_gpu.numpy.reductions import NOT_GIVEN
 from lucid_gpu.numpy.refusals import takes_out
 from lucid_gpu.numpy.shapes import axis_of
 from lucid_gpu.tensor import Tensor
@@ -166,7 +167,7 @@ def sort(
     descending: Any = None,
 ) -> Tensor:
     """`numpy.sort`."""
-    if descending is not None and descending is not np._NoValue and descending:
+    if descending is not None and descending is not NOT_GIVEN and descending:
         raise TypeError(
             "numpy.sort: descending= is not taken of tensors; say np.flip(np.sort(a, axis), axis)"
         )
@@ -200,7 +201,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     axis = axis_of(axis, a.ndim)
 
     def edge(value: Any) -> list[Any]:
-        if value is None or value is np._NoValue:
+        if value is None or value is NOT_GIVEN:
             return []
         value = as_tensor(value, a)
         return [value.expand(along(a, axis)) if value.ndim == 0 else value]
