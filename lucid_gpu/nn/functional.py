@@ -260,8 +260,8 @@ _INPLACE = inspect.Parameter(
 
 def _saying(function: Callable[..., Tensor], sentence: str) -> str:
     """A function's docstring with one more paragraph behind its first."""
-    summary, *more = (function.__doc__ or "").split("\n\n", 1)
-    return "\n\n".join([summary, f"    {sentence}", *more])
+    summary, *more = inspect.cleandoc(function.__doc__ or "").split("\n\n", 1)
+    return "\n\n".join([summary, sentence, *more])
 
 
 def _relu(input: Tensor) -> Tensor:
@@ -469,8 +469,9 @@ def cross_entropy(
     return ops.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
-_OLDER = "    size_average, reduce : bool, optional\n        Older words for ``reduction``.\n"
+_OLDER = "size_average, reduce : bool, optional\n    Older words for ``reduction``.\n"
 for _loss, _told in ((nll_loss, ops.nll_loss), (cross_entropy, ops.cross_entropy)):
-    _loss.__doc__ = (_told.__doc__ or "").replace("    reduction :", f"{_OLDER}    reduction :", 1)
+    _doc = inspect.cleandoc(_told.__doc__ or "")
+    _loss.__doc__ = _doc.replace("\nreduction :", f"\n{_OLDER}reduction :", 1)
 
 findable(dict(globals()), __name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from inspect import cleandoc
 from typing import Any
 
 from lucid_gpu.nn import functional as F
@@ -101,5 +102,5 @@ class InstanceNorm3d(_InstanceNorm):
 
 
 for _class in (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d):
-    _formula, _, _settings = (_InstanceNorm.__doc__ or "").partition("\n\n")
-    _class.__doc__ = f"{_formula}\n\n    {_class.__doc__}\n\n{_settings}"
+    _formula, _, _settings = cleandoc(_InstanceNorm.__doc__ or "").partition("\n\n")
+    _class.__doc__ = f"{_formula}\n\n{_class.__doc__}\n\n{_settings}"

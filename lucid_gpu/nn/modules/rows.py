@@ -61,14 +61,14 @@ def row(base: type[Row], name: str, function: Callable[..., Tensor], /, **settin
 
 def _doc(function: Callable[..., Tensor], settings: Collection[str]) -> str:
     """The function's docstring, with the settings as parameters and how the module is called."""
-    summary, *more = (function.__doc__ or "").split("\n\n", 1)
-    before, head, after = "".join(more).partition("    Parameters\n    ----------\n")
+    summary, *more = inspect.cleandoc(function.__doc__ or "").split("\n\n", 1)
+    before, head, after = "".join(more).partition("Parameters\n----------\n")
     given, gap, rest = after.rstrip().partition("\n\n")
-    entries = re.split(r"\n(?=    \w)", given)
+    entries = re.split(r"\n(?=\w)", given)
     own = [e for e in entries if {*re.split(r" :|, ", e.strip())} & {*settings}]
     tensors = entries[: entries.index(own[0])] if own else entries
-    called = [f"    - {entry.strip()}" for entry in tensors if entry]
-    where = f"    Called with tensors as `nn.functional.{function.__name__.lstrip('_')}` is."
+    called = [f"- {entry.strip()}" for entry in tensors if entry]
+    where = f"Called with tensors as `nn.functional.{function.__name__.lstrip('_')}` is."
     parts = [summary, before.rstrip(), head + "\n".join(own) if own else "", rest.rstrip()]
-    notes = "\n".join([f"    Notes\n    -----\n{where}", *(["", *called] if called else [])])
-    return "\n\n".join([part for part in [*parts, notes] if part]) + "\n    "
+    notes = "\n".join([f"Notes\n-----\n{where}", *(["", *called] if called else [])])
+    return "\n\n".join([part for part in [*parts, notes] if part])
