@@ -137,7 +137,8 @@ class Executable:
         }
         if all(element_count(s) == self.total for _, s in wide.values()):
             items = {n: d.itemsize for n, (d, _) in wide.items()}
-            return native_loops.flat_rows(self.total, items, scratch, steps)
+            calls = sum([line.count("(") for line in self.code.lines])
+            return native_loops.flat_rows(self.total, items, scratch, steps, calls)
         if steps:
             return None
         laid = {n: (d.itemsize, padded(s, rank)) for n, (d, s) in wide.items()}

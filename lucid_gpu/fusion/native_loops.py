@@ -28,6 +28,8 @@ from lucid_gpu.devices.pool import aligned
 
 WIDTH = 2048  # elements of a row where the iteration space is flat, or fewer:
 ROW_BYTES = 32 * 1024  # the rows of all arrays stay in the L1 cache
+LONG = 5  # calls for each array from which a call's own cost counts more than where rows lie:
+LONG_WIDTH, LONG_ROW_BYTES = 4096, 256 * 1024  # they may lie in the L2 cache
 NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks
 SHORTEST = 4096  # elements of a period of rows: each costs a table's pointers anew
 CHUNK_ELEMENTS = 256 * 1024  # taken at once from the shared counter: each turn costs 30 us
@@ -79,7 +81,11 @@ class Rows(NamedTuple):
 
 
 def flat_rows(
-    total: int, names: Mapping[str, int], scratch: int = 0, steps: Mapping[str, int] | None = None
+    total: int,
+    names: Mapping[str, int],
+    scratch: int = 0,
+    steps: Mapping[str, int] | None = None,
+    calls: int = 0,
 ) -> Rows:
     """Rows of a flat space.
 
@@ -93,9 +99,13 @@ def flat_rows(
         Bytes of scratch memory an element takes.
     steps : mapping of str to int, optional
         Bytes from element to element of arrays that are strided.
+    calls : int
+        Of the block.
     """
-    most = ROW_BYTES // (sum(names.values()) + scratch)
-    width = min(WIDTH, total, max(1 << most.bit_length() - 1, NARROWEST))
+    long = calls >= LONG * len(names)
+    widest, room = (LONG_WIDTH, LONG_ROW_BYTES) if long else (WIDTH, ROW_BYTES)
+    most = room // (sum(names.values()) + scratch)
+    width = min(widest, total, max(1 << most.bit_length() - 1, NARROWEST))
     count = -(-total // width)
     if total % count == 0:
         width = total // count  # and no shorter row is left

@@ -167,7 +167,7 @@ _row("log1p", "float", "np.log1p({0}, {out})", "log1p({0})", (lambda g, y, x: g 
      domain="positive")
 _row("sqrt", "float", "np.sqrt({0}, {out})", "sqrt({0})", (lambda g, y, x: g / (y * 2),),
      domain="positive")
-_row("rsqrt", "float", "np.sqrt({0}, {out}); np.reciprocal({out}, {out})", "lucid_rsqrt({0})",
+_row("rsqrt", "float", "np.sqrt({0}, {out}); np.divide({one}, {out}, {out})", "lucid_rsqrt({0})",
      (lambda g, y, x: g * (y * y * y * -0.5),), domain="positive")
 _row("reciprocal", "float", "np.reciprocal({0}, {out})", "(T)1 / {0}",
      (lambda g, y, x: -g * (y * y),), domain="positive")
@@ -192,7 +192,7 @@ _row("atanh", "float", "np.arctanh({0}, {out})", "atanh({0})",
      (lambda g, y, x: g / (1 - x * x),), domain="unit")
 _row("sigmoid", "float",
      "np.negative({0}, {out}); np.exp({out}, {out}); np.add({out}, {one}, {out}); "
-     "np.reciprocal({out}, {out})",
+     "np.divide({one}, {out}, {out})",
      "(T)1 / ((T)1 + exp(-{0}))", (lambda g, y, x: g * (y * (1 - y)),))
 _row("erf", "float", "special.erf({0}, {out})", "erf({0})",
      (lambda g, y, x: g * ((-(x * x)).exp() * _TWO_OVER_SQRT_PI),), reads_late=True)
