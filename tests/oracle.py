@@ -19,12 +19,19 @@ def torch_module() -> Any:
 
 
 def tensor_of(module: Any, array: Any, device: str = "cpu") -> Any:
-    """A tensor of either module with an array's elements, strides included."""
+    """A tensor of either module with an array's elements and strides, on memory of its own.
+
+    Nobody else holds that memory, so that what is computed of it stays pending and fuses whole.
+    """
     if not isinstance(array, np.ndarray):
         return array
-    if min(array.strides, default=0) < 0:
-        array = array.copy()
-    made = module.from_numpy(array).to(device)
+    if array.flags.c_contiguous or min(array.strides, default=0) < 0:
+        made = module.tensor(array, device=device)
+    else:
+        span = sum((n - 1) * s for n, s in zip(array.shape, array.strides)) // array.itemsize + 1
+        memory = np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,))
+        strides = [s // array.itemsize for s in array.strides]
+        made = module.tensor(memory, device=device).as_strided(array.shape, strides)
     return made.requires_grad_() if array.dtype.kind == "f" else made
 
 
@@ -36,30 +43,31 @@ def array_of(value: Any) -> Any:
 def _outcome(
     module: Any, function: Callable[..., Any], arrays: Sequence[Any], order: int, device: str
 ) -> Any:
-    """Results, then gradients for a fixed random cotangent, then second gradients."""
+    """Results, gradients for a fixed random cotangent, second gradients: all computed, then read.
+
+    What reads a result before its gradient cuts the region in two.
+    """
     inputs = [tensor_of(module, a, device) for a in arrays]
     leaves = [t for t in inputs if hasattr(t, "requires_grad") and t.requires_grad]
     out = function(module, *inputs)
     outs = list(out) if isinstance(out, (tuple, list)) else [out]
-    found = [("result", array_of(o), str(o.dtype).rpartition(".")[2]) for o in outs]
+    found = [("result", o, str(o.dtype).rpartition(".")[2]) for o in outs]
     targets = [o for o in outs if o.requires_grad]
     rng = np.random.default_rng(7)
     for level in range(1, order + 1):
         total = None
         for o in targets:
-            weights = rng.standard_normal(tuple(o.shape)).astype(array_of(o).dtype)
-            part = (o * module.from_numpy(np.asarray(weights)).to(device)).sum()
+            weights = np.asarray(rng.standard_normal(tuple(o.shape)))
+            part = (o * module.tensor(weights, device=device).to(o.dtype)).sum()
             total = part if total is None else total + part
         if total is None or not leaves:
             break
         gradients = module.autograd.grad(
             total, leaves, create_graph=level < order, allow_unused=True
         )
-        for i, g in enumerate(gradients):
-            value = None if g is None else array_of(g)
-            found.append((f"gradient {level} of input {i}", value, ""))
+        found += [(f"gradient {level} of input {i}", g, "") for i, g in enumerate(gradients)]
         targets = [g for g in gradients if g is not None and g.requires_grad]
-    return found
+    return [(what, None if t is None else array_of(t), kind) for what, t, kind in found]
 
 
 def agree(
