@@ -125,12 +125,19 @@ def _setitem(level: BatchLevel, f: Any, x: Tensor, index: Any, value: Any) -> An
 
 @rule(indexing.gathered)
 def _gathered(
-    level: BatchLevel, f: Any, name: str, x: Tensor, dim: int, index: Tensor, keepdim: bool = True
+    level: BatchLevel,
+    f: Any,
+    name: str,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    *args: Any,
+    **named: Any,
 ) -> Any:
     if not x.ndim:
         return NotImplemented
     place = normalise_dim(dim, x.ndim) + 1
-    return level.wrap(f(name, level.full(x), place, level.full(index), keepdim))
+    return level.wrap(f(name, level.full(x), place, level.full(index), *args, **named))
 
 
 @rule(indexing.scatter, index_add.scatter_add)

@@ -11,7 +11,7 @@ from lucid_gpu.devices import room
 from lucid_gpu.devices.faults import Fault
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
-__all__ = ["INSTANCES", "check", "no_row", "outside", "unspread"]
+__all__ = ["INSTANCES", "check", "no_element", "no_row", "outside", "unspread"]
 
 THREADS = 256
 BLOCKS = 1024
@@ -24,11 +24,9 @@ _check = Kernel(
 )  # fmt: skip
 
 
-outside = Fault(
-    lambda position, dim, size: IndexError(
-        f"index {position} is out of bounds for dimension {dim} with size {size}"
-    )
-)
+OUTSIDE = "index {} is out of bounds for dimension {} with size {}"
+outside = Fault(lambda *numbers: IndexError(OUTSIDE.format(*numbers)))
+no_element = Fault(lambda *numbers: RuntimeError(OUTSIDE.format(*numbers)))  # of gather, scatter
 no_row = Fault(
     lambda position, _, size: IndexError(
         f"index out of range in self: embedding was asked for row {position} of a weight with "
@@ -53,7 +51,7 @@ def check(
     fault: Fault = outside,
     wait: bool = False,
 ) -> None:
-    """Raise an IndexError where positions leave ``[low, size)``.
+    """Raise a fault's error where positions leave ``[low, size)``.
 
     On a GPU the error is raised where the host next waits for it; until then what was read there
     is some other element, and what was to be written is left out or written elsewhere within the

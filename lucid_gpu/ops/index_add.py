@@ -103,11 +103,11 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
     Raises
     ------
-    IndexError
-        For a position that is negative or beyond the dimension.
     RuntimeError
-        For an ``index`` of another type, rank or of larger size, and a ``src`` of another type or
-        rank.
+        For a position that is negative or beyond the dimension, an ``index`` of another type, rank
+        or of larger size, and a ``src`` of another type or rank.
+    IndexError
+        For a ``dim`` that there is not.
     """
     return _added(input, _by_elements(input, dim, index, src))
 
@@ -226,7 +226,7 @@ def _by_elements(
     where = index.array.reshape(sizes)
     slices = keys_of_slices(where, dim, shape)
     checked = where if slices is None else slices
-    bounds.check(checked, shape[dim], dim, input.device, 0, wait=wait)
+    bounds.check(checked, shape[dim], dim, input.device, 0, bounds.no_element, wait=wait)
     keys, seen = None, (1, prod(shape), 1)
     if slices is not None:
         keys, seen = slices, (prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :]))

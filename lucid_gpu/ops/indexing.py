@@ -11,6 +11,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices.faults import Fault
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import bounds
@@ -32,10 +33,13 @@ from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
 
 
-def _parse(input: Tensor, index: Any, wait: bool = False) -> tuple[Any, bool]:
+def _parse(
+    input: Tensor, index: Any, wait: bool = False, low: int | None = None
+) -> tuple[Any, bool]:
     """An index as NumPy takes it, and whether it is basic (a view).
 
-    ``wait``: positions outside the tensor raise here on a GPU too; see `kernels.bounds.check`.
+    ``wait``: positions outside the tensor raise here on a GPU too; see `kernels.bounds.check`, also
+    for ``low``.
 
     Raises
     ------
@@ -63,7 +67,7 @@ def _parse(input: Tensor, index: Any, wait: bool = False) -> tuple[Any, bool]:
                     f"index {part} is out of bounds for dimension {dim} with size {extent}"
                 )
         elif hasattr(part, "dtype"):
-            _check_array(input, part, dim, wait)
+            _check_array(input, part, dim, wait, low)
         elif type(part) is slice and part.step is not None and part.step < 0:
             backwards[dim] = place
         dim += _consumes(part)
@@ -210,7 +214,9 @@ def _position(value: Any) -> int | None:
         ) from None
 
 
-def _check_array(input: Tensor, array: Any, dim: int, wait: bool = False) -> None:
+def _check_array(
+    input: Tensor, array: Any, dim: int, wait: bool = False, low: int | None = None
+) -> None:
     if array.dtype == np.bool_:
         own = tuple(input.shape[dim : dim + array.ndim])
         if tuple(array.shape) != own:
@@ -219,7 +225,7 @@ def _check_array(input: Tensor, array: Any, dim: int, wait: bool = False) -> Non
                 f"the indexed tensor {list(input.shape)} at index {dim}"
             )
         return
-    bounds.check(array, input.shape[dim], dim, input.device, wait=wait)
+    bounds.check(array, input.shape[dim], dim, input.device, low, wait=wait)
 
 
 def getitem(input: Tensor, index: Any) -> Tensor:
@@ -255,24 +261,31 @@ def _plain(input: Tensor, index: Any) -> bool:
 _BOUNDS = frozenset((int, type(None)))
 
 
+_LOWEST = {"IndexSelectBackward0": 0}  # elsewhere negative positions count from the end
+
+
 def _picked(kind: str, input: Tensor, index: Any) -> Tensor:
     if _plain(input, index):
         parsed, basic = index if type(index) is tuple else (index,), True
     else:
-        parsed, basic = _parse(input, index)
+        parsed, basic = _parse(input, index, low=_LOWEST.get(kind))
     if basic:
         name = "SelectBackward0" if any(type(p) is int for p in parsed) else "SliceBackward0"
         return slice_view(input, parsed, name)
     if _ints_apart(parsed):
         return _picked(kind, *_by_ints_first(input, parsed))
-    array = _selected(base_array(input), parsed)
+    return _read(kind, input, parsed)
+
+
+def _read(kind: str, input: Tensor, index: Any) -> Tensor:
+    """What stands at positions that have been checked, as a copy."""
     result: Tensor = record(
         kind,
-        array,
+        _selected(base_array(input), index),
         (input,),
         _getitem_vjp,
         dtype=input.dtype,
-        index=parsed,
+        index=index,
         shape=tuple(input.shape),
     )
     return result
@@ -598,12 +611,17 @@ def gather(
     Raises
     ------
     RuntimeError
-        For an ``index`` of another type, rank or of larger size.
+        For an ``index`` of another type, rank or of larger size, and a position out of bounds;
+        negative ones are.
     IndexError
-        For a ``dim`` that there is not, and a position out of bounds.
+        For a ``dim`` that there is not.
     """
     if out is not None:
         return put_into(gather(input, dim, index), out, "gather")
+    return _gather(input, dim, index, low=0, fault=bounds.no_element)
+
+
+def _gather(input: Tensor, dim: int, index: Tensor, **checks: Any) -> Tensor:
     require_tensor("gather", "index", 2, index)
     require_one_device("gather", input, index)
     dim = normalise_dim(dim, input.ndim)
@@ -612,7 +630,7 @@ def gather(
     if index.dtype.category != 1:
         raise RuntimeError("gather(): Expected dtype int32/int64 for index")
     if input.ndim + index.ndim < 2:  # the other one may be a vector
-        found = gathered("GatherBackward0", input.reshape(-1), dim, index.reshape(-1))
+        found = gathered("GatherBackward0", input.reshape(-1), dim, index.reshape(-1), **checks)
         return found.reshape(index.shape)
     if index.ndim != input.ndim:
         raise RuntimeError(
@@ -625,7 +643,7 @@ def gather(
             f"Size does not match: expected index {list(index.shape)} to be no larger than self "
             f"{list(input.shape)} apart from dimension {dim}"
         )
-    return gathered("GatherBackward0", input, dim, index)
+    return gathered("GatherBackward0", input, dim, index, **checks)
 
 
 FEW_PLACES = 1 << 12
@@ -633,32 +651,34 @@ SORTED = 1 << 11  # elements whose order is found as soon as the first few
 _PERMUTES = ("SortBackward0", "TopkBackward0")  # they name no position twice
 
 
-def gathered(name: str, input: Tensor, dim: int, index: Tensor, keepdim: bool = True) -> Tensor:
-    """`gather`, recorded under a name; without ``keepdim`` the dimension, of extent 1, goes."""
+def gathered(
+    name: str,
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    keepdim: bool = True,
+    low: int | None = None,
+    fault: Fault = bounds.outside,
+) -> Tensor:
+    """`gather`, recorded under a name; without ``keepdim`` the dimension, of extent 1, goes.
+
+    ``low`` and ``fault`` are those of `kernels.bounds.check`.
+    """
     dim = normalise_dim(dim, input.ndim)
     if not input.ndim:
         return input.clone()
     where = index.array
     slices = keys_of_slices(where, dim, tuple(input.shape)) if keepdim else None
-    if slices is not None:
-        return _picked(name, input, (*[slice(None)] * dim, from_array(slices, None, index.device)))
-    _check_array(input, where, dim)
-    key = along(where, dim, xp_of(input))
-    if not keepdim:
-        key = tuple([part.squeeze(dim) for part in key])
-    array = _selected(base_array(input), key)
+    named = where if slices is None else slices
+    bounds.check(named, input.shape[dim], dim, input.device, low, fault)
+    key: Any = (*[slice(None)] * dim, named)
+    if slices is None:
+        key = along(where, dim, xp_of(input))
+        if not keepdim:
+            key = tuple([part.squeeze(dim) for part in key])
     if where.shape[dim] == 1 or name in _PERMUTES:
         key = Distinct(key)
-    result: Tensor = record(
-        name,
-        array,
-        (input,),
-        _getitem_vjp,
-        dtype=input.dtype,
-        index=key,
-        shape=tuple(input.shape),
-    )
-    return result
+    return _read(name, input, key)
 
 
 def _selected(array: Any, index: Any) -> Any:
@@ -704,7 +724,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     """
     require_tensor("take_along_dim", "indices", 2, indices)
     if dim is None:
-        return gather(input.reshape(-1), 0, indices.reshape(-1))
+        return _gather(input.reshape(-1), 0, indices.reshape(-1))
     if input.ndim != indices.ndim:
         raise RuntimeError(
             "torch.take_along_dim(): input and indices should have the same number of dimensions, "
@@ -717,7 +737,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         input, indices = (
             t.expand((*wide[:dim], t.shape[dim], *wide[dim + 1 :])) for t in (input, indices)
         )
-    return gather(input, dim, indices)
+    return _gather(input, dim, indices)
 
 
 def scatter(
@@ -738,10 +758,10 @@ def scatter(
     Raises
     ------
     RuntimeError
-        For an ``index`` of another type, rank or of larger size, a ``src`` of another device, and
-        another ``reduce``.
+        For an ``index`` of another type, rank or of larger size, a position out of bounds (negative
+        ones are), a ``src`` of another device, and another ``reduce``.
     IndexError
-        For a position out of bounds.
+        For a ``dim`` that there is not.
     """
     require_tensor("scatter", "index", 2, index)
     src = value if src is None else src
@@ -767,7 +787,7 @@ def scatter(
 
         spread = value if value.ndim else expand_lazily(value, shape)
         return scatter_reduce(input, dim, index, spread, "sum" if reduce == "add" else "prod")
-    _check_array(input, where, dim, wait=True)
+    bounds.check(where, input.shape[dim], dim, input.device, 0, bounds.no_element, wait=True)
     if value.ndim and value.shape != index.shape:
         value = value[tuple([slice(0, n) for n in shape])]
     return with_values(input, along(where, dim, xp_of(input)), expand_lazily(value, shape))
@@ -796,7 +816,8 @@ def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of a dimension named by a vector of positions.
 
-    IndexError for an ``index`` of two dimensions or more, and a position out of bounds.
+    IndexError for an ``index`` of two dimensions or more, and a position that is negative or beyond
+    the dimension; RuntimeError for an ``index`` of another type than int32 and int64.
     """
     require_tensor("index_select", "index", 2, index)
     require_one_device("index_select", input, index)
@@ -805,6 +826,10 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
         raise IndexError("index_select(): Index is supposed to be a vector")
     if not input.ndim:
         return input.clone()
+    if index.dtype.name not in ("int32", "int64"):
+        raise RuntimeError(
+            f"index_select(): Expected dtype int32 or int64 for index, got {index.dtype.name}"
+        )
     lead = (slice(None),) * dim
     return _picked("IndexSelectBackward0", input, (*lead, index.reshape(-1)))
 

@@ -52,10 +52,11 @@ def scatter_reduce(
 
     Raises
     ------
-    IndexError
-        For a position that is negative or beyond the dimension.
     RuntimeError
-        For another ``reduce``, and what `scatter_add` refuses.
+        For a position that is negative or beyond the dimension, another ``reduce``, and what
+        `scatter_add` refuses.
+    IndexError
+        For a ``dim`` that there is not.
     """
     require_tensor("scatter_reduce", "index", 2, index)
     require_tensor("scatter_reduce", "src", 3, src)

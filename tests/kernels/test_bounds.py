@@ -49,7 +49,7 @@ READS = {
 @pytest.mark.parametrize("name", READS)
 def test_a_read_outside_is_reported_by_the_time_its_result_is_seen(name, device):
     x, index = lucid_gpu.zeros(3, 2, device=device), lucid_gpu.tensor([0, 7], device=device)
-    with pytest.raises(IndexError, match="7"):
+    with pytest.raises(RuntimeError if name == "gather" else IndexError, match="7"):
         READS[name](x, index).tolist()
     assert READS[name](x, index * 0).sum().item() == 0  # the device goes on
 
@@ -66,7 +66,8 @@ WRITES = {
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_outside_is_refused_before_anything_changes(name, device):
     x, index = lucid_gpu.zeros(3, 2, device=device), lucid_gpu.tensor([0, 7], device=device)
-    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension 0 with size 3"):
+    kind = RuntimeError if "scatter" in name else IndexError
+    with pytest.raises(kind, match="index 7 is out of bounds for dimension 0 with size 3"):
         WRITES[name](x, index)
     assert x.tolist() == [[0, 0]] * 3
 

@@ -332,6 +332,43 @@ MISUSE: dict[str, tuple[Any, str]] = {
         lambda m: m.zeros(1, 3).gather(1, m.zeros(2, 2, dtype=m.int64)),
         "Size does not match",
     ),
+    "gather beyond": (
+        lambda m: m.ones(3).gather(0, m.tensor([0, 5])),
+        "index 5 is out of bounds for dimension 0 with size 3",
+    ),
+    "gather of whole rows beyond": (
+        lambda m: m.ones(3, 2).gather(0, m.tensor([[5]]).expand(1, 2)),
+        "index 5 is out of bounds for dimension 0 with size 3",
+    ),
+    "gather from the end": (
+        lambda m: m.ones(2, 3).gather(1, m.tensor([[-1]])),
+        "index -1 is out of bounds for dimension 1 with size 3",
+    ),
+    "scatter beyond": (
+        lambda m: m.ones(3).scatter_(0, m.tensor([5]), 1.0),
+        "index 5 is out of bounds for dimension 0 with size 3",
+    ),
+    "scatter from the end": (
+        lambda m: m.ones(3).scatter(0, m.tensor([-1]), m.ones(1)),
+        "index -1 is out of bounds for dimension 0 with size 3",
+    ),
+    "scatter_add beyond": (
+        lambda m: m.ones(3).scatter_add(0, m.tensor([5]), m.ones(1)),
+        "index 5 is out of bounds for dimension 0 with size 3",
+    ),
+    **{
+        f"scatter_reduce beyond: {kind}": (
+            lambda m, kind=kind: m.ones(3).scatter_reduce(0, m.tensor([-1]), m.ones(1), kind),
+            "index -1 is out of bounds for dimension 0 with size 3",
+        )
+        for kind in ("sum", "mean", "prod", "amax", "amin")
+    },
+    "select beyond": (lambda m: m.ones(3).index_select(0, m.tensor([5])), "index 5"),
+    "select from the end": (lambda m: m.ones(3).index_select(0, m.tensor([-1])), "index -1"),
+    "select by a mask": (
+        lambda m: m.ones(2).index_select(0, m.tensor([True, False])),
+        "Expected dtype int32 or int64 for index",
+    ),
 }
 
 
@@ -346,7 +383,8 @@ def test_positions_out_of_range_are_named(name: str, device: str) -> None:
     t = lucid_gpu.ones(2, device=device)
     index = lucid_gpu.tensor([0, 2], device=device)
     arguments = (t,) if "add" in name else ()
-    with pytest.raises(IndexError, match="index 2 is out of bounds for dimension 0 with size 2"):
+    kind = IndexError if name.startswith("index") else RuntimeError  # as in PyTorch
+    with pytest.raises(kind, match="index 2 is out of bounds for dimension 0 with size 2"):
         getattr(t, name)(0, index, *arguments).tolist()
 
 
