@@ -1,6 +1,6 @@
 """What training loops do to gradients, weights and sequences, under PyTorch's names."""
 
-from lucid_gpu.nn.utils import parametrizations, parametrize, rnn, stateless
+from lucid_gpu.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from lucid_gpu.nn.utils.clip_grad import (
     clip_grad_norm,
     clip_grad_norm_,
@@ -36,6 +36,7 @@ __all__ = [
     "parameters_to_vector",
     "parametrizations",
     "parametrize",
+    "prune",
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",
