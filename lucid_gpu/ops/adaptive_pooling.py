@@ -44,7 +44,8 @@ _MEAN = """The means of as many windows of {what} as asked for.
     Raises
     ------
     RuntimeError
-        For another rank, empty axes, or sizes that are none.
+        For another rank, empty axes, or sizes that are none. One mean of an image or a volume is
+        taken of any rank.
     TypeError
         For sizes that are not whole numbers.
     NotImplementedError
@@ -80,9 +81,11 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
     name = f"adaptive_avg_pool{rank}d"
 
     def adaptive_avg_pool(input: Tensor, output_size: Any) -> Tensor:
+        given = [*output_size] if isinstance(output_size, Sequence) else [output_size] * rank
+        if 1 < rank == len(given) and all(type(m) is int and m == 1 for m in given):
+            require_tensor(name, "input", 1, input)
+            return input.mean(tuple(range(-rank, 0)), keepdim=True)  # of any rank, as in PyTorch
         size = _size(rank, name, input, output_size)
-        if set(size) == {1}:
-            return input.mean(tuple(range(-rank, 0)), keepdim=True)
         kernel = _kernel(input, size)
         if kernel is not None:
             return _avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0)

@@ -118,7 +118,7 @@ def _check(input: Tensor, grid: Tensor, mode: str) -> None:
 
 def _neighbours(
     at: Tensor, size: int, mode: str, padding: str, aligned: bool
-) -> list[tuple[Tensor, Tensor | None]]:
+) -> list[tuple[Tensor, Tensor]]:
     """Which numbers along an axis are read, and with which weights."""
     at = (at + 1) / 2 * (size - 1) if aligned else ((at + 1) * size - 1) / 2
     if mode == "bicubic":
@@ -131,7 +131,8 @@ def _neighbours(
         return found
     at = _inside(at, size, padding, aligned)
     if mode == "nearest":
-        return [_within(at.detach().round(), None, size)]
+        place = at.round()  # whose gradient is zeros
+        return [_within(place, 1 + (place - place.detach()), size)]
     first = at.detach().floor()
     t = at - first
     return [_within(first, 1 - t, size), _within(first + 1, t, size)]
@@ -152,12 +153,10 @@ def _inside(at: Tensor, size: int, padding: str, aligned: bool) -> Tensor:
     return hardtanh(at, 0.0, size - 1.0)
 
 
-def _within(place: Tensor, weight: Tensor | None, size: int) -> tuple[Tensor, Tensor | None]:
+def _within(place: Tensor, weight: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """A number that exists, and a weight of zero where it did not."""
     there = (place >= 0).logical_and(place <= size - 1)
     number = apply(TABLE["where"], there, place.detach(), 0.0).long()
-    if weight is None:
-        return number, there.to(place.dtype)
     return number, apply(TABLE["where"], there, weight, 0.0)
 
 

@@ -146,6 +146,13 @@ def test_older_names_of_hardtanh():
         assert nn.Hardtanh(min_value=-2.0).min_val == -2.0
 
 
+def test_relu6_is_a_hardtanh():
+    for m in (lucid_gpu, torch_module()):
+        layer = m.nn.ReLU6(inplace=True)
+        assert isinstance(layer, m.nn.Hardtanh)
+        assert (layer.min_val, layer.max_val, repr(layer)) == (0.0, 6.0, "ReLU6(inplace=True)")
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -143,6 +143,13 @@ def test_what_is_not_finite_stays_in_its_windows(area, size, bad, device):
     agree(lambda m, x: (means(m, x) * m.tensor(bad).to(x.device)).sum(), x, order=1, device=device)
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (2, 1, 3, 2, 4), (1, 2, 1, 3, 2, 4)])
+def test_one_mean_of_any_rank_agrees_with_torch(shape, device):
+    agree(lambda m, x: m.nn.AdaptiveAvgPool2d(1)(x), normal(shape), device=device)
+    if len(shape) > 2:
+        agree(lambda m, x: m.nn.AdaptiveAvgPool3d(1)(x), normal(shape), device=device)
+
+
 def test_no_windows(device):
     def shapes(m, x):
         F = m.nn.functional

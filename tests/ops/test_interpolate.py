@@ -139,6 +139,11 @@ def test_grid_sample(mode, padding, device):
         return [m.nn.functional.grid_sample(x, grid, mode, padding, a) for a in corners]
 
     agree(run, normal((2, 3, 4, 5)), grid, device=device, order=1)
+    if mode == "nearest":  # zeros, not None
+        grid = lucid_gpu.tensor(grid, device=device, requires_grad=True)
+        x = lucid_gpu.zeros(2, 3, 4, 5, dtype=lucid_gpu.float64, device=device)
+        run(lucid_gpu, x, grid)[0].sum().backward()
+        assert grid.grad.abs().sum().item() == 0
 
 
 @pytest.mark.parametrize("aligned", [False, True])

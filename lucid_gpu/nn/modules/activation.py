@@ -63,7 +63,6 @@ class _Silent(_Activation):
 
 # fmt: off
 ReLU        = row(_Activation, "ReLU", F.relu, inplace=False)
-ReLU6       = row(_Activation, "ReLU6", F.relu6, inplace=False)
 LeakyReLU   = row(_Activation, "LeakyReLU", F.leaky_relu, negative_slope=0.01, inplace=False)
 ELU         = row(_Activation, "ELU", F.elu, alpha=1.0, inplace=False)
 SELU        = row(_Activation, "SELU", F.selu, inplace=False)
@@ -103,6 +102,7 @@ class Hardtanh(_Hardtanh):  # type: ignore[misc, valid-type]
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Settings by their older names too; AssertionError where the ends are not in order."""
         for old, new in (("min_value", "min_val"), ("max_value", "max_val")):
             if old in kwargs:
                 warnings.warn(
@@ -117,6 +117,10 @@ class Hardtanh(_Hardtanh):  # type: ignore[misc, valid-type]
                 f"{type(self).__name__}: max_val ({self.max_val}) must be greater than min_val "
                 f"({self.min_val})"
             )
+
+
+ReLU6 = row(Hardtanh, "ReLU6", F.relu6, inplace=False)
+ReLU6.min_val, ReLU6.max_val = 0.0, 6.0
 
 
 class RReLU(Module):
