@@ -86,8 +86,12 @@ def matrix_products() -> str:
     if library is None:
         raise _Absent("NumPy has no OpenBLAS of its own: its threads are not lucid_gpu's to steer")
     threads = lucid_gpu.get_num_threads()
-    name = Path(library._name).name
-    return f"{name} on {blas.count()} threads; elementwise kernels on {threads} of {_cores()} cores"
+    told = os.environ.get("OPENBLAS_CORETYPE")
+    chosen = f", told by OPENBLAS_CORETYPE={told}" if told else ""
+    return (
+        f"{Path(library._name).name} for {blas.core()}{chosen}, on {blas.count()} threads; "
+        f"elementwise kernels on {threads} of {_cores()} cores"
+    )
 
 
 def _cores() -> int:

@@ -29,6 +29,16 @@ def test_the_cpu_is_well_and_nothing_of_a_gpu_is_asked():
     assert line_of("gradient, cpu", "cpu").state == "ok"
 
 
+def test_kernels_that_the_environment_chose_are_told(monkeypatch):
+    if doctor.blas.library is None:
+        pytest.skip("NumPy has no OpenBLAS of its own")
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    assert "OPENBLAS" not in line_of("BLAS and threads", "cpu").found
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    text = line_of("BLAS and threads", "cpu").found
+    assert f"for {doctor.blas.core()}, told by OPENBLAS_CORETYPE=Haswell" in text
+
+
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
 def test_a_missing_gpu_fails_only_where_it_is_asked_for(capsys):
     assert doctor.main([]) == 0

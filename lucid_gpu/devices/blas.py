@@ -107,6 +107,20 @@ def count() -> int:
     return 0 if _found is None else _found[0]()
 
 
+def core() -> str:
+    """The processor for which OpenBLAS chose its kernels; ``"?"`` where it does not say."""
+    for name in (
+        "scipy_openblas_get_corename64_",
+        "openblas_get_corename64_",
+        "openblas_get_corename",
+    ):
+        ask = getattr(library, name, None)
+        if ask is not None:
+            ask.restype = ctypes.c_char_p
+            return str(ask().decode())
+    return "?"
+
+
 def use_one_thread(usual: int) -> None:
     """Compute on one thread, until as many have called `use_all_threads` as have called this."""
     if _found is not None:
