@@ -20,6 +20,7 @@ IMPORTED = (
     ("nn.modules.conv", "_ConvTransposeNd"),
     ("nn.modules.utils", "_pair"),
     ("nn.modules.utils", "_reverse_repeat_tuple"),
+    ("nn.modules.loss", "_WeightedLoss"),
     ("nn.init", "_calculate_fan_in_and_fan_out"),
     ("sparse", "FloatTensor"),
     ("utils.data.dataloader", "DataLoader"),
@@ -133,3 +134,63 @@ def test_data_parallel_refuses_several_gpus() -> None:
         lucid_gpu.nn.DataParallel(lucid_gpu.nn.Linear(2, 2), device_ids=[0, 1])
     with pytest.raises(AttributeError, match="leave DistributedDataParallel away"):
         lucid_gpu.nn.parallel.DistributedDataParallel
+
+
+class Smoothed:
+    """What scripts write on the base of weighted losses."""
+
+    def __new__(cls, module: Any, **settings: Any) -> Any:
+        class SmoothedLoss(module.nn.modules.loss._WeightedLoss):
+            def __init__(self, weight: Any = None, reduction: str = "mean", by: float = 0.5):
+                super().__init__(weight=weight, reduction=reduction)
+                self.by = by
+
+            def forward(self, scores: Any, targets: Any) -> Any:
+                loss = module.nn.functional.binary_cross_entropy_with_logits
+                return loss(scores, targets * self.by, self.weight, reduction=self.reduction)
+
+        return SmoothedLoss(**settings)
+
+
+def own_loss(module: Any, device: str) -> Any:
+    loss = Smoothed(module, weight=module.ones(2, device=device), reduction="sum")
+    zeros = module.zeros(2, device=device)
+    plain = module.nn.modules.loss._Loss(reduction="none")
+    known = [isinstance(module.nn.CrossEntropyLoss(), module.nn.modules.loss._WeightedLoss)]
+    return [round(loss(zeros, zeros).item(), 4), list(loss.state_dict()), plain.reduction, *known]
+
+
+def test_losses_of_ones_own(device: str) -> None:
+    gives([1.3863, ["weight"], "none", True], own_loss, device)
+
+
+NUMBERS_FIRST: dict[str, tuple[Callable[..., Any], Any]] = {
+    "add": (lambda m, x, y: m.add(x, 2, y), [7, 10]),
+    "add_": (lambda m, x, y: x.mul_(0.5).add_(0.5, y), [2, 3]),
+    "a 0-d tensor": (lambda m, x, y: x.add_(x.new_tensor(2.0), y), [7, 10]),
+    "sub": (lambda m, x, y: x.sub(2, y), [-5, -6]),
+    "addcmul_": (lambda m, x, y: x.addcmul_(2, y, y), [19, 34]),
+    "addcdiv_": (lambda m, x, y: x.addcdiv_(-2, y, x), [-5, -2]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, given once a process
+@pytest.mark.parametrize("name", NUMBERS_FIRST)
+def test_numbers_before_tensors(name: str, device: str) -> None:
+    function, expected = NUMBERS_FIRST[name]
+
+    def called(module: Any, where: str) -> Any:
+        x, y = module.tensor([1.0, 2.0], device=where), module.tensor([3.0, 4.0], device=where)
+        return function(module, x, y)
+
+    gives(expected, called, device)
+
+
+def test_numbers_before_tensors_are_warned_of() -> None:
+    x = lucid_gpu.ones(2)
+    with pytest.warns(UserWarning, match="overload of add is deprecated: .* as alpha=") as told:
+        x.add_(0.5, x)
+    assert told[0].filename == __file__
+    for call in (lambda m, x: x.add(x, 2), lambda m, x: x.addcmul(x, x, 2),
+                 lambda m, x: x.add(1, x, x)):  # fmt: skip
+        refuses(TypeError, "add", lambda m, _, call=call: call(m, m.ones(2)))

@@ -61,6 +61,10 @@ def told(
     lacking = error.obj if isinstance(error, AttributeError) else error
     for place, (role, parameter) in enumerate(parameters.items()):
         value = given.get(role, given)
+        if type(value) in (list, tuple) and parameter.kind is not parameter.VAR_POSITIONAL:
+            for i, element in enumerate(value):
+                if element is lacking and not isinstance(element, Tensor):
+                    return no_tensor(i, element, place)
         wanted = value is lacking or parameter.annotation == "Tensor"
         if wanted and value is not given and not isinstance(value, Tensor):
             return TypeError(
@@ -69,6 +73,14 @@ def told(
                 "lucid_gpu.tensor(...) makes one"
             )
     return error
+
+
+def no_tensor(place: int, element: Any, argument: int = 0) -> TypeError:
+    """PyTorch's refusal of what is no tensor in a sequence of tensors."""
+    return TypeError(
+        f"expected Tensor as element {place} in argument {argument}, but got "
+        f"{type(element).__name__}"
+    )
 
 
 def guarded(function: Op, method: bool = False) -> Op:

@@ -13,6 +13,7 @@ import string
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from lucid_gpu.ops.arguments import no_tensor
 from lucid_gpu.ops.diagonals import diagonal
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import permute, reshape, squeeze
@@ -93,9 +94,7 @@ def _arguments(args: tuple[Any, ...]) -> tuple[str, Sequence[Tensor]]:
         operands = tuple(operands[0])
     for i, x in enumerate(operands):
         if not isinstance(x, Tensor):
-            raise TypeError(
-                f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}"
-            )
+            raise no_tensor(i, x, argument=1)
     return equation, operands
 
 

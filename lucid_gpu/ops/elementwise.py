@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -213,22 +214,42 @@ def _scaled(input: Any, other: Any, alpha: Number) -> Any:
     return other * alpha
 
 
-def add(input: Any, other: Any, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
+def _old_order(name: str, keyword: str, number: Any, *tensors: Any) -> Any:
+    """Operands of ``add(x, alpha, other)``, which once was ``add(x, other, alpha=alpha)``."""
+    wanted = 1 if keyword == "alpha" else 2
+    single = not isinstance(number, Tensor) or not number.ndim
+    if not (single and len(tensors) == wanted and all(isinstance(t, Tensor) for t in tensors)):
+        raise TypeError(
+            f"{name}() takes {wanted} positional argument{'s' * (wanted > 1)} but "
+            f"{1 + len(tensors)} were given; a number is given as {keyword}="
+        )
+    warnings.warn(
+        f"This overload of {name} is deprecated: give the number behind the tensors, as {keyword}=",
+        stacklevel=4,
+    )
+    return number.item() if isinstance(number, Tensor) else number, *tensors
+
+
+def add(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
     """``input + alpha * other``, element by element; the two broadcast.
 
     RuntimeError for an ``alpha`` that is a float where both are integers, shapes that do not
     broadcast, and an ``out`` of a type that cannot hold the result.
     """
+    if old:
+        alpha, other = _old_order("add", "alpha", other, *old)
     scaled = other if alpha == 1 else _scaled(input, other, alpha)
     return into(apply(TABLE["add"], input, scaled), out, "add")
 
 
-def sub(input: Any, other: Any, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
+def sub(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
     """``input - alpha * other``, element by element; the two broadcast.
 
     RuntimeError for bool, an ``alpha`` that is a float where both are integers, and shapes that do
     not broadcast.
     """
+    if old:
+        alpha, other = _old_order("sub", "alpha", other, *old)
     bools = isinstance(other, Tensor) and other.dtype is dt.bool  # refused below
     scaled = other if alpha == 1 or bools else _scaled(input, other, alpha)
     return into(apply(TABLE["sub"], input, scaled), out, "sub")
@@ -369,11 +390,15 @@ def _of_one_type(*operands: Tensor) -> tuple[Tensor, ...]:
     return tuple(t if t.dtype is common else t.to(common) for t in operands)
 
 
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+def addcmul(
+    input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Any, value: Number = 1
+) -> Tensor:
     """``input + value * tensor1 * tensor2``; the tensors broadcast.
 
     NotImplementedError for bool.
     """
+    if old:
+        value, tensor1, tensor2 = _old_order("addcmul", "value", tensor1, tensor2, *old)
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
     if input.dtype is dt.bool:
         raise NotImplementedError('"addcmul" not implemented for bool')
@@ -383,11 +408,15 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     return input + (product if value == 1 else product * value)
 
 
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+def addcdiv(
+    input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Any, value: Number = 1
+) -> Tensor:
     """``input + value * tensor1 / tensor2``; the tensors broadcast.
 
     RuntimeError where both of the quotient are integers.
     """
+    if old:
+        value, tensor1, tensor2 = _old_order("addcdiv", "value", tensor1, tensor2, *old)
     if tensor1.dtype.category < 2 and tensor2.dtype.category < 2:
         raise RuntimeError(
             "Integer division with addcdiv is no longer supported: convert one with .float(), or "

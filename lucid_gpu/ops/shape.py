@@ -19,7 +19,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import size as size
-from lucid_gpu.ops.arguments import guarded, put_into, require_one_device, several
+from lucid_gpu.ops.arguments import guarded, no_tensor, put_into, require_one_device, several
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import (
     normalise_dim,
@@ -510,9 +510,7 @@ def cat(
         raise ValueError("cat(): expected a non-empty list of Tensors")
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
-            raise TypeError(
-                f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}"
-            )
+            raise no_tensor(i, t)
         if not t.ndim:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     require_one_device("cat", *tensors)
@@ -566,6 +564,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
     for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise no_tensor(i, t)
         if t.shape != tensors[0].shape:
             raise RuntimeError(
                 "stack expects each tensor to be equal size, but got "

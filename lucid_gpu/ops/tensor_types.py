@@ -11,6 +11,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device as Device
+from lucid_gpu.device import get_default_device
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.elementwise import to
@@ -122,7 +123,8 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     Parameters
     ----------
     dtype : dtype, type or str, optional
-        ``lucid_gpu.int64``, ``lucid_gpu.LongTensor`` or ``"lucid_gpu.LongTensor"``.
+        ``lucid_gpu.int64``, ``lucid_gpu.LongTensor`` or ``"lucid_gpu.LongTensor"``;
+        ``lucid_gpu.Tensor`` is the default type.
 
     Returns
     -------
@@ -138,6 +140,8 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         where = "" if self.device.type == "cpu" else f"{self.device.type}."
         return f"lucid_gpu.{where}{NAMES[self.dtype]}"
     wanted = of_name(dtype) if isinstance(dtype, str) else dtype
+    if wanted is Tensor:
+        return to(self, dtype=dt.get_default_dtype(), device=get_default_device())
     if isinstance(wanted, TensorType):
         here = self.device if self.device.type == wanted.where else wanted.where
         return to(self, dtype=wanted.dtype, device=here)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 from lucid_gpu.tape.node import RemovableHandle, add_hook
@@ -31,10 +32,13 @@ class Hooked:
     """The hooks of one optimizer; ``step`` of every subclass calls them."""
 
     _opt_called: bool | None = None  # whether a step was made since a scheduler first asked
+    # Of optimizers around another one, whose constructor never comes here.
+    _step_pre: Any = MappingProxyType({})
+    _step_post: Any = MappingProxyType({})
 
     def __init__(self) -> None:
-        self._step_pre: OrderedDict[int, Hook] = OrderedDict()
-        self._step_post: OrderedDict[int, Hook] = OrderedDict()
+        self._step_pre = OrderedDict()
+        self._step_post = OrderedDict()
         self._saving: OrderedDict[int, Hook] = OrderedDict()
         self._saved: OrderedDict[int, Hook] = OrderedDict()
         self._loading: OrderedDict[int, Hook] = OrderedDict()

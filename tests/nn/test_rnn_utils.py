@@ -77,6 +77,7 @@ def test_moving_a_packed_sequence(device):
             "Expected total_length to be at least the length",
         ),
         (lambda m, r: r.pad_sequence([]), "received an empty list of sequences"),
+        (lambda m, r: r.pad_sequence([[1, 2], [3]]), "expected Tensor as element 0 in argument 0"),
         (lambda m, r: r.pad_sequence(3), "Expected iterable for input sequences"),
         (lambda m, r: r.pad_sequence([m.zeros(1)], padding_side="up"), "one of left or right, but"),
         (lambda m, r: r.pad_sequence([m.zeros(1, 2), m.zeros(1, 3)]), "must have one shape but"),

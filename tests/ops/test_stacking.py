@@ -74,6 +74,13 @@ MISUSE: dict[str, tuple[Any, str]] = {
         lambda m: m.block_diag(m.ones(1), m.ones(1, 1, 1)),
         "Input tensors must have 2 or fewer dimensions. Input 1 has 3 dimensions",
     ),
+    "stack of arrays": (lambda m: m.stack([m.ones(2), CUBE]), "Tensor as element 1 in argument 0"),
+    "stack of lists": (lambda m: m.stack([[1, 2]]), "expected Tensor as element 0 in argument 0"),
+    "vstack of lists": (lambda m: m.vstack([[1], [2]]), "expected Tensor as element 0 in argum"),
+    "a number among tensors": (
+        lambda m: m.dstack([m.ones(2), 3]),
+        "expected Tensor as element 1 in argument",
+    ),
     "shapes": (lambda m: m.broadcast_shapes((2,), (3,)), "Shape mismatch: objects cannot be"),
     "tensors": (lambda m: m.broadcast_tensors(m.ones(2), m.ones(3)), "must match the size of"),
 }

@@ -77,6 +77,7 @@ def test_types_by_name_and_back(device: str) -> None:
     assert x.long().type(x.type()).type() == x.type()
     assert x.byte().dtype is lucid_gpu.uint8 and x.char().dtype is lucid_gpu.int8
     assert x.type(float).dtype is lucid_gpu.float64
+    assert x.long().type(lucid_gpu.Tensor).type() == "lucid_gpu.FloatTensor"
     assert (x * 1j).type().endswith("ComplexFloatTensor")
     assert x.double().new([1, 2]).dtype is lucid_gpu.float64
     assert x.new(2, 3).device == x.device and tuple(x.new(2, 3).shape) == (2, 3)

@@ -323,6 +323,21 @@ def test_a_users_own_optimizer():
     assert optimizer.state_dict()["state"] == {0: {"step": 1}}
 
 
+def test_an_optimizer_around_another_one_need_not_construct_its_base():
+    class Twice(optim.Optimizer):
+        def __init__(self, optimizer):
+            self.optimizer, self.param_groups = optimizer, optimizer.param_groups
+
+        def step(self, closure=None):
+            self.optimizer.step()
+            return self.optimizer.step(closure)
+
+    weight = nn.Parameter(lucid_gpu.ones(2))
+    weight.grad = lucid_gpu.ones(2)
+    Twice(optim.SGD([weight], lr=0.25)).step()
+    assert weight.tolist() == [0.5, 0.5]
+
+
 def test_a_rate_may_be_a_tensor():
     weight = nn.Parameter(lucid_gpu.ones(2))
     optimizer = optim.Adam([weight], lr=lucid_gpu.tensor(0.25))

@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid_gpu.nn import functional as F
 from lucid_gpu.nn.modules.distance import PairwiseDistance
-from lucid_gpu.nn.modules.rows import Row, row
+from lucid_gpu.nn.modules.rows import Row, row, signature_of
 
 __all__ = [
     "BCELoss",
@@ -36,7 +36,14 @@ __all__ = [
 ]
 
 
+_OLD: dict[str, Any] = {"size_average": None, "reduce": None, "reduction": "mean"}
+
+
 class _Loss(Row):
+    """What every loss is; others write losses of their own on it, and take these settings."""
+
+    __signature__ = signature_of(_OLD)
+
     def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
         old = settings.pop("size_average", None), settings.pop("reduce", None)
         settings["reduction"] = F.reduction_of(*old, settings["reduction"], stacklevel=4)
@@ -47,11 +54,15 @@ class _Loss(Row):
         """Refuse settings that cannot be."""
 
 
+class _WeightedLoss(_Loss):
+    __signature__ = signature_of({"weight": None, **_OLD})
+
+
 class _NamedLoss(_Loss):
     kind = inspect.Parameter.KEYWORD_ONLY
 
 
-class _MultiMargin(_Loss):
+class _MultiMargin(_WeightedLoss):
     def _check(self, settings: dict[str, Any]) -> None:
         if settings["p"] not in (1, 2):
             raise ValueError(f"{type(self).__name__}: only p == 1 and p == 2 supported")
@@ -81,26 +92,24 @@ class _TripletByDistance(_Triplet):
         super()._check(settings)
 
 
-_OLD: dict[str, Any] = {"size_average": None, "reduce": None, "reduction": "mean"}
-
 # fmt: off
 MSELoss      = row(_Loss, "MSELoss", F.mse_loss, **_OLD)
 L1Loss       = row(_Loss, "L1Loss", F.l1_loss, **_OLD)
 SmoothL1Loss = row(_Loss, "SmoothL1Loss", F.smooth_l1_loss, **_OLD, beta=1.0)
 HuberLoss    = row(_Loss, "HuberLoss", F.huber_loss, reduction="mean", delta=1.0)
 KLDivLoss    = row(_Loss, "KLDivLoss", F.kl_div, **_OLD, log_target=False)
-BCELoss      = row(_Loss, "BCELoss", F.binary_cross_entropy, weight=None, **_OLD)
+BCELoss      = row(_WeightedLoss, "BCELoss", F.binary_cross_entropy, weight=None, **_OLD)
 CTCLoss      = row(_Loss, "CTCLoss", F.ctc_loss, blank=0, reduction="mean", zero_infinity=False)
 BCEWithLogitsLoss = row(
-    _Loss, "BCEWithLogitsLoss", F.binary_cross_entropy_with_logits,
+    _WeightedLoss, "BCEWithLogitsLoss", F.binary_cross_entropy_with_logits,
     weight=None, **_OLD, pos_weight=None,
 )
 NLLLoss = row(
-    _Loss, "NLLLoss", F.nll_loss,
+    _WeightedLoss, "NLLLoss", F.nll_loss,
     weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
 )
 CrossEntropyLoss = row(
-    _Loss, "CrossEntropyLoss", F.cross_entropy,
+    _WeightedLoss, "CrossEntropyLoss", F.cross_entropy,
     weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
     label_smoothing=0.0,
 )
@@ -117,7 +126,7 @@ CosineEmbeddingLoss = row(_Loss, "CosineEmbeddingLoss", F.cosine_embedding_loss,
 SoftMarginLoss      = row(_Loss, "SoftMarginLoss", F.soft_margin_loss, **_OLD)
 MultiLabelMarginLoss = row(_Loss, "MultiLabelMarginLoss", F.multilabel_margin_loss, **_OLD)
 MultiLabelSoftMarginLoss = row(
-    _Loss, "MultiLabelSoftMarginLoss", F.multilabel_soft_margin_loss, weight=None, **_OLD
+    _WeightedLoss, "MultiLabelSoftMarginLoss", F.multilabel_soft_margin_loss, weight=None, **_OLD
 )
 MultiMarginLoss = row(
     _MultiMargin, "MultiMarginLoss", F.multi_margin_loss, p=1, margin=1.0, weight=None, **_OLD

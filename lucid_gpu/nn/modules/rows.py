@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["NEEDED", "Row", "row"]
+__all__ = ["NEEDED", "Row", "row", "signature_of"]
 
 NEEDED = inspect.Parameter.empty
 
@@ -47,12 +47,18 @@ class Row(Module):
         return type(self).function(*inputs, **named, **settings)
 
 
+def signature_of(
+    settings: Mapping[str, Any], kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+) -> inspect.Signature:
+    """The signature of a constructor that takes settings, which are given with their defaults."""
+    return inspect.Signature([inspect.Parameter(n, kind, default=d) for n, d in settings.items()])
+
+
 def row(base: type[Row], name: str, function: Callable[..., Tensor], /, **settings: Any) -> Any:
     """A module class of one function; ``settings`` are its arguments and their defaults."""
-    parameters = [inspect.Parameter(key, base.kind, default=d) for key, d in settings.items()]
     body = {
         "function": staticmethod(function),
-        "__signature__": inspect.Signature(parameters),
+        "__signature__": signature_of(settings, base.kind),
         "__doc__": _doc(function, settings),
         "__module__": base.__module__,
     }

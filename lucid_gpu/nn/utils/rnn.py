@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.dtypes import float16, float32, float64, int8, int16, int32, int64, uint8
+from lucid_gpu.ops.arguments import no_tensor
 from lucid_gpu.ops.creation import arange, as_tensor, full
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tensor import Tensor
@@ -285,6 +286,8 @@ def pad_sequence(
     ------
     RuntimeError
         For no sequences, shapes that differ beyond the length, and another side.
+    TypeError
+        For sequences that are no tensors.
     """
     if not isinstance(sequences, Iterable):
         raise RuntimeError(
@@ -294,6 +297,9 @@ def pad_sequence(
     given = list(sequences)
     if not given:
         raise RuntimeError("received an empty list of sequences")
+    for i, s in enumerate(given):
+        if not isinstance(s, Tensor):
+            raise no_tensor(i, s)
     if padding_side not in ("right", "left"):
         raise RuntimeError(
             f"Expected padding_side to be one of left or right, but got {padding_side}."
