@@ -84,6 +84,7 @@ for _name in _late.TAKE_OUT:
         globals()[_name] = _public(globals()[_name])
 
 _LAZY = {
+    "accelerator": "lucid_gpu.accelerator",
     "amp": "lucid_gpu.amp",
     "array_api": "lucid_gpu.array_api",
     "backends": "lucid_gpu.backends",
@@ -100,6 +101,7 @@ _LAZY = {
     "optim": "lucid_gpu.optim",
     "profiler": "lucid_gpu.profiler",
     "random": "lucid_gpu.random",
+    "serialization": "lucid_gpu.serialization",
     "sparse": "lucid_gpu.sparse",
     "special": "lucid_gpu.special",
     "testing": "lucid_gpu.testing",

@@ -1,4 +1,4 @@
-"""Names that older scripts import, beside PyTorch's."""
+"""Names that older scripts import, and what the newest ask for, beside PyTorch's."""
 
 from __future__ import annotations
 
@@ -194,3 +194,28 @@ def test_numbers_before_tensors_are_warned_of() -> None:
     for call in (lambda m, x: x.add(x, 2), lambda m, x: x.addcmul(x, x, 2),
                  lambda m, x: x.add(1, x, x)):  # fmt: skip
         refuses(TypeError, "add", lambda m, _, call=call: call(m, m.ones(2)))
+
+
+def test_the_accelerator_is_a_gpu_or_none(device: str) -> None:
+    found = lucid_gpu.accelerator.current_accelerator()
+    assert lucid_gpu.accelerator.is_available() is lucid_gpu.cuda.is_available()
+    if found is None:
+        assert lucid_gpu.accelerator.device_count() == 0
+        for name, *given in (("synchronize",), ("set_device_index", 0), ("current_device_index",)):
+            with pytest.raises(RuntimeError, match="no cuda device can be used"):
+                getattr(lucid_gpu.accelerator, name)(*given)
+    else:
+        assert found.type == "cuda" and found.index is None
+        assert lucid_gpu.ones(1, device=found).device.index == (
+            lucid_gpu.accelerator.current_device_index()
+        )
+
+
+def test_names_of_the_accelerator_are_torchs() -> None:
+    theirs = {n for n in dir(torch_module().accelerator) if not n.startswith("_")}
+    assert set(lucid_gpu.accelerator.__all__) <= theirs
+
+
+def test_modules_are_attributes_of_a_fresh_package() -> None:
+    code = "import lucid_gpu as t; t.serialization.add_safe_globals([]); t.accelerator.is_available"
+    subprocess.run([sys.executable, "-c", code], check=True)

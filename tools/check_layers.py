@@ -65,6 +65,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "cuda": ("ops", "amp"),
     "viz": ("optim", "printing", "profiler"),
     "backends": ("devices",),
+    "accelerator": ("cuda",),
     "__init__": ("*",),
 }
 

@@ -234,7 +234,8 @@ def add(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None
     """``input + alpha * other``, element by element; the two broadcast.
 
     RuntimeError for an ``alpha`` that is a float where both are integers, shapes that do not
-    broadcast, and an ``out`` of a type that cannot hold the result.
+    broadcast, and an ``out`` of a type that cannot hold the result; TypeError for operands beside
+    the two.
     """
     if old:
         alpha, other = _old_order("add", "alpha", other, *old)
@@ -246,7 +247,7 @@ def sub(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None
     """``input - alpha * other``, element by element; the two broadcast.
 
     RuntimeError for bool, an ``alpha`` that is a float where both are integers, and shapes that do
-    not broadcast.
+    not broadcast; TypeError for operands beside the two.
     """
     if old:
         alpha, other = _old_order("sub", "alpha", other, *old)
@@ -395,7 +396,7 @@ def addcmul(
 ) -> Tensor:
     """``input + value * tensor1 * tensor2``; the tensors broadcast.
 
-    NotImplementedError for bool.
+    NotImplementedError for bool; TypeError for operands beside the three.
     """
     if old:
         value, tensor1, tensor2 = _old_order("addcmul", "value", tensor1, tensor2, *old)
@@ -413,7 +414,7 @@ def addcdiv(
 ) -> Tensor:
     """``input + value * tensor1 / tensor2``; the tensors broadcast.
 
-    RuntimeError where both of the quotient are integers.
+    RuntimeError where both of the quotient are integers; TypeError for operands beside the three.
     """
     if old:
         value, tensor1, tensor2 = _old_order("addcdiv", "value", tensor1, tensor2, *old)
