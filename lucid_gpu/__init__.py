@@ -175,6 +175,7 @@ _FROM = {
             "pixel_unshuffle",
             *("alpha_dropout", "celu", "celu_", "dropout", "feature_alpha_dropout", "relu"),
             *("relu_", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_"),
+            *("group_norm", "layer_norm", "rms_norm"),
         ),
         "lucid_gpu.nn.functional",
     ),

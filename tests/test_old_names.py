@@ -15,12 +15,17 @@ from tests.oracle import gives, refuses, torch_module
 
 IMPORTED = (
     ("autograd", "Variable"),
+    ("autograd", "set_multithreading_enabled"),
+    ("autograd.grad_mode", "set_grad_enabled"),
+    ("autograd.grad_mode", "set_multithreading_enabled"),
     ("autograd.variable", "Variable"),
     ("nn.modules.conv", "_ConvNd"),
     ("nn.modules.conv", "_ConvTransposeNd"),
     ("nn.modules.utils", "_pair"),
+    ("nn.utils.memory_format", "convert_conv2d_weight_memory_format"),
     ("nn.modules.utils", "_reverse_repeat_tuple"),
     ("nn.modules.loss", "_WeightedLoss"),
+    ("nn.grad", "conv2d_weight"),
     ("nn.init", "_calculate_fan_in_and_fan_out"),
     ("sparse", "FloatTensor"),
     ("utils.data.dataloader", "DataLoader"),

@@ -43,7 +43,8 @@ FAMILIES: dict[str, str] = {
     "Random numbers": "ops.random ops.draws ops.generator ops.multinomial",
     "Signals": "ops.spectrograms ops.tapers",
     "Networks": (
-        "nn ops.activations ops.softmax ops.dropout ops.feature_dropout ops.convolution "
+        "nn ops.activations ops.softmax ops.layer_norm ops.group_norm ops.dropout "
+        "ops.feature_dropout ops.convolution "
         "ops.transposed_convolution ops.pooling ops.adaptive_pooling ops.recurrent"
     ),
     "Gradients": "tape autograd func",

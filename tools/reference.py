@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 NAMESPACES = (
     "lucid_gpu", "lucid_gpu.autograd", "lucid_gpu.autograd.forward_ad",
     "lucid_gpu.autograd.functional", "lucid_gpu.autograd.graph", "lucid_gpu.nn",
-    "lucid_gpu.nn.functional", "lucid_gpu.nn.attention", "lucid_gpu.nn.einops",
+    "lucid_gpu.nn.functional", "lucid_gpu.nn.grad", "lucid_gpu.nn.attention", "lucid_gpu.nn.einops",
     "lucid_gpu.nn.init", "lucid_gpu.nn.utils", "lucid_gpu.nn.utils.parametrizations",
     "lucid_gpu.nn.utils.parametrize", "lucid_gpu.nn.utils.prune", "lucid_gpu.nn.utils.rnn",
     "lucid_gpu.optim",

@@ -23,8 +23,10 @@ from lucid_gpu.tape.modes import (
 def __getattr__(name: str) -> Any:
     if name == "Variable":
         return importlib.import_module("lucid_gpu.autograd.variable").Variable
-    if name in ("forward_ad", "functional", "profiler"):
+    if name in ("forward_ad", "functional", "grad_mode", "profiler"):
         return importlib.import_module(f"lucid_gpu.autograd.{name}")
+    if name == "set_multithreading_enabled":
+        return importlib.import_module("lucid_gpu.autograd.grad_mode").set_multithreading_enabled
     raise AttributeError(f"module 'lucid_gpu.autograd' has no attribute {name!r}")
 
 

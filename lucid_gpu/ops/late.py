@@ -66,7 +66,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
                        "lcm_ ldexp_",
                        "absolute_ arctan2_ divide_ greater_ greater_equal_ less_ less_equal_ "
                        "multiply_ not_equal_ subtract_ true_divide_ heaviside_ nextafter_ "
-                       "renorm_ mvlgamma_",
+                       "renorm_ mvlgamma_ igamma_ igammac_",
                        "abs_ acos_ acosh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_ clamp_max_ "
                        "clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ "
                        "exp2_ exp_ expm1_ fill_ floor_ frac_ log10_ log1p_ log2_ log_ "

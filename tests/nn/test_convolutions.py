@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu import nn
+from lucid_gpu.nn import functional as F
 from tests.nn.layers import agrees
-from tests.oracle import same_error
+from tests.oracle import agree, same_error
 
 normal = np.random.default_rng(0).standard_normal
 
@@ -108,3 +110,42 @@ def test_results_take_any_view(rank, device):
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+GRADIENTS = {
+    1: ((2, 4, 7), (6, 2, 3), {"stride": 2, "padding": 1, "groups": 2}),
+    2: ((2, 3, 5, 4), (2, 3, 2, 3), {"dilation": (2, 1), "padding": (0, 2)}),
+    3: ((1, 2, 4, 3, 5), (3, 2, 2, 1, 2), {"stride": (1, 2, 2)}),
+}
+
+
+@pytest.mark.parametrize("rank", GRADIENTS)
+def test_gradients_as_functions_agree_with_torch(rank, device):
+    size, filters, settings = GRADIENTS[rank]
+
+    def of_input(m, w, x):
+        g = getattr(m.nn.functional, f"conv{rank}d")(x, w, None, **settings).detach() ** 2
+        return getattr(m.nn.grad, f"conv{rank}d_input")(size, w, g, **settings)
+
+    def of_weight(m, w, x):
+        g = getattr(m.nn.functional, f"conv{rank}d")(x, w, None, **settings).detach() ** 2
+        return getattr(m.nn.grad, f"conv{rank}d_weight")(x, filters, g, **settings)
+
+    agree(of_input, normal(filters), normal(size), device=device, order=1)
+    agree(of_weight, normal(filters), normal(size), device=device, order=1)
+    with lucid_gpu.no_grad():
+        x = lucid_gpu.ones(size, device=device, requires_grad=True)
+        w = lucid_gpu.ones(filters, device=device)
+        g = getattr(F, f"conv{rank}d")(x, w, None, **settings)
+        assert not getattr(nn.grad, f"conv{rank}d_weight")(x, filters, g, **settings).requires_grad
+
+
+def test_filters_in_another_order_keep_their_values():
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ConvTranspose2d(3, 2, 3), nn.Conv3d(2, 2, 2))
+    before = [p.detach().clone() for p in net.parameters()]
+    last = lucid_gpu.channels_last
+    assert nn.utils.convert_conv2d_weight_memory_format(net, last) is net
+    nn.utils.convert_conv3d_weight_memory_format(net, lucid_gpu.channels_last_3d)
+    assert all(lucid_gpu.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
+    assert net[0].weight.is_contiguous(memory_format=last)
+    assert net[:2](lucid_gpu.ones(1, 2, 5, 5)).shape == (1, 2, 5, 5)

@@ -15,8 +15,9 @@ OTHERS = {
     "nn.Hardtanh": "older names of min_val and max_val are taken, and not shown",
     "utils.data.random_split": "PyTorch's default is the generator that None means",
 }  # fmt: skip
-NAMESPACES = ("nn", "nn.functional", "nn.init", "nn.utils", "nn.utils.rnn", "optim",
-              "optim.lr_scheduler", "optim.swa_utils", "utils.data", "distributions")  # fmt: skip
+NAMESPACES = ("nn", "nn.functional", "nn.grad", "nn.init", "nn.utils", "nn.utils.prune",
+              "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils", "utils.data",
+              "distributions")  # fmt: skip
 
 
 def arguments(value):

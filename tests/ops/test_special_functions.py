@@ -47,6 +47,10 @@ CASES: dict[str, tuple[Any, ...]] = {
     "nextafter": (lambda m, t, u: m.nextafter(t.detach(), u.detach()), REAL, POSITIVE),
     "divisors": (lambda m, t, u: (m.gcd(t, u), t.lcm(u)), WHOLE, WHOLE.T.reshape(3, 4)),
     "integers": (lambda m, t: (m.lgamma(t), m.special.expit(t), t.sinc()), np.arange(1, 5)),
+    "gamma's integral in place": (
+        lambda m, t: (t.detach().igamma_(t.detach() + 1), (t.detach() + 1).igammac_(t.detach())),
+        POSITIVE,
+    ),
     "in place": (lambda m, t: ((t * 1).digamma_(), (t * 1).lgamma_(), (t * 1).logit_()), SHARE),
 }  # fmt: skip
 

@@ -16,6 +16,10 @@ from lucid_gpu.nn.utils.fusion import (
     fuse_linear_bn_weights,
 )
 from lucid_gpu.nn.utils.init import skip_init
+from lucid_gpu.nn.utils.memory_format import (
+    convert_conv2d_weight_memory_format,
+    convert_conv3d_weight_memory_format,
+)
 from lucid_gpu.nn.utils.old_norms import (
     remove_spectral_norm,
     remove_weight_norm,
@@ -28,6 +32,8 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
+    "convert_conv2d_weight_memory_format",
+    "convert_conv3d_weight_memory_format",
     "fuse_conv_bn_eval",
     "fuse_conv_bn_weights",
     "fuse_linear_bn_eval",

@@ -1,0 +1,33 @@
+"""Whether ops are recorded, under the names' older place."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from lucid_gpu.tape.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+
+__all__ = [
+    "enable_grad",
+    "inference_mode",
+    "no_grad",
+    "set_grad_enabled",
+    "set_multithreading_enabled",
+]
+
+
+class set_multithreading_enabled:
+    """A function and a context that change nothing: no backward pass starts threads."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
