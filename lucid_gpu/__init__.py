@@ -91,6 +91,7 @@ _LAZY = {
     "compiler": "lucid_gpu.compiler",
     "cuda": "lucid_gpu.cuda",
     "fft": "lucid_gpu.fft",
+    "distributed": "lucid_gpu.distributed",
     "distributions": "lucid_gpu.distributions",
     "func": "lucid_gpu.func",
     "fusion": "lucid_gpu.fusion",

@@ -7,7 +7,7 @@ __all__ = ["lacking"]
 _ONE_GPU = "one process trains on one GPU"
 _INSTEAD = {
     "ao": "there is no quantization; amp.autocast computes in 16 bits",
-    "distributed": _ONE_GPU,
+    "distributed.init_process_group": _ONE_GPU,
     "export": "models are saved by their state_dict()",
     "hub": "a state dict saved by PyTorch is read by load(path)",
     "jit": "elementwise ops fuse without it; leave jit.script away",

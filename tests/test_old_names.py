@@ -224,3 +224,15 @@ def test_names_of_the_accelerator_are_torchs() -> None:
 def test_modules_are_attributes_of_a_fresh_package() -> None:
     code = "import lucid_gpu as t; t.serialization.add_safe_globals([]); t.accelerator.is_available"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def guarded_by_availability(module: Any, device: str) -> Any:
+    """Lines that scripts for one process and for many begin with."""
+    dist = importlib.import_module(f"{module.__name__}.distributed")
+    many = dist.is_available() and dist.is_initialized()
+    return [many, dist.get_world_size() if many else 1]
+
+
+def test_one_process_is_not_distributed() -> None:
+    gives([False, 1], guarded_by_availability)
+    assert not lucid_gpu.distributed.is_available()

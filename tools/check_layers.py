@@ -29,6 +29,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "dtypes": (),
     "layouts": (),
     "compiler": (),
+    "distributed": ("absent",),
     "friends": (),
     "opt_einsum_backend": (),
     "multiprocessing": ("nn",),
