@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SHARED_FROM", "UNSHARED", "library", "on_few_threads", "rest_early"]
+__all__ = ["SHARED_FROM", "UNPACKED", "UNSHARED", "library", "on_few_threads", "rest_early"]
 
 SHARED_FROM = 8_000_000  # multiplications; two threads first gain at about 5 million
 UNSHARED = 9216  # up to which OpenBLAS gives no part of a product, or of a sum, to another thread
@@ -57,6 +57,16 @@ def _thread_count(library: ctypes.CDLL | None) -> tuple[_Get, _Set] | None:
     return None
 
 
+def _core(library: ctypes.CDLL | None) -> str:
+    """The processor whose kernels OpenBLAS runs; empty where that is not known."""
+    for name in ("scipy_openblas_get_corename64_", "openblas_get_corename"):
+        get = getattr(library, name, None)
+        if get is not None:
+            get.restype = ctypes.c_char_p
+            return str(get().decode())
+    return ""
+
+
 def rest_early(library: ctypes.CDLL | None) -> bool:
     """Shorten the time for which idle threads spin, unless the user has set it.
 
@@ -79,6 +89,9 @@ def rest_early(library: ctypes.CDLL | None) -> bool:
 
 library = _openblas()
 _found = _thread_count(library)
+_WITH_SMALL_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
+UNPACKED = 1_000_000 if _core(library) in _WITH_SMALL_KERNELS else 0
+"""Multiplications up to which OpenBLAS reads matrices where they lie; others it copies first."""
 rest_early(library)
 
 

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.devices.blas import UNPACKED
 from lucid_gpu.devices.loops import POINTER, address, loop_of, walker
 from lucid_gpu.fusion.native_loops import WORDS, Kernel, Rows, Table, adding, repeated
 
-__all__ = ["Operand", "Product", "Steps"]
+__all__ = ["Operand", "Product", "Steps", "panels_of"]
 
-UNPACKED = 1_000_000  # multiplications up to which OpenBLAS reads both matrices where they lie
-NARROWEST = 32  # columns of a product
+NARROWEST, WIDEST = 32, 64  # columns of a panel
+VECTOR = 16  # columns that a processor takes at once
 
 
 class Operand(NamedTuple):
@@ -30,29 +31,37 @@ class Operand(NamedTuple):
 
 
 class Product(NamedTuple):
-    """Of a matrix ``(m, k)`` and a matrix ``(k, n)``, with the bytes from row to row.
+    """Of a matrix ``(m, k)`` and panels ``(panels, k, n / panels)``, as `panels_of` counts them.
 
-    Several narrow products take half the time of a wide one for which OpenBLAS copies the second
-    matrix, at each step again, into the order that suits it.
+    ``rows`` are the bytes from row to row of the first matrix and of the result.
     """
 
     m: int
     k: int
     n: int
-    rows: tuple[int, int, int]
+    panels: int
+    rows: tuple[int, int]
     item: int
 
     def arguments(self) -> tuple[list[int], list[int]]:
         """Extents and strides as matmul's loop takes them."""
-        parts, (a, b, out), item = self.parts(), self.rows, self.item
-        n = self.n // parts
-        return [parts, self.m, self.k, n], [0, n * item, n * item, a, item, b, item, out, item]
+        (a, out), item, width = self.rows, self.item, self.n // self.panels
+        row = width * item
+        extents = [self.panels, self.m, self.k, width]
+        return extents, [0, self.k * row, row, a, item, row, item, out, item]
 
-    def parts(self) -> int:
-        """Into how many products of equally many columns it is cut."""
-        least = -(-self.m * self.k * self.n // UNPACKED)
-        most = self.n // NARROWEST
-        return next((p for p in range(least, most + 1) if not self.n % p), 1)
+
+def panels_of(m: int, k: int, n: int) -> int:
+    """Into how many dense panels of columns a matrix ``(k, n)`` is cut to multiply ``m`` rows.
+
+    Narrow products take half the time of a wide one for which OpenBLAS copies the matrix, at each
+    step again, into the order that suits it. Rows of a panel follow one another: those of a matrix
+    that is wide by a power of two would share few places of the cache.
+    """
+    most = range(1, n // NARROWEST + 1)
+    found = [p for p in most if n % p == 0 and m * k * (n // p) <= UNPACKED]
+    best = [p for p in found if n // p <= WIDEST and n // p % VECTOR == 0]
+    return (best or found or [1])[0]
 
 
 class Steps:

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.blas import on_few_threads
+from lucid_gpu.devices.copies import write
 from lucid_gpu.devices.loops import address
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager, blocked, foreach
 from lucid_gpu.fusion.native_loops import Kernel, Rows
-from lucid_gpu.fusion.native_steps import Operand, Product, Steps
+from lucid_gpu.fusion.native_steps import Operand, Product, Steps, panels_of
 from lucid_gpu.fusion.realise import plan_for
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.observers import debug, observers
@@ -35,7 +36,6 @@ __all__ = ["NativeWalk", "suits"]
 
 ALONE = 4_000_000  # multiplications up to which waking a thread costs more than it does
 FEWEST = 8  # sequences of a thread
-CACHE_LINE = 16  # numbers
 
 
 def suits(cell: Cell, x: Tensor, weights: Weights) -> bool:
@@ -142,7 +142,6 @@ class NativeWalk(Walk):
         self.order = _order(self.sizes, self.reverse)
         rows, batch, width = len(x), self.sizes[0], x.shape[1] // n
         bias = self.xp.zeros(x.shape[1], x.dtype) if weights.bias is None else weights.bias
-        turned = self._turned(weights.w)
         self.states = [self.empty(rows + batch, width) for _ in start]
         for memory, first in zip(self.states, start, strict=True):
             for some, at in self.order.starts:
@@ -159,20 +158,13 @@ class NativeWalk(Walk):
             *[(memory, _BEFORE) for memory in self.states],
             *[(part, _STAYS) for part in split(self.xp.broadcast_to(bias, r.shape), n)],
         ]
-        factors = [(self.states[0], _BEFORE), (turned, None), (r, _STAYS)]
+        factors = [(self.states[0], _BEFORE), (weights.w.T, None), (r, _STAYS)]
         self._go(traced, given, made, factors, True)
         finals = [self.empty(batch, width) for _ in start]
         for memory, final in zip(self.states, finals, strict=True):
             for some, at in self.order.finals:
                 final[some] = memory[at]
         return [self._in_x(self.states[0], "after"), *finals]
-
-    def _turned(self, w: Any) -> Any:
-        """Transposed, cache line by cache line: a large matrix at once takes six times as long."""
-        out = self.empty(*w.shape[::-1])
-        for row in range(0, len(w), CACHE_LINE):
-            out[:, row : row + CACHE_LINE] = w[row : row + CACHE_LINE].T
-        return out
 
     def states_before(self) -> Any:
         if len(self.order.runs) == 1 and not self.reverse:
@@ -211,11 +203,7 @@ class NativeWalk(Walk):
         results = [*[(part, _X) for part in gates], *[(m, _BEFORE) for m in to_states[1:]]]
         first = dict(zip(traced.results[::-1], results[::-1], strict=True))
         made = [first[k] for k in sorted(first)]
-        factors = [
-            (to_r, _X),
-            (self.xp.ascontiguousarray(weights.w), None),
-            (to_states[0], _BEFORE),
-        ]
+        factors = [(to_r, _X), (weights.w, None), (to_states[0], _BEFORE)]
         self._go(traced, given, made, factors, False)
         for k, (part, _) in zip(traced.results, results, strict=True):
             if part is not first[k][0]:  # a gate has the same gradient for x and for r
@@ -227,6 +215,17 @@ class NativeWalk(Walk):
         if cell.direct == 0:
             to_start[0] += to_start.pop()
         return to_x, to_r, to_start, []
+
+    def _panels(self, matrix: Any, rows: int) -> Any:
+        """A matrix cut into panels of columns, (panels, k, width), to multiply so many rows."""
+        k, n = matrix.shape
+        count = panels_of(rows, k, n)
+        view = matrix.reshape(k, count, n // count).swapaxes(0, 1)
+        if view.flags.c_contiguous:
+            return view
+        panels = self.empty(*view.shape)
+        write(panels, view)
+        return panels
 
     def _go(
         self,
@@ -245,12 +244,14 @@ class NativeWalk(Walk):
         }
         steps = _steps(traced.kernel, batch, width, tuple(moves.items()), there)
         runs = self.order.runs if there else self.order.runs[::-1]
-        a, b, out = (array for array, _ in factors)
-        strides = a.strides[0], b.strides[0], out.strides[0]
+        (a, _), (b, _), (out, _) = factors
         k, m = b.shape
+        parts = _parts(batch, self.shape[0] * k * m)
+        panels = self._panels(b, parts[0][1])
+        strides = a.strides[0], out.strides[0]
         bases = [(address(array), array.strides[0], kind) for array, kind in operands]
         feet = [(address(array), array.strides[0], kind) for array, kind in factors]
-        parts = _parts(batch, self.shape[0] * k * m)
+        feet[1] = address(panels), 0, None
         counter = iter(parts)
 
         def work() -> None:
@@ -260,7 +261,7 @@ class NativeWalk(Walk):
                     if rows <= 0:
                         continue
                     at, move = _places(run, low, self.reverse, there)
-                    product = Product(rows, k, m, strides, a.itemsize)
+                    product = Product(rows, k, m, len(panels), strides, a.itemsize)
                     steps(
                         [Operand(p + at[i] * s, move[i] * s) for p, s, i in bases],
                         [

@@ -10,8 +10,7 @@ import lucid_gpu
 from lucid_gpu import func
 from lucid_gpu.autograd import gradcheck, gradgradcheck
 from lucid_gpu.devices import threads
-from lucid_gpu.fusion import eager
-from lucid_gpu.fusion.native_steps import Product
+from lucid_gpu.fusion import eager, native_steps
 from lucid_gpu.ops import native_walk, recurrent_walk
 from lucid_gpu.ops.recurrence import CELLS, Weights, walk
 from lucid_gpu.profiler import record
@@ -138,6 +137,10 @@ def test_the_walk_without_python_between_steps_is_the_same(mode, reverse, monkey
     cell, hidden, sizes = CELLS[mode], 8, (20, 20, 20, 18, 17, 17, 17, 2)
     monkeypatch.setattr(threads, "team", threads.Team(2))
     monkeypatch.setattr(native_walk, "ALONE", 0)
+    panels = {"UNPACKED": 1000, "NARROWEST": 2, "WIDEST": 4, "VECTOR": 2}
+    for name, value in panels.items():
+        monkeypatch.setattr(native_steps, name, value)
+    assert native_steps.panels_of(10, hidden, hidden) == 2
     shapes = [(sum(sizes), cell.gates * hidden), *[(sizes[0], hidden)] * cell.states]
     shapes += [(cell.gates * hidden, hidden), (cell.gates * hidden,)]
     given = [lucid_gpu.tensor(normal(s) / 4).requires_grad_() for s in shapes]
@@ -154,10 +157,14 @@ def test_the_walk_without_python_between_steps_is_the_same(mode, reverse, monkey
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-def test_products_are_cut_into_equal_narrow_ones():
-    cuts = {(16, 128, 512): 2, (32, 512, 128): 4, (4, 8, 32): 1, (7, 1000, 1009): 1}
-    for (m, k, n), parts in cuts.items():
-        assert Product(m, k, n, (4 * k, 4 * n, 4 * n), 4).parts() == parts
+def test_matrices_are_cut_into_equal_narrow_panels(monkeypatch):
+    monkeypatch.setattr(native_steps, "UNPACKED", 1_000_000)
+    cut = {8: (16, 128, 512), 2: (16, 512, 128), 1: (32, 1024, 256)}
+    not_by_vectors = {1: (16, 100, 400), 2: (32, 100, 400)}
+    for panels, sizes in (*cut.items(), *not_by_vectors.items()):
+        assert native_steps.panels_of(*sizes) == panels
+    monkeypatch.setattr(native_steps, "UNPACKED", 0)  # a BLAS that copies matrices of any size
+    assert native_steps.panels_of(16, 128, 512) == 1
 
 
 @pytest.mark.parametrize("mode", CELLS)
