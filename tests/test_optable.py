@@ -415,6 +415,14 @@ def test_special_pairs_are_treated_as_in_torch(name: str, device: str) -> None:
         assert not wrong.any(), f"{what}: {wrong.sum()} differ, {shown}"
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_the_inverse_of_a_complex_zero_is_infinite(dtype: str, device: str) -> None:
+    zeros = lucid_gpu.tensor([0j, -0.0 + 0j], dtype=getattr(lucid_gpu, dtype), device=device)
+    for found in (zeros.reciprocal(), 1 / zeros, zeros**-1):
+        found = found.cpu().numpy()
+        assert (found.real == np.inf).all() and np.isnan(found.imag).all()
+
+
 HOLOMORPHIC = [
     "neg",
     "abs",

@@ -169,7 +169,7 @@ _row("sqrt", "float", "np.sqrt({0}, {out})", "sqrt({0})", (lambda g, y, x: g / (
      domain="positive")
 _row("rsqrt", "float", "np.sqrt({0}, {out}); np.divide({one}, {out}, {out})", "lucid_rsqrt({0})",
      (lambda g, y, x: g * (y * y * y * -0.5),), domain="positive")
-_row("reciprocal", "float", "np.reciprocal({0}, {out})", "(T)1 / {0}",
+_row("reciprocal", "float", "np.divide({one}, {0}, {out})", "(T)1 / {0}",
      (lambda g, y, x: -g * (y * y),), domain="positive")
 _row("square", "same", "np.square({0}, {out})", "{0} * {0}", (lambda g, y, x: g * (x * 2),))
 _row("sin", "float", "np.sin({0}, {out})", "sin({0})", (lambda g, y, x: g * x.cos(),))
