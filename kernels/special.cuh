@@ -164,6 +164,54 @@ LUCID_FN T lucid_erfcx(T x)
     return ((T)5.6418958354775628695e-1 - tail) / x;
 }
 
+// exp(-x) times the modified Bessel function of order 0 or 1, for x >= 0.
+template <typename T>
+LUCID_FN T lucid_scaled_bessel(T x, int order)
+{
+    T sum = 1;
+    if (x < 20) {
+        const T t = x * x / 4;
+        for (int k = 40; k > 0; --k) sum = 1 + sum * t / (T)(k * (k + order));
+        return exp(-x) * (order ? x / 2 * sum : sum);
+    }
+    for (int k = 30; k > 0; --k)
+        sum = 1 + sum * (T)((2 * k - 1) * (2 * k - 1) - 4 * order) / ((T)(8 * k) * x);
+    return (T)0.39894228040143267794 / sqrt(x) * sum;
+}
+
+// exp(x) alone would be infinite too soon.
+template <typename T>
+LUCID_FN T lucid_bessel(T x, int order)
+{
+    x = x > 1000 ? (T)1000 : x;
+    const T half = exp(x / 2);
+    return half * lucid_scaled_bessel(x, order) * half;
+}
+
+template <typename T>
+LUCID_FN T lucid_i0(T x)
+{
+    return lucid_bessel(fabs(x), 0);
+}
+
+template <typename T>
+LUCID_FN T lucid_i0e(T x)
+{
+    return lucid_scaled_bessel(fabs(x), 0);
+}
+
+template <typename T>
+LUCID_FN T lucid_i1(T x)
+{
+    return copysign(lucid_bessel(fabs(x), 1), x);
+}
+
+template <typename T>
+LUCID_FN T lucid_i1e(T x)
+{
+    return copysign(lucid_scaled_bessel(fabs(x), 1), x);
+}
+
 template <typename T>
 LUCID_FN T lucid_xlogy(T x, T y)
 {

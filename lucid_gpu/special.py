@@ -43,6 +43,7 @@ def _of_row(row: str, name: str) -> Callable[..., Tensor]:
 
 erf, erfc, erfcx, erfinv = [_of_row(n, n) for n in ("erf", "erfc", "erfcx", "erfinv")]
 exp2, expm1, log1p = [_of_row(n, n) for n in ("exp2", "expm1", "log1p")]
+i0, i0e, i1, i1e = [_of_row(n, n) for n in ("i0", "i0e", "i1", "i1e")]
 ndtri, xlogy, zeta, digamma = [_of_row(n, n) for n in ("ndtri", "xlogy", "zeta", "digamma")]
 gammaln, psi, expit = [
     _of_row(row, name)
@@ -91,7 +92,7 @@ logsumexp = public(reductions.logsumexp)
 softmax, log_softmax = public(_softmax.softmax), public(_softmax.log_softmax)
 __all__ = [
     "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",
-    "gammaincc", "gammaln",
+    "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e",
     "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri",
     "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip

@@ -93,7 +93,8 @@ _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 GELU_TANH = math.sqrt(8 / math.pi), 0.044715 * math.sqrt(8 / math.pi)  # see `_gelu_tanh_bend`
 HIDDEN = (
-    *("capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "ndtri", "raised", "trigamma", "zeta"),
+    *("capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "i0e", "i1", "i1e", "ndtri", "raised"),
+    *("trigamma", "zeta"),
 )  # no names of PyTorch's top level
 
 
@@ -217,6 +218,17 @@ _row("digamma", "float", "special.digamma({0}, {out})", "lucid_digamma({0})",
 _row("trigamma", "float", "special.trigamma({0}, {out})", "lucid_trigamma({0})",
      (lambda g, y, x: g * (x.apply("zeta", 3.0, x) * -2.0),), reads_late=True, domain="positive",
      header="special.cuh")
+_row("i0", "float", "special.i0({0}, {out})", "lucid_i0({0})",
+     (lambda g, y, x: g * x.apply("i1", x),), reads_late=True, header="special.cuh")
+_row("i0e", "float", "special.i0e({0}, {out})", "lucid_i0e({0})",
+     (lambda g, y, x: g * (x.apply("i1e", x) - x.sign() * y),), reads_late=True,
+     header="special.cuh")
+_row("i1", "float", "special.i1({0}, {out})", "lucid_i1({0})",
+     (lambda g, y, x: g * (x == 0).pick(0.5, x.i0() - y / x),), reads_late=True,
+     header="special.cuh")
+_row("i1e", "float", "special.i1e({0}, {out})", "lucid_i1e({0})",
+     (lambda g, y, x: g * (x == 0).pick(0.5, x.apply("i0e", x) - y * (x.sign() + 1 / x)),),
+     reads_late=True, header="special.cuh")
 _row("floor", "same", "np.floor({0}, {out})", "lucid_floor({0})", (ZERO,))
 _row("ceil", "same", "np.ceil({0}, {out})", "lucid_ceil({0})", (ZERO,))
 _row("round", "same", "np.rint({0}, {out})", "lucid_rint({0})", (ZERO,))

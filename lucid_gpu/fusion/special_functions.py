@@ -3,7 +3,8 @@
 Gamma family: S. L. Moshier's Cephes library (asymptotic series, after recurrence to large
 arguments and reflection of negative ones; `zeta` by Euler and Maclaurin's formula). Quantiles of
 the normal distribution: M. J. Wichura, "Algorithm AS 241", Applied Statistics 37 (1988). erfcx: W.
-J. Cody (1969), as in `special`. All is in float64; `kernels/special.cuh` has the same in C.
+J. Cody (1969), as in `special`. Bessel functions: Abramowitz and Stegun, 9.6.10 and 9.7.1. All is
+in float64; `kernels/special.cuh` has the same in C.
 """
 
 from __future__ import annotations
@@ -192,6 +193,55 @@ def erfcx(x: Any, out: Any) -> None:
     value *= np.exp(near * near)
     value = np.where(x > 0.46875, special.erfcx_of_magnitude(np.maximum(x, 0.46875)), value)
     _store(value, out)
+
+
+def _scaled_bessel(x: Any, order: int) -> Any:
+    """``exp(-x)`` times the modified Bessel function of order 0 or 1, for ``x >= 0``.
+
+    The power series up to 20, the asymptotic one beyond, each as nested products.
+    """
+    near, far = np.minimum(x, 20.0), np.maximum(x, 20.0)
+    series, beyond = np.ones_like(x), np.ones_like(x)
+    for k in range(40, 0, -1):
+        series *= near * near / (4 * k * (k + order))
+        series += 1
+    for k in range(30, 0, -1):
+        beyond *= ((2 * k - 1) ** 2 - 4 * order) / (8 * k * far)
+        beyond += 1
+    series *= np.exp(-near)
+    if order:
+        series *= near / 2
+    beyond /= np.sqrt(2 * _PI) * np.sqrt(far)
+    return np.where(x < 20, series, beyond)
+
+
+def _bessel(x: Any, order: int) -> Any:
+    """The function itself; ``exp(x)`` alone would be infinite too soon."""
+    x = np.minimum(x, 1000.0)
+    half = np.exp(x / 2)
+    return half * _scaled_bessel(x, order) * half
+
+
+def i0(x: Any, out: Any) -> None:
+    """The modified Bessel function of order 0."""
+    _store(_bessel(np.abs(_double(x)), 0), out)
+
+
+def i0e(x: Any, out: Any) -> None:
+    """``exp(-|x|)`` times that of order 0."""
+    _store(_scaled_bessel(np.abs(_double(x)), 0), out)
+
+
+def i1(x: Any, out: Any) -> None:
+    """The modified Bessel function of order 1."""
+    x = _double(x)
+    _store(np.copysign(_bessel(np.abs(x), 1), x), out)
+
+
+def i1e(x: Any, out: Any) -> None:
+    """``exp(-|x|)`` times that of order 1."""
+    x = _double(x)
+    _store(np.copysign(_scaled_bessel(np.abs(x), 1), x), out)
 
 
 def xlogy(x: Any, y: Any, out: Any) -> None:
