@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 __all__ = ["device", "get_default_device", "set_default_device"]
@@ -25,7 +26,9 @@ class device:
     Raises
     ------
     RuntimeError
-        For any other name.
+        For any other name, and a negative index.
+    TypeError
+        For an index that is no whole number.
     """
 
     __slots__ = ("index", "type")
@@ -50,6 +53,8 @@ class device:
         key = (name, index)
         found = _interned.get(key)
         if found is None:
+            if index is not None:
+                _check_index(index)
             found = _interned[key] = object.__new__(cls)
             found.type, found.index = name, index
         return found
@@ -71,6 +76,14 @@ class device:
 
     def __exit__(self, *error: Any) -> None:
         _defaults.pop()
+
+
+def _check_index(index: Any) -> None:
+    if not isinstance(index, numbers.Integral):
+        kind = type(index).__name__
+        raise TypeError(f"device(): argument 'index' (position 2) must be int, not {kind}")
+    if index < 0:
+        raise RuntimeError(f"Device index must not be negative, got {index}")
 
 
 CPU = device("cpu")

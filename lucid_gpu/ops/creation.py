@@ -96,6 +96,8 @@ def tensor(
     d = as_dtype(dtype) if dtype is not None else _natural_type(data, source)
     if d.category == 1 and source.dtype.kind in "iuf" and room_of_array(data) is None:
         _refuse_overflow(source, d)
+    elif d.category in (1, 2) and source.dtype.kind == "c" and room_of_array(data) is None:
+        raise TypeError(f"must be real number, not complex, for a tensor of {d.name}")
     array = room(where).asarray(source, d, where)
     return _finish(array, d, where, requires_grad, {"pin_memory": True} if pin_memory else None)
 

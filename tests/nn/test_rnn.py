@@ -158,6 +158,7 @@ def test_names_of_weights():
         (lambda m: m.nn.LSTM(4, 0), "hidden_size must be greater than zero"),
         (lambda m: m.nn.LSTMCell(4, 3)(m.zeros(2, 5)), "LSTMCell: input has inconsistent input_s"),
         (lambda m: m.nn.LSTMCell(4, 3)(m.zeros(2, 4, 1)), "LSTMCell: Expected input to be 1D or"),
+        (lambda m: m.nn.LSTMCell(4, 3)(m.zeros(2, 4), m.zeros(2, 3)), "must be tuple of Tensors"),
         (lambda m: m.nn.GRUCell(4, 3)(m.zeros(2, 4), m.zeros(2, 2)), "hidden0 has inconsistent"),
         (lambda m: m.nn.RNNCell(4, 3)(m.zeros(2, 4), m.zeros(1, 3)), "RNNCell: Input batch size"),
         (lambda m: m.nn.RNNCell(4, 3, True, "x")(m.zeros(2, 4)), "Unknown nonlinearity: x"),

@@ -152,6 +152,13 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "a string": (lambda m: m.tensor("abc"), ""),
     "negative extent": (lambda m: m.zeros(2, -1), "negative dimension -1: [2, -1]"),
     "negative extent of full": (lambda m: m.full((-2,), 1.0), "negative dimension -2"),
+    "complex numbers as floats": (lambda m: m.tensor([1j], dtype=m.float32), "must be real number"),
+    "a complex number as an int": (lambda m: m.tensor(1j, dtype=m.int64), "complex"),
+    "a device's index as text": (
+        lambda m: m.device("cpu", "a"),
+        "'index' (position 2) must be int",
+    ),
+    "a negative device": (lambda m: m.device("cuda", -2), "Device index must not be negative"),
     "step of zero": (lambda m: m.arange(1, 3, 0), "step must be nonzero"),
     "wrong step": (lambda m: m.arange(1, 3, -1), "inconsistent with step sign"),
     "negative steps": (lambda m: m.linspace(0, 1, -1), "number of steps must be non-negative"),

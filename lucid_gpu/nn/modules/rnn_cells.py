@@ -72,6 +72,11 @@ class RNNCellBase(Module):
             shape = input.shape[0], self.hidden_size
             given = [zeros(shape, dtype=input.dtype, device=input.device)] * self.states
         else:
+            if several and isinstance(hx, Tensor):
+                raise TypeError(
+                    "lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not Tensor: "
+                    "give (h, c)"
+                )
             given = list(hx) if several else [hx]
             for k, t in enumerate(given):
                 if t.ndim not in (1, 2):
