@@ -44,6 +44,8 @@ from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import dtype
 
 BLOCKS = 8192  # counters at a time: the state stays in the cache
+FEW = 16  # counters that a draw takes from those made ahead
+AHEAD = 64  # draws made together: ten rounds of one counter take as long as of a hundred
 SMALL_SPAN = 1 << 16  # up to here 32 bits are enough: no integer's probability is off by 2**-16
 DIGITS = {dt.float16: 11, dt.bfloat16: 8, dt.float32: 24, dt.float64: 53}
 
@@ -106,6 +108,9 @@ def scramble(counter: tuple[Any, Any, Any, Any], seed: int, count: int) -> Any:
 def _pieces(seed: int, offset: int, count: int, each: int = 1) -> Iterator[tuple[slice, Any]]:
     """The words of ``count`` elements, ``each`` an element, piece by piece: (elements, words)."""
     blocks = -(-count * each // 4)
+    if 0 < blocks <= FEW:
+        yield slice(0, count), _ahead(seed, offset // AHEAD)[offset % AHEAD, : blocks * 4]
+        return
     for first in range(0, blocks, BLOCKS):
         here = min(BLOCKS, blocks - first)
         number = np.arange(first, first + here, dtype=np.uint64)
@@ -114,6 +119,17 @@ def _pieces(seed: int, offset: int, count: int, each: int = 1) -> Iterator[tuple
         start = first * 4 // each
         stop = min(start + here * 4 // each, count)
         yield slice(start, stop), words
+
+
+@functools.lru_cache(maxsize=8)
+def _ahead(seed: int, group: int) -> Any:
+    """The first words of draws ``group * AHEAD`` and on, shape (AHEAD, 4 * FEW), not to write."""
+    blocks = np.tile(np.arange(FEW, dtype=np.uint64), AHEAD)
+    draws = np.repeat(np.arange(AHEAD, dtype=np.uint64), FEW) + np.uint64(group * AHEAD)
+    counter = (blocks, np.uint64(0), draws & _LOW, draws >> _HALF)
+    words = scramble(counter, seed, blocks.size).reshape(AHEAD, 4 * FEW)
+    words.setflags(write=False)
+    return words
 
 
 def _doubled(words: Any) -> Any:

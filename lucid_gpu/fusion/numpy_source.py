@@ -104,6 +104,8 @@ class _Writer:
         operands = [self.names[a] for a in ins.args]
         if self.is_small(ins):
             return self._compute_once(i, ins, operands)
+        if self._spreads(i, ins):
+            return operands[0]
         late = ins.op in TABLE and TABLE[ins.op].reads_late
         late = late or i in self.direct
         if not late:
@@ -117,6 +119,14 @@ class _Writer:
         if late:
             self._release(i, ins)
         return target
+
+    def _spreads(self, i: int, ins: Instruction) -> bool:
+        """Whether it only repeats a small value, as ufuncs do by themselves."""
+        return (
+            ins.op == "identity"
+            and i not in self.direct
+            and self.is_small(self.plan.instructions[ins.args[0]])
+        )
 
     def _steps(self, steps: special.Steps, d: dtype, x: str, target: str) -> None:
         """As plain ufuncs, with two arrays of scratch that are free again afterwards."""
@@ -158,9 +168,23 @@ class _Writer:
                 self.free.setdefault(self.scratch[number], []).append(number)
 
     def _store(self, number: int, index: int) -> None:
-        name = self.names[index]
-        if self.plan.reduction is None and self.direct.get(index) != number:
-            self.lines.append(f"special.cast({name}, o{number})")
+        if self.plan.reduction is not None or self.direct.get(index) == number:
+            return
+        name, ins = self.names[index], self.plan.instructions[index]
+        if self._spreads(index, ins):  # rounded before it is repeated
+            name = self._rounded_once(number, name, ins.args[0])
+        self.lines.append(f"special.cast({name}, o{number})")
+
+    def _rounded_once(self, number: int, value: str, index: int) -> str:
+        """A small value in the type it is stored in."""
+        name, shape = f"h{len(self.plan.instructions) + number}", self.plan.instructions[index].shape
+        d = self.plan.stores[number].dtype
+        self.small[name] = (d, shape)
+        self.once.append(f"{name} = empty({shape!r}, {_dtype_name(d)})")
+        self.once.append(f"special.cast({value}, {name})")
+        if element_count(shape) > 1:
+            self.sliced[name] = shape
+        return name
 
 
 def _dtype_name(d: dtype) -> str:

@@ -39,6 +39,23 @@ def test_known_answers_of_the_random123_library() -> None:
     assert block(pi, 0x299F31D0A4093822) == "d16cfe09 94fdcceb 5001e420 24126ea1"
 
 
+@pytest.mark.parametrize("offset", [0, 1, 63, 64, 2**32 - 1, 2**32, 2**64 - 1])
+def test_few_words_are_the_first_of_many(offset: int) -> None:
+    many = philox.words(7, offset, 4 * philox.FEW + 1)
+    assert [int(w) for w in many[:5]] == [word(7, offset, i) for i in range(5)]
+    for count in (1, 5, 4 * philox.FEW):
+        np.testing.assert_array_equal(philox.words(7, offset, count), many[:count])
+
+
+def test_draws_of_few_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    scramble = philox.scramble
+    monkeypatch.setattr(philox, "scramble", lambda *a: calls.append(a[2]) or scramble(*a))
+    for offset in range(2 * philox.AHEAD):
+        philox.normal(987654321, offset, 3, dt.float32)
+    assert len(calls) == 2
+
+
 def test_each_word_depends_on_seed_draw_and_position_alone() -> None:
     seed, offset = 0x123456789ABCDEF0, 0xFEDCBA9876543210
     few, many = philox.words(seed, offset, 7), philox.words(seed, offset, 100_003)

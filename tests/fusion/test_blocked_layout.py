@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+import lucid_gpu
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import blocked, numpy_source
 
@@ -48,3 +49,18 @@ def test_every_broadcast_and_every_sum(shape):
                     plan, arrays, _ = planned([op("mul", leaf(x), leaf(y))], axes or None)
                     (found,) = blocked.Executable(plan)(arrays, [])
                     np.testing.assert_allclose(found, wanted, 1e-5, err_msg=f"{other} {axes}")
+
+
+@pytest.mark.parametrize("dims", [(0, 1), (0,), (1,)], ids=str)
+def test_what_is_only_repeated_is_rounded_before(dims):
+    x = lucid_gpu.zeros(6, 7, dtype=lucid_gpu.float16, requires_grad=True)
+    y = x.mean(dims, keepdim=True)
+    g = random(tuple(y.shape), dt.float16)
+    (gradient,) = lucid_gpu.autograd.grad(y, x, lucid_gpu.from_numpy(g))
+    plan, arrays, scalars = planned([gradient._expr])
+    executable = blocked.Executable(plan)
+    assert not executable.code.scratch  # nothing of full size but the result
+    (found,) = executable(arrays, scalars)
+    count = np.float32(x.numel() // y.numel())
+    wanted = (g.astype(np.float32) / count).astype(np.float16)
+    assert np.array_equal(found, np.broadcast_to(wanted, (6, 7)))
