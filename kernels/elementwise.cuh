@@ -64,6 +64,15 @@ LUCID_FN T lucid_gelu_tanh_slope(T x)
     return s * (1 + (1 - s) * x * ((T)LUCID_GELU_A + (T)(3 * LUCID_GELU_B) * x * x));
 }
 
+// x^2 / 2, and beyond a bound on either side the line that goes on from there.
+template <typename T>
+LUCID_FN T lucid_bent(T x, T bound)
+{
+    const T far = x < 0 ? -x : x;
+    const T near = far < bound ? far : bound;
+    return (T)0.5 * near * (far + (far - near));
+}
+
 // --- rounding: integers are whole already --------------------------------------------------------
 
 template <typename T>

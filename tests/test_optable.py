@@ -78,6 +78,7 @@ MEANING: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "erf": math.erf,
     "erfc": math.erfc,
+    "bent": lambda x, bound: x * x / 2 if abs(x) < bound else bound * (abs(x) - bound / 2),
     "raised": max,
     "capped": min,
     "erfcx": lambda x: math.exp(x * x) * math.erfc(x),
@@ -143,7 +144,7 @@ TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e
 NAMES = sorted(n for n, op in TABLE.items() if op.rule != "draw")  # see fusion/test_index.py
 POLES = ("trigamma", "zeta")  # where PyTorch gives other numbers, or has no gradient
 ENDS = ("i0", "i1", "i1e")  # NaN at infinity there, or flat at NaN
-OURS = ("capped", "gelu_tanh_slope", "raised")  # no functions of PyTorch's
+OURS = ("bent", "capped", "gelu_tanh_slope", "raised")  # no functions of PyTorch's
 SMOOTH = [n for n in NAMES if any(f not in (NONE, ZERO) for f in TABLE[n].vjp) and n != "zeta"]
 TAKES_FLOATS = [n for n in NAMES if TABLE[n].rule != "bitwise"]
 

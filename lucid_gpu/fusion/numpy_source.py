@@ -177,8 +177,8 @@ class _Writer:
 
     def _rounded_once(self, number: int, value: str, index: int) -> str:
         """A small value in the type it is stored in."""
-        name, shape = f"h{len(self.plan.instructions) + number}", self.plan.instructions[index].shape
-        d = self.plan.stores[number].dtype
+        name = f"h{len(self.plan.instructions) + number}"
+        shape, d = self.plan.instructions[index].shape, self.plan.stores[number].dtype
         self.small[name] = (d, shape)
         self.once.append(f"{name} = empty({shape!r}, {_dtype_name(d)})")
         self.once.append(f"special.cast({value}, {name})")

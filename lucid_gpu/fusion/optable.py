@@ -93,8 +93,8 @@ _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 GELU_TANH = math.sqrt(8 / math.pi), 0.044715 * math.sqrt(8 / math.pi)  # see `_gelu_tanh_bend`
 HIDDEN = (
-    *("capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "i0e", "i1", "i1e", "ndtri", "raised"),
-    *("trigamma", "zeta"),
+    *("bent", "capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "i0e", "i1", "i1e", "ndtri"),
+    *("raised", "trigamma", "zeta"),
 )  # no names of PyTorch's top level
 
 
@@ -271,6 +271,10 @@ _row("raised", "same", "np.maximum({0}, {1}, out={out})", "lucid_maximum({0}, {1
      (lambda g, y, x, low: (x <= low).pick(0.0, g), lambda g, y, x, low: (x <= low).pick(g, 0.0)))
 _row("capped", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1})",
      (lambda g, y, x, top: (x >= top).pick(0.0, g), lambda g, y, x, top: (x >= top).pick(g, 0.0)))
+# x^2 / 2, and beyond a positive bound on either side the line that goes on from there
+_row("bent", "float", "special.bent({0}, {1}, {out})", "lucid_bent({0}, {1})",
+     (lambda g, y, x, bound: g * x.clamp_min(-bound).clamp_max(bound),
+      lambda g, y, x, bound: g * (x.abs() - bound).clamp_min(0.0)), domain="positive")
 _row("atan2", "float", "np.arctan2({0}, {1}, {out})", "atan2({0}, {1})",
      (lambda g, y, a, b: _turned(g, b, a), lambda g, y, a, b: _turned(-g, a, b)), domain="positive")
 _row("hypot", "same", "np.hypot({0}, {1}, {out})", "hypot({0}, {1})",

@@ -237,6 +237,17 @@ def gelu_tanh_slope(x: Any, out: Any) -> None:
     _stepwise(STEPS["gelu_tanh_slope", x.dtype.name], x, out)
 
 
+def bent(x: Any, bound: Any, out: Any) -> None:
+    """``x^2 / 2``, beyond ``bound`` on either side a line; nothing that an infinity makes NaN."""
+    far = np.empty_like(out)
+    np.absolute(x, far)
+    np.minimum(far, bound, out=out)
+    np.add(far, far, far)
+    np.subtract(far, out, far)
+    np.multiply(out, far, out)
+    np.multiply(out, 0.5, out)
+
+
 def erf(x: Any, out: Any) -> None:
     """The error function, right to a few units in the last place."""
     if x.dtype == np.float32:

@@ -167,11 +167,8 @@ def smooth_l1_loss(
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     d = _difference("smooth_l1_loss", input, target)
-    d = d.abs()
-    if beta:
-        near = apply(TABLE["clamp_max"], d, beta)  # no branch that an infinity makes NaN
-        d = near / beta * (d - 0.5 * near)
-    return reduce_loss(d, reduction)
+    loss = apply(TABLE["bent"], d, beta) / beta if beta else d.abs()
+    return reduce_loss(loss, reduction)
 
 
 def huber_loss(
@@ -206,10 +203,7 @@ def huber_loss(
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     require_float("huber_loss", input)
-    d = _difference("huber_loss", input, target)
-    d = d.abs()
-    near = apply(TABLE["clamp_max"], d, delta)
-    loss = near * (d - 0.5 * near)
+    loss = apply(TABLE["bent"], _difference("huber_loss", input, target), delta)
     if weight is None or reduction != "mean":
         return _weighted(loss, input, weight, reduction)
     return _weighted(loss, input, weight, "none").mean()  # not over the sum of weights, as of mse

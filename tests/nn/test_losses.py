@@ -214,13 +214,16 @@ def test_weights_are_buffers():
     assert repr(loss) == "CrossEntropyLoss()"
 
 
-@pytest.mark.parametrize("name", ["huber_loss", "smooth_l1_loss"])
-def test_differences_that_are_not_finite(name, device):
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [("huber_loss", {}), ("huber_loss", {"delta": np.inf}), ("smooth_l1_loss", {"beta": 0.5})],
+    ids=str,
+)
+def test_differences_that_are_not_finite(name, bound, device):
     x = np.array([np.inf, -np.inf, np.nan, 1.0, 3.0, 0.5, np.inf])
     y = np.array([0.0, 0.0, 0.0, np.nan, 1.0, 0.25, np.inf])
-    loss = name
     agree(
-        lambda m, x, y: getattr(m.nn.functional, loss)(x, y, reduction="none"),
+        lambda m, x, y: getattr(m.nn.functional, name)(x, y, reduction="none", **bound),
         x, y, device=device, order=1,
     )  # fmt: skip
 
