@@ -119,7 +119,7 @@ def found_by_torch(module: str) -> list[str]:
         home = value.__name__ if isinstance(value, types.ModuleType) else None
         if home is None and (inspect.isclass(value) or inspect.isroutine(value)):
             home = getattr(value, "__module__", None)
-        if home is None and type(value).__module__ in ("typing", "__future__"):
+        if home is None and type(value).__module__ in ("typing", "typing_extensions", "__future__"):
             home = "typing"
         foreign = home is not None and home.split(".")[0] not in ("torch", "builtins", "")
         text = isinstance(value, (str, dict)) or name == "TYPE_CHECKING"
