@@ -273,7 +273,7 @@ class RegionNode(Node):
     def _joins(self, cotangent: Any) -> bool:
         """Whether the gradient is linear in a stored cotangent and reads leaves alone."""
         program = self.program
-        if cotangent is None or self._released or program.dtype.category != 2:
+        if self._released or program.dtype.category != 2:
             return False
         given = cotangent._expr.program
         same = given.is_load and given.dtype is program.dtype and given.shape == program.shape
@@ -577,29 +577,22 @@ OF_A_NAME = _references_of_a_name()
 
 def _someone_inside(expr: Expr) -> bool:
     """Can a tensor inside the region still be reached by anybody? (By reference counts.)"""
-    uses: dict[int, int] = {}
-    order: list[Expr] = []
+    held = 0  # references to what lies inside, but for those from inside
+    seen: set[Expr] = set()
     stack = [expr]
     e: Any
     while stack:
-        made_by = stack.pop().made_by
-        for e in made_by or ():  # as `_inner` has them
+        for e in stack.pop().made_by or ():  # as `_inner` has them
             if type(e) is Expr and e.program.needs_grad and not e.program.is_load:
-                known = id(e)
-                if known in uses:
-                    uses[known] += 1
-                else:
-                    uses[known] = 1
-                    order.append(e)
-                    stack.append(e)
-    del made_by
-    while order:
-        e = order.pop()
-        if sys.getrefcount(e) > uses[id(e)] + OF_A_NAME:
-            return True
-        if e.node is not None and (e.node.observed or sys.getrefcount(e.node) > 2):
-            return True  # somebody looks already, or may: a realised tensor leads to the node
-    return False
+                held -= 1
+                if e in seen:
+                    continue
+                held += sys.getrefcount(e) - OF_A_NAME
+                if e.node is not None and (e.node.observed or sys.getrefcount(e.node) > 2):
+                    return True  # somebody looks, or may: a realised tensor leads to the node
+                seen.add(e)
+                stack.append(e)
+    return held > 0
 
 
 # Regions that keep all their arrays because somebody was inside when they were realised: in a loop

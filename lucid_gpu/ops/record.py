@@ -150,10 +150,10 @@ class OpNode(Node):
         ]
         return self.function(self, *filled)
 
-    def read_together(self, cotangent: Tensor | None, others: Sequence[Tensor | None]) -> None:
+    def read_together(self, cotangent: Tensor, others: Sequence[Tensor]) -> None:
         """Have one kernel compute the cotangents of nodes that will read them one after another."""
-        pending = [t for t in (cotangent, *others) if t is not None]
-        pending = [t for t in pending if not t._expr.program.is_load and t._wrapper is None]
+        together = (cotangent, *others)
+        pending = [t for t in together if not t._expr.program.is_load and t._wrapper is None]
         if len(pending) > 1 and pending[0] is cotangent:
             group = list(cotangent._siblings or ())
             known = [reference() for reference in group]
@@ -161,14 +161,15 @@ class OpNode(Node):
             for tensor in pending:
                 tensor._siblings = group
 
-    def gather(self, cotangent: Tensor | None, others: Sequence[tuple[Node, list[Any]]]) -> None:
+    def gather(self, cotangent: Tensor, others: Sequence[tuple[Node, list[Any]]]) -> None:
         """Note, as ``gathered``, other nodes of the same function and their cotangents."""
-        if open_levels or cotangent is None or cotangent.dtype.compute is not cotangent.dtype:
+        d = cotangent.dtype
+        if open_levels or d.compute is not d:
             return  # 16-bit floats are added in float32, where all are added at once
         self.gathered: list[tuple[OpNode, Tensor]] = []
         for other, have in others:
             of_a_kind = isinstance(other, OpNode) and other.function is self.function
-            if of_a_kind and have[0] is not None and have[0].dtype is cotangent.dtype:
+            if of_a_kind and have[0].dtype is d:
                 self.gathered.append((other, have[0]))  # type: ignore[arg-type]
                 have[0] = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush, heappushpop
 from typing import Any
 
@@ -110,7 +110,7 @@ def _run(
     edges: Sequence[tuple[Any, int]] = [(node, output) for node, output, _ in roots]
     results: Sequence[Any] = [cotangent for _, _, cotangent in roots]
     ends = None if inputs is None else _Ends(edges, inputs, accumulate)
-    waiting = this.waiting = _count_uses(edges, ends)
+    waiting = this.waiting = _count_uses(edges) if ends is None else ends.waiting
     buffers: dict[Node, list[Any]] = {}
     ready: list[tuple[int, int, Node, list[Any]]] = []
     node: Any = None
@@ -151,7 +151,7 @@ def _run(
             else:
                 node = following
             edges = node._edges
-            if ends is not None and ends.reached(node, cotangents):
+            if ends is not None and node in ends.outputs and ends.reached(node, cotangents):
                 edges = ()
             elif type(node) is AccumulateGrad:
                 if this.late and node.is_watched():
@@ -162,8 +162,12 @@ def _run(
                 if hooks is not None:
                     this.settle()
                     cotangents = run_before(hooks, cotangents)
-                if ready and node.gathers:
-                    others = [(other, have) for _, _, other, have in ready if other.gathers]
+                if ready and node.gathers and cotangents[0] is not None:
+                    others = [
+                        (other, have)
+                        for _, _, other, have in ready
+                        if other.gathers and have[0] is not None
+                    ]
                     if node.reads_alone:
                         readers = [have[0] for other, have in others if other.reads_alone]
                         node.read_together(cotangents[0], readers)
@@ -219,47 +223,40 @@ class _Ends:
     def __init__(
         self, roots: Sequence[tuple[Any, int]], inputs: Sequence[Key], accumulate: bool
     ) -> None:
-        self.leading = _leading_to(roots, inputs)
         self.outputs: dict[Node, list[int]] = {}
         self.found: dict[Key, Any] = {}
         self.accumulate = accumulate
         for node, output in inputs:
             self.outputs.setdefault(node, []).append(output)
-
-    def __contains__(self, node: Node) -> bool:
-        return node in self.leading or node in self.outputs
+        self.leading, self.waiting = _leading_to(roots, self.outputs)
 
     def reached(self, node: Node, cotangents: list[Any]) -> bool:
-        """Note the gradients wanted of a node; whether the pass ends there."""
-        wanted = self.outputs.get(node)
-        if wanted is None:
-            return False
+        """Note the gradients wanted of one of ``outputs``; whether the pass ends there."""
         goes_on = node in self.leading
         if self.accumulate:
             goes_on = goes_on or type(node) is AccumulateGrad
         if not goes_on and node._hooks is not None:
             show_to_tensors(node._hooks, cotangents)
         if not self.accumulate:
-            for output in wanted:
+            for output in self.outputs[node]:
                 if cotangents[output] is not None:
                     self.found[node, output] = cotangents[output]
         return not goes_on
 
 
-def _count_uses(roots: Sequence[tuple[Any, int]], ends: _Ends | None) -> dict[Any, int]:
-    """How many edges lead into each node that the pass will come to."""
-    uses: dict[Any, int] = {}
+def _count_uses(roots: Sequence[tuple[Any, int]]) -> dict[Node, int]:
+    """How many edges lead into each node that a pass comes to."""
+    uses: dict[Node, int] = {}
     pending: list[Node] = []
     edges: Sequence[tuple[Any, int]] = roots
-    open_regions = observing.count and ends is None  # else it has been done
+    open_regions = observing.count
     while True:
         for target, _ in edges:
             if target in uses:
                 uses[target] += 1
-            elif target is not None and (ends is None or target in ends):
+            elif target is not None:
                 uses[target] = 1
-                if ends is None or target in ends.leading:
-                    pending.append(target)
+                pending.append(target)
         if not pending:
             return uses
         node = pending.pop()
@@ -268,29 +265,39 @@ def _count_uses(roots: Sequence[tuple[Any, int]], ends: _Ends | None) -> dict[An
         edges = node._edges
 
 
-def _leading_to(roots: Sequence[tuple[Any, int]], inputs: Sequence[Key]) -> set[Node]:
-    """Nodes that must run for the inputs' gradients to be known (the inputs themselves not)."""
+def _leading_to(
+    roots: Sequence[tuple[Any, int]], ends: Iterable[Node]
+) -> tuple[set[Node], dict[Node, int]]:
+    """Nodes that must run for the gradients of ``ends`` to be known, and how many edges lead from
+    them into each other and into those.
+    """
     users: dict[Node, list[Node]] = {node: [] for node, _ in roots}
     pending = list(users)
+    open_regions = observing.count
     while pending:
         node = pending.pop()
-        if observing.count:
+        if open_regions:
             node.prepare()
         for target, _ in node._edges:
-            if target is None:
-                continue
-            if target not in users:
-                users[target] = []
+            known = users.get(target)  # type: ignore[arg-type]
+            if known is not None:
+                known.append(node)
+            elif target is not None:
+                users[target] = [node]
                 pending.append(target)
-            users[target].append(node)
     leading: set[Node] = set()
-    pending = [node for node, _ in inputs]
+    pending = [node for node in ends if node in users]
+    uses = {node: len(users[node]) for node in pending}
     while pending:
-        for user in users.get(pending.pop(), ()):
+        for user in users[pending.pop()]:
             if user not in leading:
                 leading.add(user)
+                uses[user] = len(users[user])
                 pending.append(user)
-    return leading
+    for node, _ in roots:
+        if node in uses:
+            uses[node] += 1
+    return leading, uses
 
 
 def _run_on_another_thread(this: Pass, *arguments: Any) -> dict[Key, Any]:
