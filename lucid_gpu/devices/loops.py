@@ -78,21 +78,23 @@ def loop_of(ufunc: Any, signature: str) -> tuple[int, int] | None:
     return inside.functions[number] or 0, inside.data[number] or 0
 
 
-_word_at = ctypes.c_size_t.from_address
+_WORD = POINTER.itemsize
+_memory = (ctypes.c_size_t * (sys.maxsize // _WORD)).from_address(0)  # its words, to be read
 
 
 def address(array: Any) -> int:
     """Where an array's first element lies (the ``data`` of PyArrayObject, after its head)."""
     if type(array) is not np.ndarray:
         raise TypeError(f"expected a NumPy array, got {type(array).__name__}")
-    return _word_at(id(array) + _HEAD).value
+    word: int = _memory[(id(array) + _HEAD) // _WORD]
+    return word
 
 
 def addresses(arrays: Sequence[Any]) -> list[int]:
     """The same of several arrays."""
     if {*map(type, arrays)} != {np.ndarray}:
         return [address(array) for array in arrays]
-    return [_word_at(id(array) + _HEAD).value for array in arrays]
+    return [_memory[(id(array) + _HEAD) // _WORD] for array in arrays]
 
 
 _walk: Any = None  # the walker and its address; False where there is none

@@ -56,14 +56,10 @@ class RegionNode(Node):
     vjp_when_freed: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/watched.py
 
     def __init__(self, expr: Expr) -> None:
-        super().__init__()
+        super().__init__(region_edges(expr))
         self.made_by = expr.made_by
-        self._take(expr)
-
-    def _take(self, expr: Expr) -> None:
         self.program: Program = expr.program
         self.leaves: tuple[Cell, ...] = expr.leaves
-        self._edges = region_edges(expr)
 
     def name(self) -> str:
         return title_of(self.program)
@@ -126,27 +122,22 @@ class RegionNode(Node):
         """The value is realised: keep only the arrays that the gradient reads, perhaps this one."""
         if self._released:
             return
-        reads = saved_by(self.program)
-        if self.program.leaves in reads:
+        if self.program.leaves in saved_by(self.program):
             self._read_output(cell.twin())
         if _held:
             _let_go()
-        for i in unread_by(self.program):
-            if self.leaves[i].filled:
-                if _someone_inside(expr):
-                    _held.append([weakref.ref(self), 1, 1])
-                else:
-                    self.keep_read()
-                break
+        if any(self.leaves[i].filled for i in unread_by(self.program)):
+            if _someone_inside(expr):
+                _held.append([weakref.ref(self), 1, 1])
+            else:
+                self.keep_read()
 
     def keep_read(self) -> None:
         """Nobody is left inside: the gradient's formula is all that reads the leaves."""
         self.made_by = None
         leaves = list(self.leaves)
         for i in unread_by(self.program):
-            c = leaves[i]
-            if c.filled:
-                leaves[i] = Cell(None, c.node, c.output)
+            leaves[i] = Cell(None, leaves[i].node, leaves[i].output)
         self.leaves = tuple(leaves)
 
     def _read_output(self, cell: Cell) -> None:
@@ -172,8 +163,12 @@ class RegionNode(Node):
             return
         operands = self.made_by[1:]
         if any(type(e) is Expr and _observed_within(e) for e in operands):
-            again = Expr(self.program, self.leaves, self.made_by)
-            self._take(_replay(again, {}, top=True))
+            again = _replay(Expr(self.program, self.leaves, self.made_by), {}, top=True)
+            self.program, self.leaves, self._edges = (
+                again.program,
+                again.leaves,
+                region_edges(again),
+            )
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         cotangent = cotangents[0]
