@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.autograd.backward import grad as gradients_of
+from lucid_gpu.autograd.backward import grad, gradients
 from lucid_gpu.autograd.graph import get_gradient_edge
 from lucid_gpu.devices import room_of_array
 from lucid_gpu.func.graphs import fresh
@@ -86,17 +86,17 @@ class Call:
                 f"{self.name}: the function's result does not depend on the argument", stacklevel=3
             )
             found: Sequence[Any] = [None] * len(self.tensors)
+        elif cotangents is None and result.dtype.category == 2:
+            whole = read or bool(open_levels)
+            root = result if whole else get_gradient_edge(result)
+            found = gradients(
+                [root], self.tensors, [constant(1.0, result)], self.further, self.further
+            )
         else:
-            if cotangents is None and result.ndim and result.dtype.category != 2:
-                result = result.sum()
-            given = cotangents
-            if given is None and result.dtype.category == 2:
-                given = constant(1.0, result)
-            value = read or cotangents is not None or bool(open_levels)
-            found = gradients_of(
-                result if value else get_gradient_edge(result),
+            found = grad(
+                result.sum() if cotangents is None and result.ndim else result,
                 self.tensors,
-                given,
+                cotangents,
                 create_graph=self.further,
                 allow_unused=True,
                 is_grads_batched=cotangents is not None,
@@ -137,10 +137,11 @@ class Call:
 def _leaf(value: Any, name: str) -> Tensor:
     """A tensor to differentiate by, on the memory of the array it stands for."""
     if isinstance(value, Tensor):
-        found = value
-    elif isinstance(value, (bool, np.bool)):
+        _refuse_whole_numbers(value, name)
+        return fresh(value)
+    if isinstance(value, (bool, np.bool)):
         raise TypeError(f"{name}: there is no gradient by {value!r}, a {type(value).__name__}")
-    elif isinstance(value, (int, float, complex)):
+    if isinstance(value, (int, float, complex)):
         kind = np.complex128 if isinstance(value, complex) else np.float64
         found = from_array(np.asarray(value, kind))
     elif room_of_array(value) is not None:
@@ -150,11 +151,16 @@ def _leaf(value: Any, name: str) -> Tensor:
             f"{name}: there is no gradient by a {type(value).__name__}; the argument may hold "
             "arrays and numbers, and dicts, lists and tuples of them"
         )
+    _refuse_whole_numbers(found, name)
+    found._cell().borrowed = True  # whoever writes it takes memory of his own
+    return found.requires_grad_()
+
+
+def _refuse_whole_numbers(found: Tensor, name: str) -> None:
     if found.dtype.category < 2:
         raise TypeError(
             f"{name}: there is no gradient by an array of {found.dtype.name}; write x.astype(float)"
         )
-    return fresh(found)
 
 
 def shaped(gradient: Tensor | None, leaf: Tensor, shape: tuple[int, ...]) -> Tensor:
