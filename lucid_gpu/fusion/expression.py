@@ -24,6 +24,7 @@ from lucid_gpu.fusion.program import (
     Assembly,
     Instruction,
     Program,
+    constant_program,
     constant_value,
     intern,
     leaf_of,
@@ -182,11 +183,7 @@ def of_array(
 
 def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> Expr:
     """A tensor full of one number, which takes no memory until something needs its bytes."""
-    one = Instruction("constant", (), d, (), False, constant_value(number))
-    if not shape:
-        return Expr(intern((one,), 0, where, made_here()), (), None)
-    full = Instruction("identity", (0,), d, shape, False)
-    return Expr(intern((one, full), 0, where, made_here()), (), None)
+    return Expr(constant_program(number, d, shape, where, made_here()), (), None)
 
 
 def reshaped_uniform(value: Expr, shape: tuple[int, ...]) -> Expr | None:

@@ -161,6 +161,7 @@ def forget() -> None:
     with _lock:
         _programs.clear()
         _loads.clear()
+        _constants.clear()
         for program in tuple(_alive):
             program.next.clear()
             program.gradients.clear()
@@ -189,7 +190,25 @@ def load_program(
     return found
 
 
+def constant_program(
+    number: Any, d: dtype, shape: tuple[int, ...], where: device, marks: int = 0
+) -> Program:
+    """The program of a tensor full of one number: it reads no leaf."""
+    value = constant_value(number)
+    key = (value[0], d, shape, where, marks)
+    found = _constants.get(key)
+    if found is None:
+        if len(_constants) >= MAX_PROGRAMS:
+            _constants.clear()
+        instructions = [Instruction("constant", (), d, (), False, value)]
+        if shape:
+            instructions.append(Instruction("identity", (0,), d, shape, False))
+        found = _constants[key] = intern(instructions, 0, where, marks)
+    return found
+
+
 _loads: dict[Any, Program] = {}
+_constants: dict[Any, Program] = {}
 
 
 def marked(program: Program, marks: int) -> Program:

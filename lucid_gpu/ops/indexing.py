@@ -252,7 +252,8 @@ def _plain(input: Tensor, index: Any) -> bool:
         elif (
             type(part) is not slice
             or part.step is not None
-            or not {type(part.start), type(part.stop)} <= _BOUNDS
+            or type(part.start) not in _BOUNDS
+            or type(part.stop) not in _BOUNDS
         ):
             return False
     return True
@@ -270,7 +271,7 @@ def _picked(kind: str, input: Tensor, index: Any) -> Tensor:
     else:
         parsed, basic = _parse(input, index, low=_LOWEST.get(kind))
     if basic:
-        name = "SelectBackward0" if any(type(p) is int for p in parsed) else "SliceBackward0"
+        name = "SelectBackward0" if int in map(type, parsed) else "SliceBackward0"
         return slice_view(input, parsed, name)
     if _ints_apart(parsed):
         return _picked(kind, *_by_ints_first(input, parsed))
@@ -296,8 +297,8 @@ def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
     array = base_array(input)[index]
     if isinstance(array, np.generic):  # a single element: no view yet
         array = base_array(input)[index + (...,)]
-    shape = tuple(input.shape)
     step = slice_view, (index, name)
+    shape = input._expr.program.shape
     attributes = {"index": index, "shape": shape, "reads_alone": True, "gathers": True}
     return view_of(input, name, array, _getitem_vjp, step, **attributes)
 
