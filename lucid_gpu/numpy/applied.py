@@ -10,12 +10,10 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.func.trees import tree_map
 from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors
-from lucid_gpu.numpy.refusals import no_gradient
 from lucid_gpu.numpy.selection import sort
 from lucid_gpu.numpy.shapes import axis_of, expand_dims, moveaxis
 from lucid_gpu.ops.shape import stack
-from lucid_gpu.tape.modes import is_grad_enabled
-from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.tensor import Tensor
 
 __all__ = ["apply_along_axis", "apply_over_axes", "can_cast", "common_type", "diag_indices_from"]
 __all__ += ["einsum_path", "i0", "ix_", "result_type", "sort_complex", "tril_indices_from"]
@@ -121,17 +119,10 @@ def sort_complex(a: Any) -> Tensor:
 
 
 def i0(x: Any) -> Tensor:
-    """`numpy.i0`, on values.
-
-    Raises
-    ------
-    RuntimeError
-        Where ``x`` requires grad.
-    """
+    """`numpy.i0`, element by element."""
     x = as_tensor(x)
-    if is_grad_enabled() and x.requires_grad:
-        raise no_gradient("numpy.i0")
-    return from_array(np.i0(x.detach().array), None, x.device)
+    found: Tensor = (x if x.dtype.category >= 2 else x.to(dt.float64)).i0()
+    return found
 
 
 def _typed(value: Any) -> Any:
