@@ -89,7 +89,7 @@ def matrix_products() -> str:
     told = os.environ.get("OPENBLAS_CORETYPE")
     chosen = f", told by OPENBLAS_CORETYPE={told}" if told else ""
     return (
-        f"{Path(library._name).name} for {blas.core()}{chosen}, on {blas.count()} threads; "
+        f"{Path(library._name).name} for {blas.core}{chosen}, on {blas.count()} threads; "
         f"elementwise kernels on {threads} of {_cores()} cores"
     )
 

@@ -36,7 +36,7 @@ def test_kernels_that_the_environment_chose_are_told(monkeypatch):
     assert "OPENBLAS" not in line_of("BLAS and threads", "cpu").found
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     text = line_of("BLAS and threads", "cpu").found
-    assert f"for {doctor.blas.core()}, told by OPENBLAS_CORETYPE=Haswell" in text
+    assert f"for {doctor.blas.core}, told by OPENBLAS_CORETYPE=Haswell" in text
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")

@@ -58,13 +58,13 @@ def _thread_count(library: ctypes.CDLL | None) -> tuple[_Get, _Set] | None:
 
 
 def _core(library: ctypes.CDLL | None) -> str:
-    """The processor whose kernels OpenBLAS runs; empty where that is not known."""
+    """The processor for which OpenBLAS chose its kernels; ``"?"`` where it does not say."""
     for name in ("scipy_openblas_get_corename64_", "openblas_get_corename"):
         get = getattr(library, name, None)
         if get is not None:
             get.restype = ctypes.c_char_p
             return str(get().decode())
-    return ""
+    return "?"
 
 
 def rest_early(library: ctypes.CDLL | None) -> bool:
@@ -89,8 +89,9 @@ def rest_early(library: ctypes.CDLL | None) -> bool:
 
 library = _openblas()
 _found = _thread_count(library)
+core = _core(library)
 _WITH_SMALL_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
-UNPACKED = 1_000_000 if _core(library) in _WITH_SMALL_KERNELS else 0
+UNPACKED = 1_000_000 if core in _WITH_SMALL_KERNELS else 0
 """Multiplications up to which OpenBLAS reads matrices where they lie; others it copies first."""
 rest_early(library)
 
@@ -118,20 +119,6 @@ begun = _Begun()
 def count() -> int:
     """Threads of the BLAS; 0 where that is not known."""
     return 0 if _found is None else _found[0]()
-
-
-def core() -> str:
-    """The processor for which OpenBLAS chose its kernels; ``"?"`` where it does not say."""
-    for name in (
-        "scipy_openblas_get_corename64_",
-        "openblas_get_corename64_",
-        "openblas_get_corename",
-    ):
-        ask = getattr(library, name, None)
-        if ask is not None:
-            ask.restype = ctypes.c_char_p
-            return str(ask().decode())
-    return "?"
 
 
 def use_one_thread(usual: int) -> None:
