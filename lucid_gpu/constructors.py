@@ -38,7 +38,9 @@ def _told(text: str, kind: type[Any], init: Any) -> str:
     text = text.removeprefix(f"{init.__qualname__}() ")
     if re.match("missing|got an|takes", text):
         text = f"{kind.__name__}.__init__() {text}"
+    text, _, guess = text.partition(". Did you mean ")  # Python 3.13's, of the words it knows
     wrong = re.search(r"unexpected keyword argument '(\w+)'$", text)
     known = [*inspect.signature(kind).parameters]
     near = get_close_matches(wrong[1], known, 1) if wrong else []
-    return f"{text}; did you mean {near[0]!r}?" if near else text
+    meant = f"{near[0]!r}?" if near else guess
+    return f"{text}; did you mean {meant}" if meant else text
