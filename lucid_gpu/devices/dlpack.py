@@ -127,11 +127,11 @@ class Given:
             kind, index = _inside(self.source)[0].device
         return int(kind), int(index)
 
-    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, **options: Any) -> Any:
         """The capsule, after a look at what is in it."""
         capsule = self.source
         if hasattr(capsule, "__dlpack__"):
-            capsule = self._asked({} if stream is None else {"stream": stream})
+            capsule = self._asked({} if stream is None else {"stream": stream}, max_version)
         tensor, head = _inside(capsule)
         if tensor.lanes != 1 or tensor.code == 3 or tensor.code > 6:
             name = f"{_CODES.get(tensor.code, f'code {tensor.code}, ')}{tensor.bits}"
@@ -146,8 +146,9 @@ class Given:
         self.read_only = head is not None and bool(head.flags & _READ_ONLY)
         return capsule
 
-    def _asked(self, options: dict[str, Any]) -> Any:
-        more = {"max_version": (1, 0), **({} if self.copy is None else {"copy": self.copy})}
+    def _asked(self, options: dict[str, Any], max_version: Any) -> Any:
+        newer = {"max_version": max_version, "copy": self.copy}  # NumPy 2.0 reads no versions
+        more = {name: value for name, value in newer.items() if value is not None}
         try:
             return self.source.__dlpack__(**options, **more)
         except TypeError:  # a producer of before 2024

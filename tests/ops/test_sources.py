@@ -72,8 +72,9 @@ def test_memory_is_shared() -> None:
         assert shared[0] == array[0] and exchanged[0] == array[0]
         assert buffer[1] == bytes_[4]
         x = module.ones(2)
-        np.from_dlpack(x)[0] = 5
-        assert x.tolist() == [5, 1]
+        if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # NumPy 2.0's are read-only
+            np.from_dlpack(x)[0] = 5
+            assert x.tolist() == [5, 1]
         assert module.asarray(x) is x
     with pytest.raises(BufferError, match="Can't export tensors that require gradient"):
         np.from_dlpack(lucid_gpu.ones(2, requires_grad=True))
