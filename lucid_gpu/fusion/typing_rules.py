@@ -100,6 +100,7 @@ _NO_COMPLEX = frozenset(
         "clamp_min",
         "clamp_max",
         "raised",
+        "bent",
         "capped",
         "floor",
         "ceil",
