@@ -68,11 +68,8 @@ def _of_rank(rank: int) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor:
-        def convolved(x: Tensor) -> Tensor:
-            result: Tensor = convolution(x, weight, None, stride, padding, dilation, groups)
-            return result
-
-        return _gradient(convolved, input_size, grad_output)
+        settings = stride, padding, dilation, groups
+        return _gradient(lambda x: convolution(x, weight, None, *settings), input_size, grad_output)
 
     def of_weight(
         input: Tensor,
@@ -83,11 +80,8 @@ def _of_rank(rank: int) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Tensor:
-        def convolved(weight: Tensor) -> Tensor:
-            result: Tensor = convolution(input, weight, None, stride, padding, dilation, groups)
-            return result
-
-        return _gradient(convolved, weight_size, grad_output)
+        settings = stride, padding, dilation, groups
+        return _gradient(lambda w: convolution(input, w, None, *settings), weight_size, grad_output)
 
     return tuple(
         named(function, f"conv{rank}d_{what}", doc.replace("{rank}", str(rank)), rank)
