@@ -45,7 +45,7 @@ from lucid_gpu.dtypes import dtype
 
 BLOCKS = 8192  # counters at a time: the state stays in the cache
 FEW = 16  # counters that a draw takes from those made ahead
-AHEAD = 64  # draws made together: ten rounds of one counter take as long as of a hundred
+AHEAD = 64  # draws made together: for few counters the calls of ten rounds are most of the cost
 SMALL_SPAN = 1 << 16  # up to here 32 bits are enough: no integer's probability is off by 2**-16
 DIGITS = {dt.float16: 11, dt.bfloat16: 8, dt.float32: 24, dt.float64: 53}
 
