@@ -19,7 +19,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu import layouts
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import room, room_of_array
-from lucid_gpu.devices.copies import write
+from lucid_gpu.devices.copies import laid_out, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region
@@ -943,15 +943,7 @@ def duplicate(array: Any) -> Any:
     step = array.itemsize
     if array.flags.c_contiguous or not array.size or any(s % step for s in array.strides):
         return array.copy()
-    reach = [(n - 1) * s // step for n, s in zip(array.shape, array.strides, strict=True)]
-    low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
-    found = room_of_array(array)
-    assert found is not None
-    xp = found.xp
-    memory = xp.empty(high - low + 1, array.dtype)
-    copy = xp.lib.stride_tricks.as_strided(memory[-low:], array.shape, array.strides)
-    copy[...] = array
-    return copy
+    return laid_out(array, array.strides)
 
 
 def _mark_shared(tensor: Tensor) -> None:

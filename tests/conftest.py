@@ -16,6 +16,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.device import resolve
+from lucid_gpu.fusion import realise
 from lucid_gpu.fusion.realise import waiting
 
 try:
@@ -208,6 +209,14 @@ def _alike(request: pytest.FixtureRequest) -> None:
         torch.manual_seed(0)
         # its compiler turns this off when an optimizer is first made
         torch.distributions.Distribution.set_default_validate_args(True)
+
+
+@pytest.fixture(autouse=True)
+def _layouts_as_declared(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No kernel of the test was given an array that lay otherwise than its leaf's program says."""
+    before = realise.misdeclared
+    yield
+    assert request.node.get_closest_marker("misdeclares") or realise.misdeclared == before
 
 
 @pytest.fixture(autouse=True)

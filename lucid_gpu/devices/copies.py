@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["write"]
+from lucid_gpu.devices import room_of_array
+
+__all__ = ["laid_out", "write"]
 
 LINE = 64  # bytes of a cache line
 ALIASED = 1024  # steps of so many bytes, and multiples, meet in few places of the L1 cache
@@ -30,3 +32,16 @@ def write(out: Any, source: Any) -> None:
             out[..., start : start + strip] = source[..., start : start + strip]
     else:
         out[...] = source
+
+
+def laid_out(array: Any, strides: tuple[int, ...]) -> Any:
+    """A copy, of NumPy or CuPy, with these strides in bytes, which are multiples of an item."""
+    found = room_of_array(array)
+    assert found is not None
+    step = array.itemsize
+    reach = [(n - 1) * s // step for n, s in zip(array.shape, strides, strict=True)]
+    low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
+    memory = found.xp.empty(high - low + 1, array.dtype)
+    copy = found.xp.lib.stride_tricks.as_strided(memory[-low:], array.shape, strides)
+    copy[...] = array
+    return copy

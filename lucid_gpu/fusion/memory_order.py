@@ -8,7 +8,6 @@ transposes what the next one would transpose back.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from lucid_gpu.fusion.blocked import Executable
 from lucid_gpu.fusion.blocks import padded
-from lucid_gpu.fusion.plan import Load, Plan, Reduction, Shape
+from lucid_gpu.fusion.plan import Load, Plan, Reduction, Shape, row_major_strides
 
 Order = tuple[int, ...]
 
@@ -92,10 +91,10 @@ def _turned(plan: Plan, order: Order) -> Plan:
         return turn(padded(shape, len(order)))
 
     def reloaded(load: Load) -> Load:
-        steps = load.strides or _row_major(load)
+        steps = load.layout
         lost = len(order) - len(load.shape)
         shape, strides = resized(load.shape), turn((0,) * lost + tuple(steps))
-        flat = _row_major(load._replace(shape=shape))
+        flat = row_major_strides(shape, load.dtype.itemsize)
         same = all(n == 1 or a == b for n, a, b in zip(shape, strides, flat, strict=True))
         return load._replace(shape=shape, strides=None if same else strides)
 
@@ -113,8 +112,3 @@ def _turned(plan: Plan, order: Order) -> Plan:
     loads = tuple([load[1:] for load in result.loads])
     result.key = (order, loads, result.reduction, plan.key)
     return result
-
-
-def _row_major(load: Load) -> tuple[int, ...]:
-    shape, size = load.shape, load.dtype.itemsize
-    return tuple([size * math.prod(shape[i + 1 :]) for i in range(len(shape))])

@@ -35,6 +35,13 @@ class Load(NamedTuple):
     shape: Shape
     strides: tuple[int, ...] | None
 
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The strides in bytes, also of a row-major array."""
+        if self.strides is not None:
+            return self.strides
+        return row_major_strides(self.shape, self.dtype.itemsize)
+
 
 class Store(NamedTuple):
     """An array the kernel writes: the value of instruction ``index``, converted to ``dtype``.
@@ -83,6 +90,8 @@ class Plan:
     ----------
     shape : tuple of int
         The iteration space: the shape of every stored value before a reduction.
+    layouts : list of tuple of int
+        For each of ``all_loads`` the strides in bytes that the kernel relies on.
     reduction : Reduction or None
         Over which axes the values are reduced, and how; the stores are the results.
     wholes : tuple of Store
@@ -154,6 +163,7 @@ class Plan:
             None if tail is None else (tail.plan.key, tail.sources),
         )
         self.over = tuple([self._load_of(leaf) for leaf in over])
+        self.layouts = [load.layout for load in self.all_loads]
         self.executable: Any = None
 
     def _stores(self, roots: Sequence[int], types: Sequence[dtype]) -> tuple[Store, ...]:
@@ -233,6 +243,11 @@ class Plan:
         self.indices = tuple(tables["index"])
         self.scalars = tuple(tables["scalar"])
         self.constants = tuple(tables["constant"])
+
+
+def row_major_strides(shape: Shape, itemsize: int) -> tuple[int, ...]:
+    """The strides, in bytes, of a dense array whose last dimension is innermost."""
+    return tuple([itemsize * _size(shape[i + 1 :]) for i in range(len(shape))])
 
 
 def _size(shape: Shape) -> int:

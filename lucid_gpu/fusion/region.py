@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from lucid_gpu.devices import room
 from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge, of_constant
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
@@ -327,9 +328,13 @@ class RegionNode(Node):
         return found
 
     def _stored(self, part: Any, leaves: tuple[Cell, ...]) -> Cell:
+        """A step's value as a leaf; the programs that read it were derived for a row-major one."""
         tensor = self._result(part, leaves)
         self.realise(tensor)
-        return tensor._expr.leaves[0]
+        cell: Cell = tensor._expr.leaves[0]
+        if cell.array.flags.c_contiguous:
+            return cell
+        return Cell(room(self.program.device).xp.ascontiguousarray(cell.array))
 
     def _result(self, part: Any, leaves: tuple[Cell, ...]) -> Any:
         return self.wrap(Expr(part.program, tuple([leaves[i] for i in part.leaves]), None))
