@@ -94,7 +94,7 @@ TORCHES = (SUBJECT, BASELINE, COMPILED, "torch-hugepages", "torch-kept-memory")
 NUMPYS = (SUBJECT, "hips")
 ANYBODY = (*TORCHES, "jax", "mygrad", "tinygrad")
 
-_THREAD_VARIABLES = (
+THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -121,7 +121,7 @@ def environment(peer: Peer | None = None) -> dict[str, str]:
     Every library chooses its kernels by the processor, as on a machine where nobody told it.
     """
     env = {name: value for name, value in os.environ.items() if name not in _INSTRUCTION_VARIABLES}
-    env.update(dict.fromkeys(_THREAD_VARIABLES, str(THREADS)))
+    env.update(dict.fromkeys(THREAD_VARIABLES, str(THREADS)))
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # pip has compiled the other peers
     path = env.get("PYTHONPATH")
     env["PYTHONPATH"] = f"{TREE}{os.pathsep}{path}" if path else str(TREE)
