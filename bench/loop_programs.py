@@ -3,7 +3,7 @@
 ``PROGRAMS[name](rng, steps)`` makes a program's data with NumPy and returns ``program(torch)``, the
 same code for every module of PyTorch's API; that returns `Loop`: a step, which is told its number,
 and the tensors by which the loop is judged in the end. No step reads a value unless people would.
-Weights are updated by hand, as the first use of `torch.optim` imports torch's compiler, for seconds.
+Weights are updated by hand, as the first use of `torch.optim` imports torch's compiler: seconds.
 """
 
 from __future__ import annotations
