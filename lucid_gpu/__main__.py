@@ -15,7 +15,7 @@ COMMANDS = {
 
 SETTINGS = {
     "LUCID_EAGER": "1: each operation runs on its own line, nothing is fused",
-    "LUCID_DEBUG": "1: every kernel is printed when it runs, with its bytes and source",
+    "LUCID_DEBUG": "1: every kernel is printed when it runs, and the line that had it planned",
     "LUCID_EXECUTOR": "host-cuda: CPU tensors run through the generated CUDA C, compiled by g++",
     "LUCID_NUM_THREADS": "threads of elementwise kernels (else OMP_NUM_THREADS, else all cores)",
     "LUCID_POOL_BYTES": "host memory kept for reuse (else a quarter of all); 0 keeps none",

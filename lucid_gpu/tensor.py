@@ -27,6 +27,7 @@ from lucid_gpu.fusion.expression import Cell, Expr, TooLarge, apart, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import INFERENCE, SHARED, SPARSE, WRAPPED, Program, load_program
 from lucid_gpu.fusion.realise import realise
+from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import SameMemory, Storage
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
@@ -720,6 +721,7 @@ class Tensor:
         RuntimeError
             For tensors of another number of elements.
         """
+        steps.count += 1
         array = self.array
         if array.size != 1:
             raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
@@ -735,6 +737,7 @@ class Tensor:
             For tensors that require grad, while ops are recorded (inside a `Function` they are
             not); TypeError for those on a GPU. ``force=True`` detaches and copies from there.
         """
+        steps.count += 1
         if force:
             return self.detach().cpu().numpy()
         if self.requires_grad and state.grad:

@@ -11,6 +11,7 @@ from lucid_gpu.autograd.graph import GradientEdge
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
+from lucid_gpu.launch.planning import steps
 from lucid_gpu.ops.record import constant
 from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import innermost, open_levels
@@ -51,6 +52,7 @@ def backward(
     """
     if grad_variables is not None:
         grad_tensors = _renamed(grad_tensors, grad_variables)
+    steps.count += 1
     targets = None if inputs is None else _inputs(inputs, "backward")
     outputs = _sequence(tensors)
     cotangents = _cotangents(outputs, grad_tensors)
@@ -166,6 +168,7 @@ def run_pass(
     create_graph: bool,
 ) -> list[Any]:
     """As `gradients`, through the graph of ordinary tensors; cotangents may be batched."""
+    steps.count += 1
     edges = [_wanted(i, t) for i, t in enumerate(inputs)]
     reached = _observed(_roots(outputs, cotangents), keep, create_graph, edges, accumulate=False)
     for gradient in reached.values():

@@ -27,6 +27,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.plan import Plan, Shape
 from lucid_gpu.fusion.program import Instruction
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
+from lucid_gpu.launch.planning import made
 
 ADDED = 1 << 20  # elements that one thread adds up sooner than two do
 ROWS = 4096  # added up in one go: so few that rounding does not tell
@@ -266,6 +267,7 @@ def generate(plan: Plan) -> Code:
         )
     space = dict(NAMESPACE, empty=np.empty)
     exec(compile(block + once, f"<{plan.name}>", "exec"), space)
+    made("kernels", plan)
     return Code(
         block + once,
         space.get("make_once"),

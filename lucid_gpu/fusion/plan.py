@@ -17,6 +17,7 @@ from lucid_gpu.fusion.expression import expand_pattern
 from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
+from lucid_gpu.launch.planning import made
 
 Shape = tuple[int, ...]
 
@@ -165,6 +166,7 @@ class Plan:
         self.over = tuple([self._load_of(leaf) for leaf in over])
         self.layouts = [load.layout for load in self.all_loads]
         self.executable: Any = None
+        made("plans", self)
 
     def _stores(self, roots: Sequence[int], types: Sequence[dtype]) -> tuple[Store, ...]:
         if self.reduction is None:

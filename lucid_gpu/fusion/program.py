@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype, when_default_changes
+from lucid_gpu.launch.planning import made
 
 LIMIT = 96  # instructions in one program; an operand that would exceed it is realised first
 MAX_LEAVES = 24  # arrays one kernel may read
@@ -153,6 +154,7 @@ def intern(
                 forget()
             found = _programs.setdefault(key, Program(key[0], leaves, where, marks))
             _alive.add(found)
+        made("programs")
     return found
 
 

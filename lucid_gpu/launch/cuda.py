@@ -18,6 +18,7 @@ from lucid_gpu.devices import room
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.failures import failed
 from lucid_gpu.launch.launcher import Extent, Launcher
+from lucid_gpu.launch.planning import made
 from lucid_gpu.launch.source import complete
 
 OPTIONS = ("-std=c++17",)
@@ -46,6 +47,7 @@ class Function:
         self.kernel = raw.kernel  # compiled for the current device, or found on disk
         self.ptr = self.kernel.ptr
         self.shared = SHARED - raw.shared_size_bytes  # dynamic, beside what is static
+        made("kernels", self)
 
     def allow(self, shared: int) -> None:
         """Let a launch use more dynamic shared memory."""

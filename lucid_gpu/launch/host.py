@@ -25,6 +25,7 @@ from lucid_gpu.devices import loops
 from lucid_gpu.kernel_sources import kernel_path
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.launcher import Extent, Launcher
+from lucid_gpu.launch.planning import made
 from lucid_gpu.launch.source import complete
 
 # Rounding as the source says: no fused multiply-add, integers that wrap. Stacks of fibers are
@@ -59,6 +60,7 @@ class Function:
         self.name, self.source, self.cooperative = name, source, cooperative
         self.run = ctypes.CDLL(str(library)).lucid_host_launch
         self.run.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 7
+        made("kernels", self)
 
 
 class HostLauncher(Launcher):

@@ -2,7 +2,8 @@
 
 `record` lists the kernels of a block; `profile` times them too, by events on a GPU, and gives a
 table and a trace for Chrome; `record_function` names parts of a program in it; `emit_nvtx` shows
-both to NVIDIA's profilers. Nothing is noted while none of them is open.
+both to NVIDIA's profilers. Nothing is noted while none of them is open. `planning` counts by line
+what was planned and compiled, `planned` in all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,13 @@ from lucid_gpu.fusion.explain import Kernel
 from lucid_gpu.profiler.averages import Average, Averages
 from lucid_gpu.profiler.bandwidth import copy_bandwidth
 from lucid_gpu.profiler.log import Log, record
+from lucid_gpu.profiler.planning import (
+    Planned,
+    PlanningLog,
+    PlanningWarning,
+    planned,
+    planning,
+)
 from lucid_gpu.profiler.ranges import emit_nvtx, record_function
 from lucid_gpu.profiler.schedule import ProfilerAction, schedule, tensorboard_trace_handler
 from lucid_gpu.profiler.timeline import ProfilerActivity, Span, profile
@@ -20,11 +28,16 @@ __all__ = [
     "Averages",
     "Kernel",
     "Log",
+    "Planned",
+    "PlanningLog",
+    "PlanningWarning",
     "ProfilerAction",
     "ProfilerActivity",
     "Span",
     "copy_bandwidth",
     "emit_nvtx",
+    "planned",
+    "planning",
     "profile",
     "record",
     "record_function",

@@ -1,0 +1,137 @@
+"""What is planned and compiled: counted always, told by line where somebody listens.
+
+Making a program, a plan or a kernel ends with a call of `made`. A loop whose steps find everything
+made never gets here; one whose every step plans anew is warned about, once a line.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
+
+from lucid_gpu.launch.observers import debug
+
+PACKAGE = __name__.partition(".")[0]
+STEPS = 50  # so many steps that planned something at a line are warned about,
+AMONG = 1000  # if they are among so many
+NOBODY = "a thread of its own"  # where no frame is the user's
+
+
+class PlanningWarning(UserWarning):
+    """A line whose work is planned anew again and again."""
+
+
+class Listener(Protocol):
+    """Told of each program, plan and kernel that is made."""
+
+    def note(self, kind: str, line: str) -> None:
+        """``kind`` is a field of `Totals`; ``line`` is the user's, as ``file:number``."""
+        ...
+
+
+class Totals:
+    """How many were made since the process began."""
+
+    __slots__ = ("kernels", "plans", "programs")
+
+    def __init__(self) -> None:
+        self.programs = self.plans = self.kernels = 0
+
+
+class Steps:
+    """How often work began anew: a pass back, a value read, data brought in."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Seen(NamedTuple):
+    """In how many steps a line planned something: the first of them, the last."""
+
+    times: int
+    first: int
+    last: int
+
+
+totals = Totals()
+steps = Steps()
+listeners: list[Listener] = []
+_lines: dict[str, Seen | None] = {}  # None: it has been warned about
+_lock = threading.Lock()
+_test: str | None = None  # whose lines these are: a suite's tests do not repeat each other
+
+
+def made(kind: str, what: Any = None) -> None:
+    """Count a program, a plan or a kernel; ``what`` has its name and shape."""
+    with _lock:
+        setattr(totals, kind, getattr(totals, kind) + 1)
+    if kind != "plans" and not listeners and (not debug or kind == "programs"):
+        return
+    file, number = _users_line()
+    line = f"{file}:{number}"
+    for listener in tuple(listeners):
+        listener.note(kind, line)
+    if debug and kind != "programs":
+        print(f"{_VERBS[kind]} {what.name}, number {getattr(totals, kind)}, at {line}")
+    if kind == "plans" and _repeats(line):
+        warnings.warn_explicit(_text(line, what), PlanningWarning, file, number)
+
+
+_VERBS = {"plans": "planned", "kernels": "compiled"}
+
+
+def _users_line() -> tuple[str, int]:
+    """The innermost line outside of this package that is being run: its file and number."""
+    frame = _frame()
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] != PACKAGE:
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return NOBODY, 0
+
+
+def _frame() -> FrameType | None:
+    """The frame under way, as an error's traceback gives it."""
+    try:
+        raise LookupError
+    except LookupError as error:
+        traceback = error.__traceback__
+        return None if traceback is None else traceback.tb_frame
+
+
+def _repeats(line: str) -> bool:
+    """Note that a line planned something; whether that is what is warned about."""
+    global _test
+    test = os.environ.get("PYTEST_CURRENT_TEST")
+    with _lock:
+        if test != _test:
+            _lines.clear()
+            _test = test
+        now = steps.count
+        seen = _lines.setdefault(line, Seen(1, now, now))
+        if seen is None or now == seen.last:
+            return False
+        seen = Seen(seen.times + 1, seen.first, now)
+        if seen.times >= STEPS:
+            often = now - seen.first <= AMONG
+            _lines[line] = None if often else Seen(1, now, now)
+            return often
+        _lines[line] = seen
+        return False
+
+
+def _text(line: str, plan: Any) -> str:
+    shape = list(plan.shape)
+    return (
+        f"{line} keeps planning: in {STEPS} steps something was computed there that no step before "
+        f"had computed, the last of them the kernel {plan.name} of shape {shape}. That takes a "
+        "millisecond each time, and a compilation on a GPU. What usually changes from step to step "
+        "is a shape (pad to a few sizes, or sort by size), several Python numbers at once (hand "
+        "them over as tensors: torch.tensor(number)), or the ops themselves (an `if` on the step). "
+        "lucid_gpu.profiler.planning() counts what is planned, by line."
+    )
