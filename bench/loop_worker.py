@@ -6,6 +6,7 @@ the loop's results in FILE.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import sys
@@ -18,7 +19,7 @@ import numpy as np
 from bench.loop_programs import PROGRAMS
 from bench.worker import claim_stdout
 
-KINDS = ("programs", "plans", "kernels")
+WARM = 3  # steps after which nothing should be planned
 After = Callable[[int], None]
 
 
@@ -45,48 +46,28 @@ def run(name: str, module: str, steps: int, after: After = nothing) -> tuple[dic
     return {"import": imported - start, "whole": end - imported, "last": end - last}, arrays
 
 
-class Count:
-    """How many programs, plans and kernels each step made."""
-
-    def __init__(self) -> None:
-        self.made = dict.fromkeys(KINDS, 0)
-        self.steps: list[tuple[int, ...]] = []
-        self._before: tuple[int, ...] = (0,) * len(KINDS)
-
-    def watch(self) -> None:
-        """Begin: whatever makes one of them counts it from here on."""
-        from lucid_gpu.fusion import blocked, plan, program
-        from lucid_gpu.launch import cuda, host
-
-        self._wrap(program.Program, "__init__", "programs")
-        self._wrap(plan.Plan, "__init__", "plans")
-        self._wrap(blocked, "generate", "kernels")
-        self._wrap(host.Function, "__init__", "kernels")
-        self._wrap(cuda.Function, "__init__", "kernels")
-
-    def _wrap(self, where: Any, name: str, kind: str) -> None:
-        wrapped = getattr(where, name)
-
-        def counted(*arguments: Any, **keywords: Any) -> Any:
-            self.made[kind] += 1
-            return wrapped(*arguments, **keywords)
-
-        setattr(where, name, counted)
-
-    def after(self, step: int) -> None:
-        """Note what a step made."""
-        now = tuple([self.made[kind] for kind in KINDS])
-        self.steps.append(tuple([a - b for a, b in zip(now, self._before, strict=True)]))
-        self._before = now
-
-
 def counted(name: str, steps: int) -> tuple[dict[str, Any], Any]:
-    """What each step of lucid_gpu made, and what reading the results did."""
-    count = Count()
-    count.watch()
-    _, arrays = run(name, "lucid_gpu", steps, count.after)
-    count.after(steps)
-    return {"kinds": KINDS, "steps": count.steps}, arrays
+    """What each step of lucid_gpu made, and what reading the results did; by which lines, late."""
+    from lucid_gpu import profiler
+
+    made: list[tuple[int, ...]] = []
+    blocks = contextlib.ExitStack()
+    logs: list[Any] = []
+    before = profiler.planned()
+
+    def after(step: int) -> None:
+        nonlocal before
+        now = profiler.planned()
+        made.append(tuple([a - b for a, b in zip(now, before, strict=True)]))
+        before = now
+        if step == WARM - 1:
+            logs.append(blocks.enter_context(profiler.planning()))
+
+    with blocks:
+        _, arrays = run(name, "lucid_gpu", steps, after)
+        after(steps)
+    lines = {line.rpartition("/")[2]: found for log in logs for line, found in log.lines.items()}
+    return {"kinds": before._fields, "steps": made, "lines": lines}, arrays
 
 
 def main(name: str, module: str, steps: str, path: str, *flags: str) -> None:

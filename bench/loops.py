@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from bench.loop_programs import PROGRAMS
+from bench.loop_worker import WARM
 from bench.peers import THREAD_VARIABLES, THREADS, environment
 from bench.rounds import difference
 
 MODULES = {"lucid": "lucid_gpu", "torch": "torch"}
 PARTS = ("whole", "last")
 AIMS = {"whole": (2.0, 4.0), "last": (1.0, 2.0)}  # of torch's time: the aim, the bar
-WARM = 3  # steps after which nothing should be planned
 TOLERANCE = 1e-3  # of the largest value: 40 steps of training in float32
 TOLERANCES = {"lion": 2e-2}  # the sign of a gradient near 0
 
@@ -57,9 +57,14 @@ def measured(
         entry: dict[str, Any] = {"name": name, "steps": steps, "times": taken}
         if len(peers) == 2:
             entry["apart"] = apart(files["lucid"], files["torch"])
-        if "lucid" in peers:
-            entry["made"] = ask(name, "lucid", steps, files["lucid"], "--count", **env)
-    return entry
+    return entry | (planned(name, steps, **env) if "lucid" in peers else {})
+
+
+def planned(name: str, steps: int, **env: str) -> dict[str, Any]:
+    """What each step of a program had planned."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = ask(name, "lucid", steps, Path(folder) / "results.npz", "--count", **env)
+    return {"name": name, "steps": steps, "made": made}
 
 
 def apart(ours: Path, theirs: Path) -> float:
@@ -74,7 +79,7 @@ def median(entry: dict[str, Any], peer: str, part: str) -> float:
 
 def ratio(entry: dict[str, Any], part: str) -> float | None:
     """The median over the rounds of our time over torch's."""
-    ours, theirs = (entry["times"].get(peer) for peer in MODULES)
+    ours, theirs = (entry.get("times", {}).get(peer) for peer in MODULES)
     if not ours or not theirs:
         return None
     return statistics.median(a[part] / b[part] for a, b in zip(ours, theirs, strict=True))
@@ -99,14 +104,14 @@ def count(entry: dict[str, Any], kind: str, begin: int = 0) -> int:
 def told(entry: dict[str, Any]) -> str:
     """An entry for a person to read."""
     lines = [entry["name"]]
-    for peer in entry["times"]:
+    for peer in entry.get("times", ()):
         times = ", ".join(f"{part} {median(entry, peer, part) * 1e3:.1f} ms" for part in PARTS)
         lines.append(f"  {peer}: {times}, import {median(entry, peer, 'import') * 1e3:.0f} ms")
     if ratio(entry, "whole") is not None:
         ratios = "; ".join(f"{part} {ratio(entry, part):.2f}" for part in PARTS)
         lines.append(f"  ratio: {ratios}; results apart {entry['apart']:.1e}")
     if "made" in entry:
-        lines += [_made(entry, kind) for kind in entry["made"]["kinds"]]
+        lines += [_made(entry, kind) for kind in entry["made"]["kinds"]] + _lines(entry)
     return "\n".join(lines)
 
 
@@ -117,6 +122,16 @@ def _made(entry: dict[str, Any], kind: str) -> str:
     return f"  {kind}: {count(entry, kind)}{where}"
 
 
+def _lines(entry: dict[str, Any]) -> list[str]:
+    """The lines that planned most after the third step."""
+    found = sorted(entry["made"]["lines"].items(), key=lambda item: item[1][::-1], reverse=True)
+    kinds = entry["made"]["kinds"]
+    return [
+        f"    {line}: " + ", ".join(f"{n} {kind}" for n, kind in zip(counts, kinds, strict=True))
+        for line, counts in found[:5]
+    ]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command: 1 where a result differs from torch's."""
     flags = argparse.ArgumentParser(prog="python -m bench.loops", description=__doc__)
@@ -124,13 +139,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument("--peers", default="lucid,torch")
     flags.add_argument("--steps", type=int, default=40)
     flags.add_argument("--rounds", type=int, default=5)
+    flags.add_argument("--count", action="store_true", help="what is planned, and no times")
     flags.add_argument("--threads", type=int, default=THREADS, help="1 on a machine that is busy")
     options = flags.parse_args(argv)
     peers = [peer for peer in MODULES if peer in options.peers.split(",")]
     env = dict.fromkeys(THREAD_VARIABLES, str(options.threads))
     wrong = []
     for name in options.case or PROGRAMS:
-        entry = measured(name, peers, options.steps, options.rounds, **env)
+        if options.count:
+            entry = planned(name, options.steps, **env)
+        else:
+            entry = measured(name, peers, options.steps, options.rounds, **env)
         print(told(entry), flush=True)
         if entry.get("apart", 0.0) > TOLERANCES.get(name, TOLERANCE):
             wrong.append(name)
