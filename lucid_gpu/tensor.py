@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,8 @@ from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.devices.copies import laid_out, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
-from lucid_gpu.fusion import expression, region
-from lucid_gpu.fusion.expression import Cell, Expr, TooLarge, apart, merge
+from lucid_gpu.fusion import expression, region, written
+from lucid_gpu.fusion.expression import Cell, Expr, apart, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import INFERENCE, SHARED, SPARSE, WRAPPED, Program, load_program
 from lucid_gpu.fusion.realise import realise
@@ -146,30 +146,12 @@ class Tensor:
 
     def _realise(self) -> None:
         """Compute a pending value, and the gradients that were made together with it."""
-        expr = self._expr
-        if expr.program.is_load:
+        if self._expr.program.is_load:
             return
-        members, values = [self], [expr]
-        siblings = self._siblings
-        if siblings is not None:
-            storage = self._storage
-            for reference in siblings:
-                other = reference()
-                if other is None or other is self:
-                    continue
-                if storage is not None and other._storage is storage:
-                    continue  # an alias, which `_settle` takes along
-                value = other._expr
-                program = value.program
-                if not program.is_load and program.shape == expr.program.shape:
-                    members.append(other)
-                    values.append(value)
-            siblings.clear()
-        arrays = realise(values)
-        for member, value, array in zip(members, values, arrays, strict=True):
-            member._settle(value, array)
-        if len(members) > 1 and state.grad:
-            region.note_family(values)
+        if state.written:
+            store_written(self)
+        else:
+            _compute([self])
 
     def _settle(self, expr: Expr, array: Any) -> None:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
@@ -721,7 +703,8 @@ class Tensor:
         RuntimeError
             For tensors of another number of elements.
         """
-        steps.count += 1
+        written.begin_step()
+        store_written()
         array = self.array
         if array.size != 1:
             raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
@@ -737,7 +720,8 @@ class Tensor:
             For tensors that require grad, while ops are recorded (inside a `Function` they are
             not); TypeError for those on a GPU. ``force=True`` detaches and copies from there.
         """
-        steps.count += 1
+        written.begin_step()
+        store_written()
         if force:
             return self.detach().cpu().numpy()
         if self.requires_grad and state.grad:
@@ -986,6 +970,51 @@ def _unmark_shared(tensor: Tensor) -> bool:
     return True
 
 
+# --- computing pending values ----------------------------------------------------------------
+
+
+def _compute(tensors: Sequence[Tensor]) -> None:
+    """Store pending values of one shape, and what was made together with them, by one kernel."""
+    members: list[Tensor] = []
+    for tensor in tensors:
+        if tensor._siblings is None:
+            members.append(tensor)
+        else:
+            _add_with_siblings(tensor, members)
+    values = [member._expr for member in members]
+    arrays = realise(values)
+    for member, value, array in zip(members, values, arrays, strict=True):
+        member._settle(value, array)
+    if len(members) > 1 and state.grad:
+        region.note_family(values)
+
+
+def _add_with_siblings(tensor: Tensor, members: list[Tensor]) -> None:
+    siblings = tensor._siblings or []
+    shape = tensor._expr.program.shape
+    living = [other for r in siblings if (other := r()) is not None]
+    for other in (tensor, *living):
+        program, storage = other._expr.program, other._storage
+        if program.is_load or program.shape != shape or any(other is m for m in members):
+            continue
+        if storage is None or all(m._storage is not storage for m in members):
+            members.append(other)  # else an alias, which `_settle` takes along
+    siblings.clear()
+
+
+def store_written(*beside: Tensor) -> None:
+    """Store what this thread has written in place, and other pending values in kernels with it."""
+    if not (state.written or beside):
+        return
+    tensors = written.take()
+    known = {id(tensor) for tensor in tensors}
+    tensors += [tensor for tensor in beside if id(tensor) not in known]
+    for group in written.groups(tensors):
+        pending = [tensor for tensor in group if not tensor._expr.program.is_load]
+        if pending:
+            _compute(pending)
+
+
 # --- making tensors and ops ------------------------------------------------------------------
 
 
@@ -1048,8 +1077,10 @@ def apply(
         try:
             result = _tensor(expression.build(op, values, state.grad, to, shape))
             break
-        except TooLarge:
-            _realise_largest([o for o in operands if isinstance(o, Tensor)])
+        except expression.MustStore as which:
+            wanted = {id(e) for e in which.operands}
+            tensors = [o for o in operands if isinstance(o, Tensor)]
+            store_written(*[t for t in tensors if id(t._expr) in wanted])
     if shared or _Eager.on:
         result._realise()
     return result
@@ -1071,11 +1102,6 @@ def _apply_sparse(op: Op, operands: Any) -> Tensor:
     from lucid_gpu.sparse import elementwise
 
     return elementwise(op, operands)
-
-
-def _realise_largest(tensors: list[Tensor]) -> None:
-    pending = [t for t in tensors if not t._expr.program.is_load]
-    max(pending, key=lambda t: len(t._expr.program.instructions))._realise()
 
 
 def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
@@ -1127,6 +1153,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
         expr.leaves = a.leaves
         expr.made_by = (op, a)
         expr.node = None
+        expr.since = steps.count
         return tensor
 
     return method
@@ -1155,19 +1182,29 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             # -0.0 and 0.0 are equal, their texts are not
             key: Any = (id_float if kind is float else id_int, other or repr(other), state.grad)
             program = a.program.next.get(key)
+            leaves = a.leaves
+            if program is None:
+                slot = (id_float if kind is float else id_int, None, state.grad)
+                program = a.program.next.get(slot)
+                if program is not None:
+                    leaves = (*leaves, Cell(other))
             if program is not None:
                 tensor = _new(Tensor)
                 tensor._expr = expr = _new(Expr)
                 expr.program = program
-                expr.leaves = a.leaves
+                expr.leaves = leaves
                 expr.made_by = (op, other, a) if reflected else (op, a, other)
                 expr.node = None
+                expr.since = steps.count
                 return tensor
             operands = (other, self) if reflected else (self, other)
             result = apply(op, *operands)
             expr = result._expr
-            if expr.leaves is a.leaves and not (_Eager.on or a.program.barred):
-                a.program.next[key] = expr.program
+            if not (_Eager.on or a.program.barred):
+                if expr.leaves is a.leaves:
+                    a.program.next[key] = expr.program
+                elif expr.made_by is not None and a is expr.made_by[2 if reflected else 1]:
+                    a.program.next[slot] = expr.program
             return result
         if not isinstance(other, Tensor):
             if not (named or kind is bool or kind is complex or room_of_array(other) is not None):
@@ -1194,6 +1231,7 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             expr.leaves = leaves
             expr.made_by = (op, a, b)
             expr.node = None
+            expr.since = steps.count
             return tensor
         result = apply(op, self, other)
         expr = result._expr

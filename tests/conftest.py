@@ -18,6 +18,7 @@ import lucid_gpu
 from lucid_gpu.device import resolve
 from lucid_gpu.fusion import realise
 from lucid_gpu.fusion.realise import waiting
+from lucid_gpu.launch.planning import forget_lines
 
 try:
     from hypothesis import HealthCheck, settings
@@ -204,6 +205,7 @@ def _alike(request: pytest.FixtureRequest) -> None:
         stream.state = state
     lucid_gpu.manual_seed(0)
     waiting.clear()
+    forget_lines()
     if "torch" in sys.modules:
         torch = sys.modules["torch"]
         torch.manual_seed(0)

@@ -11,11 +11,11 @@ from lucid_gpu.autograd.graph import GradientEdge
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
-from lucid_gpu.launch.planning import steps
+from lucid_gpu.fusion.written import begin_step
 from lucid_gpu.ops.record import constant
 from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tensor import Tensor, _tensor, store_written
 
 
 def backward(
@@ -52,7 +52,8 @@ def backward(
     """
     if grad_variables is not None:
         grad_tensors = _renamed(grad_tensors, grad_variables)
-    steps.count += 1
+    begin_step()
+    store_written()
     targets = None if inputs is None else _inputs(inputs, "backward")
     outputs = _sequence(tensors)
     cotangents = _cotangents(outputs, grad_tensors)
@@ -168,7 +169,8 @@ def run_pass(
     create_graph: bool,
 ) -> list[Any]:
     """As `gradients`, through the graph of ordinary tensors; cotangents may be batched."""
-    steps.count += 1
+    begin_step()
+    store_written()
     edges = [_wanted(i, t) for i, t in enumerate(inputs)]
     reached = _observed(_roots(outputs, cotangents), keep, create_graph, edges, accumulate=False)
     for gradient in reached.values():

@@ -19,6 +19,7 @@ from lucid_gpu.fusion.program import (
     LIMIT,
     MAX_LEAVES,
     MAX_PROGRAMS,
+    MOST_EXPONENTS,
     SCALARS_BEFORE_SLOT,
     SHARED,
     Assembly,
@@ -32,7 +33,9 @@ from lucid_gpu.fusion.program import (
     marked,
     relocate,
 )
+from lucid_gpu.fusion.repetition import ends_a_turn
 from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
+from lucid_gpu.launch.planning import steps
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
 
@@ -119,7 +122,7 @@ class Expr:
     can be honoured. ``node`` is the region's autograd node, made when first asked for.
     """
 
-    __slots__ = ("leaves", "made_by", "node", "program")
+    __slots__ = ("leaves", "made_by", "node", "program", "since")
 
     def __init__(
         self, program: Program, leaves: tuple[Cell, ...], made_by: tuple[Any, ...] | None
@@ -128,13 +131,28 @@ class Expr:
         self.leaves = leaves
         self.made_by = made_by
         self.node: Any = None
+        self.since = steps.count
+
+    @property
+    def pending(self) -> bool:
+        """Is there a value to be computed from arrays?"""
+        return not self.program.is_load and bool(self.leaves)
 
 
-class TooLarge(Exception):
-    """An operand must be realised before the op can join its program."""
+class MustStore(Exception):
+    """Operands must be stored before the op can be applied to them.
+
+    Attributes
+    ----------
+    operands : list of Expr
+    """
+
+    def __init__(self, operands: list[Expr]) -> None:
+        self.operands = operands
 
 
-TOO_LARGE: Any = object()  # remembered in place of a program
+TOO_LARGE: Any = object()  # remembered in place of a program: the largest operand must be stored
+REPEATS: Any = object()  # ...: a loop's turn is complete, and all operands must be stored
 
 
 def merge(a: tuple[Cell, ...], b: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], Any]:
@@ -417,8 +435,8 @@ def build(
 
     Raises
     ------
-    TooLarge
-        Where the result would outgrow a program; realise an operand and try again.
+    MustStore
+        Where an operand has to be an array first: store it and try again.
     """
     first = next((o for o in operands if type(o) is Expr), None)
     if first is None:
@@ -444,11 +462,18 @@ def build(
             marks.append(mark)
     found = program.next.get(tuple(key))
     if found is None:
+        if limit is not None and state.task is None:  # a pass back computes again what it wants
+            old = [o for o in operands if type(o) is Expr and o.since < state.step and o.pending]
+            if old:
+                raise MustStore(old)
         found = _derive(op, marks, len(leaves), grad, to, shape, limit)
-        if found is None or not found.shared:
-            program.next[tuple(key)] = TOO_LARGE if found is None else found
-    if found is None or found is TOO_LARGE:
-        raise TooLarge
+        if not (type(found) is Program and found.shared):
+            program.next[tuple(key)] = found
+    if type(found) is not Program:
+        pending = [o for o in operands if type(o) is Expr and not o.program.is_load]
+        if found is TOO_LARGE:
+            pending = [max(pending, key=lambda e: len(e.program.instructions))]
+        raise MustStore(pending)
     return Expr(found, leaves, (op, *operands))
 
 
@@ -460,10 +485,10 @@ def _scalar_mark(
     mark = ("number", repr(value), kind, value)
     seen = program.scalars_seen
     known = (op, place, mark[1], kind)
-    if known in seen:
+    if known in seen or value == 0 or value == 1:  # which make ops simpler
         return mark, leaves
     count = seen.get((op, place), 0)
-    if count < SCALARS_BEFORE_SLOT:
+    if count < (MOST_EXPONENTS if op.name == "pow" else SCALARS_BEFORE_SLOT):
         seen[known] = 1
         seen[(op, place)] = count + 1
         return mark, leaves
@@ -478,8 +503,8 @@ def _derive(
     to: dtype | None,
     shape: tuple[int, ...] | None,
     limit: int | None,
-) -> Program | None:
-    """The program of an op on programs; None where it would be too large."""
+) -> Any:
+    """The program of an op on programs, or why there is to be none: `TOO_LARGE`, `REPEATS`."""
     programs = [m[0] for m in marks if isinstance(m[0], Program)]
     where = one_device(op.name, programs)
     assembly = Assembly()
@@ -499,9 +524,11 @@ def _derive(
         root = emit(assembly, op, operands, recorded, to, shape, plainly=True)
     instructions = assembly.extract(root)
     pending = any(not p.is_load for p in programs)
-    full = limit is not None and (len(instructions) > limit or leaf_count > MAX_LEAVES)
-    if full and pending:
-        return None
+    if pending and limit is not None:
+        if len(instructions) > limit or leaf_count > MAX_LEAVES:
+            return TOO_LARGE
+        if ends_a_turn(instructions, limit):
+            return REPEATS
     marks_of_result = SHARED if any(p.shared for p in programs) else 0
     if grad is modes.INFERENCE:
         marks_of_result |= INFERENCE

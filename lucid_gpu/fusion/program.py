@@ -20,7 +20,8 @@ from lucid_gpu.launch.planning import made
 LIMIT = 96  # instructions in one program; an operand that would exceed it is realised first
 MAX_LEAVES = 24  # arrays one kernel may read
 MAX_PROGRAMS = 50_000  # beyond it the tables start anew
-SCALARS_BEFORE_SLOT = 8  # different Python numbers at one place before they become an argument
+SCALARS_BEFORE_SLOT = 1  # different Python numbers at one place before they become an argument
+MOST_EXPONENTS = 8  # ... of a power, which a known number makes a product
 
 SHARED, WRAPPED, SPARSE, INFERENCE = 1, 2, 4, 8  # marks of a program
 

@@ -6,10 +6,9 @@ made never gets here; one whose every step plans anew is warned about, once a li
 
 from __future__ import annotations
 
-import os
 import threading
+import traceback
 import warnings
-from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 from lucid_gpu.launch.observers import debug
@@ -42,7 +41,7 @@ class Totals:
 
 
 class Steps:
-    """How often work began anew: a pass back, a value read, data brought in."""
+    """How often work began anew on any thread: a pass back, a value read, data brought in."""
 
     __slots__ = ("count",)
 
@@ -63,7 +62,12 @@ steps = Steps()
 listeners: list[Listener] = []
 _lines: dict[str, Seen | None] = {}  # None: it has been warned about
 _lock = threading.Lock()
-_test: str | None = None  # whose lines these are: a suite's tests do not repeat each other
+
+
+def forget_lines() -> None:
+    """Count the steps of every line anew."""
+    with _lock:
+        _lines.clear()
 
 
 def made(kind: str, what: Any = None) -> None:
@@ -87,31 +91,15 @@ _VERBS = {"plans": "planned", "kernels": "compiled"}
 
 def _users_line() -> tuple[str, int]:
     """The innermost line outside of this package that is being run: its file and number."""
-    frame = _frame()
-    while frame is not None:
+    for frame, number in traceback.walk_stack(None):
         if frame.f_globals.get("__name__", "").partition(".")[0] != PACKAGE:
-            return frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back
+            return frame.f_code.co_filename, number
     return NOBODY, 0
-
-
-def _frame() -> FrameType | None:
-    """The frame under way, as an error's traceback gives it."""
-    try:
-        raise LookupError
-    except LookupError as error:
-        traceback = error.__traceback__
-        return None if traceback is None else traceback.tb_frame
 
 
 def _repeats(line: str) -> bool:
     """Note that a line planned something; whether that is what is warned about."""
-    global _test
-    test = os.environ.get("PYTEST_CURRENT_TEST")
     with _lock:
-        if test != _test:
-            _lines.clear()
-            _test = test
         now = steps.count
         seen = _lines.setdefault(line, Seen(1, now, now))
         if seen is None or now == seen.last:

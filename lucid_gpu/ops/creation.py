@@ -16,7 +16,7 @@ from lucid_gpu.device import device, resolve
 from lucid_gpu.devices import room, room_of_array
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
-from lucid_gpu.launch.planning import steps
+from lucid_gpu.fusion.written import begin_step
 from lucid_gpu.layouts import strided
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, _tensor
 
@@ -91,7 +91,7 @@ def tensor(
     if (other := _of_other_library(data)) is not None:
         given = other.to(dtype=dtype, device=device)
         return tensor(given, requires_grad=requires_grad, pin_memory=pin_memory)
-    steps.count += 1
+    begin_step()
     found = room_of_array(data)
     where = resolve(device) if found is None or device is not None else found.device_of(data)
     source = _to_array(data)

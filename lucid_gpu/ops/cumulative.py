@@ -15,7 +15,7 @@ from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.cumsum import cumsum
 from lucid_gpu.ops.elementwise import where
-from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.in_place import alias_before, written
 from lucid_gpu.ops.indexing import gathered
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
@@ -341,5 +341,5 @@ def _slopes(y: Tensor, dim: int, spacing: Any, order: int) -> Tensor:
 
 _OPS: tuple[Any, ...] = (cumprod, logcumsumexp, cummax, cummin, diff)
 _PUBLIC = tuple([public(op) for op in _OPS])
-METHODS = (*_PUBLIC, written(_PUBLIC[0], Tensor.alias))
+METHODS = (*_PUBLIC, written(_PUBLIC[0], alias_before))
 FUNCTIONS = (*METHODS[:-1], trapezoid, trapz, cumulative_trapezoid, gradient)

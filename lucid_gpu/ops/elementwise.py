@@ -188,8 +188,10 @@ FUNCTIONS |= {"pow": pow, "clamp_min": clamp_min, "clamp_max": clamp_max}
 
 
 def _in_place(op: Op) -> Callable[..., Tensor]:
+    name = f"{op.name}_"
+
     def method(self: Tensor, *others: Any) -> Tensor:
-        return self._write(apply(op, before_write(self), *others), f"{op.name}_")
+        return self._write(apply(op, before_write(self, name), *others), name)
 
     made = _checked(method) if op.name in _DIVIDES else method
     made = _bounded(made) if op.name in _BOUNDS else made

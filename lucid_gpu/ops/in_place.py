@@ -12,13 +12,14 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
 from lucid_gpu.fusion import expression, region
+from lucid_gpu.fusion import written as waiting
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.storage import Storage
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
 from lucid_gpu.tape.node import Node
-from lucid_gpu.tensor import Tensor, _tensor, _unmark_shared, duplicate
+from lucid_gpu.tensor import Tensor, _tensor, _unmark_shared, duplicate, store_written
 
 LEAF_IN_PLACE = "a leaf Variable that requires grad is being used in an in-place operation."
 OVERLAP = (
@@ -76,6 +77,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     self._expr = new
     if new.program.is_load:
         storage.add_cell(new.leaves[0])
+    elif new.leaves and not new.program.barred:
+        waiting.note(self, name)
     if edge is not None:
         self._attach(*edge)
     if before is not None:
@@ -83,24 +86,34 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     return self
 
 
-def before_write(tensor: Tensor) -> Tensor:
-    """The operand of an in-place op: saved-tensor hooks that keep it must not see the write."""
+def before_write(tensor: Tensor, name: str) -> Tensor:
+    """The operand of the in-place op ``name``: saved-tensor hooks that keep it must not see the
+    write.
+    """
+    if state.written and waiting.full(tensor, name):
+        store_written()
     return tensor.alias() if state.grad is WATCHED else tensor
 
 
+def alias_before(tensor: Tensor, name: str) -> Tensor:
+    """The operand of an in-place op whose backward reads what was there before."""
+    return before_write(tensor, name).alias()
+
+
 def written(
-    function: Callable[..., Tensor], before: Callable[[Tensor], Tensor] = before_write
+    function: Callable[..., Tensor], before: Callable[[Tensor, str], Tensor] = before_write
 ) -> Callable[..., Tensor]:
     """The in-place form of an op, as a method.
 
-    Where backward reads what was there before, ``before`` is `Tensor.alias`.
+    Where backward reads what was there before, ``before`` is `alias_before`.
     """
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        value = function(before(self), *args, **kwargs)
-        return self._write(value, f"{function.__name__}_")
+        value = function(before(self, name), *args, **kwargs)
+        return self._write(value, name)
 
-    method.__name__ = f"{function.__name__}_"
+    name = f"{function.__name__}_"
+    method.__name__ = name
     method.__doc__ = f"`{function.__name__}`, in place."
     method.__dict__["__wrapped__"] = function
     return method

@@ -30,7 +30,7 @@ WRITTEN = "gcd_ lcm_ ldexp_ heaviside_ nextafter_ renorm_ mvlgamma_ igamma_ igam
 
 def _written(name: str) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        value = getattr(before_write(self), name[:-1])(*args, **kwargs)
+        value = getattr(before_write(self, name), name[:-1])(*args, **kwargs)
         return self._write(value, name)
 
     method.__name__ = method.__qualname__ = name

@@ -18,7 +18,7 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.index_add import rows_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.elementwise import where
-from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.in_place import alias_before, written
 from lucid_gpu.ops.index_add import _by_elements, _checked, keys_of_slices, scatter_add
 from lucid_gpu.ops.indexing import along, gather, scatter
 from lucid_gpu.ops.record import record
@@ -244,4 +244,4 @@ def index_reduce(
 
 
 FUNCTIONS = (scatter_reduce, index_reduce)
-METHODS = (*FUNCTIONS, *[written(f, Tensor.alias) for f in FUNCTIONS])
+METHODS = (*FUNCTIONS, *[written(f, alias_before) for f in FUNCTIONS])

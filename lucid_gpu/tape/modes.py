@@ -48,6 +48,11 @@ class _State(threading.local):
         The node that is running, where anomaly mode asks.
     of_arrays : int
         Inside how many functions of arrays that `lucid_gpu.numpy` differentiates.
+    step : int
+        The number of the step that this thread is in: see `lucid_gpu.fusion.written.begin_step`.
+    written : dict
+        Tensors written in place whose values wait for this thread's next kernel: see
+        `lucid_gpu.fusion.written`.
     """
 
     grad: Any = True
@@ -58,6 +63,10 @@ class _State(threading.local):
     task: Any = None
     node: Any = None
     of_arrays: int = 0
+    step: int = 0
+
+    def __init__(self) -> None:
+        self.written: dict[int, Any] = {}
 
 
 state = _State()

@@ -21,7 +21,7 @@ HERE = __file__
 def fresh():
     """No program from another test is known, nor a line."""
     forget()
-    planning._lines.clear()
+    planning.forget_lines()
 
 
 def line(offset: int) -> str:
@@ -136,21 +136,6 @@ def test_a_loop_that_seldom_plans_is_not_warned_about():
             planning.steps.count += planning.AMONG // planning.STEPS
             lucid_gpu.ones(n).exp().sum().item()
             x.numpy()
-
-
-def test_tests_of_a_suite_do_not_add_up(monkeypatch):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for n in range(1, 2 * planning.STEPS):
-            monkeypatch.setenv("PYTEST_CURRENT_TEST", f"test.py::test[{n // 2}] (call)")
-            lucid_gpu.ones(n).exp().sum().item()
-
-
-def test_work_of_a_thread_of_ours_has_no_line(monkeypatch):
-    monkeypatch.setattr(planning, "_users_line", lambda: (planning.NOBODY, 0))
-    with profiler.planning() as log:
-        lucid_gpu.rand(3).exp().numpy()
-    assert list(log.lines) == [f"{planning.NOBODY}:0"]
 
 
 def test_the_environment_variable_prints_plans_with_their_lines():

@@ -1,0 +1,90 @@
+"""Loops that leave their values pending: where such a program is cut.
+
+A loop whose values nobody reads between its turns builds one program over many turns. Where that
+is cut is decided by what repeats, not by where the limit happens to fall, so that every cut comes
+at the same place of a turn and the loop runs the same kernels again and again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.fusion.program import Instruction
+
+__all__ = ["ends_a_turn"]
+
+SUMMED = 8  # turns of one op that each bring in an array: a sum of losses
+_GIVEN = ("load", "scalar", "constant", "index")  # computed by no op
+
+
+def ends_a_turn(instructions: Sequence[Instruction], limit: int) -> bool:
+    """Whether the operands of the last instruction should be stored before it is computed.
+
+    It begins a turn of a loop where two equal turns lie behind it, and the first of them began with
+    it on values that were given. Turns that each bring in an array of their own are stored after
+    two (after eight, where a turn is a single op); turns that go on computing on the same arrays
+    when the next whole one would exceed ``limit`` instructions.
+    """
+    cones = _cones(instructions)
+    last = len(instructions) - 1
+    before = _earlier(instructions, cones, last)
+    if before is None:
+        return False
+    first = _earlier(instructions, cones, before)
+    if first is None:
+        return False
+    turns, start = 2, first
+    while (earlier := _earlier(instructions, cones, start)) is not None:
+        turns, start = turns + 1, earlier
+    if any(not _given(instructions, a) for a in instructions[start].args):
+        return False
+    turn = _steps(instructions, cones[last] & ~cones[before])
+    if turn != _steps(instructions, cones[before] & ~cones[first]):
+        return False
+    length = sum(turn.values())
+    brought = cones[last] & ~cones[before]
+    if any(brought >> i & 1 and ins.op == "load" for i, ins in enumerate(instructions)):
+        return length > 1 or turns >= SUMMED
+    return len(instructions) + length > limit
+
+
+def _cones(instructions: Sequence[Instruction]) -> list[int]:
+    """For each instruction the set, as bits, of those that it depends on, with itself."""
+    result: list[int] = []
+    for i, ins in enumerate(instructions):
+        cone = 1 << i
+        for a in ins.args:
+            cone |= result[a]
+        result.append(cone)
+    return result
+
+
+def _earlier(instructions: Sequence[Instruction], cones: Sequence[int], at: int) -> int | None:
+    """The last instruction that this one depends on and that does the same."""
+    wanted = _sort(instructions, at)
+    for i in range(at - 1, -1, -1):
+        if cones[at] >> i & 1 and _sort(instructions, i) == wanted:
+            return i
+    return None
+
+
+def _sort(instructions: Sequence[Instruction], at: int) -> Any:
+    """What an instruction does: its op, its type and shape, the numbers among its operands."""
+    ins = instructions[at]
+    operands = [instructions[a] for a in ins.args]
+    numbers = [o.value if o.op == "constant" else None for o in operands]
+    return ins.op, ins.dtype, ins.shape, tuple(numbers)
+
+
+def _given(instructions: Sequence[Instruction], at: int) -> bool:
+    """Whether a value is read or known: constants may be spread over a shape."""
+    ins = instructions[at]
+    return ins.op in _GIVEN or (ins.op == "identity" and _given(instructions, ins.args[0]))
+
+
+def _steps(instructions: Sequence[Instruction], which: int) -> Counter[Any]:
+    """How often each sort of op is among some instructions."""
+    chosen = [i for i in range(len(instructions)) if which >> i & 1]
+    return Counter([_sort(instructions, i) for i in chosen if not _given(instructions, i)])

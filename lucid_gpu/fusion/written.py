@@ -1,0 +1,91 @@
+"""Tensors written in place whose new value is pending: stored with the thread's next kernel.
+
+What is written in place is meant to live on: a momentum, a moving average. Were it left pending,
+its program would grow from step to step, and no step would run what another one ran. So before a
+kernel runs, what the thread has written since the last one is stored, tensors of one shape that
+read the same arrays by one kernel. Where no kernel runs, a value holds each write at most twice.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES
+from lucid_gpu.launch.planning import steps
+from lucid_gpu.tape.modes import state
+
+__all__ = ["begin_step", "full", "groups", "note", "take"]
+
+MOST = 512  # tensors that wait
+REPEATS = 2  # writes of one name that a value holds
+
+
+def begin_step() -> None:
+    """Work begins anew: a pass back, a value read, data brought in.
+
+    What has been pending since before is stored when something new is built on it.
+    """
+    steps.count += 1
+    state.step = steps.count
+
+
+def note(tensor: Any, name: str) -> None:
+    """A tensor's value is now pending, written by the op of this name."""
+    entries = state.written
+    entry = entries.get(id(tensor))
+    if entry is None or entry[0]() is not tensor:
+        entry = entries[id(tensor)] = (weakref.ref(tensor), [])
+    entry[1].append(name)
+
+
+def full(tensor: Any, name: str) -> bool:
+    """Whether what is written has to be stored before the op of this name writes the tensor."""
+    entries = state.written
+    entry = entries.get(id(tensor))
+    if entry is None or entry[0]() is not tensor:
+        return len(entries) >= MOST
+    return bool(entry[1].count(name) >= REPEATS)
+
+
+def take() -> list[Any]:
+    """The tensors that live and are pending still; they wait no longer."""
+    entries, state.written = state.written, {}
+    living = [reference() for reference, _ in entries.values()]
+    return [t for t in living if t is not None and not t._expr.program.is_load]
+
+
+def groups(tensors: Iterable[Any]) -> list[list[Any]]:
+    """Tensors of one shape that read the same arrays, as many as fit one kernel, together."""
+    found: list[_Group] = []
+    reading: dict[Any, _Group] = {}
+    for tensor in tensors:
+        program, leaves = tensor._expr.program, tensor._expr.leaves
+        keys = [(program.shape, program.device, leaf) for leaf in leaves]
+        group = next((g for key in keys if (g := reading.get(key)) is not None), None)
+        if group is None or not group.takes(tensor):
+            group = _Group()
+            found.append(group)
+        group.add(tensor)
+        reading.update(dict.fromkeys(keys, group))
+    return [group.tensors for group in found]
+
+
+class _Group:
+    """What one kernel stores."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Any] = []
+        self.leaves: set[Any] = set()
+        self.steps = 0
+
+    def takes(self, tensor: Any) -> bool:
+        together = self.leaves.union(tensor._expr.leaves)
+        steps = self.steps + len(tensor._expr.program.instructions)
+        return len(together) <= MAX_LEAVES and steps <= 2 * LIMIT
+
+    def add(self, tensor: Any) -> None:
+        self.tensors.append(tensor)
+        self.leaves.update(tensor._expr.leaves)
+        self.steps += len(tensor._expr.program.instructions)
