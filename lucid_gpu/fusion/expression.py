@@ -19,8 +19,7 @@ from lucid_gpu.fusion.program import (
     LIMIT,
     MAX_LEAVES,
     MAX_PROGRAMS,
-    MOST_EXPONENTS,
-    SCALARS_BEFORE_SLOT,
+    MOST_NUMBERS,
     SHARED,
     Assembly,
     Instruction,
@@ -31,6 +30,7 @@ from lucid_gpu.fusion.program import (
     leaf_of,
     load_program,
     marked,
+    numbers_seen,
     relocate,
 )
 from lucid_gpu.fusion.repetition import ends_a_turn
@@ -480,17 +480,20 @@ def build(
 def _scalar_mark(
     program: Program, op: Op, place: int, value: Any, leaves: tuple[Cell, ...]
 ) -> tuple[Any, tuple[Cell, ...]]:
-    """A number is part of the program, until there are too many different ones at one place."""
+    """A number is part of the program where it was met in the first step that had one there.
+
+    A number that is new in a later step changes from step to step, as a learning rate does: it is
+    an argument, and so are numbers after the first few. Exponents that are known make products.
+    """
     kind = type(value)
     mark = ("number", repr(value), kind, value)
-    seen = program.scalars_seen
+    seen = numbers_seen(program)
     known = (op, place, mark[1], kind)
-    if known in seen or value == 0 or value == 1:  # which make ops simpler
+    if known in seen or value == 0 or value == 1:  # these two make ops simpler
         return mark, leaves
-    count = seen.get((op, place), 0)
-    if count < (MOST_EXPONENTS if op.name == "pow" else SCALARS_BEFORE_SLOT):
-        seen[known] = 1
-        seen[(op, place)] = count + 1
+    count, first = seen.get((op, place), (0, state.step))
+    if count < MOST_NUMBERS and (first == state.step or op.name == "pow"):
+        seen[known] = seen[op, place] = (count + 1, first)
         return mark, leaves
     return ("slot", len(leaves), kind, scalar_type(value)), (*leaves, Cell(value))
 

@@ -20,8 +20,7 @@ from lucid_gpu.launch.planning import made
 LIMIT = 96  # instructions in one program; an operand that would exceed it is realised first
 MAX_LEAVES = 24  # arrays one kernel may read
 MAX_PROGRAMS = 50_000  # beyond it the tables start anew
-SCALARS_BEFORE_SLOT = 1  # different Python numbers at one place before they become an argument
-MOST_EXPONENTS = 8  # ... of a power, which a known number makes a product
+MOST_NUMBERS = 8  # different Python numbers at one place before they become an argument
 
 SHARED, WRAPPED, SPARSE, INFERENCE = 1, 2, 4, 8  # marks of a program
 
@@ -126,7 +125,7 @@ class Program:
         self.backward = False
         self.next: dict[Any, Any] = {}
         self.gradients: dict[Any, Any] = {}
-        self.scalars_seen: dict[Any, int] = {}
+        self.scalars_seen: dict[Any, tuple[int, int]] | None = None  # see `numbers_seen`
         self.plan: Any = None
         self.stored: Program | None = None  # the program of this value once it is an array
 
@@ -168,7 +167,8 @@ def forget() -> None:
         for program in tuple(_alive):
             program.next.clear()
             program.gradients.clear()
-            program.scalars_seen.clear()
+            program.scalars_seen = None
+        _numbers_seen.clear()
 
 
 when_default_changes.append(forget)
@@ -210,6 +210,27 @@ def constant_program(
     return found
 
 
+def numbers_seen(program: Program) -> dict[Any, tuple[int, int]]:
+    """Which Python numbers have met the value of a program, or one like it.
+
+    One is like it whose last op is the same and works on the results of the same ops. A loop whose
+    state begins as zeros runs other programs in its first turn than in its second, and the number
+    that changes from turn to turn should not be new to these again.
+    """
+    seen = program.scalars_seen
+    if seen is None:
+        root = program.root
+        operands = tuple([_kind(program.instructions[a]) for a in root.args])
+        like = (_kind(root), operands, root.dtype, root.shape, program.device)
+        seen = program.scalars_seen = _numbers_seen.setdefault(like, {})
+    return seen
+
+
+def _kind(ins: Instruction) -> str:
+    return "leaf" if ins.op in ("load", "constant", "identity", "index") else ins.op
+
+
+_numbers_seen: dict[Any, dict[Any, tuple[int, int]]] = {}
 _loads: dict[Any, Program] = {}
 _constants: dict[Any, Program] = {}
 

@@ -36,7 +36,8 @@ def note(tensor: Any, name: str) -> None:
     entries = state.written
     entry = entries.get(id(tensor))
     if entry is None or entry[0]() is not tensor:
-        entry = entries[id(tensor)] = (weakref.ref(tensor), [])
+        names: list[str] = []
+        entry = entries[id(tensor)] = (weakref.ref(tensor), names)
     entry[1].append(name)
 
 
