@@ -983,6 +983,7 @@ def _compute(tensors: Sequence[Tensor]) -> None:
             _add_with_siblings(tensor, members)
     values = [member._expr for member in members]
     arrays = realise(values)
+    expression.mark_computed([*values])
     for member, value, array in zip(members, values, arrays, strict=True):
         member._settle(value, array)
     if len(members) > 1 and state.grad:

@@ -139,6 +139,23 @@ class Expr:
         return not self.program.is_load and bool(self.leaves)
 
 
+def mark_computed(values: list[Expr]) -> None:
+    """A kernel has computed what lies inside of these: whoever builds on that again stores it.
+
+    Takes over the list.
+    """
+    while values:
+        made_by = values.pop().made_by
+        if made_by is not None:
+            for inner in made_by:
+                if type(inner) is Expr and inner.since >= 0 and not inner.program.is_load:
+                    inner.since = COMPUTED
+                    values.append(inner)
+
+
+COMPUTED = -1  # in place of a step's number: older than all
+
+
 class MustStore(Exception):
     """Operands must be stored before the op can be applied to them.
 

@@ -205,13 +205,14 @@ class RegionNode(Node):
         )
         self._check_versions(gradient)
         early: dict[Any, Any] = {}
+        beside = () if g.program.is_load else gradient.beside
         if gradient.repeated and not state.grad:
-            beside = () if g.program.is_load else gradient.beside
             early = self._stored_anyway(gradient, merged, gradient.repeated, 2, beside)
         if gradient.steps:
             by_numpy = not (state.grad or runs_cuda_c(self.program.device))
             if by_numpy and gradient.summed:
-                early |= self._stored_anyway(gradient, merged, gradient.summed - early.keys(), 1)
+                summed = gradient.summed - early.keys()
+                early |= self._stored_anyway(gradient, merged, summed, 1, beside)
             sums = [step for step in gradient.steps if not step.stores]
             alone = by_numpy and len(sums) == 1  # no other sum to share a kernel with
             for step in gradient.steps:
@@ -243,7 +244,7 @@ class RegionNode(Node):
                 leaf.borrowed = True
                 found = (leaf,)
             results.append(wrap(Expr(part.program, found, None)))
-        self._group(results)
+        self._group(results, not (state.grad or g.program.is_load))
         return results
 
     def gather(self, cotangent: Any, others: Sequence[tuple[Node, list[Any]]]) -> None:
@@ -381,20 +382,28 @@ class RegionNode(Node):
             "write the change out of place (x = x + 1), or change a clone."
         )
 
-    def _group(self, results: list[Any]) -> None:
+    def _group(self, results: list[Any], pending: bool) -> None:
         """Gradients of leaves, and the pending root itself, are realised by one kernel.
 
         So are those of nodes that only read them (slices); where each is long, at once: sums with
-        others would soon be too long for one program, and be computed one by one.
+        others would soon be too long for one program, and be computed one by one. And where a
+        pending cotangent is read by one branch, what then still waits for a gradient of the other
+        is stored beside: a residual's sum would otherwise be computed again in every block.
         """
         group, long = [], 0
+        if pending:
+            edges = zip(results, self._edges)
+            pending = any(
+                n is not None and n.reads_cotangent and not r._expr.program.is_load
+                for r, (n, _) in edges
+            )
         for result, (node, _) in zip(results, self._edges):
             program = result._expr.program
             if node is None or program.is_load:
                 continue
             if node.reads_alone:
                 long += len(program.instructions) > LIMIT // 2
-            elif type(node) is not AccumulateGrad:
+            elif type(node) is not AccumulateGrad and not pending:
                 continue
             group.append(weakref.ref(result))
         if self.root is not None:

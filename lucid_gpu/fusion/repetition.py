@@ -15,7 +15,7 @@ from lucid_gpu.fusion.program import Instruction
 
 __all__ = ["ends_a_turn"]
 
-SUMMED = 8  # turns of one op that each bring in an array: a sum of losses
+SUMMED = 4  # turns of one op that each bring in an array: a sum of losses
 _GIVEN = ("load", "scalar", "constant", "index")  # computed by no op
 
 
@@ -24,7 +24,7 @@ def ends_a_turn(instructions: Sequence[Instruction], limit: int) -> bool:
 
     It begins a turn of a loop where two equal turns lie behind it, and the first of them began with
     it on values that were given. Turns that each bring in an array of their own are stored after
-    two (after eight, where a turn is a single op); turns that go on computing on the same arrays
+    two (after four, where a turn is a single op); turns that go on computing on the same arrays
     when the next whole one would exceed ``limit`` instructions.
     """
     cones = _cones(instructions)
