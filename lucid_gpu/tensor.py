@@ -1144,7 +1144,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
     def method(self: Tensor) -> Tensor:
         a = self._expr
         program = a.program.next.get((op, state.grad))
-        if program is None:
+        if program is None or a.since < steps.fresh:
             result = apply(op, self)
             _remember(a, (op, state.grad), result)
             return result
@@ -1183,13 +1183,13 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             # -0.0 and 0.0 are equal, their texts are not
             key: Any = (id_float if kind is float else id_int, other or repr(other), state.grad)
             program = a.program.next.get(key)
-            leaves = a.leaves
+            leaves, slot = a.leaves, None
             if program is None:
                 slot = (id_float if kind is float else id_int, None, state.grad)
                 program = a.program.next.get(slot)
                 if program is not None:
                     leaves = (*leaves, Cell(other))
-            if program is not None:
+            if program is not None and a.since >= steps.fresh:
                 tensor = _new(Tensor)
                 tensor._expr = expr = _new(Expr)
                 expr.program = program
@@ -1204,7 +1204,7 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             if not (_Eager.on or a.program.barred):
                 if expr.leaves is a.leaves:
                     a.program.next[key] = expr.program
-                elif expr.made_by is not None and a is expr.made_by[2 if reflected else 1]:
+                elif slot is not None and expr.made_by and a is expr.made_by[2 if reflected else 1]:
                     a.program.next[slot] = expr.program
             return result
         if not isinstance(other, Tensor):
@@ -1225,7 +1225,7 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             leaves, pattern = merge(leaves, b.leaves)
         key = (op, b.program, pattern, state.grad)
         program = a.program.next.get(key)
-        if program is not None:
+        if program is not None and a.since >= steps.fresh <= b.since:
             tensor = _new(Tensor)
             tensor._expr = expr = _new(Expr)
             expr.program = program

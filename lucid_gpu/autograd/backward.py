@@ -11,7 +11,7 @@ from lucid_gpu.autograd.graph import GradientEdge
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
-from lucid_gpu.fusion.written import begin_step
+from lucid_gpu.fusion.written import begin_pass, end_pass
 from lucid_gpu.ops.record import constant
 from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import innermost, open_levels
@@ -52,8 +52,6 @@ def backward(
     """
     if grad_variables is not None:
         grad_tensors = _renamed(grad_tensors, grad_variables)
-    begin_step()
-    store_written()
     targets = None if inputs is None else _inputs(inputs, "backward")
     outputs = _sequence(tensors)
     cotangents = _cotangents(outputs, grad_tensors)
@@ -62,7 +60,7 @@ def backward(
     roots = _roots(outputs, cotangents)
     keep = create_graph if retain_graph is None else retain_graph
     if targets is None:
-        engine.backward(roots, keep, create_graph)
+        _run(roots, keep, create_graph)
         return
     for target in targets:
         if isinstance(target, Tensor):
@@ -169,8 +167,6 @@ def run_pass(
     create_graph: bool,
 ) -> list[Any]:
     """As `gradients`, through the graph of ordinary tensors; cotangents may be batched."""
-    begin_step()
-    store_written()
     edges = [_wanted(i, t) for i, t in enumerate(inputs)]
     reached = _observed(_roots(outputs, cotangents), keep, create_graph, edges, accumulate=False)
     for gradient in reached.values():
@@ -186,10 +182,20 @@ def _observed(
     for node, _ in edges:
         observe(node)
     try:
-        return engine.backward(roots, keep, create_graph, edges, accumulate)
+        return _run(roots, keep, create_graph, edges, accumulate)
     finally:
         for node, _ in edges:
             unobserve(node)
+
+
+def _run(*arguments: Any) -> dict[Any, Any]:
+    """A pass, which is where a step of a loop ends."""
+    store_written()
+    begin_pass()
+    try:
+        return engine.backward(*arguments)
+    finally:
+        end_pass()
 
 
 def _refuse_wrapped(tensors: Sequence[Any]) -> None:

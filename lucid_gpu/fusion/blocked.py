@@ -23,11 +23,30 @@ from lucid_gpu.fusion import native_loops, special
 from lucid_gpu.fusion.blocks import Layout, collapse, padded
 from lucid_gpu.fusion.layout import count as element_count
 from lucid_gpu.fusion.layout import row_major
-from lucid_gpu.fusion.numpy_source import NAMESPACE, Code, generate
+from lucid_gpu.fusion.numpy_source import NAMESPACE, Code, Function, generate
 from lucid_gpu.fusion.plan import Plan, Shape, Tail
+from lucid_gpu.fusion.program import when_forgotten
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
 
 _codes: dict[Any, Code] = {}
+_earlier: dict[Any, Code] = {}  # what was used before the plans were forgotten
+
+
+def _code_of(plan: Plan) -> Code:
+    """The code of all plans of one structure."""
+    code = _codes.get(plan.key)
+    if code is None:
+        code = _codes[plan.key] = _earlier.get(plan.key) or generate(plan)
+    return code
+
+
+def _keep_used() -> None:
+    """Let go of code that no plan made since the last time has used."""
+    global _codes, _earlier
+    _codes, _earlier = {}, _codes
+
+
+when_forgotten.append(_keep_used)
 
 
 _NARROW = 65504.0  # float16's largest: no conversion to floats overflows up to here
@@ -70,14 +89,12 @@ class Executable:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.total = element_count(plan.shape)
-        code = _codes.get(plan.key)
-        if code is None:
-            code = _codes[plan.key] = generate(plan)
+        code = _code_of(plan)
         self.code = code
         self.spare: list[list[Any]] = []
         numbers = [as_number(v, d) for v, d in plan.constants]
-        self.once = code.make_once(*numbers) if code.make_once else None
-        self.block = code.make_block(*numbers)
+        self.once = None if code.once is None else Function(code.once, numbers)
+        self.block = Function(code.block, numbers)
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
         self.sums = self.total > UNSHARED and np.add in self.ufuncs
@@ -219,7 +236,8 @@ class Executable:
             scratch = self.spare.pop()
         except IndexError:  # none left by an earlier run, or another thread took it
             scratch = _scratch(code.scratch, self.plan.shape)
-        values = self.block(*arrays, *scalars, *small, *outs, *scratch)
+        block = self.block.compiled or self.block
+        values = block(*arrays, *scalars, *small, *outs, *scratch)
         if self.plan.reduction is not None:
             outs = [self._finished(number, value) for number, value in enumerate(values)]
         self.spare.append(scratch)

@@ -7,6 +7,7 @@ value change: what changes a tensor gives the tensor another expression.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,6 @@ from lucid_gpu.fusion.program import (
     INFERENCE,
     LIMIT,
     MAX_LEAVES,
-    MAX_PROGRAMS,
     MOST_NUMBERS,
     SHARED,
     Assembly,
@@ -32,6 +32,7 @@ from lucid_gpu.fusion.program import (
     marked,
     numbers_seen,
     relocate,
+    when_forgotten,
 )
 from lucid_gpu.fusion.repetition import ends_a_turn
 from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
@@ -131,12 +132,7 @@ class Expr:
         self.leaves = leaves
         self.made_by = made_by
         self.node: Any = None
-        self.since = steps.count
-
-    @property
-    def pending(self) -> bool:
-        """Is there a value to be computed from arrays?"""
-        return not self.program.is_load and bool(self.leaves)
+        self.since = ALWAYS if program.is_load or not leaves else steps.count
 
 
 def mark_computed(values: list[Expr]) -> None:
@@ -148,12 +144,13 @@ def mark_computed(values: list[Expr]) -> None:
         made_by = values.pop().made_by
         if made_by is not None:
             for inner in made_by:
-                if type(inner) is Expr and inner.since >= 0 and not inner.program.is_load:
+                if type(inner) is Expr and 0 <= inner.since < ALWAYS:
                     inner.since = COMPUTED
                     values.append(inner)
 
 
 COMPUTED = -1  # in place of a step's number: older than all
+ALWAYS = sys.maxsize  # ... of a value that no kernel has to compute: never old
 
 
 class MustStore(Exception):
@@ -279,8 +276,6 @@ def drawn(
     key = (op, d, shape, where, made_here(), tuple([constant_value(n)[0] for n in numbers]))
     program = _draws.get(key)
     if program is None:
-        if len(_draws) >= MAX_PROGRAMS:
-            _draws.clear()
         parts = [Instruction("index", (), int64, shape, False)]
         parts += [Instruction("scalar", (), int64, (), False, leaf) for leaf in (0, 1)]
         for n in numbers:
@@ -292,6 +287,7 @@ def drawn(
 
 
 _draws: dict[Any, Program] = {}
+when_forgotten.append(_draws.clear)
 
 
 def made_here() -> int:
@@ -477,12 +473,12 @@ def build(
             mark, leaves = _scalar_mark(program, op, place, operand, leaves)
             key += mark
             marks.append(mark)
+    if limit is not None and state.task is None:  # a pass back computes again what it wants
+        old = [o for o in operands if type(o) is Expr and o.since < state.step and o.leaves]
+        if old:
+            raise MustStore(old)
     found = program.next.get(tuple(key))
     if found is None:
-        if limit is not None and state.task is None:  # a pass back computes again what it wants
-            old = [o for o in operands if type(o) is Expr and o.since < state.step and o.pending]
-            if old:
-                raise MustStore(old)
         found = _derive(op, marks, len(leaves), grad, to, shape, limit)
         if not (type(found) is Program and found.shared):
             program.next[tuple(key)] = found

@@ -6,7 +6,10 @@ once, before the blocks.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -212,6 +215,7 @@ def _fill_namespace() -> None:
     for d in dt.ALL:
         NAMESPACE[f"one_{d.name}"] = np.array(1, d.numpy)
         NAMESPACE[f"zero_{d.name}"] = np.array(0, d.numpy)
+    NAMESPACE["empty"] = np.empty
     for op in TABLE.values():
         for name in re.findall(r"np\.(\w+)", op.numpy):
             NAMESPACE[name] = getattr(np, name)
@@ -220,12 +224,83 @@ def _fill_namespace() -> None:
 _fill_namespace()
 
 
+COLD = 2  # calls of a function before it is compiled
+
+
+class Text:
+    """A generated function: statements on named arrays, and what it returns."""
+
+    def __init__(
+        self, name: str, plan: str, constants: list[str], parameters: list[str], body: list[str]
+    ) -> None:
+        self.name = name
+        self.plan = plan
+        self.constants = constants
+        self.parameters = parameters
+        self.body = body
+        self.values: list[str] | None = None  # names of what it returns
+        self._make: Any = None
+
+    @property
+    def source(self) -> str:
+        lines = [f"def make_{self.name}({', '.join(self.constants)}):"]
+        lines += [f"    def {self.name}({', '.join(self.parameters)}):"]
+        body = [*self.body]
+        if self.values is not None:
+            body.append(f"return ({', '.join(self.values)},)")
+        lines += [f"        {line}" for line in body or ["pass"]]
+        return "\n".join([*lines, f"    return {self.name}", ""])
+
+    def compiled(self, numbers: Sequence[Any]) -> Callable[..., Any]:
+        """The function, with these constants."""
+        if self._make is None:
+            space = dict(NAMESPACE)
+            exec(compile(self.source, f"<{self.plan}>", "exec"), space)
+            self._make = space[f"make_{self.name}"]
+        function: Callable[..., Any] = self._make(*numbers)
+        return function
+
+    def run(self, numbers: Sequence[Any], arrays: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Run it line by line."""
+        names = dict(zip(self.constants, numbers, strict=True))
+        names.update(zip(self.parameters, arrays, strict=True))
+        for line in self.body:
+            exec(_compiled_line(line), NAMESPACE, names)
+        return None if self.values is None else tuple([names[v] for v in self.values])
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled_line(line: str) -> CodeType:
+    return compile(line, "<one line>", "exec")
+
+
+class Function:
+    """A generated function with its constants.
+
+    Lines of different plans are often the same, and compiling a whole function takes as long as
+    running it many times. So its first calls run it line by line.
+    """
+
+    def __init__(self, text: Text, numbers: Sequence[Any]) -> None:
+        self.text = text
+        self.numbers = numbers
+        self.calls = 0
+        self.compiled: Callable[..., Any] | None = None
+
+    def __call__(self, *arrays: Any) -> Any:
+        if self.compiled is None:
+            self.calls += 1
+            if self.calls <= COLD:
+                return self.text.run(self.numbers, arrays)
+            self.compiled = self.text.compiled(self.numbers)
+        return self.compiled(*arrays)
+
+
 class Code(NamedTuple):
     """What is shared by all plans of one structure."""
 
-    source: str
-    make_once: Any
-    make_block: Any
+    once: Text | None
+    block: Text
     scratch: tuple[dtype, ...]
     layout: Layout | None
     cut: list[tuple[str, Shape, tuple[bool, ...] | None]]
@@ -235,12 +310,16 @@ class Code(NamedTuple):
     lines: list[str]
     small: dict[str, tuple[dtype, Shape]]  # values computed once: type and shape
 
+    @property
+    def source(self) -> str:
+        return self.block.source + ("" if self.once is None else self.once.source)
+
 
 def generate(plan: Plan) -> Code:
-    """Write and compile the functions of a plan's structure."""
+    """Write the functions of a plan's structure."""
     writer = _Writer(plan)
     writer.write()
-    constants = ", ".join(f"k{i}" for i in range(len(plan.constants)))
+    constants = [f"k{i}" for i in range(len(plan.constants))]
     arrays = [f"a{i}" for i in range(len(plan.loads))]
     arrays += [f"i{i}" for i in range(len(plan.indices))]
     scalars = [f"x{i}" for i in range(len(plan.scalars))]
@@ -255,23 +334,17 @@ def generate(plan: Plan) -> Code:
         named = [name for name, _, _ in cut]
         uncut = [name for name in inputs if name not in named]
         parameters = named + uncut + scratch
-    body = list(writer.lines)
+    block = Text("block", plan.name, constants, parameters, writer.lines)
     if plan.reduction is not None:
-        values = ", ".join(writer.names[s.index] for s in plan.stores)
-        body.append(f"return ({values},)")
-    block = _function("block", constants, parameters, body)
-    once = ""
+        block.values = [writer.names[s.index] for s in plan.stores]
+    once = None
     if writer.once:
-        once = _function(
-            "once", constants, arrays + scalars, [*writer.once, f"return ({', '.join(small)},)"]
-        )
-    space = dict(NAMESPACE, empty=np.empty)
-    exec(compile(block + once, f"<{plan.name}>", "exec"), space)
+        once = Text("once", plan.name, constants, arrays + scalars, writer.once)
+        once.values = small
     made("kernels", plan)
     return Code(
-        block + once,
-        space.get("make_once"),
-        space["make_block"],
+        once,
+        block,
         tuple(writer.scratch),
         layout,
         cut,
@@ -281,12 +354,6 @@ def generate(plan: Plan) -> Code:
         writer.lines,
         {name: writer.small[name] for name in small},
     )
-
-
-def _function(name: str, constants: str, parameters: list[str], body: list[str]) -> str:
-    lines = [f"def make_{name}({constants}):", f"    def {name}({', '.join(parameters)}):"]
-    lines += [f"        {line}" for line in body or ["pass"]]
-    return "\n".join([*lines, f"    return {name}", ""])
 
 
 def _one_product(plan: Plan) -> bool:

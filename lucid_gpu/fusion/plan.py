@@ -14,12 +14,14 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import expand_pattern
-from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value
+from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value, spend
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.planning import made
 
 Shape = tuple[int, ...]
+
+OF_PLAN, OF_PLANNED = 6000, 700  # bytes, about, of a plan with its code, and of each instruction
 
 
 # Ops that change nothing in types below a category (1 integers, 2 floats, 3 complex numbers).
@@ -167,6 +169,7 @@ class Plan:
         self.layouts = [load.layout for load in self.all_loads]
         self.executable: Any = None
         made("plans", self)
+        spend(OF_PLAN + OF_PLANNED * len(self.instructions))
 
     def _stores(self, roots: Sequence[int], types: Sequence[dtype]) -> tuple[Store, ...]:
         if self.reduction is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
@@ -19,7 +19,8 @@ from lucid_gpu.launch.planning import made
 
 LIMIT = 96  # instructions in one program; an operand that would exceed it is realised first
 MAX_LEAVES = 24  # arrays one kernel may read
-MAX_PROGRAMS = 50_000  # beyond it the tables start anew
+BYTES = 64 << 20  # that tables of programs and plans take before they start anew; as counted here:
+OF_PROGRAM, OF_INSTRUCTION = 600, 350
 MOST_NUMBERS = 8  # different Python numbers at one place before they become an argument
 
 SHARED, WRAPPED, SPARSE, INFERENCE = 1, 2, 4, 8  # marks of a program
@@ -149,25 +150,48 @@ def intern(
     key = (tuple(instructions), leaves, where, marks)
     found = _programs.get(key)
     if found is None:
+        spend(OF_PROGRAM + OF_INSTRUCTION * len(key[0]))
         with _lock:
-            if len(_programs) >= MAX_PROGRAMS:
-                forget()
             found = _programs.setdefault(key, Program(key[0], leaves, where, marks))
             _alive.add(found)
         made("programs")
     return found
 
 
+def spend(count: int) -> None:
+    """Count bytes that tables will keep; with too many, all start anew.
+
+    What a loop then needs is made again within one step, from code and kernels that are kept. That
+    costs less than the steps that filled the tables, so nothing tells what was used from what not.
+    """
+    with _lock:
+        kept.count += count
+        if kept.count > BYTES:
+            forget()
+
+
+class kept:
+    """How many bytes the tables of programs and plans take, about."""
+
+    count = 0
+
+
+when_forgotten: list[Callable[[], None]] = []  # empties of tables that hold programs
+
+
 def forget() -> None:
     """Empty the tables. Programs in use stay valid; equal ones made later are new objects."""
     with _lock:
+        kept.count = 0
+        for empty in when_forgotten:
+            empty()
         _programs.clear()
         _loads.clear()
         _constants.clear()
         for program in tuple(_alive):
             program.next.clear()
             program.gradients.clear()
-            program.scalars_seen = None
+            program.scalars_seen = program.plan = program.stored = None
         _numbers_seen.clear()
 
 
@@ -186,8 +210,6 @@ def load_program(
     key = (d, shape, strides, needs_grad, where, marks)
     found = _loads.get(key)
     if found is None:
-        if len(_loads) >= MAX_PROGRAMS:
-            _loads.clear()
         one = Instruction("load", (), d, shape, needs_grad, (0, strides))
         found = _loads[key] = intern((one,), 1, where, marks)
     return found
@@ -201,8 +223,6 @@ def constant_program(
     key = (value[0], d, shape, where, marks)
     found = _constants.get(key)
     if found is None:
-        if len(_constants) >= MAX_PROGRAMS:
-            _constants.clear()
         instructions = [Instruction("constant", (), d, (), False, value)]
         if shape:
             instructions.append(Instruction("identity", (0,), d, shape, False))

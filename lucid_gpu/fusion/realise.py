@@ -9,12 +9,12 @@ from typing import Any
 from lucid_gpu.devices.copies import laid_out
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
+from lucid_gpu.fusion.program import when_forgotten
 from lucid_gpu.launch.observers import debug, observed, observers
 from lucid_gpu.tape.levels import ENDED
 
-MAX_PLANS = 20_000
-
 _plans: dict[Any, Plan] = {}
+when_forgotten.append(_plans.clear)
 misdeclared = 0  # arrays that did not lie as their leaf's program said, so far
 waiting: list[Any] = []  # weak references to reductions not yet computed (`fusion.reduced`)
 realise_beside: Any = None  # set by fusion/reduced.py
@@ -94,8 +94,6 @@ def plan_for(values: Sequence[Expr]) -> tuple[Plan, Any]:
     known = tuple(key)
     plan = _plans.get(known)
     if plan is None:
-        if len(_plans) > MAX_PLANS:
-            _plans.clear()
         plan = _plans[known] = Plan([v.program for v in values], patterns)
     return plan, tuple(place)
 

@@ -20,7 +20,7 @@ from typing import Any
 from lucid_gpu.fusion import realise as realising
 from lucid_gpu.fusion.expression import Cell, Expr, made_here, of_array
 from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
-from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, Program, load_program
+from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, Program, load_program, when_forgotten
 from lucid_gpu.fusion.realise import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.launch import runs_cuda_c
@@ -371,6 +371,7 @@ def _consumed(values: Sequence[Expr]) -> list[Pending]:
 
 
 _plans: dict[Any, Plan] = {}
+when_forgotten.append(_plans.clear)
 
 
 def _run(group: Sequence[Pending], values: Sequence[Expr], made_of_them: bool) -> list[Any]:
@@ -408,8 +409,6 @@ def plan_of(
     key = (recipes[0].axes, rows, made_of_them, *heads, *tails, *results.items())
     plan = _plans.get(key)
     if plan is None:
-        if len(_plans) > realising.MAX_PLANS:
-            _plans.clear()
         plan = _plans[key] = _plan(group, heads, tails, results, made_of_them)
     return plan, tuple(place)
 

@@ -16,19 +16,29 @@ from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.tape.modes import state
 
-__all__ = ["begin_step", "full", "groups", "note", "take"]
+__all__ = ["begin_pass", "begin_step", "end_pass", "full", "groups", "note", "take"]
 
 MOST = 512  # tensors that wait
 REPEATS = 2  # writes of one name that a value holds
 
 
 def begin_step() -> None:
-    """Work begins anew: a pass back, a value read, data brought in.
+    """Work begins anew: a value read, data brought in.
 
     What has been pending since before is stored when something new is built on it.
     """
     steps.count += 1
-    state.step = steps.count
+    state.step = steps.fresh = steps.count
+
+
+def begin_pass() -> None:
+    """A pass back begins: what is pending may be part of what it computes."""
+    steps.count += 1
+
+
+def end_pass() -> None:
+    """What was pending before the pass is old now, but not its results."""
+    state.step = steps.fresh = steps.count
 
 
 def note(tensor: Any, name: str) -> None:

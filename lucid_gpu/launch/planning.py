@@ -41,12 +41,15 @@ class Totals:
 
 
 class Steps:
-    """How often work began anew on any thread: a pass back, a value read, data brought in."""
+    """How often work began anew on any thread: a pass back, a value read, data brought in.
 
-    __slots__ = ("count",)
+    What was made before the step ``fresh`` may be old: the straight path of ops leaves it alone.
+    """
+
+    __slots__ = ("count", "fresh")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.fresh = 0
 
 
 class Seen(NamedTuple):
