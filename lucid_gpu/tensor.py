@@ -245,6 +245,8 @@ class Tensor:
                 "only Tensors of floating point and complex dtype can require gradients, got "
                 f"{self.dtype}"
             )
+        if self._expr.since < expression.ALWAYS:
+            self._realise()  # else every gradient would compute the leaf's value again
         node = self.__dict__.pop("_leaf_node", None)
         if node is None:
             node = AccumulateGrad()

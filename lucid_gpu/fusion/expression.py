@@ -36,6 +36,7 @@ from lucid_gpu.fusion.program import (
 )
 from lucid_gpu.fusion.repetition import ends_a_turn
 from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
+from lucid_gpu.fusion.written import begin_step
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
@@ -484,7 +485,9 @@ def build(
             program.next[tuple(key)] = found
     if type(found) is not Program:
         pending = [o for o in operands if type(o) is Expr and not o.program.is_load]
-        if found is TOO_LARGE:
+        if found is REPEATS:
+            begin_step()
+        else:
             pending = [max(pending, key=lambda e: len(e.program.instructions))]
         raise MustStore(pending)
     return Expr(found, leaves, (op, *operands))
@@ -499,16 +502,21 @@ def _scalar_mark(
     an argument, and so are numbers after the first few. Exponents that are known make products.
     """
     kind = type(value)
-    mark = ("number", repr(value), kind, value)
+    number = repr(value), kind
+    mark = ("number", *number, value)
     seen = numbers_seen(program)
-    known = (op, place, mark[1], kind)
-    if known in seen or value == 0 or value == 1:  # these two make ops simpler
+    first, known = seen.setdefault((op, place), (state.step, set()))
+    if value == 0 or value == 1 or number in known:  # the two make ops simpler
         return mark, leaves
-    count, first = seen.get((op, place), (0, state.step))
-    if count < MOST_NUMBERS and (first == state.step or op.name == "pow"):
-        seen[known] = seen[op, place] = (count + 1, first)
+    if len(known) < MOST_NUMBERS and (first == state.step or op.name == "pow"):
+        known.add(number)
         return mark, leaves
+    if op.name != "pow":
+        seen[op, place] = _CHANGING
     return ("slot", len(leaves), kind, scalar_type(value)), (*leaves, Cell(value))
+
+
+_CHANGING: Any = (-1, frozenset())  # no step, and no numbers: all are arguments
 
 
 def _derive(
@@ -543,7 +551,7 @@ def _derive(
     if pending and limit is not None:
         if len(instructions) > limit or leaf_count > MAX_LEAVES:
             return TOO_LARGE
-        if ends_a_turn(instructions, limit):
+        if ends_a_turn(instructions, limit, MAX_LEAVES):
             return REPEATS
     marks_of_result = SHARED if any(p.shared for p in programs) else 0
     if grad is modes.INFERENCE:

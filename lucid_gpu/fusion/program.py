@@ -126,7 +126,7 @@ class Program:
         self.backward = False
         self.next: dict[Any, Any] = {}
         self.gradients: dict[Any, Any] = {}
-        self.scalars_seen: dict[Any, tuple[int, int]] | None = None  # see `numbers_seen`
+        self.scalars_seen: dict[Any, tuple[int, set[Any]]] | None = None  # see `numbers_seen`
         self.plan: Any = None
         self.stored: Program | None = None  # the program of this value once it is an array
 
@@ -230,8 +230,8 @@ def constant_program(
     return found
 
 
-def numbers_seen(program: Program) -> dict[Any, tuple[int, int]]:
-    """Which Python numbers have met the value of a program, or one like it.
+def numbers_seen(program: Program) -> dict[Any, tuple[int, set[Any]]]:
+    """Which Python numbers have met the value of a program, or one like it, and since which step.
 
     One is like it whose last op is the same and works on the results of the same ops. A loop whose
     state begins as zeros runs other programs in its first turn than in its second, and the number
@@ -250,7 +250,7 @@ def _kind(ins: Instruction) -> str:
     return "leaf" if ins.op in ("load", "constant", "identity", "index") else ins.op
 
 
-_numbers_seen: dict[Any, dict[Any, tuple[int, int]]] = {}
+_numbers_seen: dict[Any, dict[Any, tuple[int, set[Any]]]] = {}
 _loads: dict[Any, Program] = {}
 _constants: dict[Any, Program] = {}
 

@@ -194,6 +194,8 @@ def recipe_of(
 
 def _bound(value: Expr) -> None:
     """No reduction waits for another, and only a few wait at all."""
+    if len(waiting) >= MOST:
+        waiting[:] = [reference for reference in waiting if reference() is not None]
     if len(waiting) >= MOST or any(type(c) is ReducedCell for c in value.leaves):
         flush()
     elif math.prod(value.program.shape) >= LARGE:

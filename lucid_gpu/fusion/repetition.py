@@ -19,13 +19,13 @@ SUMMED = 4  # turns of one op that each bring in an array: a sum of losses
 _GIVEN = ("load", "scalar", "constant", "index")  # computed by no op
 
 
-def ends_a_turn(instructions: Sequence[Instruction], limit: int) -> bool:
+def ends_a_turn(instructions: Sequence[Instruction], limit: int, most_leaves: int) -> bool:
     """Whether the operands of the last instruction should be stored before it is computed.
 
     It begins a turn of a loop where two equal turns lie behind it, and the first of them began with
     it on values that were given. Turns that each bring in an array of their own are stored after
     two (after four, where a turn is a single op); turns that go on computing on the same arrays
-    when the next whole one would exceed ``limit`` instructions.
+    when the next whole one would exceed ``limit`` instructions or ``most_leaves`` leaves.
     """
     cones = _cones(instructions)
     last = len(instructions) - 1
@@ -40,14 +40,17 @@ def ends_a_turn(instructions: Sequence[Instruction], limit: int) -> bool:
         turns, start = turns + 1, earlier
     if any(not _given(instructions, a) for a in instructions[start].args):
         return False
-    turn = _steps(instructions, cones[last] & ~cones[before])
-    if turn != _steps(instructions, cones[before] & ~cones[first]):
+    onward = sum([1 << i for i, cone in enumerate(cones) if cone >> start & 1])
+    now = cones[last] & ~cones[before]
+    turn = _steps(instructions, now & onward)  # what is the same in every turn is computed once
+    if turn != _steps(instructions, cones[before] & ~cones[first] & onward):
         return False
-    length = sum(turn.values())
-    brought = cones[last] & ~cones[before]
-    if any(brought >> i & 1 and ins.op == "load" for i, ins in enumerate(instructions)):
-        return length > 1 or turns >= SUMMED
-    return len(instructions) + length > limit
+    added = [ins.op for i, ins in enumerate(instructions) if now >> i & 1]
+    if "load" in added:
+        return sum(turn.values()) > 1 or turns >= SUMMED
+    leaves = [ins.op for ins in instructions if ins.op in ("load", "scalar")]
+    too_long = len(instructions) + len(added) > limit
+    return too_long or len(leaves) + added.count("scalar") > most_leaves
 
 
 def _cones(instructions: Sequence[Instruction]) -> list[int]:
@@ -71,10 +74,9 @@ def _earlier(instructions: Sequence[Instruction], cones: Sequence[int], at: int)
 
 
 def _sort(instructions: Sequence[Instruction], at: int) -> Any:
-    """What an instruction does: its op, its type and shape, the numbers among its operands."""
+    """What an instruction does; numbers among its operands may be others in every turn."""
     ins = instructions[at]
-    operands = [instructions[a] for a in ins.args]
-    numbers = [o.value if o.op == "constant" else None for o in operands]
+    numbers = [instructions[a].op in ("constant", "scalar") for a in ins.args]
     return ins.op, ins.dtype, ins.shape, tuple(numbers)
 
 
