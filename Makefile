@@ -17,7 +17,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check fuzz-checkpoints soak fuzz
+.PHONY: help train test test-all test-python-loops test-processors test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check fuzz-checkpoints soak fuzz
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-17s%s\n", $$1, $$2}'
@@ -27,14 +27,35 @@ train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn"), or EXAM
 	  || { echo "make: there is no example $(EXAMPLE); make help names them"; exit 2; }
 	@$(PY) examples/$(EXAMPLE).py $(ARGS)
 
-test: $(STAMPS)/$(TEST_EXTRAS)  ## the test suite; ORACLE=1 also compares with torch
-	@$(PY) -m pytest $(or $(ARGS),-n 2)
+test: $(STAMPS)/$(TEST_EXTRAS)  ## the tests but the slow ones, in 5 minutes; ORACLE=1 also compares with torch
+ifndef ARGS
+	@echo "without the tests marked slow (long searches, whole trainings, CUDA C compiled by the hundred); make test-all runs all, as CI does"
+endif
+	@$(PY) -m pytest $(or $(ARGS),-n 2 -m "not slow")
+
+test-all: $(STAMPS)/$(TEST_EXTRAS)  ## every test, and the op table as CUDA C on the host; what CI runs
+	@$(PY) -m pytest -n 2 $(ARGS)
 ifndef ARGS
 	@if command -v $${CXX:-g++} > /dev/null; then \
 	    echo "the op table once more, as generated CUDA C executed on the host:"; \
-	    LUCID_EXECUTOR=host-cuda $(PY) -m pytest -q tests/test_optable.py; \
+	    LUCID_EXECUTOR=host-cuda $(PY) -m pytest -q -n 2 tests/test_optable.py; \
 	else echo "no C++ compiler: generated CUDA C was not executed on the host"; fi
 endif
+
+# What walks NumPy's compiled loops, or has a result that must not depend on whether something does.
+WITH_LOOPS := $(addprefix tests/,autograd devices fusion kernels nn ops optim test_optable.py test_tensor.py)
+
+test-python-loops: $(STAMPS)/$(TEST_EXTRAS)  ## tests of kernels where NumPy's loops are called from Python only
+	@LUCID_NATIVE_LOOPS=0 $(PY) -m pytest -n 2 $(or $(ARGS),$(WITH_LOOPS))
+
+# What prints digits, or compares many.
+WITH_DIGITS := $(addprefix tests/,test_docs.py test_readme.py test_optable.py test_printing.py)
+
+test-processors: $(STAMPS)/$(TEST_EXTRAS)  ## tests of digits as on processors without AVX-512, and without AVX
+	@for processor in avx2 sse; do \
+	    echo "as on a processor of class $$processor:"; \
+	    $(PY) tools/as_processor.py $$processor -m pytest -q -n 2 $(or $(ARGS),$(WITH_DIGITS)) || exit 1; \
+	done
 
 test-cuda-standin: $(STAMPS)/$(TEST_EXTRAS)  ## tests of tensors on device cuda over a stand-in for CuPy; no GPU
 	@$(PY) -m pytest --standin -n 2 $(ARGS)
