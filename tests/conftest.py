@@ -166,12 +166,14 @@ def on_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def own_heap() -> Iterator[None]:
-    """What other tests left is neither counted by the garbage collector nor walked through."""
+def own_heap() -> None:
+    """What other tests left is neither counted by the garbage collector nor walked through.
+
+    It stays so: most of it is plans, which live as long as the process, and to walk through them
+    takes seconds.
+    """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture
@@ -183,7 +185,12 @@ def without_gc(own_heap: None) -> Iterator[None]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note where each generator of NumPy's that a module of the tests holds begins."""
+    """Note where each generator of NumPy's that a module of the tests holds begins.
+
+    Twenty thousand tests, and what they import, are no garbage: no collection looks at them.
+    """
+    gc.collect()
+    gc.freeze()
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "tests" and module is not None:
             held = [getattr(value, "__self__", value) for value in vars(module).values()]
