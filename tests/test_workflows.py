@@ -53,3 +53,15 @@ def test_a_gpu_is_used_only_where_somebody_asks() -> None:
     text = (TREE / ".github" / "workflows" / "gpu.yml").read_text("utf-8")
     assert "runs-on: [self-hosted, gpu]" in text and "run: make gpu" in text
     assert re.search(r"on:\n  workflow_dispatch:\n  pull_request:\n    types: \[labeled\]\n", text)
+
+
+def test_ci_runs_the_slow_tests_and_every_way() -> None:
+    command = re.search(
+        r"^exec make (.*)$", (TREE / ".ci" / "run").read_text("utf-8"), re.MULTILINE
+    )
+    assert command
+    *called, oracle = command[1].split()
+    assert called == "lint test-all test-python-loops test-processors test-cuda-standin".split()
+    assert set(called) <= targets() and oracle == "ORACLE=1"
+    makefile = (TREE / "Makefile").read_text("utf-8")
+    assert makefile.count('-m "not slow"') == 1  # only make test leaves them out

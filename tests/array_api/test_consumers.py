@@ -89,6 +89,7 @@ with sklearn.config_context(array_api_dispatch=True):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("library", "since", "script"),
     [("scipy", "1.17", SCIPY), ("sklearn", "1.9", SKLEARN)],

@@ -352,6 +352,7 @@ def step(i: int, w: Any, v: Any, x: Any) -> Any:
     return loss.detach()
 
 
+@pytest.mark.slow
 def test_ten_thousand_steps_hold_as_much_at_the_end_as_at_the_beginning(
     device: str, own_heap: None
 ) -> None:

@@ -45,6 +45,7 @@ def table():
     return ran.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_every_block_is_near_its_minimum(table):
     seen = set()
     for line in table:

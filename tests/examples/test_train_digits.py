@@ -54,6 +54,7 @@ def trained(tmp_path_factory):
     return folder, run(folder, "--epochs", "2")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_learns_to_read(model, tmp_path):
@@ -69,6 +70,7 @@ def test_what_it_leaves(trained):
         assert (folder / picture).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_resuming_gives_the_numbers_of_an_unbroken_run(trained, tmp_path):
     folder, _ = trained
     whole = run(tmp_path / "whole", "--epochs", "10", "--seed", "5")

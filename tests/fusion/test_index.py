@@ -166,6 +166,7 @@ def kernels(d: dt.dtype):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(kernels(dt.float32)))
 @pytest.mark.parametrize("d", [dt.float32, dt.bfloat16], ids=str)
 def test_it_compiles(name, d):

@@ -75,6 +75,7 @@ def test_every_reduction_gives_what_numpy_gives(executor: str, name: str, case: 
     np.testing.assert_allclose(found, NUMPY[name](array, axis=axis), 1e-10, 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [d for d in dt.ALL if d.category < 3], ids=str)
 @pytest.mark.parametrize("name", ["amax", "amin", "argmax", "argmin", "sum", "any", "all"])
 def test_every_type(executor: str, name: str, d: dt.dtype) -> None:

@@ -13,13 +13,15 @@ import pytest
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.launch import Kernel
+from tests.slow import slow_but
 
 from .compiling import Instance, architectures, instances, resources
 
 INSTANCES = list(instances())
+FIRST = {i.family: i for i in reversed(INSTANCES)}.values()  # of each family of kernels
 
 
-@pytest.mark.parametrize("instance", INSTANCES, ids=[i.label for i in INSTANCES])
+@pytest.mark.parametrize("instance", slow_but(INSTANCES, *FIRST), ids=[i.label for i in INSTANCES])
 def test_instances_compile(instance: Instance) -> None:
     known = architectures()
     number = INSTANCES.index(instance)

@@ -12,6 +12,7 @@ from lucid_gpu.kernels import convolution, convolution_on_host
 from lucid_gpu.kernels.im2col import IMAGE_FIRST, IMAGE_LAST, ROW_FIRST, col2im, im2col
 from lucid_gpu.kernels.windows import Frame, Window
 from tests.kernels.windows import CASES, KINDS, LIMITS, executor, views, windows
+from tests.slow import slow_but
 
 __all__ = ["executor"]
 
@@ -22,7 +23,7 @@ def columns_of(array: Any, frame: Frame, order: tuple[int, int, int]) -> Any:
     return found.transpose(order)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
 @pytest.mark.parametrize("case", CASES)
 def test_columns_are_windows(case: str, kind: Any, executor: str) -> None:
     shape, window = CASES[case]
@@ -36,7 +37,7 @@ def test_columns_are_windows(case: str, kind: Any, executor: str) -> None:
             )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
 @pytest.mark.parametrize("case", CASES)
 def test_images_are_sums_of_columns(case: str, kind: Any, executor: str) -> None:
     """``<col2im(y), x> = <y, im2col(x)>``, a unit image ``x`` at a time."""

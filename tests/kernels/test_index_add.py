@@ -11,6 +11,7 @@ from lucid_gpu.func import jvp, vmap
 from lucid_gpu.kernels import index_add as family
 from lucid_gpu.nn import functional as F
 from tests.oracle import agree, gives, same_error
+from tests.slow import slow_but
 
 rng = np.random.default_rng(0)
 normal = rng.standard_normal
@@ -40,7 +41,7 @@ def exact(out, keys, values):
 
 
 @pytest.mark.parametrize("skew", SKEWS)
-@pytest.mark.parametrize("name", TOLERANCE)
+@pytest.mark.parametrize("name", slow_but(TOLERANCE, "float32"))
 @pytest.mark.parametrize(("outer", "count", "rows", "columns"), SHAPES)
 def test_sums_are_those_of_float64(outer, count, rows, columns, name, skew, executor):
     d, keys = dt.BY_NAME[name], SKEWS[skew](count, rows)
@@ -186,6 +187,7 @@ def test_agrees_with_torch(name, device):
     agree(CASES[name], CUBE, normal(CUBE.shape), device=device)
 
 
+@pytest.mark.parametrize("executor", slow_but(["numpy", "cuda c"], "numpy"), indirect=True)
 @pytest.mark.parametrize("name", CASES)
 def test_first_and_second_gradients(name, executor):
     inputs = [lucid_gpu.tensor(normal((4, 3, 5)), requires_grad=True) for _ in "12"]

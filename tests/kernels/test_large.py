@@ -18,7 +18,7 @@ from tests.fusion.plans import needs_compiler
 
 MANY = (1 << 20) + 3
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from lucid_gpu import profiler
 from lucid_gpu.kernels import pooling
 from lucid_gpu.kernels.windows import Frame, Window
 from tests.kernels.windows import CASES, KINDS, LIMITS, executor, views, windows
+from tests.slow import slow_but
 
 __all__ = ["executor"]
 
@@ -45,7 +46,7 @@ def test_maxima(case: str, kind: Any, executor: str) -> None:
             np.testing.assert_array_equal(y.astype(np.float64), expected, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
 @pytest.mark.parametrize("case", POOLED)
 def test_gradients_of_maxima(case: str, kind: Any, executor: str) -> None:
     shape, window = POOLED[case]
@@ -87,7 +88,7 @@ def test_nan_is_the_largest(kind: Any, executor: str) -> None:
 
 @pytest.mark.parametrize("padding", [True, False])
 @pytest.mark.parametrize("divisor", [0, 3])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
 @pytest.mark.parametrize("case", [name for name in POOLED if "dilated" not in name])
 def test_means(case: str, kind: Any, divisor: int, padding: bool, executor: str) -> None:
     shape, window = POOLED[case]

@@ -151,6 +151,7 @@ def seeded(function: Any) -> Any:
     return same
 
 
+@pytest.mark.slow
 def test_derivatives(cuda_c: str) -> None:
     kinds = {"dtype": lucid_gpu.float64, "device": cuda_c, "requires_grad": True}
     x, residual = lucid_gpu.randn(3, 4, **kinds), lucid_gpu.randn(4, 3, **kinds)

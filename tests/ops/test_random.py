@@ -75,6 +75,7 @@ FEW = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-15} | {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="compiles with g++, which is missing")
 def test_cuda_c_makes_the_numbers_of_numpy(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit; normal and exponential numbers but for the last places of a logarithm."""
