@@ -12,6 +12,7 @@ from lucid_gpu.fusion.cuda_elementwise import BLOCKS, elementwise
 from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import complete, work_of
 from lucid_gpu.kernel_sources import kernel_folder
+from tests.slow import slow_but
 
 from .nvrtc import architectures, compiled
 from .plans import apply, full, leaf, op, planned, random, rows_for
@@ -30,7 +31,11 @@ def kernels(values, axes=None, packed=True, long_index=None):
 # --- compiling --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", range(len(dt.ALL)), ids=[d.name for d in dt.ALL])
+@pytest.mark.parametrize(
+    "number",
+    slow_but(range(len(dt.ALL)), dt.ALL.index(dt.float32)),
+    ids=[d.name for d in dt.ALL],
+)
 def test_table_rows_compile(number):
     """Every row for every type, in one kernel a type; each type for two of the architectures."""
     d, known = dt.ALL[number], architectures()

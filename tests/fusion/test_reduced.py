@@ -16,6 +16,7 @@ from lucid_gpu.fusion.realise import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
 from tests.fusion.nvrtc import architectures, compiled
 from tests.fusion.plans import needs_compiler, random
+from tests.slow import slow_but
 
 
 @pytest.fixture(params=["cpu", pytest.param("host-cuda", marks=needs_compiler)])
@@ -514,7 +515,7 @@ def test_first_and_second_derivatives(executor: str, name: str) -> None:
     assert lucid_gpu.autograd.gradgradcheck(function, (x,))
 
 
-@pytest.mark.parametrize("row", TABLE)
+@pytest.mark.parametrize("row", slow_but(TABLE, "sum"))
 def test_it_compiles(row: str) -> None:
     """Rows, columns and both kernels of a long one, for every architecture."""
     from lucid_gpu.fusion.cuda_reduction import reduction
