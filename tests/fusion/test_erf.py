@@ -17,7 +17,8 @@ POINTS = np.concatenate(
 
 
 @pytest.mark.parametrize("shape", ["whole", "small"])
-def test_three_units_in_the_last_place(device: str, shape: str) -> None:
+def test_four_units_in_the_last_place(device: str, shape: str) -> None:
+    """Three where NumPy has fused multiply-add; without, its tanh alone is two units off."""
     x = POINTS if shape == "whole" else POINTS[-5:]
     t = lucid_gpu.from_numpy(x).to(device)
     # beside a value of another shape it is computed once, before the blocks
@@ -26,7 +27,7 @@ def test_three_units_in_the_last_place(device: str, shape: str) -> None:
     for y in [r.numpy(force=True) for r in results]:
         error = np.abs(y - wanted)[..., np.isfinite(wanted)]
         unit = np.spacing(np.abs(wanted[np.isfinite(wanted)]).astype(np.float32))
-        assert (error <= 3 * unit).all()
+        assert (error <= 4 * unit).all()
         np.testing.assert_array_equal(np.isnan(y), np.broadcast_to(np.isnan(x), y.shape))
         assert (np.signbit(y) == np.signbit(x))[..., ~np.isnan(x)].all()
 

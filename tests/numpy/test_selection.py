@@ -25,7 +25,8 @@ CASES = [
     ("select", lambda m, x: m.select([x > 0.5, x > 0], [x * 2, -x], default=1.0), (X,)),
     ("clip", lambda m, x: m.clip(x, -0.5, 0.4), (X,)),
     ("sort", lambda m, x: m.sort(x), (V,)),
-    ("partition", lambda m, x: m.partition(x, 3), (numbers(4),)),
+    # In what order the smaller ones come depends on the processor.
+    ("partition", lambda m, x: m.sort(m.partition(x, 2)[:3]), (V,)),
     ("diff", lambda m, x: m.diff(x), (X,)),
     ("second diff", lambda m, x: m.diff(x, n=2, axis=0), (X,)),
     ("real", lambda m, x: m.real(x * (1 + 2j)), (X,)),
