@@ -10,7 +10,9 @@ import pytest
 from lucid_gpu.devices.calls import Calls
 from lucid_gpu.devices.loops import address, walker
 
-pytestmark = pytest.mark.skipif(not walker(), reason="no machine code for this processor")
+pytestmark = pytest.mark.skipif(
+    not walker(), reason="native loops are off, or not for this processor"
+)
 
 PLACES, ROWS, INNER, COLUMNS = 5, 3, 40, 19
 normal = np.random.default_rng(0).standard_normal
