@@ -10,6 +10,7 @@ import pytest
 
 from bench.peers import TREE, environment
 
+pytestmark = pytest.mark.slow
 PATH = TREE / "bench" / "results" / "plan.md"
 
 # The most kernels, and the most bytes over the fewest. What rises above 1 in cross entropy is that
@@ -45,7 +46,6 @@ def table():
     return ran.stdout.splitlines()
 
 
-@pytest.mark.slow
 def test_every_block_is_near_its_minimum(table):
     seen = set()
     for line in table:
