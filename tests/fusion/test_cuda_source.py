@@ -73,7 +73,7 @@ def _samples():
     }
 
 
-@pytest.mark.parametrize("name", _samples())
+@pytest.mark.parametrize("name", slow_but(_samples(), "flat", "rows"))
 def test_walks_compile(name):
     """Packed for every architecture; without packs and with 64-bit indices for one."""
     values, axes = _samples()[name]
