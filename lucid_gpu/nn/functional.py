@@ -242,7 +242,8 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         if len(args) > settings:
             *args, inplace = args  # type: ignore[assignment]
         try:
-            result = function(input, *args, **kwargs)
+            read = input.alias() if inplace else input  # whose old value backward reads
+            result = function(read, *args, **kwargs)
         except AttributeError as error:
             raise told(function, error, (input,)) from None
         return input.copy_(result) if inplace else result
@@ -290,7 +291,7 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(function)
     def twin(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         require_tensor(twin.__name__, "input", 1, input)
-        return input.copy_(function(input, *args, **kwargs))
+        return input.copy_(function(input.alias(), *args, **kwargs))
 
     twin.__name__ = twin.__qualname__ = f"{function.__name__.lstrip('_')}_"
     twin.__doc__ = _saying(function, "The result is written into ``input``.")

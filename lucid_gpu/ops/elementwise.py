@@ -17,7 +17,7 @@ from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import require_float, require_one_dtype, require_tensor
-from lucid_gpu.ops.in_place import before_write, written
+from lucid_gpu.ops.in_place import alias_before, before_write, written
 from lucid_gpu.tensor import Tensor, _set, apply, binary, unary
 
 Number = int | float | complex | bool
@@ -693,6 +693,8 @@ _set("where", _where_method)
 
 for _composition in METHODS:
     _set(f"{_composition.__name__}_", written(_composition))
+for _composition in (clamp, clip):  # the first of two ops reads the old value
+    _set(f"{_composition.__name__}_", written(_composition, alias_before))
 ALIASES = {
     "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div",
     "negative": "neg", "absolute": "abs", "greater": "gt", "greater_equal": "ge",
