@@ -21,6 +21,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 
     IndexError for a ``dim`` that there is not.
     """
+    self._load()  # where a pending value will stand is decided when it is computed
     found = _strides(self)
     return found if dim is None else found[normalise_dim(dim, self.ndim)]
 
