@@ -58,7 +58,8 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
             f"lambda must be in range [0, inf) for input dtype {input.dtype.name}, but found "
             f"{lambd}"
         )
-    inner = apply(TABLE["where"], input < -lambd, input + lambd, input * 0)
+    none = input.detach() * 0  # NaN stays NaN; a gradient that is infinite does not come through
+    inner = apply(TABLE["where"], input < -lambd, input + lambd, none)
     return apply(TABLE["where"], input > lambd, input - lambd, inner)
 
 
