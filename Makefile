@@ -119,8 +119,8 @@ fuzz-checkpoints: $(STAMPS)/$(TEST_EXTRAS)  ## load damaged checkpoints (ARGS="-
 soak: $(STAMPS)/train  ## train, be killed, resume (ARGS="--minutes 30 --kills 50")
 	@$(PY) tools/soak.py $(ARGS)
 
-fuzz: $(STAMPS)/test-oracle  ## random programs of ops against torch, at night (ARGS="--minutes 60")
-	@$(PY) tools/fuzz_ops.py $(ARGS)
+fuzz: $(STAMPS)/test-oracle  ## random ops, then random networks, against torch (ARGS="--minutes 60 --only networks")
+	@$(PY) tools/fuzz.py $(ARGS)
 
 clean:  ## remove .venv, caches and runs
 	rm -rf $(VENV) build dist runs site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -21,6 +21,7 @@ KEPT = TREE / "bench" / "results" / "endurance.json"
 PARTS = ("lucid_gpu", "kernels", "tools", "examples", "tests/serialization")
 TITLES = {
     "fuzz": "random programs of ops against torch (`make fuzz`)",
+    "networks": "random networks, run in six ways, against torch (`make fuzz`)",
     "checkpoints": "damaged checkpoints (`make fuzz-checkpoints`)",
     "soak": "training killed and resumed (`make soak`)",
 }
@@ -32,7 +33,7 @@ class Run:
     Parameters
     ----------
     kind : str
-        ``"fuzz"``, ``"checkpoints"`` or ``"soak"``.
+        ``"fuzz"``, ``"networks"``, ``"checkpoints"`` or ``"soak"``.
     """
 
     def __init__(self, kind: str, seed: int) -> None:
