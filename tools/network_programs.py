@@ -138,7 +138,7 @@ MATRIX_OPS = table("""
 """)
 WRITES = table("""
     {a}.add_({b}); {a}.mul_(0.5); {a}.mul_({b}); {a}.relu_(); {a} += 0.3 * {b};
-    {a}[:, :1].add_({b}[:, -1:]); {a}[:, ::2] = {b}[:, ::2] * 2; {a}[0] = 0.25;
+    {a}[:, :1].add_({b}[:, -1:]); {a}[:, ::2] = {b}[:, ::2] * 2; {a}[0] = 0.0;
     {a}.masked_fill_({b} > 0.2, 0.1); {a}.clamp_(-1, 1); {a}[..., :1].mul_(3.0);
     {a}.transpose(1, -1).add_({b}.transpose(1, -1)); {a}.sub_({b}, alpha=0.5);
     {a}.unsqueeze(1).squeeze(1).mul_(0.5); {a}.copy_({b} * {b}); {a}.sigmoid_(); {a}.tanh_();
@@ -147,7 +147,7 @@ WRITES = table("""
     {a}[{b} > 0.5] = 0.0; {a}.index_add_(1, I(_, {c}, {c}), {b}); {a}.neg_();
     {a}.exp_().clamp_(max=2); {a}.unflatten(0, (1, -1))[0].add_(1); {a}.square_();
     {a}.detach().mul_(1.5); F.silu({a}, inplace=True); F.leaky_relu_({a}, 0.2);
-    {a}.scatter_(1, I(_, {c}, *{b}[:, :1].shape), {b}[:, :1]); {a}.fill_(0.5)
+    {a}.scatter_(1, I(_, {c}, *{b}[:, :1].shape), {b}[:, :1]); {a}.fill_(0.0)
 """)  # in place into {a}, which no other line has read
 READS = table("""
     float({a}.sum()); {a}.detach().numpy(); {a}.mean().item(); bool(({a} > 0).any());
