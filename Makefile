@@ -17,7 +17,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-python-loops test-processors test-cuda-standin lint names docs pictures bench bench-check gpu clean release-check fuzz-checkpoints soak fuzz
+.PHONY: help train test test-all test-python-loops test-processors test-cuda-standin lint names docs pictures bench bench-loops bench-check gpu clean release-check fuzz-checkpoints soak fuzz
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-17s%s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ pictures: $(STAMPS)/docs  ## draw docs/pictures/ anew
 
 bench: $(STAMPS)/bench  ## side by side with torch eager and torch.compile (ARGS="--case chain-2^24")
 	@$(PY) -m bench $(ARGS)
+
+bench-loops: $(STAMPS)/bench  ## whole loops from a fresh process beside torch eager (ARGS="--case lion", --memory)
+	@$(PY) -m bench.loops $(ARGS)
 
 bench-check: $(STAMPS)/bench  ## the same; fails when a case is slower beside its peer than in bench/results/cpu.json
 	@$(PY) -m bench --against --name partial $(ARGS)

@@ -1,7 +1,7 @@
 """A fresh process that runs one loop once: how long it took, or what it planned.
 
-``python -m bench.loop_worker NAME MODULE STEPS FILE [--count]`` prints one JSON object and leaves
-the loop's results in FILE.
+``python -m bench.loop_worker NAME MODULE STEPS FILE [--count | --memory]`` prints one JSON
+object and leaves the loop's results in FILE.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from bench.loop_programs import PROGRAMS
-from bench.worker import claim_stdout
+from bench.worker import claim_stdout, resident
 
+ROUND = 1000  # steps a long run has data for
 WARM = 3  # steps after which nothing should be planned
 After = Callable[[int], None]
 
@@ -70,9 +71,23 @@ def counted(name: str, steps: int) -> tuple[dict[str, Any], Any]:
     return {"kinds": before._fields, "steps": made, "lines": lines}, arrays
 
 
+def memory(name: str, steps: int, marks: Sequence[int] = (200, 1000)) -> dict[str, Any]:
+    """Resident bytes after some steps and after the last; a thousand steps' data go round."""
+    loop = PROGRAMS[name](np.random.default_rng(0), ROUND)(importlib.import_module("lucid_gpu"))
+    held = {}
+    for i in range(steps):
+        loop.step(i % ROUND)
+        if i + 1 in (*marks, steps):
+            held[i + 1] = resident()["VmRSS"]
+    return {"resident": held}
+
+
 def main(name: str, module: str, steps: str, path: str, *flags: str) -> None:
     answers = claim_stdout()
-    if "--count" in flags:
+    arrays: Any = ()
+    if "--memory" in flags:
+        found = memory(name, int(steps))
+    elif "--count" in flags:
         found, arrays = counted(name, int(steps))
     else:
         found, arrays = run(name, module, int(steps))

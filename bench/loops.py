@@ -2,14 +2,14 @@
 
 Each program of `bench.loop_programs` runs its steps once in a fresh process of each peer, in turn.
 Measured are the whole time, first calls included and the import apart, and that of the last quarter
-of the steps; a third process counts what lucid_gpu plans in each step.
+of the steps; one more process counts what lucid_gpu plans in each step. ``--memory`` runs 10,000
+steps of each instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,15 +20,17 @@ from typing import Any
 import numpy as np
 
 from bench.loop_programs import PROGRAMS
+from bench.loop_report import CLASSES, PARTS, count, keep, late, median, ratio, summary
 from bench.loop_worker import WARM
 from bench.peers import THREAD_VARIABLES, THREADS, environment
 from bench.rounds import difference
+from tools import as_processor, endurance
 
 MODULES = {"lucid": "lucid_gpu", "torch": "torch"}
-PARTS = ("whole", "last")
-AIMS = {"whole": (2.0, 4.0), "last": (1.0, 2.0)}  # of torch's time: the aim, the bar
 TOLERANCE = 1e-3  # of the largest value: 40 steps of training in float32
 TOLERANCES = {"lion": 2e-2}  # the sign of a gradient near 0
+MARKS = (200, 1000, 10_000)  # steps after which the memory is read
+GROWN = 1.1  # what 10,000 steps may hold of what 200 did
 
 
 def ask(name: str, peer: str, steps: int, path: Path, *flags: str, **env: str) -> dict[str, Any]:
@@ -73,32 +75,7 @@ def apart(ours: Path, theirs: Path) -> float:
         return max(difference(a[key], b[key]) for key in b.files)
 
 
-def median(entry: dict[str, Any], peer: str, part: str) -> float:
-    return statistics.median(taken[part] for taken in entry["times"][peer])
-
-
-def ratio(entry: dict[str, Any], part: str) -> float | None:
-    """The median over the rounds of our time over torch's."""
-    ours, theirs = (entry.get("times", {}).get(peer) for peer in MODULES)
-    if not ours or not theirs:
-        return None
-    return statistics.median(a[part] / b[part] for a, b in zip(ours, theirs, strict=True))
-
-
-def late(entry: dict[str, Any]) -> dict[str, list[int]]:
-    """For each kind of thing, the steps after the third that made one; the last is the reading."""
-    made = entry["made"]
-    return {
-        kind: [i for i, step in enumerate(made["steps"]) if i >= WARM and step[k]]
-        for k, kind in enumerate(made["kinds"])
-    }
-
-
-def count(entry: dict[str, Any], kind: str, begin: int = 0) -> int:
-    """How many were made, in the steps from ``begin`` on and by the reading of the results."""
-    made = entry["made"]
-    k = made["kinds"].index(kind)
-    return sum(step[k] for step in made["steps"][begin:])
+# --- in words -------------------------------------------------------------------------------------
 
 
 def told(entry: dict[str, Any]) -> str:
@@ -116,10 +93,10 @@ def told(entry: dict[str, Any]) -> str:
 
 
 def _made(entry: dict[str, Any], kind: str) -> str:
-    after, steps = count(entry, kind, WARM), late(entry)[kind]
+    after, steps = count(entry, kind, WARM), late(entry, kind)
     shown = ", ".join(map(str, steps[:12])) + ", ..." * (len(steps) > 12)
-    where = f", {after} after step {WARM} (in steps {shown})" if after else f", 0 after step {WARM}"
-    return f"  {kind}: {count(entry, kind)}{where}"
+    where = f" (in steps {shown})" if after else ""
+    return f"  {kind}: {count(entry, kind)}, {after} after step {WARM}{where}"
 
 
 def _lines(entry: dict[str, Any]) -> list[str]:
@@ -132,27 +109,76 @@ def _lines(entry: dict[str, Any]) -> list[str]:
     ]
 
 
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def grown(names: Sequence[str], steps: int, env: dict[str, str], kept: bool) -> int:
+    """How much memory each program holds after 200 steps and after many; 1 where it grows."""
+    run, worst = endurance.Run("loops", 0), (0.0, "")
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "results.npz"
+            held = ask(name, "lucid", steps, path, "--memory", **env)["resident"]
+        figures = ", ".join(f"{size / 1e6:.0f} MB after {step}" for step, size in held.items())
+        times = held[str(steps)] / held[str(min(MARKS[0], steps))]
+        worst = max(worst, (times, name))
+        print(f"{name}: {figures}; {times:.2f} times", flush=True)
+    if kept:
+        run.keep(
+            f"{steps:,} steps of each of {len(names)} loops (`bench/loop_programs.py`)",
+            f"memory then, of that after {MARKS[0]} steps: at most {worst[0]:.2f} ({worst[1]})",
+        )
+    return int(worst[0] > GROWN)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def processor() -> str:
+    """The class of this processor, by what NumPy finds."""
+    newer = (name for name in ("sse", "avx2") if not as_processor.features(name))
+    return next(newer, "avx512")
+
+
+def variables(wanted: str, threads: int) -> dict[str, str]:
+    """The environment of a run as on a class of processors."""
+    env = dict.fromkeys(THREAD_VARIABLES, str(threads))
+    return env if wanted == processor() else env | as_processor.environment(wanted)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command: 1 where a result differs from torch's."""
+    """The command: 1 where a result differs from torch's, or where memory grows."""
     flags = argparse.ArgumentParser(prog="python -m bench.loops", description=__doc__)
     flags.add_argument("--case", action="append", choices=list(PROGRAMS), metavar="NAME")
     flags.add_argument("--peers", default="lucid,torch")
-    flags.add_argument("--steps", type=int, default=40)
+    flags.add_argument("--steps", type=int, help="40, or 10,000 with --memory")
     flags.add_argument("--rounds", type=int, default=5)
-    flags.add_argument("--count", action="store_true", help="what is planned, and no times")
     flags.add_argument("--threads", type=int, default=THREADS, help="1 on a machine that is busy")
+    flags.add_argument("--processor", choices=list(CLASSES), default=processor())
+    what = flags.add_mutually_exclusive_group()
+    what.add_argument("--count", action="store_true", help="what is planned, and no times")
+    what.add_argument("--memory", action="store_true", help="resident memory of a long run")
+    flags.add_argument("--keep", action="store_true", help="write bench/results/")
     options = flags.parse_args(argv)
+    names = options.case or list(PROGRAMS)
+    env = variables(options.processor, options.threads)
+    if options.memory:
+        return grown(names, options.steps or MARKS[-1], env, options.keep)
     peers = [peer for peer in MODULES if peer in options.peers.split(",")]
-    env = dict.fromkeys(THREAD_VARIABLES, str(options.threads))
+    if options.keep and (options.count or len(peers) < len(MODULES)):
+        flags.error("what is kept has the times of both peers")
     wrong = []
-    for name in options.case or PROGRAMS:
+    settings = {"steps": options.steps or 40, "rounds": options.rounds, "threads": options.threads}
+    for name in names:
         if options.count:
-            entry = planned(name, options.steps, **env)
+            entry = planned(name, settings["steps"], **env)
         else:
-            entry = measured(name, peers, options.steps, options.rounds, **env)
+            entry = measured(name, peers, settings["steps"], options.rounds, **env)
         print(told(entry), flush=True)
         if entry.get("apart", 0.0) > TOLERANCES.get(name, TOLERANCE):
             wrong.append(name)
+        if options.keep:
+            keep(options.processor, [summary(entry)], settings)
     if wrong:
         print(f"results differ from torch's: {', '.join(wrong)}")
     return int(bool(wrong))

@@ -4,6 +4,10 @@ Counted, not measured: the cases of `bench.gpu_cases` run at small sizes as CUDA
 (``LUCID_EXECUTOR=host-cuda``). The launcher counts launches and the profiler bytes, each array that
 a kernel reads or writes once. The minimum is each input read once and each output written once.
 
+Loops (`bench.loop_programs`) run in a process of their own each, which counts the kernels that were
+compiled in their first steps and later: a loop whose steps do the same compiles nothing after its
+third.
+
 ``python -m bench.plan`` writes ``bench/results/plan.md``; ``--check`` says whether it is true.
 """
 
@@ -18,12 +22,17 @@ from typing import Any, NamedTuple
 os.environ["LUCID_EXECUTOR"] = "host-cuda"  # before anything is compiled for another executor
 
 import lucid_gpu
+from bench import loop_worker
 from bench.gpu_cases import CASES, Case, Kit, force
+from bench.loop_programs import PROGRAMS
+from bench.loop_report import count as made
+from bench.loops import planned
 from bench.report import RESULTS
 from lucid_gpu.launch.host import HostLauncher
 
 PATH = RESULTS / "plan.md"
 DTYPES = ("float32", "bfloat16")
+STEPS, SETTLED = 20, loop_worker.WARM
 WARM = 3  # steps before the one that is counted: programs are built, an optimizer has its state
 
 # Large enough that what is one number or one row a tensor is no part of the ratio.
@@ -45,6 +54,17 @@ once. The minimum reads each input once and writes each output once; a whole ste
 
 | block | type | size | kernels | fewest | products | bytes | minimum | ratio |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
+LOOPS = f"""
+## Kernels that loops compile
+
+{STEPS} steps of each of the loops of `bench/loop_programs.py`. Lengths of sequences and sizes of
+batches are others in every step; no kernel depends on them.
+
+| loop | kernels in steps 1 to {SETTLED} | after step {SETTLED} |
+| --- | --- | --- |
 """
 
 
@@ -141,12 +161,21 @@ def line(row: Row) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
+def loops() -> Iterator[str]:
+    """A line for each loop: the kernels it compiles, and how many of them late."""
+    for name in PROGRAMS:
+        entry = planned(name, STEPS, LUCID_EXECUTOR="host-cuda")
+        late = made(entry, "kernels", SETTLED)
+        yield f"| {name} | {made(entry, 'kernels') - late} | {late} |"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the table, or compare: 1 where the file says otherwise."""
     flags = argparse.ArgumentParser(prog="python -m bench.plan", description=__doc__)
     flags.add_argument("--check", action="store_true", help="compare, and write nothing")
     options = flags.parse_args(argv)
     text = HEAD + "".join(line(row) + "\n" for row in rows())
+    text += LOOPS + "".join(line + "\n" for line in loops())
     if not options.check:
         PATH.write_text(text, "utf-8")
         print(text, end="")

@@ -24,6 +24,7 @@ TITLES = {
     "networks": "random networks, run in six ways, against torch (`make fuzz`)",
     "checkpoints": "damaged checkpoints (`make fuzz-checkpoints`)",
     "soak": "training killed and resumed (`make soak`)",
+    "loops": "loops as people write them (`python -m bench.loops --memory`)",
 }
 
 
@@ -33,7 +34,7 @@ class Run:
     Parameters
     ----------
     kind : str
-        ``"fuzz"``, ``"networks"``, ``"checkpoints"`` or ``"soak"``.
+        Of `TITLES`.
     """
 
     def __init__(self, kind: str, seed: int) -> None:
