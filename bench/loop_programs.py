@@ -32,6 +32,11 @@ Made = Callable[[Any], Loop]  # program(torch)
 Program = Callable[[np.random.Generator, int], Made]
 
 
+def item(data: Any, i: int) -> Any:
+    """The data of a step; those of a long run go round."""
+    return data[i % len(data)]
+
+
 def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> np.ndarray:
     return rng.standard_normal(shape, np.float32) * np.float32(scale)
 
@@ -50,7 +55,7 @@ class Digits:
         return model
 
     def loss(self, torch: Any, model: Any, i: int) -> Any:
-        images, labels = torch.tensor(self.images[i]), torch.tensor(self.labels[i])
+        images, labels = (torch.tensor(item(d, i)) for d in (self.images, self.labels))
         return torch.nn.functional.cross_entropy(model(images), labels)
 
 
@@ -90,7 +95,7 @@ def running_statistics(rng: np.random.Generator, steps: int) -> Made:
 
         def step(i: int) -> None:
             nonlocal mean, spread
-            x = torch.tensor(values[i])
+            x = torch.tensor(item(values, i))
             delta = x - mean
             mean = mean + delta / (i + 1)
             m2.add_(delta * (x - mean))
@@ -103,16 +108,16 @@ def running_statistics(rng: np.random.Generator, steps: int) -> Made:
 
 
 def lion(rng: np.random.Generator, steps: int) -> Made:
-    """Lion (Chen et al., 2023) as people write it; nobody reads its momenta."""
+    """Lion (Chen et al., 2023) as people write it; its rate falls, nobody reads its momenta."""
     digits = Digits(rng, steps)
 
     def program(torch: Any) -> Loop:
         model = digits.model(torch)
         params = list(model.parameters())
         momenta = [torch.zeros_like(p) for p in params]
-        lr = 1e-4
 
         def step(i: int) -> None:
+            lr = 1e-3 / math.sqrt(i + 1)
             grads = torch.autograd.grad(digits.loss(torch, model, i), params)
             with torch.no_grad():
                 for q, g, b in zip(params, grads, momenta, strict=True):
@@ -163,9 +168,9 @@ def recurrence(rng: np.random.Generator, steps: int) -> Made:
 
         def step(i: int) -> None:
             h = torch.zeros(BATCH, WIDTH)
-            for x in torch.tensor(sequences[i]):
+            for x in torch.tensor(item(sequences, i)):
                 h = torch.tanh(x @ w + h @ u + bias)
-            loss = ((h - torch.tensor(targets[i])) ** 2).mean()
+            loss = ((h - torch.tensor(item(targets, i))) ** 2).mean()
             loss.backward()
             with torch.no_grad():
                 for p in (w, u, bias):
@@ -205,7 +210,7 @@ def runge_kutta(rng: np.random.Generator, steps: int) -> Made:
             return y
 
         def step(i: int) -> None:
-            y = torch.tensor(starts[i])
+            y = torch.tensor(item(starts, i))
             loss = solve(network, y, 0.1, 8).square().mean()
             loss = loss + (solve(logistic, y.sigmoid(), 0.1, 8) - 1).square().mean()
             grads = torch.autograd.grad(loss, params)
@@ -227,7 +232,7 @@ def bisection(rng: np.random.Generator, steps: int) -> Made:
 
         def step(i: int) -> None:
             nonlocal total
-            x = torch.tensor(values[i])
+            x = torch.tensor(item(values, i))
             low, high = torch.full_like(x, -8.0), torch.full_like(x, 8.0)
             for _ in range(40):
                 middle = (low + high) / 2
@@ -260,8 +265,8 @@ def batches(rng: np.random.Generator, steps: int) -> Made:
 
         def step(i: int) -> None:
             model.zero_grad()
-            scores = model(torch.tensor(images[i]))
-            loss = nn.functional.cross_entropy(scores, torch.tensor(labels[i]))
+            scores = model(torch.tensor(item(images, i)))
+            loss = nn.functional.cross_entropy(scores, torch.tensor(item(labels, i)))
             loss.backward()
             with torch.no_grad():
                 for p, b in zip(params, momenta, strict=True):
@@ -290,7 +295,7 @@ def langevin(rng: np.random.Generator, steps: int) -> Made:
             nonlocal x
             x.requires_grad_(True)
             (g,) = torch.autograd.grad(energy(x), x)
-            x = (x - lr * g + math.sqrt(2 * lr) * torch.tensor(noise[i])).detach()
+            x = (x - lr * g + math.sqrt(2 * lr) * torch.tensor(item(noise, i))).detach()
 
         return Loop(step, lambda: [x])
 
@@ -312,7 +317,7 @@ def gradient_penalty(rng: np.random.Generator, steps: int) -> Made:
         losses: list[float] = []
 
         def step(i: int) -> None:
-            a, b, t = (torch.tensor(data[i]) for data in (real, fake, mixing))
+            a, b, t = (torch.tensor(item(data, i)) for data in (real, fake, mixing))
             between = (t * a + (1 - t) * b).requires_grad_(True)
             scores = critic(between)
             (g,) = torch.autograd.grad(scores.sum(), between, create_graph=True)

@@ -76,7 +76,7 @@ def memory(name: str, steps: int, marks: Sequence[int] = (200, 1000)) -> dict[st
     loop = PROGRAMS[name](np.random.default_rng(0), ROUND)(importlib.import_module("lucid_gpu"))
     held = {}
     for i in range(steps):
-        loop.step(i % ROUND)
+        loop.step(i)
         if i + 1 in (*marks, steps):
             held[i + 1] = resident()["VmRSS"]
     return {"resident": held}
