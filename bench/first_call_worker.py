@@ -1,0 +1,85 @@
+"""A fresh process that begins one training script and stops it after some steps.
+
+``python -m bench.first_call_worker SCRIPT MODULE STEPS`` prints when each step of the script's
+optimizers ended, in seconds after the script began; what scripts import is imported before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from bench.peers import TREE
+from bench.worker import claim_stdout
+
+# What our examples share has one name that torch does not.
+ERROR = ("from lucid_gpu.serialization import CheckpointError", "CheckpointError = RuntimeError")
+# torch's first optimizer imports its compiler, for two seconds, which says nothing of a first step.
+FIRST = {"lucid_gpu": ("lucid_gpu",), "torch": ("torch", "torch._dynamo")}
+BESIDES = ("numpy", "scipy.sparse", "sklearn.datasets", "sklearn.neighbors", "tqdm")
+
+
+class Enough(BaseException):
+    """Ends a script; it is no `Exception`, so that no script handles it."""
+
+
+def exchanged(source: str, module: str) -> str:
+    """A script with its imports of torch or lucid_gpu turned into those of a module."""
+    if module == "torch":
+        source = source.replace(*ERROR)
+    source = re.sub(
+        r"^( *)import (torch|lucid_gpu as torch)\b(?!\.)",
+        rf"\1import {module} as torch", source, flags=re.MULTILINE,
+    )  # fmt: skip
+    return re.sub(
+        r"^( *)(import|from) (torch|lucid_gpu)\b(?! as torch)", rf"\1\2 {module}", source,
+        flags=re.MULTILINE,
+    )  # fmt: skip
+
+
+def execute(path: Path, module: str, name: str) -> ModuleType:
+    """Run a file, with its imports exchanged, as a module of some name."""
+    made = sys.modules[name] = ModuleType(name)
+    made.__file__ = str(path)
+    exec(compile(exchanged(path.read_text("utf-8"), module), path, "exec"), made.__dict__)
+    return made
+
+
+def ends_of_steps(script: Path, module: str, count: int) -> list[float]:
+    """Begin a script; when each of its first steps ended."""
+    optimizer = importlib.import_module(f"{module}.optim.optimizer")
+    ends: list[float] = []
+
+    def note(*_: Any) -> None:
+        ends.append(time.perf_counter() - start)
+        if len(ends) == count:
+            raise Enough
+
+    optimizer.register_optimizer_step_post_hook(note)
+    sys.argv = [str(script), "--device", "cpu"]
+    sys.path.insert(0, str(script.parent))
+    start = time.perf_counter()
+    with contextlib.suppress(Enough):
+        if (script.parent / "training.py").exists():
+            execute(script.parent / "training.py", module, "training")
+        execute(script, module, "__main__")
+    return ends
+
+
+def main(script: str, module: str, count: str) -> None:
+    answers = claim_stdout()
+    for name in (*BESIDES, *FIRST[module]):
+        importlib.import_module(name)
+    ends = ends_of_steps(TREE / script, module, int(count))
+    print(json.dumps({"ends": ends}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
