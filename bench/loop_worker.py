@@ -1,7 +1,7 @@
 """A fresh process that runs one loop once: how long it took, or what it planned.
 
-``python -m bench.loop_worker NAME MODULE STEPS FILE [--count | --memory]`` prints one JSON
-object and leaves the loop's results in FILE.
+``python -m bench.loop_worker NAME MODULE STEPS FILE [--count | --memory | --busy]`` prints
+one JSON object and leaves the loop's results in FILE; ``--busy`` takes the process's own time.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from bench.worker import claim_stdout, resident
 ROUND = 1000  # steps a long run has data for
 WARM = 3  # steps after which nothing should be planned
 After = Callable[[int], None]
+Clock = Callable[[], float]
 
 
 def nothing(step: int) -> None:
     pass
 
 
-def run(name: str, module: str, steps: int, after: After = nothing) -> tuple[dict[str, Any], Any]:
+def run(
+    name: str, module: str, steps: int, after: After = nothing, clock: Clock = time.perf_counter
+) -> tuple[dict[str, Any], Any]:
     """Seconds of the import, of the whole loop and of its last quarter; the results' arrays."""
-    clock = time.perf_counter
     program = PROGRAMS[name](np.random.default_rng(0), steps)
     start = clock()
     torch = importlib.import_module(module)
@@ -90,7 +92,8 @@ def main(name: str, module: str, steps: str, path: str, *flags: str) -> None:
     elif "--count" in flags:
         found, arrays = counted(name, int(steps))
     else:
-        found, arrays = run(name, module, int(steps))
+        clock = time.process_time if "--busy" in flags else time.perf_counter
+        found, arrays = run(name, module, int(steps), clock=clock)
     np.savez(path, *[np.asarray(array, np.float64) for array in arrays])
     print(json.dumps(found), file=answers, flush=True)
 

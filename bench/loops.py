@@ -47,7 +47,7 @@ def ask(name: str, peer: str, steps: int, path: Path, *flags: str, **env: str) -
 
 
 def measured(
-    name: str, peers: Sequence[str], steps: int, rounds: int, **env: str
+    name: str, peers: Sequence[str], steps: int, rounds: int, *flags: str, **env: str
 ) -> dict[str, Any]:
     """A program's times in each round, what it planned, and how far the results are apart."""
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def measured(
         taken: dict[str, list[dict[str, Any]]] = {peer: [] for peer in peers}
         for number in range(rounds):
             for peer in peers if number % 2 == 0 else reversed(peers):
-                taken[peer].append(ask(name, peer, steps, files[peer], **env))
+                taken[peer].append(ask(name, peer, steps, files[peer], *flags, **env))
         entry: dict[str, Any] = {"name": name, "steps": steps, "times": taken}
         if len(peers) == 2:
             entry["apart"] = apart(files["lucid"], files["torch"])
@@ -153,7 +153,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument("--peers", default="lucid,torch")
     flags.add_argument("--steps", type=int, help="40, or 10,000 with --memory")
     flags.add_argument("--rounds", type=int, default=5)
-    flags.add_argument("--threads", type=int, default=THREADS, help="1 on a machine that is busy")
+    flags.add_argument("--threads", type=int, default=THREADS)
+    flags.add_argument("--busy", action="store_true", help="one thread, and the processor's time")
     flags.add_argument("--processor", choices=list(CLASSES), default=processor())
     what = flags.add_mutually_exclusive_group()
     what.add_argument("--count", action="store_true", help="what is planned, and no times")
@@ -161,19 +162,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument("--keep", action="store_true", help="write bench/results/")
     options = flags.parse_args(argv)
     names = options.case or list(PROGRAMS)
-    env = variables(options.processor, options.threads)
+    env = variables(options.processor, 1 if options.busy else options.threads)
+    busy = ["--busy"] * options.busy
     if options.memory:
         return grown(names, options.steps or MARKS[-1], env, options.keep)
     peers = [peer for peer in MODULES if peer in options.peers.split(",")]
-    if options.keep and (options.count or len(peers) < len(MODULES)):
-        flags.error("what is kept has the times of both peers")
+    if options.keep and (options.count or options.busy or len(peers) < len(MODULES)):
+        flags.error("what is kept has the times of both peers, by the clock")
     wrong = []
     settings = {"steps": options.steps or 40, "rounds": options.rounds, "threads": options.threads}
     for name in names:
         if options.count:
             entry = planned(name, settings["steps"], **env)
         else:
-            entry = measured(name, peers, settings["steps"], options.rounds, **env)
+            entry = measured(name, peers, settings["steps"], options.rounds, *busy, **env)
         print(told(entry), flush=True)
         if entry.get("apart", 0.0) > TOLERANCES.get(name, TOLERANCE):
             wrong.append(name)
