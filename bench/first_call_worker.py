@@ -1,7 +1,8 @@
 """A fresh process that begins one training script and stops it after some steps.
 
-``python -m bench.first_call_worker SCRIPT MODULE STEPS`` prints when each step of the script's
-optimizers ended, in seconds after the script began; what scripts import is imported before.
+``python -m bench.first_call_worker SCRIPT MODULE STEPS [--busy]`` prints when each step of the
+script's optimizers ended, in seconds after the script began, by the clock or by the process's own
+time; what scripts import is imported before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,8 +24,13 @@ from bench.worker import claim_stdout
 # What our examples share has one name that torch does not.
 ERROR = ("from lucid_gpu.serialization import CheckpointError", "CheckpointError = RuntimeError")
 # torch's first optimizer imports its compiler, for two seconds, which says nothing of a first step.
-FIRST = {"lucid_gpu": ("lucid_gpu",), "torch": ("torch", "torch._dynamo")}
+FIRST = {"lucid_gpu": (), "torch": ("torch._dynamo",)}
+# What `import torch` imports, and lucid_gpu where it is first named.
+ROOMS = ("nn.functional", "optim.lr_scheduler", "distributions", "utils.data")
 BESIDES = ("numpy", "scipy.sparse", "sklearn.datasets", "sklearn.neighbors", "tqdm")
+
+
+Clock = Callable[[], float]
 
 
 class Enough(BaseException):
@@ -52,20 +59,20 @@ def execute(path: Path, module: str, name: str) -> ModuleType:
     return made
 
 
-def ends_of_steps(script: Path, module: str, count: int) -> list[float]:
+def ends_of_steps(script: Path, module: str, count: int, clock: Clock) -> list[float]:
     """Begin a script; when each of its first steps ended."""
     optimizer = importlib.import_module(f"{module}.optim.optimizer")
     ends: list[float] = []
 
     def note(*_: Any) -> None:
-        ends.append(time.perf_counter() - start)
+        ends.append(clock() - start)
         if len(ends) == count:
             raise Enough
 
     optimizer.register_optimizer_step_post_hook(note)
     sys.argv = [str(script), "--device", "cpu"]
     sys.path.insert(0, str(script.parent))
-    start = time.perf_counter()
+    start = clock()
     with contextlib.suppress(Enough):
         if (script.parent / "training.py").exists():
             execute(script.parent / "training.py", module, "training")
@@ -73,11 +80,13 @@ def ends_of_steps(script: Path, module: str, count: int) -> list[float]:
     return ends
 
 
-def main(script: str, module: str, count: str) -> None:
+def main(script: str, module: str, count: str, *flags: str) -> None:
     answers = claim_stdout()
-    for name in (*BESIDES, *FIRST[module]):
+    theirs = (module, *[f"{module}.{name}" for name in ROOMS], *FIRST[module])
+    for name in (*BESIDES, *theirs):
         importlib.import_module(name)
-    ends = ends_of_steps(TREE / script, module, int(count))
+    clock = time.process_time if "--busy" in flags else time.perf_counter
+    ends = ends_of_steps(TREE / script, module, int(count), clock)
     print(json.dumps({"ends": ends}), file=answers, flush=True)
 
 

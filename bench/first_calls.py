@@ -37,11 +37,11 @@ def scripts() -> dict[str, str]:
     return {f"{path.parent.name}/{path.stem}": path.as_posix() for path in found}
 
 
-def ends(path: str, module: str, threads: int) -> list[float]:
+def ends(path: str, module: str, threads: int, *flags: str) -> list[float]:
     """When each of the first steps of a script ended, in a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
         ran = subprocess.run(
-            [sys.executable, "-m", "bench.first_call_worker", path, module, str(STEPS)],
+            [sys.executable, "-m", "bench.first_call_worker", path, module, str(STEPS), *flags],
             env=environment() | dict.fromkeys(THREAD_VARIABLES, str(threads)),
             capture_output=True, text=True, cwd=folder,
         )  # fmt: skip
@@ -57,10 +57,11 @@ def figures(taken: Sequence[float]) -> dict[str, float | None]:
     return {"first": taken[0], "later": statistics.median(steps[SEEN:]) if steps[SEEN:] else None}
 
 
-def measured(path: str, rounds: int, threads: int) -> dict[str, Any]:
+def measured(path: str, rounds: int, threads: int, *flags: str) -> dict[str, Any]:
     """Medians over the rounds, and medians of the rounds' ratios."""
     taken = [
-        {m: figures(ends(path, m, threads)) for m in ("lucid_gpu", "torch")} for _ in range(rounds)
+        {m: figures(ends(path, m, threads, *flags)) for m in ("lucid_gpu", "torch")}
+        for _ in range(rounds)
     ]
     row: dict[str, Any] = {}
     for part in ("first", "later"):
@@ -125,12 +126,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags = argparse.ArgumentParser(prog="python -m bench.first_calls", description=__doc__)
     flags.add_argument("--case", action="append", choices=list(known), metavar="FOLDER/NAME")
     flags.add_argument("--rounds", type=int, default=3)
-    flags.add_argument("--threads", type=int, default=THREADS, help="1 on a machine that is busy")
+    flags.add_argument("--threads", type=int, default=THREADS)
+    flags.add_argument("--busy", action="store_true", help="one thread, and the processor's time")
     flags.add_argument("--keep", action="store_true", help="write bench/results/")
     options = flags.parse_args(argv)
-    settings = {"rounds": options.rounds, "threads": options.threads}
+    if options.busy and options.keep:
+        flags.error("what is kept are times by the clock")
+    threads, busy = 1 if options.busy else options.threads, ["--busy"] * options.busy
+    settings = {"rounds": options.rounds, "threads": threads}
     for name in options.case or known:
-        row = measured(known[name], options.rounds, options.threads)
+        row = measured(known[name], options.rounds, threads, *busy)
         print(name, *told(row), sep="  ", flush=True)
         if options.keep:
             keep({name: row}, settings)
