@@ -91,10 +91,11 @@ def tensor(
     if (other := _of_other_library(data)) is not None:
         given = other.to(dtype=dtype, device=device)
         return tensor(given, requires_grad=requires_grad, pin_memory=pin_memory)
-    begin_step()
     found = room_of_array(data)
     where = resolve(device) if found is None or device is not None else found.device_of(data)
     source = _to_array(data)
+    if source.size > 1:  # data, and no number inside an expression
+        begin_step()
     d = as_dtype(dtype) if dtype is not None else _natural_type(data, source)
     if d.category == 1 and source.dtype.kind in "iuf" and room_of_array(data) is None:
         _refuse_overflow(source, d)
