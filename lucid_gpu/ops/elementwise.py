@@ -147,10 +147,16 @@ def _bounded(method: Callable[..., Any]) -> Callable[..., Any]:
 _BOUNDS = ("clamp_min", "clamp_max")
 _DIVIDES = {"floor_divide": "floordiv", "remainder": "mod", "fmod": None}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
+# Methods of rows with no checks but those of their types.
+_straight: dict[str, Callable[..., Any]] = {
+    name: unary(op) if op.arity == 1 else binary(op, named=True)
+    for name, op in TABLE.items()
+    if op.arity < 3 and op.rule != "draw"
+}
 for _name, _op in TABLE.items():
     if _name in _INTERNAL or _op.rule == "draw":
         continue
-    _method: Callable[..., Any] = unary(_op) if _op.arity == 1 else binary(_op, named=True)
+    _method: Callable[..., Any] = _straight[_name] if _op.arity < 3 else binary(_op, named=True)
     if _name in _DIVIDES:
         _method = _checked(_method)
     if _name in _BOUNDS:
@@ -188,10 +194,13 @@ FUNCTIONS |= {"pow": pow, "clamp_min": clamp_min, "clamp_max": clamp_max}
 
 
 def _in_place(op: Op) -> Callable[..., Tensor]:
-    name = f"{op.name}_"
+    name, straight, more = f"{op.name}_", _straight.get(op.name), op.arity - 1
 
     def method(self: Tensor, *others: Any) -> Tensor:
-        return self._write(apply(op, before_write(self, name), *others), name)
+        before = before_write(self, name)
+        if straight is not None and len(others) == more:
+            return self._write(straight(before, *others), name)
+        return self._write(apply(op, before, *others), name)
 
     made = _checked(method) if op.name in _DIVIDES else method
     made = _bounded(made) if op.name in _BOUNDS else made
@@ -206,6 +215,8 @@ for _name, _op in TABLE.items():
 
 def _scaled(input: Any, other: Any, alpha: Number) -> Any:
     """``alpha * other``, of a type that the sum with the input could have."""
+    if type(input) is type(other) is Tensor and input._expr.program.dtype.category >= 2:
+        return other * alpha
     kinds = [t.dtype for t in (input, other) if isinstance(t, Tensor)]
     if not isinstance(alpha, int) and kinds and max([d.category for d in kinds]) < 2:
         raise RuntimeError(
@@ -214,6 +225,11 @@ def _scaled(input: Any, other: Any, alpha: Number) -> Any:
     if set(kinds) == {dt.bool}:
         return other if alpha else other * False
     return other * alpha
+
+
+def _two(name: str, a: Any, b: Any) -> Any:
+    """A row of two operands, by its straight path where the first is a tensor."""
+    return _straight[name](a, b) if type(a) is Tensor else apply(TABLE[name], a, b)
 
 
 def _old_order(name: str, keyword: str, number: Any, *tensors: Any) -> Any:
@@ -242,7 +258,7 @@ def add(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None
     if old:
         alpha, other = _old_order("add", "alpha", other, *old)
     scaled = other if alpha == 1 else _scaled(input, other, alpha)
-    return into(apply(TABLE["add"], input, scaled), out, "add")
+    return into(_two("add", input, scaled), out, "add")
 
 
 def sub(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
@@ -255,7 +271,7 @@ def sub(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None
         alpha, other = _old_order("sub", "alpha", other, *old)
     bools = isinstance(other, Tensor) and other.dtype is dt.bool  # refused below
     scaled = other if alpha == 1 or bools else _scaled(input, other, alpha)
-    return into(apply(TABLE["sub"], input, scaled), out, "sub")
+    return into(_two("sub", input, scaled), out, "sub")
 
 
 def div(
