@@ -35,8 +35,9 @@ OTHERS = {
 
 
 def features(processor: str) -> list[str]:
-    """What NumPy would choose here and that processor has not."""
-    chosen = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    """What NumPy's build chooses between, and that processor has not."""
+    known = np.show_config(mode="dicts")["SIMD Extensions"]
+    chosen = [*known.get("found", []), *known.get("not found", [])]  # here, or switched off before
     return [name for name in chosen if name not in KEPT[processor]]
 
 
