@@ -14,7 +14,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import expand_pattern
-from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value, spend
+from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value, live, spend
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.planning import made
@@ -138,7 +138,7 @@ class Plan:
             builder.include(p, expand_pattern(pattern, p.leaves))
             for p, pattern in zip(programs, patterns, strict=True)
         ]
-        self.instructions, roots = _live(builder.work.instructions, roots)
+        self.instructions, roots = live(builder.work.instructions, roots)
         self.loads = tuple(builder.loads)
         self.indices = tuple(builder.indices)
         self.scalars = tuple(builder.scalars)
@@ -260,23 +260,6 @@ def _size(shape: Shape) -> int:
     for extent in shape:
         n *= extent
     return n
-
-
-def _live(
-    instructions: Sequence[Instruction], roots: Sequence[int]
-) -> tuple[tuple[Instruction, ...], list[int]]:
-    """Drop what no root depends on."""
-    wanted = set(roots)
-    for i in range(len(instructions) - 1, -1, -1):
-        if i in wanted:
-            wanted.update(instructions[i].args)
-    index: dict[int, int] = {}
-    kept: list[Instruction] = []
-    for i in sorted(wanted):
-        index[i] = len(kept)
-        ins = instructions[i]
-        kept.append(ins._replace(args=tuple([index[a] for a in ins.args])))
-    return tuple(kept), [index[r] for r in roots]
 
 
 _PLAIN = frozenset(("add", "sub", "mul", "div", "neg", "square", "where", "identity"))

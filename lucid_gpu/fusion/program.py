@@ -286,13 +286,33 @@ def relocate(
     instruction: Instruction, index: Sequence[int], leaf: Sequence[int] | Mapping[int, int]
 ) -> Instruction:
     """The instruction with its operands and leaves renumbered."""
-    op = instruction.op
+    op, args, d, shape, needs_grad, value = instruction
     if op == "load":
-        number, strides = instruction.value
-        return instruction._replace(value=(leaf[number], strides))
+        number, strides = value
+        return Instruction(op, (), d, shape, needs_grad, (leaf[number], strides))
     if op == "scalar" or op == "boundary":
-        instruction = instruction._replace(value=leaf[instruction.value])
-    return instruction._replace(args=tuple([index[i] for i in instruction.args]))
+        value = leaf[value]
+    return Instruction(op, tuple([index[i] for i in args]), d, shape, needs_grad, value)
+
+
+def live(
+    instructions: Sequence[Instruction], roots: Sequence[int]
+) -> tuple[tuple[Instruction, ...], list[int]]:
+    """The instructions that some depend on, renumbered, and where these now stand."""
+    wanted = set(roots)
+    for i in range(max(roots), -1, -1):
+        if i in wanted:
+            wanted.update(instructions[i].args)
+    if len(wanted) == len(instructions):
+        return tuple(instructions), list(roots)
+    index: dict[int, int] = {}
+    kept: list[Instruction] = []
+    for i in sorted(wanted):
+        op, args, d, shape, needs_grad, value = instructions[i]
+        index[i] = len(kept)
+        args = tuple([index[a] for a in args])
+        kept.append(Instruction(op, args, d, shape, needs_grad, value))
+    return tuple(kept), [index[r] for r in roots]
 
 
 class Assembly:
@@ -314,6 +334,10 @@ class Assembly:
     def include(self, program: Program, leaf: Sequence[int] | None) -> int:
         """Append a whole program, its leaf ``i`` becoming ``leaf[i]``; returns its root."""
         leaf = range(program.leaves) if leaf is None else leaf
+        if not self.instructions and leaf == range(program.leaves):
+            self.instructions += program.instructions
+            self.index.update({ins: i for i, ins in enumerate(program.instructions)})
+            return len(self.instructions) - 1
         index: list[int] = []
         for instruction in program.instructions:
             index.append(self.append(relocate(instruction, index, leaf)))
@@ -321,17 +345,7 @@ class Assembly:
 
     def extract(self, root: int) -> tuple[Instruction, ...]:
         """The instructions ``root`` depends on, renumbered, with ``root`` last."""
-        wanted = {root}
-        for i in range(root, -1, -1):
-            if i in wanted:
-                wanted.update(self.instructions[i].args)
-        index: dict[int, int] = {}
-        kept: list[Instruction] = []
-        for i in sorted(wanted):
-            instruction = self.instructions[i]
-            index[i] = len(kept)
-            kept.append(instruction._replace(args=tuple([index[a] for a in instruction.args])))
-        return tuple(kept)
+        return live(self.instructions, [root])[0]
 
 
 def listing(instructions: Sequence[Instruction]) -> str:
