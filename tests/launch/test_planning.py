@@ -139,7 +139,8 @@ def test_a_loop_that_seldom_plans_is_not_warned_about():
 
 
 def test_the_environment_variable_prints_plans_with_their_lines():
-    code = "import lucid_gpu as torch\nx = torch.ones(3) * 2\nx.exp().numpy()\nx.exp().numpy()\n"
+    again = "(x * 2).exp().numpy()\n"
+    code = f"import lucid_gpu as torch\nx = torch.tensor([1.0, 2.0])\n{again}{again}"
     ran = subprocess.run(
         [sys.executable, "-c", code],
         env={**environment(), "LUCID_DEBUG": "1"}, capture_output=True, text=True, check=True,
