@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import lucid_gpu
 from bench import loop_report, loop_worker, loops
 from bench.loop_programs import PROGRAMS
 from bench.loop_report import CLASSES, TITLES
+from lucid_gpu.fusion.program import forget
 from tests.oracle import torch_module
 
 
@@ -22,9 +24,9 @@ def test_a_loop_gives_the_same_op_by_op(name):
             loop.step(i)
         return [np.array(r.detach().numpy()) for r in loop.results()]
 
-    fused = results(4)
+    fused = results(3)
     with lucid_gpu.fusion.eager():
-        plain = results(4)
+        plain = results(3)
     for a, b in zip(fused, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -32,7 +34,7 @@ def test_a_loop_gives_the_same_op_by_op(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_loop_gives_what_torch_gives(name, tmp_path):
     torch = torch_module()
-    ours, theirs = (loop_worker.run(name, module.__name__, 5)[1] for module in (lucid_gpu, torch))
+    ours, theirs = (loop_worker.run(name, module.__name__, 3)[1] for module in (lucid_gpu, torch))
     np.savez(tmp_path / "ours.npz", *[np.asarray(a, np.float64) for a in ours])
     np.savez(tmp_path / "theirs.npz", *[np.asarray(a, np.float64) for a in theirs])
     assert loops.apart(tmp_path / "ours.npz", tmp_path / "theirs.npz") < 1e-4
@@ -124,3 +126,28 @@ def test_memory_is_read_after_the_named_steps():
     held = loop_worker.memory("statistics", 9, marks=(3, 6))["resident"]
     assert list(held) == [3, 6, 9]
     assert min(held.values()) > 10_000_000
+
+
+VARYING = {"recurrence": 5, "batches": 5}  # steps of data, whose lengths and sizes come again
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_planned_after_the_third_step_nor_for_lengths_seen_before(name):
+    """The rule of `docs/fusion.md`: whatever is left unread, whatever numbers change."""
+    forget()
+    seen = VARYING.get(name, loop_worker.WARM)
+    loop = PROGRAMS[name](np.random.default_rng(0), VARYING.get(name, 10))(lucid_gpu)
+    for i in range(seen):
+        loop.step(i)
+    with lucid_gpu.profiler.planning() as log:
+        for i in range(seen, seen + 7):
+            loop.step(i)
+    assert (log.programs, log.plans, log.kernels) == (0, 0, 0), f"\n{log}"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="CUDA C on the host needs a C++ compiler")
+@pytest.mark.parametrize("name", ["lion", "statistics", "langevin"])
+def test_no_cuda_kernel_is_compiled_after_the_third_step(name):
+    entry = loops.planned(name, 8, LUCID_EXECUTOR="host-cuda")
+    assert loop_report.count(entry, "kernels") > 0
+    assert loop_report.late(entry, "kernels") == []
