@@ -17,6 +17,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.device import resolve
 from lucid_gpu.fusion import realise
+from lucid_gpu.fusion.program import forget_numbers
 from lucid_gpu.fusion.realise import waiting
 from lucid_gpu.launch.planning import forget_lines
 
@@ -213,6 +214,7 @@ def _alike(request: pytest.FixtureRequest) -> None:
     lucid_gpu.manual_seed(0)
     waiting.clear()
     forget_lines()
+    forget_numbers()
     if "torch" in sys.modules:
         torch = sys.modules["torch"]
         torch.manual_seed(0)

@@ -226,6 +226,7 @@ class _Derivation:
         self.leaf_count = leaf_count
         self.steps: list[Step] = []
         self.cotangents: dict[int, Symbol] = {}  # by instruction of the program
+        self.unsummed: dict[tuple[int, tuple[int, ...]], Symbol] = {}  # ... and its spread shape
         self.results: dict[int, Symbol] = {}  # by leaf
         self.saved: set[int] = set()
 
@@ -240,7 +241,7 @@ class _Derivation:
         self.cotangents[len(instructions) - 1] = start
         for i in range(len(instructions) - 1, -1, -1):
             if reaches[i]:
-                g = self.cotangents.pop(i, None)
+                g = self._cotangent_of(i)
                 if g is not None:
                     self._pull(instructions[i], i, g, reaches)
         self._fill_with_zeros(reaches)
@@ -324,10 +325,21 @@ class _Derivation:
         target = self.program.instructions[argument]
         if part.dtype is not target.dtype:
             part = part.cast(target.dtype)
-        if part.instruction.shape != target.shape:
-            part = self._sum_to(part, target.shape)
-        earlier = self.cotangents.get(argument)
-        self.cotangents[argument] = part if earlier is None else earlier + part
+        shape = part.instruction.shape
+        if shape == target.shape:
+            earlier = self.cotangents.get(argument)
+            self.cotangents[argument] = part if earlier is None else earlier + part
+        else:
+            earlier = self.unsummed.get((argument, shape))
+            self.unsummed[argument, shape] = part if earlier is None else earlier + part
+
+    def _cotangent_of(self, i: int) -> Symbol | None:
+        """What has come together for an instruction; what was spread alike is summed together."""
+        total = self.cotangents.pop(i, None)
+        for key in [key for key in self.unsummed if key[0] == i]:
+            part = self._sum_to(self.unsummed.pop(key), self.program.instructions[i].shape)
+            total = part if total is None else total + part
+        return total
 
     def _sum_to(self, part: Symbol, shape: tuple[int, ...]) -> Symbol:
         """Broadcast the other way: a sum, whose result is a new leaf."""

@@ -195,6 +195,12 @@ def forget() -> None:
         _numbers_seen.clear()
 
 
+def forget_numbers() -> None:
+    """Let every Python number be the first at its place again."""
+    for seen in _numbers_seen.values():
+        seen.clear()
+
+
 when_default_changes.append(forget)
 
 

@@ -21,7 +21,9 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 
     IndexError for a ``dim`` that there is not.
     """
-    self._load()  # where a pending value will stand is decided when it is computed
+    if not self._expr.program.is_load:
+        self._load()  # where a pending value will stand is decided when it is computed
+        self.is_contiguous()  # an order that nobody chose is given up
     found = _strides(self)
     return found if dim is None else found[normalise_dim(dim, self.ndim)]
 

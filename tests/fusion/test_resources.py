@@ -51,7 +51,8 @@ def test_forward(block, operands):
     assert ("tanh" in name) == (block is chain) and not name.endswith("_bwd")
     for architecture in (80, 90):
         found = resources(source, architecture)
-        assert found.registers <= 48 and not found.spilled and not found.stack, found
+        most = 48 if operands[0].dtype is lucid_gpu.float32 else 56  # a pack is eight elements
+        assert found.registers <= most and not found.spilled and not found.stack, found
 
 
 @needs_compiler
