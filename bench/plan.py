@@ -61,7 +61,8 @@ LOOPS = f"""
 ## Kernels that loops compile
 
 {STEPS} steps of each of the loops of `bench/loop_programs.py`. Lengths of sequences and sizes of
-batches are others in every step; no kernel depends on them.
+batches are others in every step: what a kernel depends on are classes of layout, such as that of a
+batch of one.
 
 | loop | kernels in steps 1 to {SETTLED} | after step {SETTLED} |
 | --- | --- | --- |

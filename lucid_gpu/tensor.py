@@ -146,12 +146,17 @@ class Tensor:
 
     def _realise(self) -> None:
         """Compute a pending value, and the gradients that were made together with it."""
-        if self._expr.program.is_load:
+        expr = self._expr
+        if expr.program.is_load:
             return
         if state.written:
             store_written(self)
-        else:
+        elif self._siblings is not None:
             _compute([self])
+        else:
+            (array,) = realise((expr,))
+            expression.mark_computed(expr)
+            self._settle(expr, array)
 
     def _settle(self, expr: Expr, array: Any) -> None:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
@@ -450,6 +455,17 @@ class Tensor:
             gradient._memory()  # as in `_laid_out`
             return gradient
         return _laid_out(self, order or tuple(range(len(program.shape))))
+
+    def plus(self, other: Tensor) -> Tensor:
+        """The sum of a gradient and one of many others, of this shape, that come for the same node.
+
+        A sum of arrays is stored before the next array is added to it. So it takes the same kernel
+        however many there are, as for the weights of a recurrence over sequences of any length.
+        """
+        program = self._expr.program
+        if not program.is_load and program.root.op == "add" and len(program.instructions) == 3:
+            self._realise()
+        return self + other
 
     def unrecorded(self) -> Tensor:
         """An alias of a gradient's elements; unless the pass is recorded, without the graph."""
@@ -985,8 +1001,8 @@ def _compute(tensors: Sequence[Tensor]) -> None:
             _add_with_siblings(tensor, members)
     values = [member._expr for member in members]
     arrays = realise(values)
-    expression.mark_computed([*values])
     for member, value, array in zip(members, values, arrays, strict=True):
+        expression.mark_computed(value)
         member._settle(value, array)
     if len(members) > 1 and state.grad:
         region.note_family(values)

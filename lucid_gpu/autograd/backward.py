@@ -15,6 +15,7 @@ from lucid_gpu.fusion.written import begin_pass, end_pass
 from lucid_gpu.ops.record import constant
 from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import innermost, open_levels
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, _tensor, store_written
 
 
@@ -190,7 +191,8 @@ def _observed(
 
 def _run(*arguments: Any) -> dict[Any, Any]:
     """A pass, which is where a step of a loop ends."""
-    store_written()
+    if state.written:
+        store_written()
     begin_pass()
     try:
         return engine.backward(*arguments)

@@ -23,8 +23,6 @@ from lucid_gpu.fusion.cuda_index import (
 from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, write
 from lucid_gpu.fusion.layout import Shape, count, row_major
 
-FEW = 16  # rows below which a thread asks for no more of them at a time than there are
-
 
 class Walk(NamedTuple):
     """Which dimension is walked, and the threads of a block: over places, over rows."""
@@ -89,8 +87,8 @@ def along_rows(
     repeat = max(1, min(4, moves.in_flight // (sum([d.itemsize for d in types]) * width)))
     while repeat > 1 and repeat * width * work.operations > BODY:
         repeat //= 2
-    if shape[g] < FEW:
-        repeat = max(1, min(repeat, shape[g] // walk.down))
+    if shape[g] < repeat * walk.down:
+        repeat = 1
     kind, place = index.type, offsets[row_major(shape)]
 
     def rows(many: int) -> list[str]:

@@ -136,18 +136,14 @@ class Expr:
         self.since = ALWAYS if program.is_load or not leaves else steps.count
 
 
-def mark_computed(values: list[Expr]) -> None:
-    """A kernel has computed what lies inside of these: whoever builds on that again stores it.
-
-    Takes over the list.
-    """
-    while values:
-        made_by = values.pop().made_by
-        if made_by is not None:
-            for inner in made_by:
-                if type(inner) is Expr and 0 <= inner.since < ALWAYS:
-                    inner.since = COMPUTED
-                    values.append(inner)
+def mark_computed(value: Expr) -> None:
+    """A kernel has computed what lies inside of this: whoever builds on that again stores it."""
+    found = [value]
+    for outer in found:  # which grows
+        for inner in outer.made_by or ():
+            if type(inner) is Expr and 0 <= inner.since < ALWAYS:
+                inner.since = COMPUTED
+                found.append(inner)
 
 
 COMPUTED = -1  # in place of a step's number: older than all

@@ -244,7 +244,7 @@ class RegionNode(Node):
                 leaf.borrowed = True
                 found = (leaf,)
             results.append(wrap(Expr(part.program, found, None)))
-        self._group(results, not (state.grad or g.program.is_load))
+        self._group(results, len(results) > 1 and not (state.grad or g.program.is_load))
         return results
 
     def gather(self, cotangent: Any, others: Sequence[tuple[Node, list[Any]]]) -> None:

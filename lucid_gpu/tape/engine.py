@@ -14,6 +14,7 @@ from lucid_gpu.tape.node import AccumulateGrad, Node
 
 Key = tuple[Node, int]
 
+MANY = 4  # gradients still to come with which a sum is stored: see `Tensor.plus`
 PASSES_PER_THREAD = 20  # inside each other; deeper ones get a thread, and so a stack, of their own
 
 
@@ -133,7 +134,10 @@ def _run(
                         have[output] = result
                 elif result is not None:
                     earlier = have[output]
-                    have[output] = result if earlier is None else earlier + result
+                    if earlier is None:
+                        have[output] = result
+                    else:
+                        have[output] = earlier + result if left < MANY else earlier.plus(result)
                 if left > 1:
                     waiting[target] = left - 1
                     buffers[target] = have

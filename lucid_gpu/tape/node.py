@@ -1,4 +1,4 @@
-"""Nodes of the backward graph. Values are opaque here: anything with ``+`` will do."""
+"""Nodes of the backward graph. Values are opaque here: what has ``+`` and ``plus`` will do."""
 
 from __future__ import annotations
 
