@@ -79,7 +79,7 @@ def _walk_vjp(node: Any, *cotangents: Tensor) -> Sequence[Any]:
     weights = Weights(*node.saved_tensors[1 + cell.states :])
     given = [t for t in (x, *start, *weights) if t is not None]
     if is_grad_enabled() or (open_levels and innermost([*given, *cotangents]) is not None):
-        return _vjp_composed(node.kept, x, start, weights, given, cotangents)
+        return _vjp_composed(node.kept, x, start, weights, cotangents)
     found = node.kept.backward(weights.arrays(), [g.array for g in cotangents])
     return [from_array(a, x.dtype, x.device) for a in found]
 
@@ -110,19 +110,21 @@ def _composed(
 
 
 def _vjp_composed(
-    walked: Any,
-    x: Tensor,
-    start: Sequence[Tensor],
-    weights: Weights,
-    given: Sequence[Tensor],
-    cotangents: Sequence[Tensor],
+    walked: Any, x: Tensor, start: Sequence[Tensor], weights: Weights, cotangents: Sequence[Tensor]
 ) -> list[Any]:
-    """The gradients, to be differentiated again."""
+    """The gradients, to be differentiated again.
+
+    One operand may be made of another, as ``x`` is of a state that is the input, too: views of them
+    are apart.
+    """
     from lucid_gpu.autograd.backward import gradients
 
     record_again = is_grad_enabled()
     with enable_grad():
+        x, *start = (t.view_as(t) for t in (x, *start))
+        weights = Weights(*[t if t is None else t.view_as(t) for t in weights])
         results = _composed(walked.cell, x, walked.sizes, start, weights, walked.reverse)
+    given = [t for t in (x, *start, *weights) if t is not None]
     wanted = [t for t in given if t.requires_grad]
     found = iter(gradients(results, wanted, cotangents, True, record_again))
     return [next(found) if t.requires_grad else None for t in given]
