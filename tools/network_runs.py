@@ -37,7 +37,11 @@ class Network(NamedTuple):
     seeded: bool = False
 
 
-TRAINING = ("once", "twice", "sgd", "momentum", "adam", "by hand", "by hand with momentum")
+TRAINING = (
+    *("once", "twice", "sgd", "momentum", "adam"),
+    *("sgd by hand", "momentum by hand", "adam by hand", "lion by hand", "average by hand"),
+)
+STEPS = 5  # of a network that is trained: from the third on, its loop is known
 MADE = ("clone", "tensor", "shared")
 
 
@@ -136,21 +140,34 @@ def snake_of(torch: Any) -> Any:
     return Snake.apply
 
 
+def by_hand(rule: str, p: Any, g: Any, m: Any, v: Any) -> None:
+    """An optimizer's step as people write it; nobody reads the state between the steps."""
+    if rule == "adam by hand":
+        m.mul_(0.9).add_(g, alpha=0.1)
+        v.mul_(0.99).addcmul_(g, g, value=0.01)
+        p.addcdiv_(m, v.sqrt().add_(0.1), value=-0.02)
+    elif rule == "lion by hand":
+        u = m.mul(0.9).add(g, alpha=0.1).mul_(4.0).tanh_().add(p, alpha=0.01)
+        p.add_(u, alpha=-0.01)
+        m.mul_(0.99).add_(g, alpha=0.01)
+    elif rule == "momentum by hand":
+        m.mul_(0.9).add_(g)
+        p.sub_(0.05 * m)
+    else:
+        p.add_(g, alpha=-0.05)
+    if rule == "average by hand":
+        m.lerp_(p, 0.1)
+
+
 def update(torch: Any, train: str, parameters: list[Any], state: dict[Any, Any]) -> None:
     """One step of an optimizer, PyTorch's or written by hand."""
-    if train.startswith("by hand"):
+    if train.endswith("by hand"):
         with torch.no_grad():
             for i, p in enumerate(parameters):
-                if p.grad is None:
-                    continue
-                if train == "by hand":
-                    p.add_(p.grad, alpha=-0.05)
+                if p.grad is not None:
+                    m, v = state.setdefault(i, (torch.zeros_like(p), torch.zeros_like(p)))
+                    by_hand(train, p, p.grad, m, v)
                     p.grad = None
-                    continue
-                b = state.setdefault(i, torch.zeros_like(p))
-                b.mul_(0.9).add_(p.grad)
-                p.sub_(0.05 * b)
-                p.grad.zero_()
         return
     if not state:
         state["optimizer"] = {
@@ -173,7 +190,7 @@ def run(torch: Any, network: Any, noise: float = 0.0) -> list[tuple[str, Any]]:
     torch.manual_seed(network.seed)
     found: list[tuple[str, Any]] = []
     state: dict[Any, Any] = {}
-    steps = 1 if network.train in ("once", "twice") else 3
+    steps = 1 if network.train in ("once", "twice") else STEPS
     for step in range(steps):
         loss = names["forward"]()
         loss.backward(retain_graph=network.train == "twice")
@@ -181,11 +198,13 @@ def run(torch: Any, network: Any, noise: float = 0.0) -> list[tuple[str, Any]]:
             loss.backward()
         if step < steps - 1:
             update(torch, network.train, list(leaves.parameters().values()), state)
-        found.append((f"loss {step}", loss))
+        read = network.seed % 2  # at each step, or when all is done
+        found.append((f"loss {step}", np.array(loss.item(), network.dtype) if read else loss))
     kept = [(n, t) for n, t in leaves.found.items() if n in leaves.buffers or steps > 1]
     grads = [(f"gradient of {n}", t.grad) for n, t in leaves.parameters().items()]
+    kept += [(f"state {i}", t) for i, s in state.items() if i != "optimizer" for t in s]
     every = found + grads + kept
-    return [(n, None if t is None else np.array(t.detach().numpy())) for n, t in every]
+    return [(n, np.array(t.detach().numpy()) if hasattr(t, "detach") else t) for n, t in every]
 
 
 def report(mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]]) -> None:
@@ -215,6 +234,7 @@ from typing import Any
 import numpy as np
 {imports}
 
+STEPS = {steps}
 {code}
 
 LINES = """\\
@@ -238,8 +258,9 @@ def script(network: Network, why: str, environment: str = "") -> str:
         environment=environment and environment + " ",
         judge=judge,
         imports=f"import lucid_gpu\n{other}",
+        steps=STEPS,
         code="\n\n".join(
-            inspect.getsource(part) for part in (Leaves, snake_of, update, run, report)
+            inspect.getsource(part) for part in (Leaves, snake_of, by_hand, update, run, report)
         ),
         lines="\n".join(network.lines),
         rest=",\n    ".join(f"{name}={value!r}" for name, value in fields.items()),

@@ -82,6 +82,11 @@ FOUND = {
             ("hardtanh", "F.hardtanh_(x, -0.5, 0.5)"), ("celu", "F.celu(x, 0.5, inplace=True)"),
         )
     },
+    "a state that is the input, too, differentiated twice": (
+        "x = X('x', N, 8) * 1.0",
+        "y = M('cell', lambda: nn.LSTMCell(8, 8))(x, (x, x * 2))[0]",
+        "return torch.autograd.grad(y.sum(), x, create_graph=True)[0].square().sum()",
+    ),
     "softshrink under an infinite gradient": (
         "x = X('x', N, C) * 0.1",
         "return F.softshrink(x, 0.5).square().sum().sqrt() + x.sum()",
