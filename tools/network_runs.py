@@ -164,10 +164,10 @@ def update(torch: Any, train: str, parameters: list[Any], state: dict[Any, Any])
     if train.endswith("by hand"):
         with torch.no_grad():
             for i, p in enumerate(parameters):
-                if p.grad is not None:
-                    m, v = state.setdefault(i, (torch.zeros_like(p), torch.zeros_like(p)))
-                    by_hand(train, p, p.grad, m, v)
-                    p.grad = None
+                g = torch.zeros_like(p) if p.grad is None else p.grad  # None here, zeros there
+                m, v = state.setdefault(i, (torch.zeros_like(p), torch.zeros_like(p)))
+                by_hand(train, p, g, m, v)
+                p.grad = None
         return
     if not state:
         state["optimizer"] = {
