@@ -429,7 +429,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\nseed {args.seed}: {number} networks; faults: {names}")
     if args.keep:
         record.keep(
-            f"{number:,} networks, {refused:,} of them refused by PyTorch and by us", f"faults: {names}",
+            f"{number:,} networks, {refused:,} of them refused by PyTorch, too", f"faults: {names}",
             networks=number, refused=refused, faults=found,
         )  # fmt: skip
     return 1 if found else 0

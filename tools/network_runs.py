@@ -164,7 +164,8 @@ def update(torch: Any, train: str, parameters: list[Any], state: dict[Any, Any])
     if train.endswith("by hand"):
         with torch.no_grad():
             for i, p in enumerate(parameters):
-                g = torch.zeros_like(p) if p.grad is None else p.grad  # None here, zeros there
+                # where nothing comes back PyTorch has zeros now and then, and we have None
+                g = torch.zeros_like(p) if p.grad is None else p.grad
                 m, v = state.setdefault(i, (torch.zeros_like(p), torch.zeros_like(p)))
                 by_hand(train, p, g, m, v)
                 p.grad = None
