@@ -23,7 +23,7 @@ from lucid_gpu.devices.copies import laid_out, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, written
-from lucid_gpu.fusion.expression import Cell, Expr, apart, merge
+from lucid_gpu.fusion.expression import Cell, Expr, apart, fits, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import INFERENCE, SHARED, SPARSE, WRAPPED, Program, load_program
 from lucid_gpu.fusion.realise import realise
@@ -1202,7 +1202,7 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             key: Any = (id_float if kind is float else id_int, other or repr(other), state.grad)
             program = a.program.next.get(key)
             leaves, slot = a.leaves, None
-            if program is None:
+            if program is None and (kind is float or fits(other)):
                 slot = (id_float if kind is float else id_int, None, state.grad)
                 program = a.program.next.get(slot)
                 if program is not None:

@@ -395,7 +395,7 @@ def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
     if type(operand) is Slot:
         return assembly.append(Instruction("scalar", (), wanted, (), False, int(operand)))
     number = operand.value
-    if wanted.category == 1 and not -(2**63) <= number < 2**64:
+    if wanted.category == 1 and not fits(number):
         raise OverflowError(f"value {number} cannot be converted to type {wanted.name}")
     return assembly.append(Instruction("constant", (), wanted, (), False, constant_value(number)))
 
@@ -504,12 +504,19 @@ def _scalar_mark(
     first, known = seen.setdefault((op, place), (state.step, set()))
     if value == 0 or value == 1 or number in known:  # the two make ops simpler
         return mark, leaves
+    if kind is int and (op.name == "pow" or not fits(value)):  # which may be refused
+        return mark, leaves
     if len(known) < MOST_NUMBERS and (first == state.step or op.name == "pow"):
         known.add(number)
         return mark, leaves
     if op.name != "pow":
         seen[op, place] = _CHANGING
     return ("slot", len(leaves), kind, scalar_type(value)), (*leaves, Cell(value))
+
+
+def fits(number: int) -> bool:
+    """Whether some type of whole numbers holds it."""
+    return -(2**63) <= number < 2**64
 
 
 _CHANGING: Any = (-1, frozenset())  # no step, and no numbers: all are arguments
