@@ -19,6 +19,7 @@ SETTINGS = {
     "LUCID_EXECUTOR": "host-cuda: CPU tensors run through the generated CUDA C, compiled by g++",
     "LUCID_NUM_THREADS": "threads of elementwise kernels (else OMP_NUM_THREADS, else all cores)",
     "LUCID_POOL_BYTES": "host memory kept for reuse (else a quarter of all); 0 keeps none",
+    "LUCID_PLAN_BYTES": "memory that programs and plans take before they start anew (else 64 MiB)",
     "LUCID_NATIVE_LOOPS": "0: NumPy's loops are called from Python only",
     "LUCID_CACHE_DIR": "where kernels compiled for the host are kept",
 }

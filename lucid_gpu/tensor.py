@@ -25,7 +25,15 @@ from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, written
 from lucid_gpu.fusion.expression import Cell, Expr, apart, fits, merge
 from lucid_gpu.fusion.optable import TABLE, Op
-from lucid_gpu.fusion.program import INFERENCE, SHARED, SPARSE, WRAPPED, Program, load_program
+from lucid_gpu.fusion.program import (
+    INFERENCE,
+    NAN,
+    SHARED,
+    SPARSE,
+    WRAPPED,
+    Program,
+    load_program,
+)
 from lucid_gpu.fusion.realise import realise
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import SameMemory, Storage
@@ -1202,6 +1210,10 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             key: Any = (id_float if kind is float else id_int, other or repr(other), state.grad)
             program = a.program.next.get(key)
             leaves, slot = a.leaves, None
+            if program is None and other != other:
+                other = NAN
+                key = (id_float, other, state.grad)
+                program = a.program.next.get(key)
             if program is None and (kind is float or fits(other)):
                 slot = (id_float if kind is float else id_int, None, state.grad)
                 program = a.program.next.get(slot)

@@ -215,6 +215,25 @@ def of_constant(number: Any, d: dtype, shape: tuple[int, ...], where: device) ->
     return Expr(constant_program(number, d, shape, where, made_here()), (), None)
 
 
+def of_number(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> Expr:
+    """A tensor filled with a number that a user gave: one that changes from step to step is an
+    argument.
+    """
+    text, number = constant_value(number)
+    first, known = _filled.setdefault((d, shape, where), (state.step, set()))
+    if text in known or (first == state.step and len(known) < MOST_NUMBERS):
+        known.add(text)
+        return of_constant(number, d, shape, where)
+    parts = [Instruction("scalar", (), d, (), False, 0)]
+    if shape:
+        parts.append(Instruction("identity", (0,), d, shape, False))
+    return Expr(intern(parts, 1, where, made_here()), (Cell(number),), None)
+
+
+_filled: dict[Any, tuple[int, set[str]]] = {}
+when_forgotten.append(_filled.clear)
+
+
 def reshaped_uniform(value: Expr, shape: tuple[int, ...]) -> Expr | None:
     """A pending value that reads no array, all of whose elements are equal, in another shape.
 
@@ -498,8 +517,9 @@ def _scalar_mark(
     an argument, and so are numbers after the first few. Exponents that are known make products.
     """
     kind = type(value)
-    number = repr(value), kind
-    mark = ("number", *number, value)
+    text, value = constant_value(value)
+    number = text, kind
+    mark = ("number", text, kind, value)
     seen = numbers_seen(program)
     first, known = seen.setdefault((op, place), (state.step, set()))
     if value == 0 or value == 1 or number in known:  # the two make ops simpler

@@ -8,6 +8,7 @@ dtypes and devices are checked once a program, and building an op afterwards is 
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,17 @@ from lucid_gpu.launch.planning import made
 
 LIMIT = 96  # instructions in one program; an operand that would exceed it is realised first
 MAX_LEAVES = 24  # arrays one kernel may read
-BYTES = 64 << 20  # that tables of programs and plans take before they start anew; as counted here:
+
+
+def _bytes() -> int:
+    """64 MiB, or LUCID_PLAN_BYTES."""
+    wish = os.environ.get("LUCID_PLAN_BYTES", "")
+    if wish and not wish.isdigit():
+        raise ValueError(f"LUCID_PLAN_BYTES is a number of bytes; got {wish!r}")
+    return int(wish) if wish else 64 << 20
+
+
+BYTES = _bytes()  # that tables of programs and plans take before they start anew; as counted here:
 OF_PROGRAM, OF_INSTRUCTION = 600, 350
 MOST_NUMBERS = 8  # different Python numbers at one place before they become an argument
 
@@ -273,8 +284,11 @@ def marked(program: Program, marks: int) -> Program:
 
 
 def constant_value(number: Any) -> tuple[str, Any]:
-    """A constant as a value that tells -0.0 from 0.0 and True from 1."""
-    return (repr(number), number)
+    """A constant as a value that tells -0.0 from 0.0 and True from 1, and equals itself."""
+    return (repr(number), NAN if type(number) is float and number != number else number)
+
+
+NAN = float("nan")  # of all that are, the one that keys hold: they are told by identity
 
 
 def leaf_of(ins: Instruction) -> int | None:

@@ -14,11 +14,12 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import as_dtype, dtype
+from lucid_gpu.fusion.expression import of_number
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import require_float, require_one_dtype, require_tensor
 from lucid_gpu.ops.in_place import alias_before, before_write, written
-from lucid_gpu.tensor import Tensor, _set, apply, binary, unary
+from lucid_gpu.tensor import Tensor, _set, _tensor, apply, binary, unary
 
 Number = int | float | complex | bool
 _TESTS = ("compare", "logical", "test")
@@ -832,8 +833,6 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
 
     RuntimeError for a tensor of one dimension or more.
     """
-    from lucid_gpu.ops.record import constant
-
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(
@@ -843,7 +842,10 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
         return self._write(spread_copy(cast(value, self.dtype), self), "fill_")
     from lucid_gpu.ops.creation import number_in
 
-    return self._write(constant(number_in(value, self.dtype), self), "fill_")
+    program = self._expr.program
+    number = number_in(value, program.dtype)
+    filled = of_number(number, program.dtype, program.shape, program.device)
+    return self._write(_tensor(filled), "fill_")
 
 
 def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:

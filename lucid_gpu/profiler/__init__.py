@@ -17,6 +17,7 @@ from lucid_gpu.profiler.planning import (
     PlanningLog,
     PlanningWarning,
     planned,
+    planned_bytes,
     planning,
 )
 from lucid_gpu.profiler.ranges import emit_nvtx, record_function
@@ -37,6 +38,7 @@ __all__ = [
     "copy_bandwidth",
     "emit_nvtx",
     "planned",
+    "planned_bytes",
     "planning",
     "profile",
     "record",

@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from lucid_gpu.fusion import program
 from lucid_gpu.launch import planning as making
 from lucid_gpu.launch.planning import PlanningWarning
 
-__all__ = ["Planned", "PlanningLog", "PlanningWarning", "planned", "planning"]
+__all__ = ["Planned", "PlanningLog", "PlanningWarning", "planned", "planned_bytes", "planning"]
 
 
 class Planned(NamedTuple):
@@ -120,3 +121,12 @@ def planned() -> Planned:
     """
     totals = making.totals
     return Planned(totals.programs, totals.plans, totals.kernels)
+
+
+def planned_bytes() -> int:
+    """How many bytes, about, the tables of programs and plans take.
+
+    They are bounded: with more than ``LUCID_PLAN_BYTES`` (64 MiB) all start anew, while code and
+    kernels that were used lately stay.
+    """
+    return program.kept.count

@@ -167,6 +167,26 @@ def test_a_changing_number_is_an_argument_from_its_second_step_on(device: str) -
     assert derived[3:] == [(0, 0)] * 3
 
 
+@pytest.mark.parametrize("form", ["nan", "fill_", "fill_ 0-d"])
+def test_further_numbers_that_plan_nothing(form: str, device: str) -> None:
+    program.forget()
+    x, t = array(device), lucid_gpu.zeros((), device=device)
+    derived = []
+    for step in range(8):
+        with profiler.planning() as log:
+            if form == "nan":
+                found = lucid_gpu.where(x > 0.5, x * float("nan"), float("nan"))
+                assert np.isnan(found.cpu().numpy()).all()
+            elif form == "fill_":
+                y = lucid_gpu.zeros(8, 8, device=device).fill_(step * 0.5)
+                assert (y + 1).sum().item() == 64 * (1 + step * 0.5)
+            else:
+                t.fill_(step + 1)
+                assert (x * 0 + (1 - 0.5**t)).amax().item() == 1 - 0.5 ** (step + 1)
+        derived.append((log.programs, log.plans))
+    assert derived[4:] == [(0, 0)] * 4, derived
+
+
 def test_numbers_of_a_formula_stay_in_its_program(device: str) -> None:
     program.forget()
     x = array(device)
