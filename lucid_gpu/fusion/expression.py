@@ -147,6 +147,7 @@ def mark_computed(value: Expr) -> None:
 
 
 COMPUTED = -1  # in place of a step's number: older than all
+WRITTEN = -2  # ... of a leaf of the graph that was written in place: a recorded op stores it first
 ALWAYS = sys.maxsize  # ... of a value that no kernel has to compute: never old
 
 
@@ -491,6 +492,7 @@ def build(
             marks.append(mark)
     if limit is not None and state.task is None:  # a pass back computes again what it wants
         old = [o for o in operands if type(o) is Expr and o.since < state.step and o.leaves]
+        old = [o for o in old if grad or o.since != WRITTEN]
         if old:
             raise MustStore(old)
     found = program.next.get(tuple(key))

@@ -81,6 +81,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         waiting.note(self, name)
     if edge is not None:
         self._attach(*edge)
+        if not new.program.is_load:
+            self._expr.since = expression.WRITTEN
     if before is not None:
         move_retained(self, *before)
     return self

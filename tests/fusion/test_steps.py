@@ -109,6 +109,27 @@ def test_a_pass_back_computes_forward_values_in_its_kernels(device: str) -> None
     assert len(log.kernels) == 1
 
 
+@pytest.mark.parametrize("clears", ["None", "zero_"])
+def test_weights_written_by_hand_do_not_reach_back(clears: str, device: str) -> None:
+    """The loss is elementwise and nobody reads it: only the passes back end the steps."""
+    w = array(device).requires_grad_()
+    start = np.array(w.tolist(), "float64")
+    planned = []
+    for _ in range(12):
+        with profiler.planning() as log:
+            ((w - 3) ** 2).sum().backward()
+            with lucid_gpu.no_grad():
+                w.mul_(0.5).sub_(w.grad, alpha=0.125)
+                if clears == "None":
+                    w.grad = None
+                else:
+                    w.grad.zero_()
+        planned.append(log.plans)
+        start = start * 0.5 - 0.125 * 2 * (start - 3)
+    assert not any(planned[4:]), planned
+    assert np.allclose(w.tolist(), start, rtol=1e-5)
+
+
 def test_what_a_kernel_computed_inside_another_value_is_computed_once_more(device: str) -> None:
     x = array(device)
     h = x * 2 + 1
