@@ -23,6 +23,8 @@ from lucid_gpu.fusion.cuda_index import (
 from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, write
 from lucid_gpu.fusion.layout import Shape, count, row_major
 
+FEW = 16  # rows below which a thread may ask for one at a time only
+
 
 class Walk(NamedTuple):
     """Which dimension is walked, and the threads of a block: over places, over rows."""
@@ -87,7 +89,7 @@ def along_rows(
     repeat = max(1, min(4, moves.in_flight // (sum([d.itemsize for d in types]) * width)))
     while repeat > 1 and repeat * width * work.operations > BODY:
         repeat //= 2
-    if shape[g] < repeat * walk.down:
+    if shape[g] < min(repeat * walk.down, FEW):
         repeat = 1
     kind, place = index.type, offsets[row_major(shape)]
 

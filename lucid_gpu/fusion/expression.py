@@ -124,7 +124,7 @@ class Expr:
     can be honoured. ``node`` is the region's autograd node, made when first asked for.
     """
 
-    __slots__ = ("leaves", "made_by", "node", "program", "since")
+    __slots__ = ("__weakref__", "leaves", "made_by", "node", "program", "since")
 
     def __init__(
         self, program: Program, leaves: tuple[Cell, ...], made_by: tuple[Any, ...] | None
@@ -136,8 +136,13 @@ class Expr:
         self.since = ALWAYS if program.is_load or not leaves else steps.count
 
 
-def mark_computed(value: Expr) -> None:
-    """A kernel has computed what lies inside of this: whoever builds on that again stores it."""
+def mark_computed(value: Expr, itself: bool = False) -> None:
+    """A kernel has computed what lies inside of this: whoever builds on that again stores it.
+
+    And ``itself``, where the kernel did not store it.
+    """
+    if itself and 0 <= value.since < ALWAYS:
+        value.since = COMPUTED
     found = [value]
     for outer in found:  # which grows
         for inner in outer.made_by or ():

@@ -18,7 +18,7 @@ from threading import get_ident
 from typing import Any
 
 from lucid_gpu.fusion import realise as realising
-from lucid_gpu.fusion.expression import Cell, Expr, made_here, of_array
+from lucid_gpu.fusion.expression import Cell, Expr, made_here, mark_computed, of_array
 from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
 from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, Program, load_program, when_forgotten
 from lucid_gpu.fusion.realise import waiting
@@ -77,6 +77,8 @@ class Pending:
     ----------
     value : Expr
         What is reduced.
+    source : weak reference to Expr
+        The same as whoever reduced it holds it.
     recipe : Recipe
     thread : int
         Who started it.
@@ -84,16 +86,20 @@ class Pending:
         For each result of the row, the leaves that hold it.
     """
 
-    __slots__ = ("__weakref__", "cells", "recipe", "thread", "value")
+    __slots__ = ("__weakref__", "cells", "recipe", "source", "thread", "value")
 
     def __init__(self, value: Expr, recipe: Recipe) -> None:
-        self.value = value
+        self.source = weakref.ref(value)
+        self.value = Expr(value.program, value.leaves, None)
         self.recipe = recipe
         self.thread = get_ident()
         self.cells: list[list[Any]] = [[] for _ in recipe.results]
 
     def settle(self, arrays: Sequence[Any]) -> None:
         """Give the leaves their arrays, unless another thread did."""
+        source = self.source()
+        if source is not None:
+            mark_computed(source, itself=True)
         for references, array in zip(self.cells, arrays, strict=True):
             for reference in references:
                 cell = reference()
@@ -157,7 +163,7 @@ def start(
         _bound(value)
     program = value.program
     recipe = recipe_of(program, row, axes, shape, divisor)
-    pending = Pending(Expr(program, value.leaves, None), recipe)
+    pending = Pending(value, recipe)
     waiting.append(weakref.ref(pending))
     return [Expr(load, (ReducedCell(pending, i),), None) for i, load in enumerate(recipe.results)]
 

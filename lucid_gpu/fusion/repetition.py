@@ -17,6 +17,7 @@ __all__ = ["ends_a_turn"]
 
 SUMMED = 4  # turns of one op that each bring in an array: a sum of losses
 _GIVEN = ("load", "scalar", "constant", "index")  # computed by no op
+_BY_ONE = ("mul", "div", "pow")  # left out where one is the second operand of what is pending
 
 
 def ends_a_turn(instructions: Sequence[Instruction], limit: int, most_leaves: int) -> bool:
@@ -81,9 +82,15 @@ def _sort(instructions: Sequence[Instruction], at: int) -> Any:
 
 
 def _given(instructions: Sequence[Instruction], at: int) -> bool:
-    """Whether a value is read or known: constants may be spread over a shape."""
+    """Whether a value is read or known: constants may be spread over a shape, arrays times one."""
     ins = instructions[at]
-    return ins.op in _GIVEN or (ins.op == "identity" and _given(instructions, ins.args[0]))
+    if ins.op == "identity" or (ins.op in _BY_ONE and _is_one(instructions[ins.args[1]])):
+        return _given(instructions, ins.args[0])
+    return ins.op in _GIVEN
+
+
+def _is_one(ins: Instruction) -> bool:
+    return ins.op == "constant" and bool(ins.value[1] == 1)
 
 
 def _steps(instructions: Sequence[Instruction], which: int) -> Counter[Any]:

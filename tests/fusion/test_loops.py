@@ -95,3 +95,31 @@ def test_a_random_loop_plans_in_its_first_steps_alone(seed: int) -> None:
         expected = run(body, STEPS)
     assert repr(results) == repr(expected), str(body)
     assert repr(run(body, STEPS)) == repr(results), "a second run gives other bits"
+
+
+SETTLING = {
+    "a mean of what goes on": "a = a + b * i; b.add_(a.mean()); b.mul_(0.25)",
+    "a factor of one": "m.add_(s); r = m.mean(0).tanh(); s = s * 1 - 0.9 ** (i + 1) + r",
+    "means that move": "a = a + ((x - a) / (i + 2)).mean(0)",
+}
+
+
+@pytest.mark.parametrize("form", SETTLING)
+def test_loops_that_once_did_not_settle(form: str) -> None:
+    forget()
+    code = compile(SETTLING[form], form, "exec")
+    planned = []
+    results = []
+    for plain in (False, True):
+        lucid_gpu.manual_seed(0)
+        space: dict[str, Any] = {"a": lucid_gpu.zeros(6), "b": lucid_gpu.ones(6)}
+        space |= {"m": lucid_gpu.rand(4, 6), "s": lucid_gpu.rand(6), "x": lucid_gpu.rand(5, 6)}
+        with eager(plain):
+            for i in range(30):
+                space["i"] = i
+                with profiler.planning() as log:
+                    exec(code, space)
+                planned.append(log.plans)
+            results.append([space[name].tolist() for name in "abms"])
+    assert not any(planned[20:30]), f"{planned}"  # eight numbers, then an argument
+    np.testing.assert_allclose(*[np.concatenate([np.ravel(v) for v in r]) for r in results], 1e-5)
