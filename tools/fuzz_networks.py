@@ -47,6 +47,7 @@ EXACT = {  # the same bits as fused, where no line of the network names one of t
     "one thread": rf"{ROWS}|conv|cat|L\(",
     "again": "$^",  # once more in the same process, its plans known by now; after one step
 }
+WHOLE = 64 * 1024  # elements up to which sums are not cut into blocks, whose size threads decide
 CUDA_EVERY = 40  # networks of which one is compiled as CUDA C: it takes seconds
 CUDA_LINES = 9
 PATIENCE = 120.0  # seconds for one network
@@ -194,7 +195,15 @@ def exact(mode: str, asked: Network) -> bool:
     """Whether the mode gives the bits of fused."""
     if mode == "again" and asked.train not in ("once", "twice"):
         return False  # later turns of a loop store other values
+    if mode == "one thread" and _largest(asked.sizes) > WHOLE:
+        return False
     return mode in EXACT and not re.search(EXACT[mode], "\n".join(asked.lines))
+
+
+def _largest(sizes: dict[str, int]) -> int:
+    """About how many elements a value has at most: a linear layer makes widths of channels."""
+    wide = max(sizes["C"], sizes["S"])
+    return sizes["N"] * sizes["C"] * wide * wide
 
 
 def compared(
