@@ -1019,13 +1019,17 @@ def _compute(tensors: Sequence[Tensor]) -> None:
 def _add_with_siblings(tensor: Tensor, members: list[Tensor]) -> None:
     siblings = tensor._siblings or []
     shape = tensor._expr.program.shape
-    living = [other for r in siblings if (other := r()) is not None]
-    for other in (tensor, *living):
-        program, storage = other._expr.program, other._storage
-        if program.is_load or program.shape != shape or any(other is m for m in members):
+    for other in (tensor, *[r() for r in siblings]):
+        if other is None:
             continue
-        if storage is None or all(m._storage is not storage for m in members):
-            members.append(other)  # else an alias, which `_settle` takes along
+        program, storage = other._expr.program, other._storage
+        if program.is_load or program.shape != shape:
+            continue
+        for member in members:
+            if member is other or (storage is not None and member._storage is storage):
+                break  # known, or an alias, which `_settle` takes along
+        else:
+            members.append(other)
     siblings.clear()
 
 
