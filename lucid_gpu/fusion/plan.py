@@ -14,6 +14,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import expand_pattern
+from lucid_gpu.fusion.layout import row_major
 from lucid_gpu.fusion.program import Assembly, Instruction, Program, constant_value, live, spend
 from lucid_gpu.fusion.reduction_table import TABLE
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
@@ -252,7 +253,7 @@ class Plan:
 
 def row_major_strides(shape: Shape, itemsize: int) -> tuple[int, ...]:
     """The strides, in bytes, of a dense array whose last dimension is innermost."""
-    return tuple([itemsize * _size(shape[i + 1 :]) for i in range(len(shape))])
+    return tuple([itemsize * step for step in row_major(shape)])
 
 
 def _size(shape: Shape) -> int:
