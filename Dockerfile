@@ -2,7 +2,8 @@
 # make image-cpu   lucid-gpu:cpu, under 250 MB beyond the base
 # make image-dry-run executes the steps without a container engine.
 
-FROM python:3.12-slim AS wheel
+# The whole image has the C compiler, which one optional file of the wheel is compiled by.
+FROM python:3.12 AS wheel
 WORKDIR /src
 COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE CHANGELOG.md ./
 COPY kernels ./kernels

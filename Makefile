@@ -17,7 +17,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-python-loops test-processors test-cuda-standin lint names docs pictures bench bench-loops bench-check gpu clean release-check fuzz-checkpoints soak fuzz
+.PHONY: help train test test-all test-python-loops test-processors test-host-arithmetic test-cuda-standin test-cuda-driver lint lines files snapshots names docs pictures bench bench-loops bench-check gpu clean release-check wheels fuzz-checkpoints soak fuzz
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-17s%s\n", $$1, $$2}'
@@ -57,8 +57,23 @@ test-processors: $(STAMPS)/$(TEST_EXTRAS)  ## tests of digits as on processors w
 	    $(PY) tools/as_processor.py $$processor -m pytest -q -n 2 $(or $(ARGS),$(WITH_DIGITS)) || exit 1; \
 	done
 
+# Kernels of every family, and what all stand on; ARGS="tests/kernels tests/fusion" is thorough.
+WITH_ARITHMETIC := $(addprefix tests/,launch/test_host.py kernels/test_order.py kernels/test_batch_norm.py)
+
+test-host-arithmetic: $(STAMPS)/$(TEST_EXTRAS)  ## tests of kernels on the host, contracted as on a GPU, then without denormal numbers
+	@for arithmetic in contracted flushed; do \
+	    echo "kernels on the host, $$arithmetic:"; \
+	    LUCID_HOST_ARITHMETIC=$$arithmetic $(PY) -m pytest -q -n 2 $(or $(ARGS),$(WITH_ARITHMETIC)) || exit 1; \
+	done
+
 test-cuda-standin: $(STAMPS)/$(TEST_EXTRAS)  ## tests of tensors on device cuda over a stand-in for CuPy; no GPU
 	@$(PY) -m pytest --standin -n 2 $(ARGS)
+
+# What launches kernels of each kind, copies, waits, and fails.
+OVER_DRIVER := $(addprefix tests/,driver cuda devices numpy/test_cupy.py)
+
+test-cuda-driver: $(STAMPS)/$(TEST_EXTRAS)-driver  ## tests on device cuda with the real CuPy over a stand-in for CUDA's driver; no GPU
+	@$(PY) tests/driver/build.py pytest --driver -n 2 $(or $(ARGS),$(OVER_DRIVER))
 
 lint: $(STAMPS)/lint  ## style, types, layering, docstrings
 	@$(VENV)/bin/ruff check .
@@ -66,6 +81,15 @@ lint: $(STAMPS)/lint  ## style, types, layering, docstrings
 	@$(PY) -m mypy
 	@$(PY) tools/check_layers.py
 	@$(PY) tools/check_docstrings.py
+
+lines:  ## lines of code in each folder, beside the last tag's
+	@$(PYTHON) tools/count_lines.py
+
+files:  ## write docs/files.md and the tree of docs/architecture.md anew
+	@$(PYTHON) tools/list_files.py $(ARGS)
+
+snapshots: $(STAMPS)/test  ## write tests/snapshots/ anew: signatures, messages, generated CUDA C
+	@$(PY) tools/take_snapshots.py $(ARGS)
 
 names: $(STAMPS)/test  ## write docs/names.md: which of PyTorch's names are here
 	@$(PY) tools/list_names.py $(ARGS)
@@ -85,6 +109,9 @@ bench-loops: $(STAMPS)/bench  ## whole loops from a fresh process beside torch e
 
 bench-check: $(STAMPS)/bench  ## the same; fails when a case is slower beside its peer than in bench/results/cpu.json
 	@$(PY) -m bench --against --name partial $(ARGS)
+
+wheels: $(STAMPS)/wheels  ## wheels of this system for each Python, the C file compiled; on Linux in containers
+	@$(PY) -m cibuildwheel --output-dir dist $(ARGS)
 
 release-check: $(STAMPS)/release  ## wheel and sdist: built, each installed into an empty environment, trained with
 	@$(PY) tools/release_check.py
@@ -113,8 +140,9 @@ image-dry-run: $(STAMPS)/image  ## every step of both images in clean virtual en
 	@$(PY) tools/run_image_steps.py $(ARGS)
 
 # The machine's own Python, so that its cupy is used; no install, no network.
-gpu:  ## everything that needs a GPU; writes bench/results/
-	@PYTHONPATH=. $(PYTHON) bench/gpu.py $(ARGS)
+gpu:  ## what needs a GPU, part by part; the same command goes on (PARTS="check suite" RESULTS=folder MINUTES=9)
+	@PYTHONPATH=. $(PYTHON) bench/gpu.py $(if $(PARTS),--parts "$(PARTS)") $(if $(RESULTS),--results "$(RESULTS)") \
+	    $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 fuzz-checkpoints: $(STAMPS)/$(TEST_EXTRAS)  ## load damaged checkpoints (ARGS="--count 100000 --seed 1")
 	@$(PY) tools/fuzz_checkpoints.py $(ARGS)
@@ -126,13 +154,13 @@ fuzz: $(STAMPS)/test-oracle  ## random ops, then random networks, against torch 
 	@$(PY) tools/fuzz.py $(ARGS)
 
 clean:  ## remove .venv, caches and runs
-	rm -rf $(VENV) build dist runs site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist runs site lucid_gpu/devices/*.so *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .DEFAULT:
 	@echo "make: there is no target $@; make help lists them"; exit 2
 
 # One stamp a set of extras: a second run installs nothing. `test-oracle` is `.[test,oracle]`.
-$(STAMPS)/%: pyproject.toml setup.py | $(PY)
+$(STAMPS)/%: pyproject.toml setup.py lucid_gpu/devices/_native.c | $(PY)
 	@mkdir -p $(STAMPS)
 	@echo "installing lucid_gpu[$(subst -,$(comma),$*)] into $(VENV)"
 	@$(PY) -m pip install --disable-pip-version-check $(PIP_ARGS) -e '.[$(subst -,$(comma),$*)]' \

@@ -52,17 +52,18 @@ class Kit:
         """Bytes an element of the case's type has."""
         return {"float32": 4, "float16": 2, "bfloat16": 2}[self.dtype]
 
-    def numbers(self, *shape: int, scale: float = 1.0) -> np.ndarray:
-        """Normal numbers on the host; those of large arrays repeat, which saves minutes."""
-        count = math.prod(shape)
+    def numbers(self, count: int, scale: float = 1.0) -> np.ndarray:
+        """So many normal numbers on the host, or `DISTINCT`, which are to be repeated."""
         values = self.rng.standard_normal(min(count, DISTINCT), np.float32)
         values *= np.float32(scale)
-        return np.resize(values, shape)
+        return values
 
     def normal(self, *shape: int, grad: bool = False, scale: float = 1.0) -> Any:
-        """Normal numbers of the case's type."""
-        values = self.numbers(*shape, scale=scale)
-        made = self.torch.tensor(values, device=self.device).to(getattr(self.torch, self.dtype))
+        """Normal numbers of the case's type; large arrays are made of few on the device."""
+        count = math.prod(shape)
+        few = self.torch.tensor(self.numbers(count, scale), device=self.device)
+        few = few.to(getattr(self.torch, self.dtype))
+        made = few.repeat(-(-count // DISTINCT))[:count].reshape(shape)
         force(self, (made,))  # a step is not to find the conversion pending
         return made.detach().requires_grad_() if grad else made
 

@@ -1,22 +1,25 @@
 """Results of every family of kernels on the GPU beside the CPU's, forward and backward.
 
-What `make gpu` runs first, bare, and once more under the memory checker.
+What `make gpu` runs first, bare, and once more under each of compute-sanitizer's tools.
 
-It needs nothing but the package: no pytest, no torch. ``python -m bench.gpu_check cpu`` compares
-the CPU with itself, to try the script where there is no GPU.
+It needs nothing but the package: no pytest, no torch. ``python -m bench.gpu_check --device cpu``
+compares the CPU with itself, to try the script where there is no GPU.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bench import models
 from bench.cases import power
+from bench.gpu_pieces import do
 
 torch: Any = importlib.import_module("lucid_gpu")  # with PyTorch's names, as scripts see it
 
@@ -25,6 +28,8 @@ SIZES = (1, 3, 33, 256, 1000, 4099, 70001)
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-12}
 
 Work = Callable[[str], tuple[Any, ...]]
+Normal = Callable[..., np.ndarray]
+Checks = Iterator[tuple[str, str, Work]]  # name, dtype and work of each
 
 
 def chain(x: Any, r: Any) -> Any:
@@ -49,18 +54,15 @@ def with_gradients(
     return work
 
 
-def checks() -> Iterator[tuple[str, str, Work]]:
-    """Name, dtype and work of each check."""
-    rng = np.random.default_rng(0)
-
-    def normal(*shape: int) -> np.ndarray:
-        return rng.standard_normal(shape).astype(np.float32)
-
+def elementwise(normal: Normal, rng: np.random.Generator) -> Checks:
     for size in SIZES:
         yield f"chain of {size}", "float32", with_gradients(chain, normal(size), normal(size))
     for dtype in ("float16", "bfloat16", "float64"):
         work = with_gradients(chain, normal(1001), normal(1001), dtype=dtype)
         yield f"chain in {dtype}", dtype, work
+
+
+def strides(normal: Normal, rng: np.random.Generator) -> Checks:
     two = normal(37, 65), normal(65)
     yield "a broadcast row", "float32", with_gradients(chain, *two)
     two = normal(37, 65), normal(37, 1)
@@ -70,36 +72,62 @@ def checks() -> Iterator[tuple[str, str, Work]]:
     two = normal(64, 64), normal(64, 64)
     yield "every second row", "float32", with_gradients(lambda x, r: chain(x[::2], r[1::2]), *two)
     yield "an odd offset", "float32", with_gradients(lambda x: (x[1:] * x[:-1]).exp(), normal(513))
+
+
+def fused_sums(normal: Normal, rng: np.random.Generator) -> Checks:
     two = normal(33, 129), normal(33, 129)
     yield "a sum over rows", "float32", with_gradients(lambda x, r: chain(x, r).sum(0), *two)
     yield "a mean over columns", "float32", with_gradients(lambda x, r: chain(x, r).mean(1), *two)
     yield "a sum of all", "float32", with_gradients(lambda x, r: chain(x, r).sum(), *two)
+
+
+def programs(normal: Normal, rng: np.random.Generator) -> Checks:
     two = normal(3, 17, 31), normal(3, 31, 5)
     yield "a product of stacks", "float32", with_gradients(lambda a, b: (a @ b).tanh(), *two)
     build = power(5, 100)
     yield "a custom Function", "float32", lambda device: build(torch, device, lambda f: f)()
     net = models.mlp((12, 16, 4), 10)
     yield "a training step", "float32", lambda device: net(torch, device, lambda f: f)()
-    yield from families(normal, rng)
 
 
-def families(
-    normal: Callable[..., np.ndarray], rng: np.random.Generator
-) -> Iterator[tuple[str, str, Work]]:
-    """One check or more for each hand-written family, at sizes that no vector or block divides."""
+def rows(normal: Normal) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Name, dtype and values of matrices whose rows no vector or block divides."""
+    for dtype, shape in (("float32", (37, 1003)), ("bfloat16", (5, 77)), ("float32", (3, 5003))):
+        yield f"{dtype}{list(shape)}", dtype, normal(*shape)
+
+
+def softmax(normal: Normal, rng: np.random.Generator) -> Checks:
     f = torch.nn.functional
-    labels = rng.integers(0, 1003, 37)
-    rows = [("float32", (37, 1003)), ("bfloat16", (5, 77)), ("float32", (3, 5003))]
-    for dtype, shape in rows:
-        name = f"{dtype}{list(shape)}"
-        x, w, b = normal(*shape), normal(shape[1]), normal(shape[1])
-        where = np.resize(labels % shape[1], shape[0])
+    for name, dtype, x in rows(normal):
         yield f"softmax of {name}", dtype, with_gradients(lambda x: f.softmax(x, 1), x, dtype=dtype)
         work = with_gradients(lambda x: f.log_softmax(x, 1), x, dtype=dtype)
         yield f"log_softmax of {name}", dtype, work
-        yield f"cross entropy of {name}", dtype, with_labels(f.cross_entropy, x, where, dtype)
-        work = with_gradients(_layer_norm, x, w, b, dtype=dtype)
-        yield f"layer_norm of {name}", dtype, work
+
+
+def cross_entropy(normal: Normal, rng: np.random.Generator) -> Checks:
+    for name, dtype, x in rows(normal):
+        where = rng.integers(0, x.shape[1], size=(x.shape[0],))
+        work = with_labels(torch.nn.functional.cross_entropy, x, where, dtype)
+        yield f"cross entropy of {name}", dtype, work
+
+
+def norms(normal: Normal, rng: np.random.Generator) -> Checks:
+    f = torch.nn.functional
+    for name, dtype, x in rows(normal):
+        w, b = normal(x.shape[1]), normal(x.shape[1])
+        yield f"layer_norm of {name}", dtype, with_gradients(_layer_norm, x, w, b, dtype=dtype)
+    two = normal(37, 1003), normal(1003)
+    yield "rms_norm", "float32", with_gradients(lambda x, w: f.rms_norm(x, (1003,), w), *two)
+    three = normal(2, 3, 13, 17), normal(3), normal(3)
+    yield (
+        "batch_norm",
+        "float32",
+        with_gradients(lambda x, w, b: f.batch_norm(x, None, None, w, b, training=True), *three),
+    )
+
+
+def row_reductions(normal: Normal, rng: np.random.Generator) -> Checks:
+    for name, dtype, x in rows(normal):
         work = with_gradients(lambda x: x.cumsum(1), x, dtype=dtype)
         yield f"running sums of {name}", dtype, work
         for op in ("sum", "mean", "amax", "prod", "logsumexp", "norm", "var"):
@@ -107,19 +135,16 @@ def families(
             work = with_gradients(_over(op, 1), small, dtype=dtype)
             yield f"{op} over columns of {name}", dtype, work
         yield f"amax over rows of {name}", dtype, with_gradients(_over("amax", 0), x, dtype=dtype)
-    if hasattr(f, "rms_norm"):
-        work = with_gradients(
-            lambda x, w: f.rms_norm(x, (1003,), w), normal(37, 1003), normal(1003)
-        )
-        yield "rms_norm", "float32", work
-    images = normal(2, 3, 13, 17)
-    yield "batch_norm", "float32", with_gradients(
-        lambda x, w, b: f.batch_norm(x, None, None, w, b, training=True),
-        images, normal(3), normal(3),
-    )  # fmt: skip
-    yield from convolutions(normal)
+
+
+def pooling(normal: Normal, rng: np.random.Generator) -> Checks:
+    f, images = torch.nn.functional, normal(2, 3, 13, 17)
     yield "max pooling", "float32", with_gradients(lambda x: f.max_pool2d(x, 3, 2, 1), images)
     yield "average pooling", "float32", with_gradients(lambda x: f.avg_pool2d(x, 3, 2, 1), images)
+
+
+def indexing(normal: Normal, rng: np.random.Generator) -> Checks:
+    f = torch.nn.functional
     table, index = normal(50, 33), rng.integers(0, 50, 1001)
     yield "rows by number", "float32", with_numbers(lambda x, i: f.embedding(i, x), table, index)
     work = with_numbers(lambda x, i: torch.zeros_like(x).index_add(0, i, x[i]), table, index)
@@ -128,18 +153,28 @@ def families(
         lambda x, i: torch.zeros_like(x).scatter_add(0, i[:50, None].expand(50, 33), x),
         table, index,
     )  # fmt: skip
-    yield "dropout", "float32", seeded(lambda x: f.dropout(x, 0.3), normal(4099))
+
+
+def randomness(normal: Normal, rng: np.random.Generator) -> Checks:
+    work = seeded(lambda x: torch.nn.functional.dropout(x, 0.3), normal(4099))
+    yield "dropout", "float32", work
     yield "random numbers", "float32", lambda device: random_numbers(device)
+
+
+def attention(normal: Normal, rng: np.random.Generator) -> Checks:
     for dtype, head in (("float32", 64), ("bfloat16", 128), ("float16", 32)):
         heads = [normal(2, 3, 70, head) for _ in "qkv"]
         work = with_gradients(_attention, *heads, dtype=dtype)
         yield f"causal attention in {dtype}, head size {head}", dtype, work
+
+
+def optimizers(normal: Normal, rng: np.random.Generator) -> Checks:
     yield "gradients clipped", "float32", clipped([normal(n) for n in range(1, 101)])
     for name in ("SGD", "Adam", "AdamW"):
         yield f"100 tensors by {name}", "float32", updates(name, [normal(n) for n in range(1, 101)])
 
 
-def convolutions(normal: Callable[..., np.ndarray]) -> Iterator[tuple[str, str, Work]]:
+def convolutions(normal: Normal, rng: np.random.Generator) -> Checks:
     """By cuDNN, where it is installed, and by matrix products."""
     f, cudnn = torch.nn.functional, torch.backends.cudnn
     kinds = {
@@ -273,30 +308,61 @@ def difference(found: Any, wanted: Any) -> float:
 
 def each_alone() -> None:
     """Give every array its own allocation: a checker sees no overrun within a pool's block."""
-    from lucid_gpu.devices.cupy_room import import_cupy
+    from lucid_gpu.devices.cupy_backend import import_cupy
 
     import_cupy().cuda.set_allocator(None)
 
 
-def main(device: str = "cuda", memory: str = "pool") -> int:
-    """Run every check, with ``memory="alone"`` without CuPy's pool; 1 when one fails."""
-    if memory == "alone":
+# At sizes that no vector, block or row divides; a sanitizer runs them one by one.
+FAMILIES: dict[str, Callable[[Normal, np.random.Generator], Checks]] = {
+    "elementwise": elementwise,
+    "strides": strides,
+    "fused-sums": fused_sums,
+    "programs": programs,
+    "softmax": softmax,
+    "cross-entropy": cross_entropy,
+    "norms": norms,
+    "row-reductions": row_reductions,
+    "convolutions": convolutions,
+    "pooling": pooling,
+    "indexing": indexing,
+    "randomness": randomness,
+    "attention": attention,
+    "optimizers": optimizers,
+}
+
+
+def checks(family: str) -> Checks:
+    """Those of a family, with the same numbers each time."""
+    rng = np.random.default_rng(0)
+    return FAMILIES[family](lambda *shape: rng.standard_normal(shape).astype(np.float32), rng)
+
+
+def compare(device: str, dtype: str, work: Work) -> None:
+    """Raise where a device's results are not the CPU's."""
+    pairs = zip(work(device), work("cpu"), strict=True)
+    worst = max(difference(found, wanted) for found, wanted in pairs)
+    if not worst <= TOLERANCE[dtype]:
+        raise ArithmeticError(f"off by {worst:.2g}, {TOLERANCE[dtype]:.2g} is allowed")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do every check; `bench.gpu_pieces.SOME_FAILED` when one fails."""
+    flags = argparse.ArgumentParser(prog="python -m bench.gpu_check", description=__doc__)
+    flags.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    flags.add_argument("--family", action="append", choices=list(FAMILIES))
+    flags.add_argument("--alone", action="store_true", help="without CuPy's pool of memory")
+    flags.add_argument("--part", default="check", help="under which results are noted")
+    options = flags.parse_args(argv)
+    if options.alone:
         each_alone()
-    failed = count = 0
-    for name, dtype, work in checks():
-        count += 1
-        try:
-            pairs = zip(work(device), work("cpu"), strict=True)
-            worst = max(difference(f, w) for f, w in pairs)
-            problem = None if worst <= TOLERANCE[dtype] else f"off by {worst:.2g}"
-        except Exception as error:  # say it and go on to the next
-            problem = f"{type(error).__name__}: {error}"
-        if problem:
-            failed += 1
-            print(f"{name}: {problem}")
-    print(f"{count - failed} passed, {failed} failed")
-    return int(failed > 0)
+    works = (
+        (f"{family}: {name}", partial(compare, options.device, dtype, work))
+        for family in options.family or FAMILIES
+        for name, dtype, work in checks(family)
+    )
+    return do(options.part, works)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

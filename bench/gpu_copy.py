@@ -1,13 +1,18 @@
-"""How fast this GPU copies memory: the yardstick of every elementwise kernel. Prints JSON."""
+"""How fast this GPU copies memory: the yardstick of every elementwise kernel."""
 
 from __future__ import annotations
 
-import json
 import statistics
+import sys
+from functools import partial
+from typing import Any
 
 import cupy
 
+from bench.gpu_pieces import do
+
 REPEATS = 30
+SIZES = (1 << 26, 1 << 28, 1 << 30)
 
 
 def copy_bandwidth(nbytes: int) -> float:
@@ -25,12 +30,14 @@ def copy_bandwidth(nbytes: int) -> float:
     return 2 * nbytes / statistics.median(seconds[REPEATS // 3 :])  # the first are warm-up
 
 
-def main() -> None:
-    """Measure at the size of the large chain's arrays and at the largest that fits well."""
-    free, _ = cupy.cuda.runtime.memGetInfo()
-    sizes = [1 << 26, min(1 << 30, free // 4 // 4096 * 4096)]
-    print(json.dumps({str(size): copy_bandwidth(size) for size in sizes}))
+def _figures(nbytes: int) -> dict[str, Any]:
+    return {"bytes_a_second": copy_bandwidth(nbytes)}
+
+
+def main() -> int:
+    """Measure at the size of the large chain's arrays, and around it."""
+    return do("copy", ((f"{size >> 20} MiB", partial(_figures, size)) for size in SIZES))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

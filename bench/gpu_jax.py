@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,8 @@ from bench.gpu_cases import Kit, Step
 
 
 def _normal(kit: Kit, *shape: int) -> Any:
-    return jnp.asarray(kit.numbers(*shape)).astype(kit.dtype)
+    few = jnp.asarray(kit.numbers(math.prod(shape))).astype(kit.dtype)
+    return jnp.resize(few, shape)
 
 
 def _sets(kit: Kit, count: int) -> list[list[Any]]:

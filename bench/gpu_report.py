@@ -11,6 +11,7 @@ from bench.gpu_worker import PEERS, difference
 Figures = dict[str, Any]
 
 SUBJECT, BASELINE = "lucid_gpu", "torch-eager"
+APART = ("device", "host", "first")  # seconds of a step besides those by which peers are compared
 TOLERANCES = {"float32": 2e-3, "float16": 1e-2, "bfloat16": 3e-2}  # TF32 is off; steps add up
 
 
@@ -27,8 +28,9 @@ def rows(document: Figures) -> list[Figures]:
 
 def copy_of(document: Figures) -> float | None:
     """Bytes a second of the fastest copy measured."""
-    found = document["parts"].get("copy bandwidth", {}).get("bytes_a_second")
-    return max(found.values()) if found else None
+    found = document["parts"].get("copy", {}).get("pieces", {}).values()
+    rates = [piece["figures"]["bytes_a_second"] for piece in found if piece.get("figures")]
+    return max(rates, default=None)
 
 
 def _figures(document: Figures, peer: str, case: str, dtype: str) -> Figures:
@@ -44,6 +46,7 @@ def _row(case: Case, dtype: str, document: Figures, copy: float | None) -> Figur
     row: Figures = {"case": case.name, "title": case.title, "dtype": dtype, "aim": case.aim}
     row["failed"] = ours.get("failed")
     row["seconds"] = seconds
+    row.update({name: ours.get(name) for name in APART})
     if seconds and case.least:
         row["bytes_a_second"] = case.least(kit) / seconds
         row["of_copy"] = row["bytes_a_second"] / copy if copy else None
@@ -60,7 +63,7 @@ def _row(case: Case, dtype: str, document: Figures, copy: float | None) -> Figur
 def _beside(case: Case, dtype: str, document: Figures, peer: str, ours: Figures) -> Figures:
     """A peer's seconds, ours over them, and how far our results are from its."""
     theirs = _figures(document, peer, case.name, dtype)
-    found = {"seconds": theirs.get("seconds"), "failed": theirs.get("failed")}
+    found = {name: theirs.get(name) for name in ("seconds", "failed", *APART)}
     if ours.get("seconds") and theirs.get("seconds"):
         found["ratio"] = ours["seconds"] / theirs["seconds"]
     if ours.get("sample") and theirs.get("sample"):
@@ -100,7 +103,7 @@ def markdown(document: Figures) -> str:
         f"{gpu['driver']}, runtime {gpu['runtime']}, CuPy {gpu['cupy']}, "
         f"cuDNN {gpu.get('cudnn') or 'not installed'}; Python {at['python']}, "
         f"numpy {at['versions']['numpy']}, torch {at['versions']['torch']}; "
-        f"{document['created'][:10]}, commit {at['commit']}."
+        f"{document['updated'][:10]}, commit {at['commit']}."
     )
     if document["toy"]:
         about = f"A trial of the script, at tiny sizes; no figure of a GPU. {about}"
@@ -119,12 +122,14 @@ def _table(found: Sequence[Figures], toy: bool) -> Iterator[str]:
     if not found:
         return
     shown = [p for p in PEERS[1:] if any(p.name in row["peers"] for row in found)]
-    heads = ["case", "type", "time", "GB/s", "of copy", "TFLOP/s"]
+    heads = ["case", "type", "time", "device", "host", "first step", "GB/s", "of copy", "TFLOP/s"]
     heads += [f"to {p.title}" for p in shown] + ["verdict"]
     yield ""
     yield (
-        "Time is the median of a step by CUDA events, inputs rotated beyond the cache. GB/s count "
-        "each input read once and each output written once. A ratio under 1 is lucid_gpu ahead."
+        "Time is the median of a step by CUDA events, inputs rotated beyond the cache; device is "
+        "that of the GPU alone, its launches queued beforehand, host that of the calling thread. "
+        "The first step compiles. GB/s count each input read once and each output written once. "
+        "A ratio under 1 is lucid_gpu ahead; beside it stand the other's device and host times."
     )
     yield ""
     yield "| " + " | ".join(heads) + " |"
@@ -137,22 +142,28 @@ def _table(found: Sequence[Figures], toy: bool) -> Iterator[str]:
 
 def _cells(row: Figures) -> list[str]:
     if not row["seconds"]:
-        return [str(row["failed"] or "").replace("|", "/")[:80], "", "", ""]
+        return [str(row["failed"] or "").replace("|", "/")[:80], *[""] * 6]
     rate, share = row.get("bytes_a_second"), row.get("of_copy")
     work = row.get("operations_a_second")
     return [
         _time(row["seconds"]),
+        *(_time(row[name]) for name in APART),
         f"{rate / 1e9:.0f}" if rate else "",
         f"{share:.0%}" if share else "",
         f"{work / 1e12:.1f}" if work else "",
     ]
 
 
-def _time(seconds: float) -> str:
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
     return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms"
 
 
 def _ratio(peer: Figures | None) -> str:
     if not peer:
         return ""
-    return f"{peer['ratio']:.2f}" if "ratio" in peer else "failed"
+    if "ratio" not in peer:
+        return "failed"
+    apart = [_time(peer[name]) for name in APART[:2] if peer[name] is not None]
+    return f"{peer['ratio']:.2f}" + (f" ({', '.join(apart)})" if apart else "")

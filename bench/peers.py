@@ -115,16 +115,21 @@ _INSTRUCTION_VARIABLES = (
 )
 
 
+older: dict[str, str] = {}  # what ``--processor`` tells all of them: see `tools.as_processor`
+
+
 def environment(peer: Peer | None = None) -> dict[str, str]:
     """The environment of a measured process: this one's, the tree importable, two threads.
 
-    Every library chooses its kernels by the processor, as on a machine where nobody told it.
+    Every library chooses its kernels by the processor, as on a machine where nobody told it, or
+    every one as on an ``older`` one.
     """
     env = {name: value for name, value in os.environ.items() if name not in _INSTRUCTION_VARIABLES}
     env.update(dict.fromkeys(THREAD_VARIABLES, str(THREADS)))
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # pip has compiled the other peers
     path = env.get("PYTHONPATH")
     env["PYTHONPATH"] = f"{TREE}{os.pathsep}{path}" if path else str(TREE)
+    env.update(older)
     env.update(peer.env if peer else {})
     return env
 

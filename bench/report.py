@@ -133,15 +133,23 @@ def _commit() -> str | None:
         return None
 
 
-def document(rows: Sequence[dict[str, Any]], rounds: int) -> dict[str, Any]:
-    """A whole run."""
+def document(
+    rows: Sequence[dict[str, Any]], rounds: int, processor: str | None = None
+) -> dict[str, Any]:
+    """A whole run, of a machine as it is or as an older processor: ``"avx2"``, ``"sse"``."""
     now = datetime.now(timezone.utc)
+    here = machine()
+    if processor:
+        here["cpu"] += f" as {AS[processor]}"
     return {
         "created": now.isoformat(timespec="seconds"),
         "rounds": rounds,
-        "machine": machine(),
+        "machine": here,
         "cases": list(rows),
     }
+
+
+AS = {"avx2": "with AVX2 and no AVX-512", "sse": "without AVX"}
 
 
 def scale_of(value: float, unit: str) -> tuple[float, str]:

@@ -13,9 +13,10 @@ from pathlib import Path
 from bench import report
 from bench.against import compare
 from bench.cases import CASES
-from bench.peers import PEERS, SUBJECT, installed, named
+from bench.peers import PEERS, SUBJECT, installed, named, older
 from bench.rounds import run_case
-from lucid_gpu.devices import cupy_room
+from lucid_gpu.devices import cupy_backend
+from tools import as_processor
 
 GPU_BURST = 20  # steps between two waits for the GPU
 
@@ -29,6 +30,11 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--json", type=Path, metavar="PATH", help="also write the figures there")
     flags.add_argument("--name", help="name of the files in bench/results/")
     flags.add_argument("--no-results", action="store_true", help="leave bench/results/ alone")
+    flags.add_argument(
+        "--processor",
+        choices=list(as_processor.KEPT),
+        help="as on an older one: with AVX2 and no AVX-512, or without AVX",
+    )
     flags.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(cpu)")
     flags.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
     flags.add_argument(
@@ -52,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if options.rounds < 1:
         flags.error("--rounds must be at least 1")
+    if options.processor:
+        older.update(as_processor.environment(options.processor))
     kept = None
     try:
         kept = json.loads(options.against.read_text("utf-8")) if options.against else None
@@ -62,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         flags.error(str(error))
     if options.device == "cuda":
-        no_gpu = cupy_room.problem()
+        no_gpu = cupy_backend.problem()
         if no_gpu is not None:
             flags.error(f"--device cuda: {no_gpu}")
         for peer in peers:
@@ -86,8 +94,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             figures = run_case(case, peers, options.rounds, options.device, burst=GPU_BURST)
         rows.append(report.row(case, figures))
         print_row(rows[-1])
-    whole = options.device == "cpu" and not options.case and {p.name for p in peers} >= set(usual)
-    run = report.document(rows, options.rounds)
+    plain = options.device == "cpu" and not (options.case or options.processor)
+    whole = plain and {p.name for p in peers} >= set(usual)
+    run = report.document(rows, options.rounds, options.processor)
     name = options.name or (f"cpu-{datetime.now(timezone.utc):%Y-%m-%d}" if whole else "partial")
     written = [] if options.no_results else report.write(run, report.RESULTS / name)
     if options.json:

@@ -104,7 +104,7 @@ LUCID_FN void batch_norm_columns(
 template <typename T, typename A, typename M, typename V>
 LUCID_FN void batch_norm_finish(
     const T* x, const A* parts, A* mean, A* variance, M* running_mean, V* running_variance,
-    int channels, long long inner, int shares, int width, double momentum)
+    int channels, long long inner, int shares, int width, A momentum)
 {
     const int channel = blockIdx.x;
     lucid_welford<A> all = {0, 0, 0};
@@ -118,13 +118,12 @@ LUCID_FN void batch_norm_finish(
     all.mean += lucid_cast<A>(x[channel * inner]);
     mean[channel] = all.mean;
     variance[channel] = all.spread / all.count;
-    const A m = (A)momentum;
     if (running_mean) {
         const A old = lucid_cast<A>(running_mean[channel]);
-        running_mean[channel] = lucid_cast<M>((1 - m) * old + m * all.mean);
+        running_mean[channel] = lucid_cast<M>((1 - momentum) * old + momentum * all.mean);
     }
     if (running_variance) {
         const A old = lucid_cast<A>(running_variance[channel]), now = all.spread / (all.count - 1);
-        running_variance[channel] = lucid_cast<V>((1 - m) * old + m * now);
+        running_variance[channel] = lucid_cast<V>((1 - momentum) * old + momentum * now);
     }
 }

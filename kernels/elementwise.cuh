@@ -73,6 +73,14 @@ LUCID_FN T lucid_bent(T x, T bound)
     return (T)0.5 * near * (far + (far - near));
 }
 
+// x times a ramp that rises from zero at -3 to one at 3; NaN stays NaN.
+template <typename T>
+LUCID_FN T lucid_hardswish(T x)
+{
+    const T ramp = x + (T)3;
+    return x * (ramp < 0 ? (T)0 : ramp > 6 ? (T)6 : ramp) / (T)6;
+}
+
 // --- rounding: integers are whole already --------------------------------------------------------
 
 template <typename T>
@@ -154,15 +162,12 @@ LUCID_FN T lucid_fmod(T a, T b)
     }
 }
 
-// The remainder of floor division: the sign of the divisor.
+// The remainder of floor division: the sign of the divisor; a zero that of the dividend.
 template <typename T>
 LUCID_FN T lucid_remainder(T a, T b)
 {
     const T rest = lucid_fmod(a, b);
     if constexpr (lucid_is_float<T> || lucid_is_signed_integer<T>) {
-        if constexpr (lucid_is_float<T>) {
-            if (rest == 0) return copysign((T)0, b);
-        }
         if (rest != 0 && (rest < 0) != (b < 0)) return (T)(rest + b);
     }
     return rest;

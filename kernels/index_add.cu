@@ -42,7 +42,8 @@ LUCID_FN void lucid_put_row(T* out, const A (&sum)[WIDTH])
     #pragma unroll
     for (int k = 0; k < WIDTH; ++k)
         pack[k] = lucid_cast<T>(ADD ? (A)(lucid_cast<A>(pack[k]) + sum[k]) : sum[k]);
-    lucid_store(out, pack);
+    // As an instruction of its own: a plain store of sums that were just added is taken apart.
+    __stwb(reinterpret_cast<typename lucid_word<sizeof(T) * WIDTH>::type*>(out), pack.word);
 }
 
 // The columns of all outer rows, with steps of the grid's y and z: neither may exceed 65535.

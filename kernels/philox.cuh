@@ -61,20 +61,12 @@ LUCID_FN unsigned long long lucid_random_double_word(long long index, long long 
 // x * scale + shift, rounded twice: the same bits as where nothing fuses the two.
 LUCID_FN float lucid_scaled(float x, float scale, float shift)
 {
-#ifdef __CUDA_ARCH__
     return __fadd_rn(__fmul_rn(x, scale), shift);
-#else
-    return x * scale + shift;
-#endif
 }
 
 LUCID_FN double lucid_scaled(double x, double scale, double shift)
 {
-#ifdef __CUDA_ARCH__
     return __dadd_rn(__dmul_rn(x, scale), shift);
-#else
-    return x * scale + shift;
-#endif
 }
 
 // Uniform: a word, or for double a double word, without its last `spare` bits, scaled and shifted.
@@ -102,14 +94,23 @@ LUCID_FN T lucid_random_normal(long long index, long long seed, long long draw, 
         u = (T)(index & 2 ? words.z : words.x) * (T)0x1p-32f + (T)0x1p-33f;
         angle = (T)(index & 2 ? words.w : words.y) * (T)(6.283185307179586477 * 0x1p-32);
     }
+    angle = lucid_small_angle(angle);
     const T radius = sqrt(log(u) * (T)-2);
     return lucid_scaled(radius * (index & 1 ? sin(angle) : cos(angle)), scale, shift);
 }
 
-// Exponential of rate 1, never 0.
-LUCID_FN double lucid_random_exponential(long long index, long long seed, long long draw)
+// Exponential of rate 1, never 0: -log((word + 1/2) / 2^32). In float the upper half of the words is
+// counted from their end, as 1 - u, which keeps the small results' digits: u itself would round to 1.
+template <typename T>
+LUCID_FN T lucid_random_exponential(long long index, long long seed, long long draw)
 {
-    return -log((lucid_random_word(index, seed, draw) + 0.5) * 0x1p-32);
+    const unsigned word = lucid_random_word(index, seed, draw);
+    if constexpr (lucid_same<T, double>)
+        return -log((word + 0.5) * 0x1p-32);
+    else if (word >> 31)
+        return -log1p(((T)~word + (T)0.5) * (T)-0x1p-32f);
+    else
+        return -log(((T)word + (T)0.5) * (T)0x1p-32f);
 }
 
 // Whole numbers from [0, span); a span of 0 stands for 2^64.

@@ -37,7 +37,7 @@ LUCID_FN T lucid_digamma(T x)
     T result = 0;
     if (x < 0) {
         if (x == floor(x)) return lucid_nan_of(x);
-        result = -(T)LUCID_PI / tan((T)LUCID_PI * (x - rint(x)));
+        result = -(T)LUCID_PI / tan(lucid_small_angle((T)LUCID_PI * (x - rint(x))));
         x = 1 - x;
     }
     for (; x < 10; x += 1) result -= 1 / x;
@@ -52,7 +52,7 @@ LUCID_FN T lucid_trigamma(T x)
 {
     T result = 0, sign = 1;
     if (x < (T)0.5) {
-        const T sine = sin((T)LUCID_PI * (x - rint(x)));
+        const T sine = sin(lucid_small_angle((T)LUCID_PI * (x - rint(x))));
         result = -(T)(LUCID_PI * LUCID_PI) / (sine * sine);
         sign = -1;
         x = 1 - x;

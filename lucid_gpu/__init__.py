@@ -13,6 +13,7 @@ from typing import Any
 from lucid_gpu import autograd as autograd
 from lucid_gpu import dtypes as _dtypes
 from lucid_gpu.device import device as device
+from lucid_gpu.devices import WHEN_ELSEWHERE as _WHEN_ELSEWHERE
 from lucid_gpu.devices.threads import get_num_threads, set_num_threads
 from lucid_gpu.dtypes import as_dtype as _as_dtype
 from lucid_gpu.dtypes import (
@@ -33,7 +34,7 @@ from lucid_gpu.dtypes import (
 )
 from lucid_gpu.dtypes import bool as bool
 from lucid_gpu.dtypes import dtype as dtype
-from lucid_gpu.friends import introduce as _introduce
+from lucid_gpu.integrations import introduce as _introduce
 from lucid_gpu.layouts import (
     channels_last,
     channels_last_3d,
@@ -47,9 +48,9 @@ from lucid_gpu.layouts import (
 from lucid_gpu.ops import complex_numbers, creation, elementwise, indexing, reductions, shape
 from lucid_gpu.ops import cumsum as _cumsum
 from lucid_gpu.ops import index_add as _index_add
-from lucid_gpu.ops import late as _late
 from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
+from lucid_gpu.ops import registry as _registry
 from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops import transfer as _transfer
 from lucid_gpu.ops.arguments import guarded as _guarded
@@ -79,7 +80,7 @@ for _module in (reductions, _cumsum, indexing, _index_add, _matmul, _softmax):
         globals()[_function.__name__] = _guarded(_function)
 globals().update(elementwise.FUNCTIONS)
 spmm = _guarded(_matmul.mm)
-for _name in _late.TAKE_OUT:
+for _name in _registry.TAKE_OUT:
     if _name in globals():
         globals()[_name] = _public(globals()[_name])
 
@@ -183,6 +184,15 @@ _FROM = {
 }
 
 
+def _use_elsewhere() -> None:
+    from lucid_gpu.cuda import elsewhere
+
+    elsewhere.install()
+
+
+_WHEN_ELSEWHERE.append(_use_elsewhere)
+
+
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(_LAZY[name])
@@ -190,10 +200,10 @@ def __getattr__(name: str) -> Any:
         found = getattr(importlib.import_module(_FROM[name]), name)
         globals()[name] = found
         return found
-    if name in _late.FUNCTIONS:
-        found = _late.load(_late.FUNCTIONS[name], name)
-        found = globals()[name] = (_public if name in _late.TAKE_OUT else _guarded)(found)
-        _late.findable({name: found}, __name__)
+    if name in _registry.FUNCTIONS:
+        found = _registry.load(_registry.FUNCTIONS[name], name)
+        found = globals()[name] = (_public if name in _registry.TAKE_OUT else _guarded)(found)
+        _registry.findable({name: found}, __name__)
         return found
     from lucid_gpu.absent import lacking
 
@@ -201,7 +211,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_FROM, *_late.FUNCTIONS})
+    return sorted({*globals(), *_LAZY, *_FROM, *_registry.FUNCTIONS})
 
 
 def is_tensor(value: Any) -> Any:
@@ -234,6 +244,6 @@ def result_type(a: Any, b: Any) -> _dtypes.dtype:
     return _dtypes.result_type(tensors, numbers)
 
 
-_late.findable(dict(globals()), __name__)
+_registry.findable(dict(globals()), __name__)
 _introduce()
 del _function, _module, _name

@@ -106,9 +106,9 @@ def resolve(value: Any) -> device:
         return _defaults[-1]
     wanted = device(value)
     if wanted.type == "cuda":
-        from lucid_gpu.devices import room
+        from lucid_gpu.devices import backend
 
-        room(wanted)  # raises, with the mend, where there is no GPU
+        backend(wanted)  # raises, with the mend, where there is no GPU
         if wanted.index is None:
-            wanted = device("cuda", room(wanted).current_index())
+            wanted = device("cuda", backend(wanted).current_index())
     return wanted

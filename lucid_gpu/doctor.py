@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lucid_gpu
-from lucid_gpu.devices import blas, cupy_room
+from lucid_gpu.devices import blas, cupy_backend, loops
 
 __all__ = ["Line", "examine", "main"]
 
@@ -117,6 +117,24 @@ def gradient_on(device: str) -> str:
 _REPORT = "a bug: please report it with what this command prints"
 
 
+def native_loops() -> str:
+    """The one C file, by which blocks of NumPy's loops run without the interpreter."""
+    if not loops.compiled():
+        raise _Absent(
+            "the C file was not compiled, small tensors on the CPU are slower; with a C compiler: "
+            f"python -m pip install --force-reinstall --no-deps {_source()}"
+        )
+    if not loops.available():
+        return "compiled, and turned off by LUCID_NATIVE_LOOPS=0"
+    return "compiled: blocks of ufuncs run without the interpreter between them"
+
+
+def _source() -> str:
+    """What pip installs the package from: the folder of a clone, or the package index."""
+    folder = Path(lucid_gpu.__file__).parent.parent
+    return f"-e {folder}" if (folder / "setup.py").exists() else "--no-binary lucid-gpu lucid-gpu"
+
+
 def compiler() -> str:
     """The C++ compiler that executes CUDA C on the host, for tests without a GPU."""
     wanted = os.environ.get("CXX") or "g++"
@@ -138,26 +156,26 @@ def cupy_package() -> str:
     )
     if not found:
         raise _Absent(
-            f"CuPy is not installed; on a machine with an NVIDIA GPU: {cupy_room.INSTALL}"
+            f"CuPy is not installed; on a machine with an NVIDIA GPU: {cupy_backend.INSTALL}"
         )
     if len(found) > 1:
         names = " ".join(f.split()[0] for f in found)
         raise Ill(
             f"{' and '.join(found)} are installed, and each breaks the others",
-            f"python -m pip uninstall -y {names} && {cupy_room.INSTALL}",
+            f"python -m pip uninstall -y {names} && {cupy_backend.INSTALL}",
         )
     return found[0]
 
 
 def nvrtc() -> str:
     """The compiler of kernels: it needs no GPU."""
-    cupy_room.import_cupy()
+    cupy_backend.import_cupy()
     from cupy_backends.cuda.libs import nvrtc as library
 
     try:
         major, minor = library.getVersion()
     except Exception as error:
-        raise Ill(f"NVRTC cannot be loaded: {_first(error)}", cupy_room.INSTALL) from None
+        raise Ill(f"NVRTC cannot be loaded: {_first(error)}", cupy_backend.INSTALL) from None
     known = library.getSupportedArchs()
     return f"NVRTC {major}.{minor}, for sm_{min(known)} to sm_{max(known)}"
 
@@ -170,15 +188,15 @@ def headers() -> str:
         raise _Absent("cuda-pathfinder, which would find them, is not installed") from None
     folder = pathfinder.find_nvidia_header_directory("cudart")
     if folder is None:
-        raise Ill("CUDA's headers are not found", f"{cupy_room.INSTALL}  # [ctk] brings them")
+        raise Ill("CUDA's headers are not found", f"{cupy_backend.INSTALL}  # [ctk] brings them")
     return str(folder)
 
 
 def cache_folder() -> str:
     """Where CuPy keeps compiled kernels."""
     with contextlib.suppress(OSError):  # it makes the folder; what fails then is said below
-        cupy_room.import_cupy()
-    folder = Path(cupy_room.cache_folder())
+        cupy_backend.import_cupy()
+    folder = Path(cupy_backend.cache_folder())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -195,13 +213,13 @@ def cache_folder() -> str:
 
 def compilation() -> str:
     """One of the package's kernels through NVRTC, for the GPU there is or else sm_80."""
-    cupy = cupy_room.import_cupy()
+    cupy = cupy_backend.import_cupy()
     from cupy_backends.cuda.libs import nvrtc as library
 
-    from lucid_gpu.launch.cuda import OPTIONS
+    from lucid_gpu.launch.nvrtc import OPTIONS
     from lucid_gpu.launch.source import complete
 
-    capability = cupy.cuda.Device().compute_capability if cupy_room.problem() is None else "80"
+    capability = cupy.cuda.Device().compute_capability if cupy_backend.problem() is None else "80"
     source = complete('#include "elementwise.cuh"\nextern "C" __global__ void nothing() {}\n')
     program = library.createProgram(source, "doctor.cu", [], [])
     try:
@@ -219,12 +237,12 @@ _NEWER = "python -m pip uninstall -y cupy-cuda12x && python -m pip install 'cupy
 
 def driver() -> str:
     """The driver and its GPUs."""
-    missing = cupy_room.problem()
+    missing = cupy_backend.problem()
     if missing is not None:
         if missing.startswith(GPU_MISSING):
             raise _Absent(missing)
         raise Ill(*missing.partition("; ")[::2])
-    runtime = cupy_room.import_cupy().cuda.runtime
+    runtime = cupy_backend.import_cupy().cuda.runtime
     supported, used = runtime.driverGetVersion(), runtime.runtimeGetVersion()
     if supported // 1000 < used // 1000:
         raise Ill(
@@ -285,6 +303,7 @@ Check = tuple[str, Callable[[], str]]
 ALWAYS: tuple[Check, ...] = (
     ("versions", versions),
     ("BLAS and threads", matrix_products),
+    ("native loops", native_loops),
     ("gradient, cpu", lambda: gradient_on("cpu")),
     ("C++ compiler", compiler),
 )

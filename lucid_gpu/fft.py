@@ -32,7 +32,7 @@ from lucid_gpu.ops.fourier import (
     rfftfreq,
     rfftn,
 )
-from lucid_gpu.ops.late import findable
+from lucid_gpu.ops.registry import findable
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",

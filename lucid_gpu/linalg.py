@@ -9,7 +9,6 @@ from __future__ import annotations
 from types import FunctionType
 
 from lucid_gpu.ops.arguments import public
-from lucid_gpu.ops.late import findable
 from lucid_gpu.ops.linalg.cholesky import cholesky, cholesky_ex
 from lucid_gpu.ops.linalg.determinant import det, slogdet
 from lucid_gpu.ops.linalg.eigen import eig, eigh, eigvals, eigvalsh
@@ -38,6 +37,7 @@ from lucid_gpu.ops.linalg.products import linalg_cross as cross
 from lucid_gpu.ops.linalg.qr import qr
 from lucid_gpu.ops.linalg.svd import lstsq, matrix_rank, pinv, svd, svdvals
 from lucid_gpu.ops.matmul import matmul
+from lucid_gpu.ops.registry import findable
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",

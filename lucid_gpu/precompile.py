@@ -1,15 +1,17 @@
-"""``python -m lucid_gpu.precompile --arch 80,90``: hand-written kernels, compiled without a GPU.
+"""``python -m lucid_gpu.precompile --arch 80,90``: kernels, compiled without a GPU.
 
-What NVRTC makes of every instance that the families of `lucid_gpu.kernels` list is kept where CuPy
-looks for it: in ``CUPY_CACHE_DIR``, under the key that the same CuPy, installed in the same folder,
-asks for on a GPU of that architecture. An image built so starts without compiling. Kernels of fused
+These are the hand-written ones, every instance that the families of `lucid_gpu.kernels` list, and
+those of the op table's ops, which run while a fused kernel is compiled
+(`lucid_gpu.fusion.op_kernels`). What NVRTC makes of them is kept where a program looks for it: in
+``CUPY_CACHE_DIR``, under the key that it asks for on a GPU of that architecture with the same CuPy,
+NVRTC and CUDA headers. An image built so starts without waiting for a compiler, and the folder can
+be carried to another machine, where ``--missing`` says what of it fits. Kernels of fused
 expressions are generated while a program runs, and are not among them.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import os
 import pkgutil
@@ -20,13 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
-from unittest import mock
 
 import lucid_gpu.kernels
-from lucid_gpu.devices import cupy_room
-from lucid_gpu.launch import Kernel
-from lucid_gpu.launch.compile_errors import CompileError
-from lucid_gpu.launch.cuda import OPTIONS
+from lucid_gpu.devices import cupy_backend
+from lucid_gpu.fusion.op_kernels import table_kernels
+from lucid_gpu.launch import Kernel, nvrtc
+from lucid_gpu.launch.nvrtc import GENERATED, OPTIONS
 from lucid_gpu.launch.source import complete
 
 __all__ = ["Source", "compile_for", "instances", "main", "sources"]
@@ -41,10 +42,13 @@ class Source(NamedTuple):
         Of the ``extern "C"`` function.
     text : str
         CUDA C.
+    options : tuple of str
+        What NVRTC is told.
     """
 
     name: str
     text: str
+    options: tuple[str, ...] = OPTIONS
 
 
 def instances() -> Iterator[tuple[ModuleType, Kernel, dict[str, Any]]]:
@@ -61,7 +65,7 @@ def instances() -> Iterator[tuple[ModuleType, Kernel, dict[str, Any]]]:
 
 
 def sources() -> Iterator[Source]:
-    """The text of every one of these instances.
+    """The text of every one of these instances, and of the op table's kernels.
 
     Yields
     ------
@@ -70,6 +74,8 @@ def sources() -> Iterator[Source]:
     for _, kernel, template in instances():
         instance = kernel.instance(**template)
         yield Source(instance.name, complete(instance.source))
+    for text in table_kernels():
+        yield Source(text.name, complete(text.source), GENERATED)
 
 
 def compile_for(architecture: int, source: Source) -> None:
@@ -86,40 +92,12 @@ def compile_for(architecture: int, source: Source) -> None:
     RuntimeError
         Where NVRTC refuses the source; the sentence shows the line.
     """
-    cupy = cupy_room.import_cupy()
-    try:
-        # What `cupy.RawKernel` calls, but for the architecture, which it asks the GPU for.
-        cupy._core.core.compile_with_cache(
-            source.text, OPTIONS, str(architecture), prepend_cupy_headers=False
-        )
-    except cupy.cuda.compiler.CompileException as error:
-        raise CompileError(source.name, "NVRTC", str(error), source.text) from None
-
-
-@contextlib.contextmanager
-def nothing_loaded() -> Iterator[None]:
-    """CuPy compiles and keeps, and asks no driver: what it compiled is not loaded."""
-    cuda = cupy_room.import_cupy().cuda
-
-    class Unloaded(cuda.function.Module):  # type: ignore[name-defined]
-        def load(self, cubin: bytes) -> None:
-            """There may be no GPU, or one of another architecture."""
-
-    # Remembered by device, which would be asked for.
-    options = cuda.compiler._get_arch_for_options_for_nvrtc.__wrapped__
-    with (
-        mock.patch.object(cuda.function, "Module", Unloaded),
-        mock.patch.object(cuda.compiler, "_get_arch_for_options_for_nvrtc", options),
-    ):
-        yield
+    nvrtc.kept(source.text, source.name, source.options, architecture)
 
 
 def _architectures(text: str) -> list[int]:
     """``"80,90"`` as numbers that this NVRTC knows."""
-    cupy_room.import_cupy()
-    from cupy_backends.cuda.libs import nvrtc
-
-    known = sorted(nvrtc.getSupportedArchs())
+    known = sorted(nvrtc.library().getSupportedArchs())
     wanted = text.replace(",", " ").split()
     wrong = [word for word in wanted if word not in map(str, known)]
     if wrong or not wanted:
@@ -144,17 +122,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compile all for each architecture; 1 where that cannot be, with a sentence."""
     flags = argparse.ArgumentParser(
         prog="python -m lucid_gpu.precompile",
-        description="Compile the hand-written kernels into CuPy's cache; no GPU is needed.",
+        description="Compile hand-written kernels and those of single ops into CuPy's cache; "
+        "no GPU is needed.",
     )
     flags.add_argument("--arch", required=True, help="architectures of GPUs, such as 80,90")
+    flags.add_argument("--missing", action="store_true", help="only say how many are there")
     flags.add_argument("--cache", help="the folder, by default CUPY_CACHE_DIR or ~/.cupy/...")
     options = flags.parse_args(arguments)
     if options.cache is not None:
         os.environ["CUPY_CACHE_DIR"] = os.path.abspath(options.cache)  # read when CuPy is imported
     try:
-        print(_precompile(options.arch))
+        print((_missing if options.missing else _precompile)(options.arch))
     except ImportError as error:
-        told = f"{error}; NVRTC comes with {cupy_room.INSTALL}"
+        told = f"{error}; NVRTC comes with {cupy_backend.INSTALL}"
     except (OSError, ValueError, RuntimeError) as error:
         told = str(error)
     else:
@@ -163,16 +143,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _precompile(arch: str) -> str:
-    architectures = _architectures(arch)
-    compiler = cupy_room.import_cupy().cuda.compiler
-    if compiler._get_bool_env_variable("CUPY_CACHE_IN_MEMORY", False):
+def _folder() -> Path:
+    if nvrtc.in_memory():
         raise ValueError("CUPY_CACHE_IN_MEMORY keeps every kernel from the disk: unset it")
-    folder = Path(compiler._kernel_cache_backend._cache_dir)
+    return nvrtc.folder()
+
+
+def _missing(arch: str) -> str:
+    architectures, folder = _architectures(arch), _folder()
+    distinct = dict.fromkeys(sources())
+    places = [nvrtc.place(s.text, s.options, number) for number in architectures for s in distinct]
+    there = sum(path.exists() for path in places)
+    here = ".".join(map(str, nvrtc.library().getVersion()))
+    told = (
+        f"{there} of {len(places)} kernels for {', '.join(f'sm_{a}' for a in architectures)} "
+        f"by this NVRTC ({here}) are in {folder}"
+    )
+    others = len(list(folder.glob("*.cubin"))) if folder.exists() else 0
+    if others and not there:
+        told += f": nothing of the {others} files there fits, they were made by another NVRTC, "
+        told += "CuPy or for another architecture"
+    return told
+
+
+def _precompile(arch: str) -> str:
+    architectures, folder = _architectures(arch), _folder()
     before, began = len(list(folder.glob("*.cubin"))), time.perf_counter()
     distinct = dict.fromkeys(sources())  # two families may list the same one
     work = [(number, source) for number in architectures for source in distinct]
-    with nothing_loaded(), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in _progress(pool.map(compile_for, *zip(*work)), len(work)):
             pass
     files = list(folder.glob("*.cubin"))

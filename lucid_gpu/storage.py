@@ -52,7 +52,10 @@ class Storage:
 
     def others(self, tensor: Any) -> list[Any]:
         """The other living tensors on this memory."""
-        return [t for r in self.tensors if (t := r()) is not None and t is not tensor]
+        tensors = self.tensors
+        if len(tensors) == 1 and tensors[0]() is tensor:
+            return []
+        return [t for r in tensors if (t := r()) is not None and t is not tensor]
 
     def lend(self, cell: Any, forever: bool = False) -> None:
         """From now on somebody else can write the memory of a leaf.

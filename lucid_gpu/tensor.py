@@ -6,7 +6,9 @@ writes, and autograd's marks. Ops by family live in `lucid_gpu.ops`, which attac
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +20,7 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu import layouts
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import room, room_of_array
+from lucid_gpu.devices import backend, backend_of_array
 from lucid_gpu.devices.copies import laid_out, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
@@ -35,6 +37,7 @@ from lucid_gpu.fusion.program import (
     load_program,
 )
 from lucid_gpu.fusion.realise import realise
+from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import SameMemory, Storage
 from lucid_gpu.tape.levels import innermost
@@ -42,6 +45,33 @@ from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
 
 _new = object.__new__
+SUMMED = 8  # small gradients that one kernel adds up on the CPU
+SMALL = 1 << 14  # elements
+
+
+class _UfuncAnswer(property):
+    """`Tensor.__array_ufunc__`: what NumPy finds on the class and calls with a tensor first.
+
+    On a tensor it is None: there CuPy looks for it, and leaves operators with an array on the left
+    to the tensor's own. Elsewhere it would take the tensor for an array without a gradient.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_ufuncs_of_a_subclass)
+
+    @staticmethod
+    def __call__(tensor: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        from lucid_gpu.numpy.ufuncs import array_ufunc
+
+        _UfuncAnswer.__call__ = staticmethod(array_ufunc)  # type: ignore[assignment]
+        return array_ufunc(tensor, ufunc, method, *inputs, **options)
+
+
+def _ufuncs_of_a_subclass(tensor: Tensor) -> Any:
+    """What a class with an answer of its own finds as ``super().__array_ufunc__``; else None."""
+    if type(tensor).__array_ufunc__ is Tensor.__array_ufunc__:
+        return None
+    return functools.partial(Tensor.__array_ufunc__, tensor)
 
 
 class Tensor:
@@ -76,7 +106,7 @@ class Tensor:
 
         return construct(cls, args, named)
 
-    __array_priority__ = 1000
+    __array_priority__ = 1000  # CuPy heeds it only where there is no __array_ufunc__
 
     if TYPE_CHECKING:  # what `_attach_operators` and the modules of `lucid_gpu.ops` attach
 
@@ -172,7 +202,7 @@ class Tensor:
         if storage is not None and not array.flags.c_contiguous:
             storage.free_order = not storage.others(self)
             if not storage.free_order:  # what is shared lies as PyTorch's does
-                array = room(program.device).xp.ascontiguousarray(array)
+                array = backend(program.device).xp.ascontiguousarray(array)
         needs = program.needs_grad
         if not needs:
             cell = Cell(array)
@@ -191,7 +221,8 @@ class Tensor:
             self._expr = Expr(plain, (cell,), None)
         if storage is not None:
             storage.add_cell(cell)
-            self._settle_aliases(storage, array)
+            if len(storage.tensors) > 1:
+                self._settle_aliases(storage, array)
 
     def _settle_aliases(self, storage: Storage, array: Any) -> None:
         """Pending tensors that share this one's memory (`detach`) get the same array."""
@@ -467,12 +498,16 @@ class Tensor:
     def plus(self, other: Tensor) -> Tensor:
         """The sum of a gradient and one of many others, of this shape, that come for the same node.
 
-        A sum of arrays is stored before the next array is added to it. So it takes the same kernel
-        however many there are, as for the weights of a recurrence over sequences of any length.
+        A sum of two arrays is stored before the next array is added to it. So it takes the same
+        kernel however many there are, as for the weights of a recurrence over sequences of any
+        length. On the CPU, where a new length may be planned anew, small ones wait for more.
         """
         program = self._expr.program
-        if not program.is_load and program.root.op == "add" and len(program.instructions) == 3:
-            self._realise()
+        arrays = program.leaves
+        if not program.is_load and len(program.instructions) == 2 * arrays - 1:
+            few = runs_cuda_c(program.device) or math.prod(program.shape) > SMALL
+            if arrays >= (2 if few else SUMMED) and program.root.op == "add":
+                self._realise()
         return self + other
 
     def unrecorded(self) -> Tensor:
@@ -704,11 +739,13 @@ class Tensor:
             array = array.astype(dtype, copy=False)
         return array.copy() if copy else array
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        from lucid_gpu.numpy.ufuncs import array_ufunc
+    __array_ufunc__ = _UfuncAnswer()
 
-        Tensor.__array_ufunc__ = array_ufunc  # type: ignore[method-assign]
-        return array_ufunc(self, ufunc, method, *inputs, **options)
+    def __rdivmod__(self, other: Any) -> Any:
+        """For an array on the left; PyTorch's tensors have no divmod."""
+        return (
+            (other // self, other % self) if hasattr(other, "__array_ufunc__") else NotImplemented
+        )
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **options: Any) -> Any:
         from lucid_gpu.numpy.ufuncs import cupy_kernel
@@ -734,7 +771,7 @@ class Tensor:
         array = self.array
         if array.size != 1:
             raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
-        value = room(self.device).item(array)
+        value = backend(self.device).item(array)
         return float(value) if self.dtype.category == 2 else value
 
     def numpy(self, *, force: bool = False) -> Any:
@@ -817,7 +854,7 @@ class Tensor:
         return other
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        array = np.ascontiguousarray(room(self.device).to_numpy(self.detach().array))
+        array = np.ascontiguousarray(backend(self.device).to_numpy(self.detach().array))
         data: Any = array.reshape(-1).view(np.uint8)
         return (
             _rebuild,
@@ -929,7 +966,7 @@ def _laid_out(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
     """A copy whose dimensions lie in memory in this order."""
     shape = tensor._expr.program.shape
     where = tensor.device
-    memory = room(where).empty([shape[i] for i in order], tensor.dtype, where)
+    memory = backend(where).empty([shape[i] for i in order], tensor.dtype, where)
     write(memory, tensor.array.transpose(order))
     array = memory.transpose(np.argsort(order).tolist())
     copy = from_array(array, tensor.dtype, tensor.device)
@@ -1001,12 +1038,11 @@ def _unmark_shared(tensor: Tensor) -> bool:
 
 def _compute(tensors: Sequence[Tensor]) -> None:
     """Store pending values of one shape, and what was made together with them, by one kernel."""
-    members: list[Tensor] = []
+    members: Sequence[Tensor] = tensors
     for tensor in tensors:
-        if tensor._siblings is None:
-            members.append(tensor)
-        else:
-            _add_with_siblings(tensor, members)
+        if tensor._siblings is not None:
+            members = _with_siblings(tensors)
+            break
     values = [member._expr for member in members]
     arrays = realise(values)
     for member, value, array in zip(members, values, arrays, strict=True):
@@ -1016,21 +1052,20 @@ def _compute(tensors: Sequence[Tensor]) -> None:
         region.note_family(values)
 
 
-def _add_with_siblings(tensor: Tensor, members: list[Tensor]) -> None:
-    siblings = tensor._siblings or []
-    shape = tensor._expr.program.shape
-    for other in (tensor, *[r() for r in siblings]):
-        if other is None:
-            continue
-        program, storage = other._expr.program, other._storage
-        if program.is_load or program.shape != shape:
-            continue
-        for member in members:
-            if member is other or (storage is not None and member._storage is storage):
-                break  # known, or an alias, which `_settle` takes along
-        else:
-            members.append(other)
-    siblings.clear()
+def _with_siblings(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of one shape, and those that wait to be computed with one of them."""
+    members: dict[int, Tensor] = {}  # one for each memory: `_settle` takes aliases along
+    shape = tensors[0]._expr.program.shape
+    for tensor in tensors:
+        siblings = tensor._siblings or []
+        for other in (tensor, *[r() for r in siblings]):
+            if other is None:
+                continue
+            program = other._expr.program
+            if not program.is_load and program.shape == shape:
+                members.setdefault(id(other._storage or other), other)
+        siblings.clear()
+    return list(members.values())
 
 
 def store_written(*beside: Tensor) -> None:
@@ -1074,6 +1109,7 @@ def from_array(array: Any, d: dtype | None = None, where: device | None = None) 
 
 
 _NUMBERS = (bool, int, float, complex)
+_READY = frozenset((Tensor, *_NUMBERS))  # operands as they are
 
 
 def apply(
@@ -1083,7 +1119,7 @@ def apply(
     shape: tuple[int, ...] | None = None,
 ) -> Tensor:
     """Apply a row of the op table to tensors and numbers; the way every op can be built."""
-    operands = tuple([_operand(op, o, operands) for o in operands])
+    operands = tuple([o if type(o) in _READY else _operand(op, o, operands) for o in operands])
     operands = _on_one_device(operands)
     shared = False
     for o in operands:
@@ -1100,7 +1136,7 @@ def apply(
             if not _unmark_shared(o):
                 shared = True
     if state.grad is WATCHED:
-        watched = _apply_watched(op, operands, to, shape)
+        watched = _apply_by_op(op, operands, to, shape)
         if watched is not None:
             return watched
     while True:
@@ -1109,22 +1145,20 @@ def apply(
             result = _tensor(expression.build(op, values, state.grad, to, shape))
             break
         except expression.MustStore as which:
-            wanted = {id(e) for e in which.operands}
-            tensors = [o for o in operands if isinstance(o, Tensor)]
-            store_written(*[t for t in tensors if id(t._expr) in wanted])
+            _store(operands, which.operands)
     if shared or _Eager.on:
         result._realise()
     return result
 
 
-def _apply_watched(op: Op, operands: Any, to: Any, shape: Any) -> Tensor | None:
-    from lucid_gpu.ops.watched import apply_watched
+def _apply_by_op(op: Op, operands: Any, to: Any, shape: Any) -> Tensor | None:
+    from lucid_gpu.ops.per_op_graph import apply_by_op
 
-    return apply_watched(op, operands, to, shape)
+    return apply_by_op(op, operands, to, shape)
 
 
 def _refuse_inference(op: Op, operands: Any, to: Any, shape: Any) -> None:
-    from lucid_gpu.ops.watched import refuse_inference_operands
+    from lucid_gpu.ops.per_op_graph import refuse_inference_operands
 
     refuse_inference_operands(op, operands, to, shape)
 
@@ -1139,9 +1173,12 @@ def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
     """A tensor or a number; an array of the host comes along to the device of the tensors."""
     if isinstance(value, (Tensor, *_NUMBERS)):
         return value
-    if isinstance(value, np.generic):
-        return value.item()
-    theirs = room_of_array(value)
+    if isinstance(value, np.generic) or (op.name == "sub" and type(value) is np.ndarray):
+        if op.name == "sub" and value.dtype.kind == "b" and not value.ndim:
+            return int(value)  # what is refused is a bool of Python's, or a tensor
+        if isinstance(value, np.generic):
+            return value.item()
+    theirs = backend_of_array(value)
     if theirs is not None:
         copied = theirs.xp.array(value)  # of a subclass too
         found = from_array(copied, None, theirs.device_of(value))
@@ -1152,8 +1189,8 @@ def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
 
 def _on_one_device(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     """A 0-d CPU tensor may meet any device: it joins as a number."""
-    devices = {o.device for o in operands if isinstance(o, Tensor)}
-    if len(devices) < 2:
+    devices = [o._expr.program.device for o in operands if isinstance(o, Tensor)]
+    if not devices or devices.count(devices[0]) == len(devices):
         return operands
     return tuple(
         [
@@ -1168,6 +1205,19 @@ def _on_one_device(operands: tuple[Any, ...]) -> tuple[Any, ...]:
 _ids = itertools.count()  # of a row with a number of one kind: short keys for `Program.next`
 
 
+def _store_old(*operands: Any) -> bool:
+    """Store what an op may not be built on as it is; whether there was any."""
+    old = expression.old([o._expr for o in operands if isinstance(o, Tensor)], state.grad)
+    if old:
+        _store(operands, old)
+    return bool(old)
+
+
+def _store(operands: Sequence[Any], values: Sequence[Expr]) -> None:
+    """Store the operands that have these values."""
+    store_written(*[o for o in operands if isinstance(o, Tensor) and o._expr in values])
+
+
 def unary(op: Op) -> Callable[[Tensor], Tensor]:
     """The method of a one-operand row, with the look-up on its straight path."""
 
@@ -1175,6 +1225,8 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
         a = self._expr
         program = a.program.next.get((op, state.grad))
         if program is None or a.since < steps.fresh:
+            if program is not None and _store_old(self):
+                return method(self)
             result = apply(op, self)
             _remember(a, (op, state.grad), result)
             return result
@@ -1232,6 +1284,8 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
                 expr.node = None
                 expr.since = steps.count
                 return tensor
+            if program is not None and _store_old(self):
+                return method(self, other)
             operands = (other, self) if reflected else (self, other)
             result = apply(op, *operands)
             expr = result._expr
@@ -1242,7 +1296,9 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
                     a.program.next[slot] = expr.program
             return result
         if not isinstance(other, Tensor):
-            if not (named or kind is bool or kind is complex or room_of_array(other) is not None):
+            if not (
+                named or kind is bool or kind is complex or backend_of_array(other) is not None
+            ):
                 if kind.__module__.partition(".")[0] == "torch":
                     raise TypeError(
                         f"{op.name}: a lucid_gpu.Tensor and a {kind.__module__}.{kind.__name__} "
@@ -1268,6 +1324,8 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             expr.node = None
             expr.since = steps.count
             return tensor
+        if program is not None and _store_old(self, other):
+            return method(self, other)
         result = apply(op, self, other)
         expr = result._expr
         if (

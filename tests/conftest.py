@@ -19,6 +19,7 @@ from lucid_gpu.device import resolve
 from lucid_gpu.fusion import realise
 from lucid_gpu.fusion.program import forget_numbers
 from lucid_gpu.fusion.realise import waiting
+from lucid_gpu.launch import compiling
 from lucid_gpu.launch.planning import forget_lines
 
 try:
@@ -64,24 +65,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "where there is no GPU",
     )
 
+    group.addoption(
+        "--driver",
+        action="store_true",
+        help="run tests of tensors on device cuda with the real CuPy over tests/driver, which "
+        "stands in for CUDA's driver; see make test-cuda-driver",
+    )
+
+
+def use_driver(config: pytest.Config) -> None:
+    """Look that the process was started with the stand-in for the driver."""
+    if "LUCID_DRIVER_STANDIN" not in os.environ:
+        raise pytest.UsageError(
+            "--driver: start it as python tests/driver/build.py pytest --driver"
+        )
+    os.environ.setdefault("LUCID_TEST_EXAMPLES", "0.1")  # a random graph is a kernel to compile
+    config.option.device = "cuda"
+
 
 def use_standin(config: pytest.Config) -> None:
     """Put the stand-in where `import cupy` finds it, for this process and those it starts."""
-    from lucid_gpu.devices import cupy_room
+    from lucid_gpu.devices import cupy_backend
 
     if "cupy" in sys.modules:
         raise pytest.UsageError("--standin: the real cupy is imported already")
     folder = str(Path(__file__).parent / "standin")
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])
+    os.environ["CUPY_CACHE_IN_MEMORY"] = "1"  # what it makes of kernels is nothing for a GPU
     os.environ.setdefault("LUCID_TEST_EXAMPLES", "0.1")  # a random graph is a kernel to compile
-    cupy_room._has_driver = lambda: True  # type: ignore[assignment]
+    cupy_backend._has_driver = lambda: True  # type: ignore[assignment]
     config.option.device = "cuda"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Also in the processes that tests start; a test that wants another mode names it.
+    compiling.setting.mode = os.environ["LUCID_COMPILE"] = "wait"
     if config.getoption("--standin"):
         use_standin(config)
+    if config.getoption("--driver"):
+        use_driver(config)
     config.stash[PROBLEM] = problem = cuda_problem()
     config.stash[LEFT_OUT] = []
     wanted = config.getoption("--require-gpu") or config.getoption("--device") == "cuda"
@@ -113,9 +136,10 @@ def version_of(name: str) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Over the stand-in only tests that take the fixture are run: the others ran on the CPU."""
-    if config.getoption("--standin"):
-        wanted = {"device", "cupy"}  # the second is the stand-in's own
+    """Over a stand-in only tests that take the fixture are run: the others ran on the CPU."""
+    if config.getoption("--standin") or config.getoption("--driver"):
+        own = "cupy" if config.getoption("--standin") else "driver"
+        wanted = {"device", own}  # the second is the stand-in's own
         named = [i for i in items if wanted & set(getattr(i, "fixturenames", ()))]
         config.hook.pytest_deselected(items=[i for i in items if i not in set(named)])
         items[:] = named
@@ -129,6 +153,11 @@ def pytest_report_header(config: pytest.Config) -> str:
             f"lucid_gpu {lucid_gpu.__version__}: NO GPU. Device cuda is tests/standin, a stand-in "
             "for CuPy on the host; nothing it says is a GPU result"
         )
+    if config.getoption("--driver"):
+        return (
+            f"lucid_gpu {lucid_gpu.__version__}: NO GPU. Device cuda is the real CuPy over "
+            "tests/driver, a stand-in for CUDA's driver; nothing it says is a GPU result"
+        )
     return (
         f"lucid_gpu {lucid_gpu.__version__} on {', '.join(devices(config))}; "
         f"Python {platform.python_version()}, {', '.join(found)}"
@@ -137,7 +166,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> str:
     count = sum("device" in getattr(item, "fixturenames", ()) for item in items)
-    if config.getoption("--standin"):
+    if config.getoption("--standin") or config.getoption("--driver"):
         return f"{count} tests over the stand-in; no test runs on a GPU"
     if "cuda" in devices(config):
         return f"no GPU test is left out: {count} tests name their device"
@@ -228,6 +257,16 @@ def _layouts_as_declared(request: pytest.FixtureRequest) -> Iterator[None]:
     before = realise.misdeclared
     yield
     assert request.node.get_closest_marker("misdeclares") or realise.misdeclared == before
+
+
+@pytest.fixture(autouse=True)
+def _no_kernel_failed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Over the stand-in for CUDA's driver: nothing that the test left to do fails."""
+    yield
+    if request.config.getoption("--driver"):
+        import driver_standin
+
+        assert driver_standin.settled() == "", driver_standin.counts()
 
 
 @pytest.fixture(autouse=True)

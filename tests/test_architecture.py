@@ -1,32 +1,38 @@
-"""The tree in docs/architecture.md lists the package's files, all of them and no others."""
+"""The map names files that there are; the list of files and the tree are what the tool writes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
+
+from tools import list_files
 
 TREE = Path(__file__).resolve().parents[1]
 
 
-def listed(text: str) -> Iterator[str]:
-    """Paths of the indented listing that begins with the package's folder."""
-    (block,) = [b for b in text.split("```\n") if b.startswith("lucid_gpu/")]
-    folders: list[str] = []
-    for line in block.splitlines():
-        name = line.split()[0]
-        folders[(len(line) - len(line.lstrip())) // 2 :] = [name]
-        if not name.endswith("/"):
-            yield "".join(folders)
+def test_the_list_and_the_tree_are_true() -> None:
+    assert list_files.main(["--check"]) == 0, "make files writes them anew"
 
 
-def test_the_tree_is_true() -> None:
-    paths = set(listed((TREE / "docs" / "architecture.md").read_text("utf-8")))
-    there = {p.relative_to(TREE).as_posix() for p in (TREE / "lucid_gpu").rglob("*.py")}
-    package = {p for p in paths if p.startswith("lucid_gpu/")}
-    assert there - package == set(), "say in docs/architecture.md what these are"
-    assert package - there == set(), "docs/architecture.md names files that are gone"
-    assert all((TREE / p).exists() for p in paths)
+def test_every_file_and_folder_says_what_it_is_for() -> None:
+    for folder, paths in list_files.folders().items():
+        assert list_files.of_folder(folder), folder
+        for path in paths:
+            assert path.name == "__init__.py" or list_files.purpose(path), path
+
+
+def test_what_a_file_is_for_is_its_first_sentence(tmp_path: Path) -> None:
+    told = {
+        "a.py": ('"""Streams, in order. More.\n\nEven more."""\n', "Streams, in order"),
+        "b.py": ('"""layout: how operands walk.\n"""\n', "layout: how operands walk"),
+        "c.cu": ("// Sums over rows,\n// in order. More.\nint x;\n", "Sums over rows, in order"),
+        "d.c": ("/* Loops, called\n * in turn.\n *\n * More. */\n", "Loops, called in turn"),
+        "e.py": ("x = 1\n", ""),
+    }
+    for name, (text, wanted) in told.items():
+        path = tmp_path / name
+        path.write_text(text)
+        assert list_files.purpose(path) == wanted
 
 
 def test_every_file_it_names_exists() -> None:

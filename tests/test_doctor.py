@@ -12,10 +12,10 @@ import pytest
 
 from lucid_gpu import __main__ as commands
 from lucid_gpu import doctor
-from lucid_gpu.devices import cupy_room
+from lucid_gpu.devices import cupy_backend
 
 PACKAGE = Path(doctor.__file__).parent
-HAS_GPU = cupy_room.problem() is None
+HAS_GPU = cupy_backend.problem() is None
 
 
 def line_of(name, device=None):

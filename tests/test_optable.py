@@ -42,7 +42,8 @@ def function_of(module: Any, name: str) -> Any:
         return lambda x: module.polygamma(1, x)
     if name == "gelu_tanh":
         return lambda x: module.nn.functional.gelu(x, approximate="tanh")
-    return getattr(module, name) if hasattr(module, name) else getattr(module.special, name)
+    where = [m for m in (module, module.special, module.nn.functional) if hasattr(m, name)]
+    return getattr(where[0], name)
 
 
 # What each row means, one element at a time, in double precision.
@@ -90,6 +91,7 @@ MEANING: dict[str, Callable[..., Any]] = {
     "ndtri": lambda p: _scipy("ndtri", p),
     "gelu_tanh": _gelu_tanh,
     "gelu_tanh_slope": _gelu_tanh_slope,
+    "hardswish": lambda x: x * min(max(x + 3, 0), 6) / 6,
     "lgamma": math.lgamma,
     "digamma": lambda x: _scipy("digamma", x),
     "trigamma": lambda x: _scipy("polygamma", 1, x),

@@ -19,46 +19,47 @@ every = precompile.sources
 precompile.sources = lambda: islice(every(), 2)
 for arch in sys.argv[2:]:
     print(precompile.main(["--arch", arch, "--cache", sys.argv[1]]), flush=True)
+for arch in ("80", "89"):
+    precompile.main(["--arch", arch, "--missing", "--cache", sys.argv[1]])
 os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
 print(precompile.main(["--arch", "80"]))
 """
 
-# What `RawKernel.kernel` does on GPUs of the compute capabilities argv[1:]. Its C code asks the
-# driver which device is current, so what it calls behind that is called here with its arguments.
+# What a program does on GPUs of the compute capabilities argv[1:], but for loading what it found.
 AT_RUN_TIME = """
 import sys
 from types import SimpleNamespace as Namespace
 import cupy
-from cupy._core import raw
-from cupy.cuda import compiler, function
 from lucid_gpu.kernels import attention
-from lucid_gpu.launch.cuda import CudaLauncher
+from lucid_gpu.launch import cuda, nvrtc
+from lucid_gpu.launch.compiling import Text
 
 class Compiled(Exception):
     pass
 
-def refuse(*_, **__):
+def refuse(*_):
     raise Compiled
 
-class Module(function.Module):
-    def load(self, cubin):
-        assert cubin.startswith(b"\\x7fELF")
+class Module:
+    def __init__(self, path):
+        assert open(path, "rb").read(4) == b"\\x7fELF"
 
-compiler._compile_using_nvrtc_no_warning = refuse
-compiler.function = Namespace(Module=Module)
-compiler.device = Namespace(Device=lambda: Namespace(compute_capability=capability))
-for name in ("_get_arch", "_get_arch_for_options_for_nvrtc"):  # remembered by device
-    setattr(compiler, name, getattr(compiler, name).__wrapped__)
+    def get_function(self, name):
+        return Namespace(name=name)
 
+nvrtc.compiled = refuse
+cuda.Function = lambda raw, name: raw
 kernel, template = attention.INSTANCES[0]
 instance = kernel.instance(**template)
-launcher = Namespace(xp=cupy, _functions={}, _function=lambda kernel, name, source: kernel)
-state = CudaLauncher.compile(launcher, instance.name, instance.source, False).__getstate__()
-names = "code file_path options backend translate_cucomplex enable_cooperative_groups jitify"
-arguments = [state[n] for n in [*names.split(), "name_expressions"]]
+text = Text(instance.name, instance.source, False)
 for capability in sys.argv[1:]:
+    gpu = Namespace(
+        cuda=Namespace(Device=lambda index: Namespace(compute_capability=capability)),
+        RawModule=Module,
+    )
+    launcher = Namespace(xp=gpu, index=0, failures=())
     try:
-        raw._get_raw_module.__wrapped__(*arguments, None)
+        assert cuda.CudaLauncher.build(launcher, text).name == text.name
         print(capability, "found")
     except Compiled:
         print(capability, "compiled")
@@ -80,7 +81,11 @@ def test_what_is_compiled_ahead_is_found_and_nothing_else(tmp_path: Path) -> Non
     wanted = ("80,90", "90 80", "8", "80,ninety", " ")
     compiling.module()  # or a skip
     ahead = ran(AHEAD, str(tmp_path), *wanted, cache=tmp_path)
-    first, status, again, status_again, *refused = ahead.stdout.splitlines()
+    first, status, again, status_again, *refused, there, nothing, last = ahead.stdout.splitlines()
+    assert there.startswith("2 of 2 kernels for sm_80 by this NVRTC (")
+    assert nothing.startswith("0 of 2 kernels for sm_89 by this NVRTC (")
+    assert ": nothing of the 4 files there fits, they were made by another NVRTC" in nothing
+    refused.append(last)
     assert first.startswith("4 kernels for sm_80, sm_90, 4 of them new, in "), ahead.stderr
     assert again.startswith("4 kernels for sm_80, sm_90, 0 of them new, in ")
     assert [status, status_again, *refused] == ["0", "0", "1", "1", "1", "1"]

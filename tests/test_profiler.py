@@ -246,7 +246,7 @@ def test_nvtx_is_told_each_kernel(monkeypatch: pytest.MonkeyPatch, device: str) 
 
     monkeypatch.setattr(
         ranges,
-        "room",
+        "backend",
         lambda where: SimpleNamespace(xp=SimpleNamespace(cuda=SimpleNamespace(nvtx=Nvtx))),
     )
     x = lucid_gpu.rand(100, device=device)

@@ -41,6 +41,7 @@ def test_a_workflow_parses_and_calls_make(path: Path) -> None:
 def test_what_ci_checks() -> None:
     text = (TREE / ".github" / "workflows" / "ci.yml").read_text("utf-8")
     wanted = "test-all test-python-loops test-processors test-cuda-standin lint docs"
+    wanted += " test-cuda-driver"
     wanted += " release-check lint-image image-cpu"
     assert set(re.findall(r"run: make ([a-z-]+)", text)) == set(wanted.split())
     versions = re.search(r"python: \[(.*)\]", text)
@@ -60,7 +61,8 @@ def test_ci_runs_the_slow_tests_and_every_way() -> None:
         r"^exec make (.*)$", (TREE / ".ci" / "run").read_text("utf-8"), re.MULTILINE
     )
     assert command
-    called = "lint test-all test-python-loops test-processors test-cuda-standin"
+    called = "lines lint test-all test-python-loops test-processors test-cuda-standin"
+    called += " test-cuda-driver"
     assert command[1] == f"{called} ORACLE=1" and set(called.split()) <= targets()
     makefile = (TREE / "Makefile").read_text("utf-8")
     assert makefile.count('-m "not slow"') == 1  # only make test leaves them out

@@ -41,7 +41,7 @@ FAMILIES: dict[str, str] = {
         "ops.matmul ops.products ops.einsum ops.distances ops.margin_losses ops.linalg"
     ),
     "Random numbers": "ops.random ops.draws ops.generator ops.multinomial",
-    "Signals": "ops.spectrograms ops.tapers",
+    "Signals": "ops.spectrograms ops.signal_windows",
     "Networks": (
         "nn ops.activations ops.softmax ops.layer_norm ops.group_norm ops.dropout "
         "ops.feature_dropout ops.convolution "

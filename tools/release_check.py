@@ -1,10 +1,11 @@
 """Build the wheel and the sdist, install each into an empty environment, and train with it.
 
-``make release-check`` runs it. Nothing of the tree is importable while the installed package is
-tried: what runs lies in a temporary folder. With the wheel, and nothing that it does not ask for,
-runs the first example of README and of every page of docs/, as somebody does who copies it; an
-extra is installed where the page says so before that example. The files that passed stay in
-``dist/``.
+``make release-check`` runs it. The wheel has the C file compiled; the sdist is installed as on a
+machine without a C compiler, where the package is slower and no less right. Nothing of the tree is
+importable while the installed package is tried: what runs lies in a temporary folder. With the
+wheel, and nothing that it does not ask for, runs the first example of README and of every page of
+docs/, as somebody does who copies it; an extra is installed where the page says so before that
+example. The files that passed stay in ``dist/``.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ EXAMPLE = ("train_digits.py", "training.py", "digits.py")
 TRAIN = ("train_digits.py", "--epochs", "2", "--device", "cpu")
 
 
-def run(command: list[str], folder: Path) -> str:
+def run(command: list[str], folder: Path, **variables: str) -> str:
     """A command's output; this program ends with it where it fails."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    environment |= variables
     ran = subprocess.run(
         command, cwd=folder, env=environment, text=True, timeout=SECONDS,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -60,7 +62,8 @@ def version() -> str:
 
 def lacking(wheel: Path) -> list[str]:
     """Files of the tree that the wheel should hold and does not."""
-    wanted = {f"lucid_gpu/{p.relative_to(TREE / 'lucid_gpu')}" for p in sources("lucid_gpu")}
+    files = [p for p in sources("lucid_gpu") if p.suffix != ".c"]  # which is compiled
+    wanted = {f"lucid_gpu/{p.relative_to(TREE / 'lucid_gpu')}" for p in files}
     wanted |= {f"lucid_gpu/_kernels/{p.relative_to(TREE / 'kernels')}" for p in sources("kernels")}
     return sorted(wanted - set(zipfile.ZipFile(wheel).namelist()))
 
@@ -73,10 +76,13 @@ def sources(folder: str) -> list[Path]:
 
 
 class Installed:
-    """A file installed into an empty environment of its own, in a folder."""
+    """A file installed into an empty environment of its own, in a folder.
 
-    def __init__(self, package: Path, folder: Path) -> None:
-        self.package, self.folder = package, folder
+    ``variables`` are added to the environment that pip runs in.
+    """
+
+    def __init__(self, package: Path, folder: Path, **variables: str) -> None:
+        self.package, self.folder, self.variables = package, folder, variables
         venv.create(folder / "venv", with_pip=True)
         self.install()
         place = "import lucid_gpu; print(lucid_gpu.__version__, lucid_gpu.__file__)"
@@ -86,7 +92,13 @@ class Installed:
 
     def python(self, *arguments: str) -> str:
         """What its Python prints."""
-        return run([str(self.folder / "venv" / "bin" / "python"), *arguments], self.folder)
+        command = [str(self.folder / "venv" / "bin" / "python"), *arguments]
+        return run(command, self.folder, **self.variables)
+
+    def is_compiled(self) -> bool:
+        """Whether the C file is there."""
+        asked = "from lucid_gpu.devices import loops; print(loops.compiled())"
+        return self.python("-c", asked).strip() == "True"
 
     def install(self, extra: str = "") -> None:
         """Install it, with an extra."""
@@ -138,7 +150,12 @@ def main() -> None:
         sys.exit(f"release-check: {wheel.name} lacks {', '.join(missing)}")
     for file in files:
         with tempfile.TemporaryDirectory(prefix="lucid_gpu-release-") as folder:
-            installed = Installed(file, Path(folder))
+            variables = {} if file == wheel else {"CC": "false"}  # a compiler that always fails
+            installed = Installed(file, Path(folder), **variables)
+            if installed.is_compiled() != (file == wheel):
+                sys.exit(
+                    f"release-check: {file.name}: whether the C file was compiled is not as meant"
+                )
             for page in PAGES if file == wheel else ():
                 print(f"  {page.relative_to(TREE)}: {installed.shows(page)}", flush=True)
             trained = installed.trains()

@@ -8,7 +8,10 @@
 #define __device__
 #define __host__
 #define __constant__ static
-#define __shared__ static  // blocks run one after another
+// Blocks run one after another. Nothing else here is thread_local: the static shared memory of a
+// library, that of templates too, is one piece that can be found. `used`: what no thread writes is
+// not taken for zero.
+#define __shared__ static thread_local __attribute__((used))
 #define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
@@ -180,18 +183,29 @@ extern "C" float fmaxf(float, float);
 extern "C" float fmaf(float, float, float);
 inline float rsqrtf(float x) { return rsqrt(x); }
 
+// A result that is contracted with nothing, where the compiler is told to contract.
+template <typename T> inline T lucid_host_rounded(T x)
+{
+#ifdef LUCID_HOST_CONTRACTED
+    const volatile T rounded = x;
+    return rounded;
+#else
+    return x;
+#endif
+}
+
 // Arithmetic rounded to nearest, which is what C++ does. The approximations (__expf, __logf,
 // __fdividef and kin) are not here: they round otherwise than anything the host has, so a source
 // that uses one must give IEEE's function where __CUDA_ARCH__ is not defined.
-inline float __fadd_rn(float x, float y) { return x + y; }
-inline float __fsub_rn(float x, float y) { return x - y; }
-inline float __fmul_rn(float x, float y) { return x * y; }
+inline float __fadd_rn(float x, float y) { return lucid_host_rounded(x + y); }
+inline float __fsub_rn(float x, float y) { return lucid_host_rounded(x - y); }
+inline float __fmul_rn(float x, float y) { return lucid_host_rounded(x * y); }
 inline float __fdiv_rn(float x, float y) { return x / y; }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fsqrt_rn(float x) { return sqrt(x); }
 inline float __fmaf_rn(float x, float y, float z) { return fma(x, y, z); }
-inline double __dadd_rn(double x, double y) { return x + y; }
-inline double __dmul_rn(double x, double y) { return x * y; }
+inline double __dadd_rn(double x, double y) { return lucid_host_rounded(x + y); }
+inline double __dmul_rn(double x, double y) { return lucid_host_rounded(x * y); }
 inline double __ddiv_rn(double x, double y) { return x / y; }
 inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
 inline int __float2int_rn(float x) { return (int)__builtin_rintf(x); }
@@ -248,25 +262,104 @@ inline dim3 lucid_host_thread(unsigned number)
     return {number % blockDim.x, rest % blockDim.y, rest / blockDim.y};
 }
 
-template <typename F>
-inline void lucid_host_each_block(F run)
+// 0: blocks, warps and lanes run first to last; 1: last to first; else mixed, a number a mixture.
+static unsigned lucid_host_order;
+static unsigned long long lucid_host_random;
+
+inline size_t lucid_host_draw(size_t below)
 {
-    for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
-        for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
-            for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) run();
+    lucid_host_random = lucid_host_random * 6364136223846793005u + 1442695040888963407u;
+    return (lucid_host_random >> 33) % below;
+}
+
+// Calls a function with every number below a count, in the order of this launch. Mixed is a walk in
+// steps that have no divisor with the count in common, another one each time.
+template <typename F>
+inline void lucid_host_each(size_t count, F call)
+{
+    size_t at = 0, step = 1;
+    if (lucid_host_order == 1) at = step = count - 1;
+    if (lucid_host_order > 1) {
+        at = lucid_host_draw(count);
+        for (size_t divisor = 0; divisor != 1;) {
+            step = divisor = 1 + lucid_host_draw(count);
+            for (size_t other = count; other;) {
+                const size_t rest = divisor % other;
+                divisor = other;
+                other = rest;
+            }
+        }
+    }
+    for (size_t done = 0; done < count; ++done) {
+        call(at);
+        at += step;
+        if (at >= count) at -= count;
+    }
+}
+
+// A loaded library and a segment of it, as <link.h> has them, which takes long to compile.
+struct lucid_host_segment {
+    unsigned type, flags;
+    size_t place, address, physical, in_file, size, alignment;
+};
+struct lucid_host_library {
+    size_t address;
+    const char* name;
+    const lucid_host_segment* segments;
+    unsigned short count;
+    unsigned long long added, removed;
+    size_t module;
+    char* local;  // this thread's copy of what is thread_local
+};
+extern "C" int dl_iterate_phdr(int (*)(lucid_host_library*, size_t, void*), void*);
+
+__shared__ char lucid_host_mark;  // somewhere in the static shared memory
+static size_t lucid_host_before_mark, lucid_host_static;  // bytes before it, and in all
+
+static int lucid_host_find_static(lucid_host_library* library, size_t, void*)
+{
+    const size_t before = &lucid_host_mark - library->local;
+    for (int i = 0; i < library->count; ++i) {  // type 7: what is thread_local
+        if (library->segments[i].type != 7 || before >= library->segments[i].size) continue;
+        lucid_host_before_mark = before;
+        lucid_host_static = library->segments[i].size;
+        return 1;
+    }
+    return 0;
+}
+
+// What a GPU leaves in shared memory is not zero: NaN as a float, -1 as an integer.
+static void lucid_host_spoil(unsigned dynamic)
+{
+    if (!lucid_host_static) dl_iterate_phdr(lucid_host_find_static, nullptr);
+    __builtin_memset(&lucid_host_mark - lucid_host_before_mark, 0xff, lucid_host_static);
+    __builtin_memset(lucid_host_dynamic, 0xff, dynamic);
+}
+
+template <typename F>
+inline void lucid_host_each_block(unsigned shared, F run)
+{
+    lucid_host_each((size_t)gridDim.x * gridDim.y * gridDim.z, [&](size_t number) {
+        const size_t rest = number / gridDim.x;
+        blockIdx.x = number % gridDim.x;
+        blockIdx.y = rest % gridDim.y;
+        blockIdx.z = rest / gridDim.y;
+        lucid_host_spoil(shared);
+        run();
+    });
 }
 
 #ifdef LUCID_HOST_COOPERATIVE
 #include "fibers.h"
 #else
 template <typename K>
-inline int lucid_host_grid(K kernel, void** arguments, char*, unsigned)
+inline int lucid_host_grid(K kernel, void** arguments, char*, unsigned shared)
 {
-    lucid_host_each_block([=] {
-        for (threadIdx.z = 0; threadIdx.z < blockDim.z; ++threadIdx.z)
-            for (threadIdx.y = 0; threadIdx.y < blockDim.y; ++threadIdx.y)
-                for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x)
-                    lucid_host_thread(kernel, arguments);
+    lucid_host_each_block(shared, [=] {
+        lucid_host_each(blockDim.x * blockDim.y * blockDim.z, [=](size_t number) {
+            threadIdx = lucid_host_thread(number);
+            lucid_host_thread(kernel, arguments);
+        });
     });
     return 0;
 }
@@ -286,16 +379,49 @@ static void* lucid_before_launch[5];
 extern "C" __attribute__((used, noinline, visibility("hidden")))
 void __ubsan_handle_type_mismatch_v1(void*, void*) { __builtin_longjmp(lucid_before_launch, 1); }
 
+// Denormal numbers are zero until the launch is over. Returns what was set before; 0 where the
+// processor is not one of Intel's kind, whose word is never 0.
+static unsigned lucid_host_before_flush;
+static unsigned lucid_host_flush()
+{
+#ifdef __x86_64__
+    const unsigned before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(before | 0x8040);
+    return before;
+#else
+    return 0;
+#endif
+}
+
+static void lucid_host_end_flush()
+{
+#ifdef __x86_64__
+    __builtin_ia32_ldmxcsr(lucid_host_before_flush);
+#endif
+}
+
+#define LUCID_HOST_SEEN extern "C" __attribute__((visibility("default")))
 #define LUCID_HOST_ENTRY(kernel) \
-    extern "C" int lucid_host_sizes(int* sizes) { return lucid_host_sizes_of(kernel, sizes); } \
-    extern "C" int lucid_host_launch( \
-        void** arguments, char* stacks, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
-        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared) \
+    LUCID_HOST_SEEN int lucid_host_sizes(int* sizes) \
     { \
+        return lucid_host_sizes_of(kernel, sizes); \
+    } \
+    LUCID_HOST_SEEN int lucid_host_launch( \
+        void** arguments, char* stacks, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
+        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, \
+        unsigned order, unsigned flushed) \
+    { \
+        static int failure; \
+        lucid_host_random = lucid_host_order = order; \
         gridDim = {grid_x, grid_y, grid_z}; \
         blockDim = {block_x, block_y, block_z}; \
-        if (__builtin_setjmp(lucid_before_launch)) return 2; \
-        return lucid_host_grid(kernel, arguments, stacks, shared); \
+        lucid_host_before_flush = flushed ? lucid_host_flush() : 0; \
+        if (flushed && !lucid_host_before_flush) return 3; \
+        failure = 2; \
+        if (!__builtin_setjmp(lucid_before_launch)) \
+            failure = lucid_host_grid(kernel, arguments, stacks, shared); \
+        if (lucid_host_before_flush) lucid_host_end_flush(); \
+        return failure; \
     }
 
 #endif

@@ -15,6 +15,14 @@ enum lucid_host_operation {
     LUCID_BARRIER, LUCID_SYNCWARP, LUCID_SHUFFLE, LUCID_VOTE, LUCID_MATCH
 };
 
+// A GPU does not wait for threads that have ended. lucid_gpu's kernels do not rely on it; those of
+// others may.
+#ifdef LUCID_HOST_WITHOUT_ENDED
+static const bool lucid_host_without_ended = true;
+#else
+static const bool lucid_host_without_ended = false;
+#endif
+
 struct lucid_host_fiber {
     lucid_host_state state;
     lucid_host_operation operation;     // the one it waits at
@@ -193,6 +201,11 @@ static void lucid_host_open(lucid_host_fiber& fiber)
     fiber.given[1] = fiber.offered[1];
 }
 
+static bool lucid_host_is_excused(const lucid_host_fiber& fiber)
+{
+    return lucid_host_without_ended && fiber.state == LUCID_DONE;
+}
+
 // Opens the warp operations all of whose lanes have come to them; false if there is none.
 static bool lucid_host_open_warp(lucid_host_fiber* warp, int lanes)
 {
@@ -202,12 +215,12 @@ static bool lucid_host_open_warp(lucid_host_fiber* warp, int lanes)
         const unsigned mask = warp[i].mask;
         bool complete = mask >> i & 1;
         for (int k = 0; complete && k < lanes; ++k)
-            if (mask >> k & 1)
+            if (mask >> k & 1 && !lucid_host_is_excused(warp[k]))
                 complete = warp[k].state == LUCID_AT_WARP && warp[k].mask == mask &&
                            warp[k].operation == warp[i].operation;
         if (!complete) continue;
         for (int k = 0; k < lanes; ++k)
-            if (mask >> k & 1) lucid_host_open(warp[k]);
+            if (mask >> k & 1 && !lucid_host_is_excused(warp[k])) lucid_host_open(warp[k]);
         opened = true;
     }
     return opened;
@@ -219,10 +232,10 @@ static bool lucid_host_run_warp(int first, int lanes)
     lucid_host_fiber* const warp = lucid_host_fibers + first;
     for (;;) {
         bool waiting = false;
-        for (int i = 0; i < lanes; ++i) {
+        lucid_host_each(lanes, [&](int i) {
             if (warp[i].state == LUCID_READY) lucid_host_resume(first + i);
             waiting |= warp[i].state == LUCID_AT_WARP;
-        }
+        });
         if (!waiting) return true;
         if (!lucid_host_open_warp(warp, lanes)) return false;
     }
@@ -231,15 +244,21 @@ static bool lucid_host_run_warp(int first, int lanes)
 static bool lucid_host_run_block()
 {
     for (;;) {
-        for (int first = 0; first < lucid_host_threads; first += 32) {
-            const int left = lucid_host_threads - first;
-            if (!lucid_host_run_warp(first, left < 32 ? left : 32)) return false;
-        }
-        int waiting = 0;
-        for (int i = 0; i < lucid_host_threads; ++i)
+        bool together = true;
+        lucid_host_each((lucid_host_threads + 31) / 32, [&](int number) {
+            const int left = lucid_host_threads - 32 * number;
+            if (together) together = lucid_host_run_warp(32 * number, left < 32 ? left : 32);
+        });
+        if (!together) return false;
+        int waiting = 0, excused = 0;
+        for (int i = 0; i < lucid_host_threads; ++i) {
             waiting += lucid_host_fibers[i].state == LUCID_AT_BARRIER;
-        if (waiting != 0 && waiting != lucid_host_threads) return false;
-        for (int i = 0; i < lucid_host_threads; ++i) lucid_host_open(lucid_host_fibers[i]);
+            excused += lucid_host_is_excused(lucid_host_fibers[i]);
+        }
+        if (waiting != 0 && waiting + excused != lucid_host_threads) return false;
+        for (int i = 0; i < lucid_host_threads; ++i)
+            if (waiting == 0 || !lucid_host_is_excused(lucid_host_fibers[i]))
+                lucid_host_open(lucid_host_fibers[i]);
         if (waiting == 0) return true;
     }
 }
@@ -275,9 +294,7 @@ inline int lucid_host_grid(K kernel, void** arguments, char* stacks, unsigned sh
     lucid_host_fibers = fibers;
     lucid_host_make_fibers(stacks);
     bool together = true;
-    lucid_host_each_block([&] {
-        // What a GPU leaves in shared memory is not zero: NaN as a float, -1 as an integer.
-        __builtin_memset(lucid_host_dynamic, 0xff, shared);
+    lucid_host_each_block(shared, [&] {
         if (together) together = lucid_host_run_block();
     });
     return together ? 0 : 1;

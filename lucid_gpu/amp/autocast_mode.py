@@ -17,7 +17,7 @@ from lucid_gpu.amp.state import (
     set_autocast_enabled,
     state,
 )
-from lucid_gpu.devices.cupy_room import problem
+from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.dtypes import bfloat16, dtype, float16
 
 __all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]

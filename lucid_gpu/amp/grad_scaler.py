@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from lucid_gpu.device import device as Device
-from lucid_gpu.devices.cupy_room import problem
+from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.dtypes import float16, float32, int32
 from lucid_gpu.kernels.multi_tensor import unscale
 from lucid_gpu.ops.creation import full

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import resolve
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.numpy import arranging, sequences, shapes
 from lucid_gpu.numpy.naming import named
 from lucid_gpu.numpy.operands import as_tensor as stacked
@@ -56,14 +56,14 @@ def _taken(obj: Any, dtype: Any, device: Any) -> Tensor:
 
 
 def _is_array(obj: Any) -> builtins.bool:
-    return isinstance(obj, Tensor) or room_of_array(obj) is not None
+    return isinstance(obj, Tensor) or backend_of_array(obj) is not None
 
 
 def _shares(found: Tensor, obj: Any) -> builtins.bool:
     """Whether a tensor lies in an array's memory."""
     if isinstance(obj, (memoryview, bytearray)):
         obj = np.asarray(obj)
-    if isinstance(obj, (Tensor, np.generic)) or room_of_array(obj) is None:
+    if isinstance(obj, (Tensor, np.generic)) or backend_of_array(obj) is None:
         return False
     array = found.detach().array
     return type(array) is type(obj) and _same(array, obj)

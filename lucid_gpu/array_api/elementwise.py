@@ -11,7 +11,7 @@ import lucid_gpu.numpy.selection as _selection
 from lucid_gpu.array_api.types import promoted
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.numpy.naming import named
-from lucid_gpu.ops import late
+from lucid_gpu.ops import registry
 from lucid_gpu.tensor import Tensor, apply
 
 __all__ = ["FUNCTIONS"]
@@ -40,7 +40,7 @@ _SAME = (
 )
 _SAME_OF_TWO = (
     "add atan2 bitwise_and bitwise_or bitwise_xor copysign floor_divide hypot logaddexp "
-    "logical_and logical_or logical_xor maximum minimum pow remainder"
+    "logical_and logical_or logical_xor maximum minimum pow"
 )
 # Functions whose gradient reads the result
 SAVED = {"exp", "expm1", "reciprocal", "sqrt", "tan", "tanh", "copysign", "hypot", "pow"}
@@ -93,7 +93,7 @@ def _to_whole(name: str) -> Callable[[Tensor], Tensor]:
         if x.dtype.category == 2:
             return apply(TABLE[name], x)
         parts = apply(TABLE[name], x.real), apply(TABLE[name], x.imag)
-        return late.load("complex_views", "view_as_complex")(_pair(*parts))
+        return registry.load("complex_views", "view_as_complex")(_pair(*parts))
 
     return op
 
@@ -120,10 +120,21 @@ def _expm1(x: Tensor) -> Tensor:
     return found.where(apply(TABLE["isfinite"], x), apply(TABLE["exp"], x) - 1)
 
 
+def _remainder(x1: Any, x2: Any) -> Any:
+    """A zero has the sign of ``x2``, where PyTorch's has that of ``x1``."""
+    rest = apply(TABLE["remainder"], x1, x2)
+    if rest.dtype.category < 2:
+        return rest
+    positive = rest + 0.0  # no zero of it is negative
+    if not isinstance(x2, Tensor):
+        return -(-rest + 0.0) if x2 < 0 else positive
+    return apply(TABLE["where"], x2 < 0, -(-rest + 0.0), positive)
+
+
 def _nextafter(x1: Any, x2: Any) -> Any:
     like = x1 if isinstance(x1, Tensor) else x2
     a, b = (v if isinstance(v, Tensor) else like.new_tensor(v).to(like.dtype) for v in (x1, x2))
-    return late.load("special_functions", "nextafter")(a, b)
+    return registry.load("special_functions", "nextafter")(a, b)
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
@@ -144,8 +155,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "imag": _unary("imag", _selection.imag),
     "nextafter": _binary("nextafter", _nextafter),
     "positive": _unary("positive", Tensor.clone),
+    "remainder": _binary("remainder", _remainder),
     "real": _unary("real", _selection.real),
     "sign": _unary("sign", _sign),
-    "signbit": _unary("signbit", late.load("special_functions", "signbit")),
+    "signbit": _unary("signbit", registry.load("special_functions", "signbit")),
     "clip": clip,
 }

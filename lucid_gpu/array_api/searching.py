@@ -8,7 +8,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.array_api.types import promoted
 from lucid_gpu.numpy import selection
 from lucid_gpu.numpy.shapes import axis_of
-from lucid_gpu.ops import indexing, late
+from lucid_gpu.ops import indexing, registry
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tensor import Tensor
@@ -75,7 +75,7 @@ def searchsorted(
     if x1.dtype == dt.bool:  # as scikit-learn has them, where PyTorch's refuses them
         x1, x2 = x1.to(dt.uint8), x2.to(dt.uint8)
     ordered = x1 if sorter is None else x1[sorter]
-    find = late.load("order", "searchsorted")
+    find = registry.load("order", "searchsorted")
     found: Tensor = find(ordered.detach(), x2.detach(), right=side == "right")
     return found
 

@@ -332,6 +332,13 @@ def _cotangent(i: int, output: Any, given: Any) -> Tensor:
             f"Mismatch in shape: grad_output[{i}] has a shape of {given.shape} and output[{i}] has "
             f"a shape of {_shape(output, like)}."
         )
+    if given.device is not like.device:
+        if given.ndim:
+            raise RuntimeError(
+                f"invalid gradient at index {i} - expected device {like.device} but got "
+                f"{given.device}"
+            )
+        given = given.to(like.device)  # a number, as PyTorch takes it
     return _typed(i, given, like)
 
 

@@ -149,8 +149,9 @@ class DualLevel(Level):
     def write(self, target: Tensor, value: Tensor, name: str) -> Tensor:
         """The tangent is written too, in place: views of it, and what it is a view of, see that."""
         moved = self.tangent(value)
-        if moved is not None and moved._wrapper is None:  # reads the old value by right
-            moved = _tensor(_reading_afresh(moved._expr, target._expr))
+        old = target._expr
+        if moved is not None and moved._wrapper is None and old.program.is_load:
+            moved = _tensor(_reading_afresh(moved._expr, old.leaves[0]))
         with bared(target, self) as dual:
             target._write(self.primal(value), name)
         if dual is None and moved is not None:

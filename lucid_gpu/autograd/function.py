@@ -223,7 +223,7 @@ class FunctionCtx(Node):
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """The gradients of the inputs that backward gives, checked; what the engine calls."""
-        if state.task is not None and state.task.late:
+        if state.task is not None and state.task.background:
             state.task.settle()
         if self._materialize:
             for c in cotangents:

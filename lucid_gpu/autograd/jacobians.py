@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.backward import grad
 from lucid_gpu.device import CPU
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.tensor import Tensor, from_array
 
-xp = room(CPU).xp
+xp = backend(CPU).xp
 
 
 class Part(NamedTuple):

@@ -61,7 +61,7 @@ def finish_one(ctx: FunctionCtx, args: tuple[Any, ...], output: Tensor) -> Tenso
                 for t in to_save
             ]
         )
-        _store_together(to_save, (output,))
+        _store_together(ctx._saved, args, (output,))
     return output
 
 
@@ -121,7 +121,7 @@ def finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: Any)
     to_save, ctx._to_save = ctx._to_save, None
     if to_save and recording:
         ctx._saved = tuple([None if t is None else _save(ctx, t, last) for t in to_save])
-        _store_together(to_save, outputs)
+        _store_together(ctx._saved, args, outputs)
     return outputs[0] if single else tuple(outputs)
 
 
@@ -201,18 +201,29 @@ def _save_output(ctx: FunctionCtx, tensor: Tensor, number: int) -> Any:
     return kept
 
 
-def _store_together(saved: Sequence[Any], results: Sequence[Any]) -> None:
+def _store_together(saved: Sequence[Any], args: Sequence[Any], results: Sequence[Any]) -> None:
     """A chain of functions long enough to be cut into kernels stores what it saved on the way.
 
     Otherwise backward would compute the chain again from its start for each function in it.
     """
-    for tensor in saved:
-        if tensor is None or tensor._expr.program.is_load:
+    group: list[Any] | None = None
+    for a in args:
+        if isinstance(a, Tensor) and a._siblings and not a._expr.program.is_load:
+            group = a._siblings
+    for entry in saved:
+        if type(entry) is SavedOutput:
+            tensor = entry.kept
+        elif type(entry) is tuple:
+            tensor = entry[0]
+        else:
             continue
+        if tensor._expr.program.is_load:
+            continue
+        if tensor._siblings is None:
+            tensor._siblings = [] if group is None else group
         group = tensor._siblings
-        if group is None:
-            group = tensor._siblings = []
         group.append(weakref.ref(tensor))
+    if group is not None:
         for result in results:
             if isinstance(result, Tensor):
                 result._siblings = group

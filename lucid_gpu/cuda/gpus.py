@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lucid_gpu.device import device as _device
-from lucid_gpu.devices import faults
-from lucid_gpu.devices import room as _room
+from lucid_gpu.devices import backend as _room
+from lucid_gpu.devices import device_errors
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.cuda_memory import release_passed
 
@@ -64,7 +64,7 @@ def index_of(where: Any) -> int:
 
 def is_available() -> bool:
     """Whether tensors can be put on a GPU."""
-    from lucid_gpu.devices.cupy_room import problem
+    from lucid_gpu.devices.cupy_backend import problem
 
     return problem() is None
 
@@ -84,7 +84,7 @@ def is_initialized() -> bool:
     """Whether a GPU was used in this process."""
     from lucid_gpu import devices
 
-    return "cuda" in devices._rooms
+    return "cuda" in devices._backends
 
 
 def device_count() -> int:
@@ -281,4 +281,4 @@ def synchronize(device: Any = None) -> None:
         except cuda.runtime.CUDARuntimeError as error:
             raise explained(error, "cuda.synchronize()") from error
         release_passed()
-    faults.check()
+    device_errors.check()

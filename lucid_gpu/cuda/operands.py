@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.dtypes import dtype, from_numpy_dtype
 from lucid_gpu.launch.function import device_of as _of_array
 from lucid_gpu.launch.signature import NUMBERS, Parameter
@@ -31,7 +31,7 @@ def device_of(name: str, parameters: Sequence[Parameter], given: Sequence[Any]) 
     for parameter, argument in zip(parameters, given, strict=True):
         if not parameter.pointer or argument is None:
             continue
-        if not isinstance(argument, Tensor) and room_of_array(argument) is None:
+        if not isinstance(argument, Tensor) and backend_of_array(argument) is None:
             raise TypeError(
                 f"{name}: {parameter.name} is declared '{declared(parameter)}' and takes a tensor; "
                 f"got {argument!r} ({type(argument).__name__})"

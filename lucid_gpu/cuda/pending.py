@@ -18,8 +18,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.fusion import pending_reductions
 from lucid_gpu.fusion import realise as realising
-from lucid_gpu.fusion import reduced
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.tape import engine
 from lucid_gpu.tensor import Tensor
@@ -84,7 +84,7 @@ def flush() -> None:
         if pending and tensor._wrapper is None:
             tensor._realise()
     if realising.waiting:
-        reduced.flush()
+        pending_reductions.flush()
 
 
 def switch(stream: Any, index: int) -> None:

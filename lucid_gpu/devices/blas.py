@@ -19,10 +19,19 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SHARED_FROM", "UNPACKED", "UNSHARED", "library", "on_few_threads", "rest_early"]
+__all__ = [
+    "SHARED_FROM",
+    "UNPACKED",
+    "UNSHARED",
+    "UNSPLIT",
+    "library",
+    "on_few_threads",
+    "rest_early",
+]
 
 SHARED_FROM = 8_000_000  # multiplications; two threads first gain at about 5 million
 UNSHARED = 9216  # up to which OpenBLAS gives no part of a product, or of a sum, to another thread
+UNSPLIT = 262_144  # the same of matrices with more than one row and column (its interface/gemm.c)
 SPIN = 14  # binary logarithm of the ticks for which an idle thread of OpenBLAS waits awake
 
 _Get = Callable[[], int]
@@ -106,10 +115,10 @@ class _Alone:
 
 
 class _Begun(threading.local):
-    """What this thread has others compute (`lucid_gpu.devices.late`)."""
+    """What this thread has others compute (`lucid_gpu.devices.background_matmul`)."""
 
     def __init__(self) -> None:
-        self.late: list[Any] = []
+        self.background: list[Any] = []
 
 
 _alone = _Alone()
@@ -143,8 +152,8 @@ def use_all_threads() -> None:
 def on_few_threads(multiplications: int, product: Callable[..., Any], *args: Any) -> Any:
     """Call ``product(*args)``, on one BLAS thread where the work is too small to share."""
     if multiplications >= SHARED_FROM:
-        while begun.late:  # all threads belong to this product
-            begun.late[-1].end()
+        while begun.background:  # all threads belong to this product
+            begun.background[-1].end()
         return product(*args)
     usual = count()
     if usual <= 1:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices.loops import POINTER, address, loop_of, walker
+from lucid_gpu.devices.loops import POINTER, TABLE, address, loop_of, walk
 from lucid_gpu.devices.pool import aligned
 
 __all__ = ["Calls"]
@@ -157,7 +157,6 @@ class _Table:
     """One thread's table: the entries with its pointers and its scratch memory."""
 
     def __init__(self, calls: Calls) -> None:
-        self.walk, walk = walker()
         given = len(calls.moves)
         self.memory = [aligned(own) if isinstance(own, int) else own for own in calls.own]
         places = [0] * given + [address(memory) for memory in self.memory]
@@ -182,7 +181,7 @@ class _Table:
             numbers += part.numbers.nbytes
         onward = self._addition(self.moves)
         self.once = np.concatenate([*[words[id(part)] for part in calls.parts], [onward]])
-        self.again = [walk, address(self.once), len(self.once), 0, 0]
+        self.again = [TABLE, address(self.once), len(self.once), 0, 0]
         self.leap = self._addition(self.leaps)
         self.many: dict[tuple[int, int], Any] = {}
 
@@ -206,4 +205,4 @@ class _Table:
                 self.many.clear()
             table = np.array((self.again * repeats + self.leap) * groups, POINTER)
             self.many[repeats, groups] = table
-        self.walk(address(table), (repeats + 1) * groups)
+        walk(table, (repeats + 1) * groups)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import backend_of_array
 
 __all__ = ["laid_out", "write"]
 
@@ -36,7 +36,7 @@ def write(out: Any, source: Any) -> None:
 
 def laid_out(array: Any, strides: tuple[int, ...]) -> Any:
     """A copy, of NumPy or CuPy, with these strides in bytes, which are multiples of an item."""
-    found = room_of_array(array)
+    found = backend_of_array(array)
     assert found is not None
     step = array.itemsize
     reach = [(n - 1) * s // step for n, s in zip(array.shape, strides, strict=True)]

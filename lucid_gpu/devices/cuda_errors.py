@@ -91,9 +91,9 @@ def work_under_way() -> str:
 
 
 def _result(frame: FrameType) -> str:
-    """The tensor a room was asked for."""
+    """The tensor a backend was asked for."""
     held = frame.f_locals
-    if frame.f_code.co_name != "empty" or "shape" not in held or "d" not in held:
+    if frame.f_code.co_name not in ("empty", "full") or "shape" not in held or "d" not in held:
         return ""
     return f"a {held['d'].name} tensor of shape {list(held['shape'])} in "
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.devices.cuda_errors import out_of_memory
+from lucid_gpu.devices.cuda_errors import explained, out_of_memory
 
 # (event, memory): not free before the event. No lock guards it: arrays die anywhere, in the middle
 # of what would hold one too, and each step of a deque is one step.
@@ -42,12 +42,15 @@ def install(cupy: Any) -> None:
 def allocator(cupy: Any, pool: Any) -> Callable[[int], Any]:
     """The pool's allocation, tried once more after everything free was given back."""
     malloc, failed = pool.malloc, cupy.cuda.memory.OutOfMemoryError
+    lost = cupy.cuda.runtime.CUDARuntimeError
 
     def allocate(size: int) -> Any:
         try:
             return malloc(size)
         except failed:
             pass
+        except lost as error:  # of some kernel before
+            raise explained(error) from error
         index = cupy.cuda.runtime.getDevice()
         retries[index] = retries.get(index, 0) + 1
         note_reserved(cupy, index)

@@ -86,7 +86,7 @@ def _inside(capsule: Any) -> tuple[_DLTensor, _Managed | None]:
 
 
 def capsule_of(array: Any, copied: bool, **options: Any) -> Any:
-    """A capsule of an array of either room.
+    """A capsule of an array of either backend.
 
     Parameters
     ----------

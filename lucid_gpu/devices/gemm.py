@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.precision import matmul as precision
 from lucid_gpu.dtypes import from_numpy_dtype
 
@@ -98,6 +99,11 @@ def multiply(xp: Any, a: Any, b: Any, out: Any) -> None:
     a, b : array, shape (..., m, k) and (..., k, n)
         Of one type among `TYPES`; leading dimensions broadcast.
     out : array, shape (..., m, n), row-major
+
+    Raises
+    ------
+    RuntimeError
+        Where a dimension is longer than cuBLAS can be told.
     """
     if out.size == 0:
         return
@@ -119,12 +125,21 @@ def _plan(
 ) -> Plan | None:
     """The product of arrays of these shapes and strides; None where one has to be copied."""
     m, n, k = a[-2], b[-1], b[-2]
+    if max(m, n, k, math.prod(lead)) > _LONGEST:
+        raise RuntimeError(
+            f"matmul: cuBLAS takes at most {_LONGEST} rows, columns and matrices, got shapes "
+            f"{list(a)} and {list(b)}; multiply parts of them"
+        )
     right = layout(b, b_strides, lead, size)
     if right is None:
         return None
     if len(b) == 2:  # one tall matrix, where its rows lie in one stride
         rows = _merged(a[:-1], [stride // size for stride in a_strides[:-1]])
-        tall = rows and layout((rows[0], k), (rows[1] * size, a_strides[-1]), (), size)
+        tall = (
+            rows
+            and rows[0] <= _LONGEST
+            and layout((rows[0], k), (rows[1] * size, a_strides[-1]), (), size)
+        )
         if rows and tall:
             return Plan(tall, right, rows[0], n, k, 1)
     left = layout(a, a_strides, lead, size)
@@ -214,27 +229,32 @@ def address(array: Any) -> int:
 
 
 @functools.cache
-def _library() -> tuple[Any, Any]:
-    """What gives the current device's handle, and CuPy's binding of cuBLAS."""
-    from cupy.cuda import device
+def _library() -> tuple[Any, Any, Any]:
+    """What gives the current device's handle, CuPy's binding of cuBLAS, and how calls fail."""
+    from cupy.cuda import device, runtime
     from cupy_backends.cuda.libs import cublas
 
-    return device.get_cublas_handle, cublas
+    return device.get_cublas_handle, cublas, (cublas.CUBLASError, runtime.CUDARuntimeError)
 
 
 def _run(name: str, arguments: tuple[Any, ...], mode: int) -> None:
     """Call cuBLAS on the current device's handle and stream, leaving its modes as they were."""
-    get_handle, cublas = _library()
+    get_handle, cublas, failures = _library()
     handle = get_handle()
     call = getattr(cublas, name)
     pointers, before = cublas.getPointerMode(handle), cublas.getMathMode(handle)
     if pointers == _POINTERS_TO_HOST and before == mode:  # nearly always
-        call(handle, *arguments)
+        try:
+            call(handle, *arguments)
+        except failures as error:
+            raise explained(error) from error
         return
     cublas.setPointerMode(handle, _POINTERS_TO_HOST)
     cublas.setMathMode(handle, mode)
     try:
         call(handle, *arguments)
+    except failures as error:
+        raise explained(error) from error
     finally:
         cublas.setPointerMode(handle, pointers)
         cublas.setMathMode(handle, before)

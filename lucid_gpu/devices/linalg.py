@@ -1,4 +1,4 @@
-"""Linear algebra of a room: NumPy's functions and CuPy's, and which matrices they failed for."""
+"""Linear algebra of a backend: NumPy's functions and CuPy's, and which matrices they failed for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import lapack, room
+from lucid_gpu.devices import backend, lapack
 from lucid_gpu.devices.blas import on_few_threads
 
 Diagnosis = Callable[[Any], int]
@@ -27,7 +27,7 @@ class LinAlgError(RuntimeError, np.linalg.LinAlgError):
 
 
 def call(name: str, where: device, *arrays: Any, **options: Any) -> Any:
-    """``xp.linalg.name`` of a room's arrays.
+    """``xp.linalg.name`` of a backend's arrays.
 
     Raises
     ------
@@ -35,13 +35,13 @@ def call(name: str, where: device, *arrays: Any, **options: Any) -> Any:
         Where the library gave up, for one matrix of the batch or all.
     """
     if all(a.size for a in arrays):
-        return room(where).library("linalg", name, where, *arrays, **options)
+        return backend(where).library("linalg", name, where, *arrays, **options)
     # libraries of GPUs refuse matrices of nothing, or give them other shapes
     host = [np.empty(a.shape, a.dtype) for a in arrays]
-    found = room(CPU).library("linalg", name, CPU, *host, **options)
+    found = backend(CPU).library("linalg", name, CPU, *host, **options)
     if isinstance(found, tuple):
-        return tuple([room(where).from_numpy(f, where) for f in found])
-    return room(where).from_numpy(np.asarray(found), where)
+        return tuple([backend(where).from_numpy(f, where) for f in found])
+    return backend(where).from_numpy(np.asarray(found), where)
 
 
 def each(
@@ -59,7 +59,7 @@ def each(
         return call(name, where, *arrays), None
     except np.linalg.LinAlgError:
         pass
-    host = [room(where).to_numpy(a) for a in arrays]
+    host = [backend(where).to_numpy(a) for a in arrays]
     flat = [a.reshape(math.prod(a.shape[:-2]), *a.shape[-2:]) for a in host]
     result, numbers = np.empty_like(flat[-1]), []
     for i, matrices in enumerate(zip(*flat, strict=True)):
@@ -69,7 +69,7 @@ def each(
         except np.linalg.LinAlgError:
             result[i] = np.nan
             numbers.append(diagnose(matrices[0]))
-    return room(where).from_numpy(result.reshape(host[-1].shape), where), numbers
+    return backend(where).from_numpy(result.reshape(host[-1].shape), where), numbers
 
 
 def inverted(where: device, array: Any) -> tuple[Any, list[int] | None]:
@@ -88,7 +88,7 @@ def cholesky_gradient(where: device, L: Any, g: Any) -> Any:
     Differentiation of the Cholesky decomposition, 2016, 3), so that few products are of full size.
     Of ``g`` the lower triangle is read.
     """
-    xp = room(where).xp
+    xp = backend(where).xp
     found = xp.empty(L.shape, L.dtype)
     if not lapack.usable(L):
         leaf = SMALL if xp is np else LAUNCHED
@@ -177,7 +177,7 @@ def lower_inverse(where: device, array: Any) -> Any:
 
     Higham, Accuracy and Stability of Numerical Algorithms (2002), 14.2.2.
     """
-    n, xp = array.shape[-1], room(where).xp
+    n, xp = array.shape[-1], backend(where).xp
     if n <= SMALL:
         return xp.tril(call("inv", where, array))
     first, last = slice(None, n // 2), slice(n // 2, None)
@@ -221,7 +221,7 @@ def eliminated(where: device, array: Any) -> tuple[Any, Any]:
     (factors, pivots)
         The strict lower part holds L, the rest U; pivots count from 1, int32.
     """
-    xp = room(where).xp
+    xp = backend(where).xp
     *batch, m, n = array.shape
     pivots = xp.empty((math.prod(batch), min(m, n)), "int32")
     if not array.size:

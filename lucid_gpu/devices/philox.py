@@ -25,7 +25,7 @@ normal     Box and Muller, Ann. Math. Stat. 29 (1958): words 2 i and 2 i + 1 giv
            2**32 and v = w' / 2**32 in float32; for float64 with double words and 53 bits
 integer    ``low + (w * span >> 32)`` for spans up to 2**16, else ``low + W % span`` with W a double
            word
-exponent   ``-log((w + 1/2) / 2**32)`` in float64
+exponent   ``-log((w + 1/2) / 2**32)`` in float64; a GPU's float32 numbers are as near
 order      the stable order of the double words
 =========  =========================================================================================
 """

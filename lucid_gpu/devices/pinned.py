@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices.cupy_room import import_cupy
+from lucid_gpu.devices.cupy_backend import import_cupy
 
 _under_way: deque[tuple[Any, Any]] = deque()  # (event after the copy, the array it reads)
 

@@ -1,4 +1,4 @@
-"""Sparse matrices of each room: SciPy's on the CPU, CuPy's on a GPU.
+"""Sparse matrices of each backend: SciPy's on the CPU, CuPy's on a GPU.
 
 Neither is imported before the first product; a program without sparse tensors needs no SciPy.
 """
@@ -9,7 +9,7 @@ import functools
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
 
 INSTALL = "python -m pip install scipy"
@@ -60,7 +60,7 @@ def product(
     wide = d.compute.numpy
     values, dense = values.astype(wide, copy=False), dense.astype(wide, copy=False)
     if not values.size or not dense.size or not shape[0]:
-        return room(where).xp.zeros((shape[0], dense.shape[1]), d.numpy)
+        return backend(where).xp.zeros((shape[0], dense.shape[1]), d.numpy)
     if wide.kind not in _MULTIPLIED[where.type]:
         return None
     found = library.coo_matrix((values, (rows, columns)), shape=shape) @ dense

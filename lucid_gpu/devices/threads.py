@@ -39,7 +39,8 @@ def run_quietly(function: Callable[..., Any], *args: Any) -> Any:
         state.busy = False
 
 
-def _processors() -> int:
+def processors() -> int:
+    """How many processors this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -136,7 +137,7 @@ def _wanted() -> int:
     if ours and not ours.isdigit():
         raise ValueError(f"LUCID_NUM_THREADS is a number of threads; got {ours!r}")
     wish = ours or os.environ.get("OMP_NUM_THREADS")  # which may be a list
-    return int(wish) if wish and wish.isdigit() else _processors()
+    return int(wish) if wish and wish.isdigit() else processors()
 
 
 team = Team(_wanted())

@@ -1,6 +1,6 @@
 """Probability distributions, under PyTorch's names."""
 
-from lucid_gpu.constructors import all_telling as _all_telling
+from lucid_gpu.argument_errors import all_named_in_errors as _all_named_in_errors
 from lucid_gpu.distributions import constraints, kl_across, transforms
 from lucid_gpu.distributions.bernoulli import Bernoulli
 from lucid_gpu.distributions.beta import Beta
@@ -51,4 +51,4 @@ from lucid_gpu.distributions.von_mises import VonMises
 from lucid_gpu.distributions.weibull import Weibull
 from lucid_gpu.distributions.wishart import Wishart
 
-_all_telling(globals(), Distribution)
+_all_named_in_errors(globals(), Distribution)

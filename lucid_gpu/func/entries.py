@@ -52,18 +52,22 @@ class Entry:
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         level = innermost(_tensors(args, kwargs))
         if level is None:
-            return self.body(*args, **kwargs)
+            return self.under(*args, **kwargs)
         if not isinstance(level, BatchLevel):
-            return level.call(self.function, self.body, args, kwargs)
+            return level.call(self.function, self.under, args, kwargs)
         try:
             if self.rule is not None:
                 given, named = self.bound(args, kwargs)
                 result = self.rule(level, self.function, *given, **named)
                 if result is not NotImplemented:
                     return result
-            return self.body(*args, **kwargs)  # written with other ops, perhaps
+            return self.under(*args, **kwargs)  # written with other ops, perhaps
         except NeedsArray:
             return one_by_one(level, self.function, args, kwargs)
+
+    def under(self, *args: Any, **kwargs: Any) -> Any:
+        """What a call comes to otherwise: other layers, then the body."""
+        return self.place.below(self.height, args, kwargs)
 
     def bound(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

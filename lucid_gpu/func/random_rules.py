@@ -31,7 +31,7 @@ class RandomEntry(Entry):
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         awake = [level for level in batch_levels() if not level.asleep]
         if not awake:
-            return self.body(*args, **kwargs)
+            return self.under(*args, **kwargs)
         # dropout draws by `_uniform`, if at all
         if awake[-1].randomness == "error" and self.function is not dropout.dropout:
             raise RuntimeError(_REFUSED)

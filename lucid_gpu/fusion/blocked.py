@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
-from lucid_gpu.devices.pool import aligned, pool
+from lucid_gpu.devices.pool import SMALLEST, aligned, pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import native_loops, special
@@ -24,7 +24,7 @@ from lucid_gpu.fusion.blocks import Layout, collapse, padded
 from lucid_gpu.fusion.layout import count as element_count
 from lucid_gpu.fusion.layout import row_major
 from lucid_gpu.fusion.numpy_source import NAMESPACE, Code, Function, generate
-from lucid_gpu.fusion.plan import Plan, Shape, Tail
+from lucid_gpu.fusion.plan import Plan, Shape, Store, Tail
 from lucid_gpu.fusion.program import when_forgotten
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
 
@@ -49,6 +49,7 @@ def _keep_used() -> None:
 when_forgotten.append(_keep_used)
 
 
+FEW = 3  # calls of ufuncs
 _NARROW = 65504.0  # float16's largest: no conversion to floats overflows up to here
 
 
@@ -83,6 +84,12 @@ class Index:
         return numbers
 
 
+def _memory_for(store: Store) -> Callable[..., Any]:
+    """What makes an array that is stored: small ones do not come from the pool."""
+    small = element_count(store.shape) * store.dtype.itemsize < SMALLEST
+    return np.empty if small else pool.empty
+
+
 class Executable:
     """A plan ready to run on NumPy arrays."""
 
@@ -98,13 +105,18 @@ class Executable:
         rows = () if plan.reduction is None else plan.reduction.rows
         self.ufuncs = [getattr(np, str(REDUCTIONS[row].ufunc)) for row in rows]
         self.sums = self.total > UNSHARED and np.add in self.ufuncs
-        self.native = self._native(numbers)
+        self.native = None if self._few_calls() else self._native(numbers)
+        self.stores = [(_memory_for(s), s.shape, s.dtype.numpy) for s in plan.stores]
         whole = code.layout is None
         self.indices = [
             np.arange(n).reshape(own) if whole or n < self.total else Index(own)
             for own in plan.indices
             for n in [element_count(own)]
         ]
+
+    def _few_calls(self) -> bool:
+        """Whether Python calls the ufuncs of one block sooner than it fills in a table of them."""
+        return self.code.layout is None and len(self.code.lines) <= FEW
 
     def _native(self, numbers: Sequence[Any]) -> native_loops.Kernel | None:
         """The same block as a table of NumPy's loops, where all are ufuncs on plain layouts."""
@@ -215,7 +227,7 @@ class Executable:
             whole = threads.run_quietly, self._run_whole, arrays, scalars, ()
             results: list[Any] = on_few_threads(0, *whole) if self.sums else whole[0](*whole[1:])
             return results
-        outs = [pool.empty(s.shape, s.dtype.numpy) for s in plan.stores]
+        outs = [empty(shape, d) for empty, shape, d in self.stores]
         if not self.total:
             for out in outs:
                 out[...] = 0
@@ -311,7 +323,7 @@ class Executable:
         else:
             run(work)
         if reduction is not None:
-            self._combine(layout, parts, outs)
+            threads.run_quietly(self._combine, layout, parts, outs)
 
     def _combine(self, layout: Layout, parts: list[Any], outs: list[Any]) -> None:
         """Join the blocks' results in the blocks' order, whoever computed them."""

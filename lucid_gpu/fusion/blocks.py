@@ -6,13 +6,23 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from lucid_gpu.devices.caches import caches
 from lucid_gpu.fusion.layout import count as element_count
 from lucid_gpu.fusion.layout import walk_of
 from lucid_gpu.fusion.plan import Shape
 
-BLOCK_BYTES = 128 * 1024  # of the widest value of a plan: a block's scratch stays in the L2 cache
-SHARED_BLOCK_BYTES = 512 * 1024  # with several threads: the GIL changes hands less often
+# Of the widest value of a plan that adds up, alone and with several threads. Where blocks end
+# decides in which order they add, so these are the same on every machine.
+SUM_BYTES, SHARED_SUM_BYTES = 128 * 1024, 512 * 1024
 SINGLE = 64 * 1024  # elements up to which a plan runs in one call on the calling thread
+
+
+def block_bytes(alone: bool) -> int:
+    """Bytes of the widest value of a block without sums, whose scratch stays in the L2 cache.
+
+    With several threads it takes more of that: the GIL then changes hands less often.
+    """
+    return caches().second // (16 if alone else 4)
 
 
 class Layout(NamedTuple):

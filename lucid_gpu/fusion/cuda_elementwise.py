@@ -14,8 +14,8 @@ from lucid_gpu.fusion.cuda_index import (
     Moves,
     alignments,
     own_number,
-    pack_width,
     stored,
+    vector_width,
 )
 from lucid_gpu.fusion.cuda_rows import along_rows, walked
 from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, call_element, write
@@ -52,7 +52,7 @@ def elementwise(
         return _flat(work, shape, walks, processors, packed, long_index, moves)
     types = [d for (d, _), walk in zip(work.loads, walks) if any(walk)]
     types += [d for _, d in work.stores]
-    width = pack_width(work, types, shape, walks, len(shape) - 1) if packed else 1
+    width = vector_width(work, types, shape, walks, len(shape) - 1) if packed else 1
     walk = walked(work, shape, walks, width)
     return along_rows(work, shape, walks, walk, width, moves, processors * BLOCKS, long_index)
 

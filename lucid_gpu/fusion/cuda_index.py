@@ -96,7 +96,7 @@ def needs_long(shape: Shape, walks: Sequence[Shape]) -> bool:
     return count(shape) > SHORT or any(reach(shape, walk) > SHORT for walk in walks)
 
 
-def pack_width(
+def vector_width(
     work: Work, types: Sequence[dtype], shape: Shape, walks: Sequence[Shape], inner: int
 ) -> int:
     """How many neighbours along ``inner`` one access can move, for every operand at once."""

@@ -21,8 +21,8 @@ from lucid_gpu.fusion.cuda_index import (
     alignments,
     needs_long,
     own_number,
-    pack_width,
     repeated,
+    vector_width,
 )
 from lucid_gpu.fusion.cuda_source import (
     THREADS,
@@ -76,6 +76,24 @@ def reduction(work: Work, packed: bool = True, long_index: bool | None = None) -
     return [first, _join(work, work.fold, shares.chunks, total)]
 
 
+class Geometry(NamedTuple):
+    """All that the order depends on in which a reduction adds: works of one geometry agree in bits.
+
+    ``order`` names the dimensions kept and those reduced, the innermost last.
+    """
+
+    order: tuple[tuple[int, ...], tuple[int, ...]]
+    rows: bool
+    width: int
+    shares: Shares
+
+
+def geometry(work: Work, packed: bool) -> Geometry:
+    """How a reduction walks; ``packed`` as for `reduction`."""
+    space = _Space(work, packed)
+    return Geometry(space.order, space.rows, space.width, _share(space))
+
+
 class _Space:
     """The dimensions kept and those summed over, each collapsed, the innermost of all last."""
 
@@ -89,6 +107,7 @@ class _Space:
         self.rows = inner in reduced or not kept
         if self.rows and reduced:
             reduced = [i for i in reduced if i != inner] + [inner]
+        self.order = (tuple(kept), tuple(reduced))
         stored = work.stores[len(work.fold.rows) :]
         walks = work.walks + [row_major(shape)] * bool(stored)
         self.kept, kept_walks = _part(shape, kept, walks)
@@ -102,7 +121,8 @@ class _Space:
         last = len(self.shape) - 1
         self.width = 1
         if packed and types and (reduced if self.rows else kept):
-            self.width = pack_width(work, types, self.shape, self.walks, last)
+            width = vector_width(work, types, self.shape, self.walks, last)
+            self.width = min(width, work.fold.width)
         self.own = self.walks.pop() if stored else None  # where values lie that are stored whole
 
 

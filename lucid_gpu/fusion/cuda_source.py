@@ -41,6 +41,8 @@ class Fold(NamedTuple):
         What is computed of the results.
     sources : tuple of int or None
         For each load of the tail, the result it is, or None for an array.
+    width : int
+        See `lucid_gpu.fusion.plan.Reduction`.
     """
 
     axes: tuple[int, ...]
@@ -49,6 +51,7 @@ class Fold(NamedTuple):
     divisors: tuple[int | None, ...]
     tail: Work | None
     sources: tuple[int | None, ...]
+    width: int
 
 
 class Work(NamedTuple):
@@ -173,7 +176,8 @@ def _with_fold(work: Work, plan: Plan) -> Work:
             for ins in own.instructions
         ]
         tail = own._replace(instructions=tuple(moved), scalars=scalars, constants=tuple(constants))
-    fold = Fold(plan.reduction.axes, rows, tuple(results), tuple(divisors), tail, sources)
+    axes, _, _, width = plan.reduction
+    fold = Fold(axes, rows, tuple(results), tuple(divisors), tail, sources, width)
     return work._replace(
         stores=values + wholes, scalars=scalars, constants=tuple(constants), fold=fold
     )

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lucid_gpu.fusion.expression import Cell
+from lucid_gpu.fusion.pending_reductions import ReducedCell, would_run
 from lucid_gpu.fusion.plan import Load, Plan, Store
 from lucid_gpu.fusion.realise import plan_for, source_of
-from lucid_gpu.fusion.reduced import ReducedCell, would_run
 from lucid_gpu.launch.observers import Launched, Operand
 
 __all__ = ["Explanation", "Kernel", "explain"]

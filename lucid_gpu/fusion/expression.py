@@ -34,9 +34,10 @@ from lucid_gpu.fusion.program import (
     relocate,
     when_forgotten,
 )
-from lucid_gpu.fusion.repetition import ends_a_turn
+from lucid_gpu.fusion.repetition import IN_A_PASS, TURNS, ends_a_turn
 from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
 from lucid_gpu.fusion.written import begin_step
+from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
@@ -139,16 +140,23 @@ class Expr:
 def mark_computed(value: Expr, itself: bool = False) -> None:
     """A kernel has computed what lies inside of this: whoever builds on that again stores it.
 
-    And ``itself``, where the kernel did not store it.
+    And ``itself``, where the kernel did not store it. What is older than the step is stored anyway,
+    as after a pass back all is that was before its end; nothing inside a value is younger than it.
     """
+    step = state.step
+    if state.task is not None or (value.since < step and value.since != WRITTEN):
+        return
     if itself and 0 <= value.since < ALWAYS:
         value.since = COMPUTED
-    found = [value]
-    for outer in found:  # which grows
-        for inner in outer.made_by or ():
-            if type(inner) is Expr and 0 <= inner.since < ALWAYS:
+    if value.made_by is None:
+        return
+    found = [value.made_by]
+    for made_by in found:  # which grows
+        for inner in made_by:
+            if type(inner) is Expr and step <= inner.since < ALWAYS:
                 inner.since = COMPUTED
-                found.append(inner)
+                if inner.made_by is not None:
+                    found.append(inner.made_by)
 
 
 COMPUTED = -1  # in place of a step's number: older than all
@@ -298,13 +306,16 @@ def drawn(
     key = (op, d, shape, where, made_here(), tuple([constant_value(n)[0] for n in numbers]))
     program = _draws.get(key)
     if program is None:
-        parts = [Instruction("index", (), int64, shape, False)]
-        parts += [Instruction("scalar", (), int64, (), False, leaf) for leaf in (0, 1)]
-        for n in numbers:
+        work = Assembly()
+        operands = [work.append(Instruction("index", (), int64, shape, False))]
+        for leaf in (0, 1):
+            operands.append(work.append(Instruction("scalar", (), int64, (), False, leaf)))
+        for n in numbers:  # two that are equal are one instruction
             kind = int64 if isinstance(n, int) else d
-            parts.append(Instruction("constant", (), kind, (), False, constant_value(n)))
-        parts.append(Instruction(op.name, tuple(range(len(parts))), d, shape, False))
-        program = _draws[key] = intern(Assembly(parts).instructions, 2, where, made_here())
+            number = Instruction("constant", (), kind, (), False, constant_value(n))
+            operands.append(work.append(number))
+        work.append(Instruction(op.name, tuple(operands), d, shape, False))
+        program = _draws[key] = intern(work.instructions, 2, where, made_here())
     return Expr(program, (Cell(stream[0]), Cell(stream[1])), None)
 
 
@@ -479,9 +490,12 @@ def build(
             f"{op.name}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(operands[0]).__name__}"
         )
+    if limit is not None and (aged := old(operands, grad)):
+        raise MustStore(aged)
     program: Program = first.program
     leaves: tuple[Cell, ...] = first.leaves
-    key: list[Any] = [op, grad, to, shape, limit]
+    turns = TURNS if state.task is None or runs_cuda_c(program.device) else IN_A_PASS
+    key: list[Any] = [op, grad, to, shape, limit, turns]
     marks: list[Any] = []
     for place, operand in enumerate(operands):
         if operand is first:
@@ -495,14 +509,9 @@ def build(
             mark, leaves = _scalar_mark(program, op, place, operand, leaves)
             key += mark
             marks.append(mark)
-    if limit is not None and state.task is None:  # a pass back computes again what it wants
-        old = [o for o in operands if type(o) is Expr and o.since < state.step and o.leaves]
-        old = [o for o in old if grad or o.since != WRITTEN]
-        if old:
-            raise MustStore(old)
     found = program.next.get(tuple(key))
     if found is None:
-        found = _derive(op, marks, len(leaves), grad, to, shape, limit)
+        found = _derive(op, marks, len(leaves), grad, to, shape, limit, turns)
         if not (type(found) is Program and found.shared):
             program.next[tuple(key)] = found
     if type(found) is not Program:
@@ -513,6 +522,17 @@ def build(
             pending = [max(pending, key=lambda e: len(e.program.instructions))]
         raise MustStore(pending)
     return Expr(found, leaves, (op, *operands))
+
+
+def old(operands: Sequence[Any], grad: Any) -> list[Expr]:
+    """Those operands that have been pending since before the step, or were computed meanwhile.
+
+    None in a pass back, which computes again what it wants.
+    """
+    if state.task is not None:
+        return []
+    found = [o for o in operands if type(o) is Expr and o.since < state.step and o.leaves]
+    return [o for o in found if grad or o.since != WRITTEN]
 
 
 def _scalar_mark(
@@ -557,6 +577,7 @@ def _derive(
     to: dtype | None,
     shape: tuple[int, ...] | None,
     limit: int | None,
+    turns: int,
 ) -> Any:
     """The program of an op on programs, or why there is to be none: `TOO_LARGE`, `REPEATS`."""
     programs = [m[0] for m in marks if isinstance(m[0], Program)]
@@ -581,7 +602,7 @@ def _derive(
     if pending and limit is not None:
         if len(instructions) > limit or leaf_count > MAX_LEAVES:
             return TOO_LARGE
-        if ends_a_turn(instructions, limit, MAX_LEAVES):
+        if ends_a_turn(instructions, limit, MAX_LEAVES, turns):
             return REPEATS
     marks_of_result = SHARED if any(p.shared for p in programs) else 0
     if grad is modes.INFERENCE:

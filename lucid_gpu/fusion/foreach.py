@@ -144,7 +144,7 @@ def _execute(
     widest = max(ins.dtype.itemsize for ins in plan.instructions)
     sizes = [array.size for array in flat[0]]
     few = sum(sizes) <= blocks.SINGLE or threads.team.count == 1
-    step = (blocks.BLOCK_BYTES if few else blocks.SHARED_BLOCK_BYTES) // widest
+    step = blocks.block_bytes(few) // widest
     work_list = [
         (row, low, min(low + step, n)) for row, n in enumerate(sizes) for low in range(0, n, step)
     ]

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
+from lucid_gpu.devices.threads import processors
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import Kernel, Work, numbers_of, ragged, work_of
 from lucid_gpu.fusion.layout import count
+from lucid_gpu.fusion.op_by_op import Cut, constants, cut
 from lucid_gpu.fusion.plan import Plan
+from lucid_gpu.fusion.program import when_forgotten
+from lucid_gpu.launch import compiling
 from lucid_gpu.launch.arguments import LETTERS, Packing, number_fields
+from lucid_gpu.launch.compiling import Text
 from lucid_gpu.launch.launcher import Launcher
+from lucid_gpu.launch.observers import debug
+
+MEETINGS = 2  # from which on a fused kernel is compiled: most that come twice come again and again
+QUICK = 0.02  # seconds in which a kernel comes from the disk; to compile one takes longer
+SLOW = 2  # ops that took longer, one after the other: so they were not compiled ahead
+FEW = 3  # processors, with which nothing is compiled that might not be needed
 
 
 class Launch:
@@ -43,19 +55,31 @@ class Launch:
 
 
 class CudaExecutable:
-    """A plan ready to run as CUDA C where a launcher runs it."""
+    """A plan ready to run as CUDA C where a launcher runs it.
 
-    def __init__(self, plan: Plan, launcher: Launcher) -> None:
+    Parameters
+    ----------
+    plan : Plan
+    launcher : Launcher
+    shared : bool
+        It is one op of other plans. Its kernel is waited for, and is the same for small and large
+        arrays.
+    """
+
+    def __init__(self, plan: Plan, launcher: Launcher, shared: bool = False) -> None:
         self.plan = plan
         self.launcher = launcher
+        self.shared = shared
         self.processors = launcher.processors
-        self.empty = room(launcher.device).empty
+        self.empty = backend(launcher.device).empty
         self.work = work_of(plan)
         self.empty_space = count(plan.shape) == 0
         self.copied = [i for i, load in enumerate(plan.all_loads) if ragged(load)]
         self.numbers = numbers_of(plan)
         self._launches: dict[bool, list[Launch]] = {}
         self._kernels: dict[bool, list[Kernel]] = {}
+        self._cuts: dict[bool, Cut | None] = {}
+        self._parted = False  # whether it ever ran op by op
         self.foreach_forms: dict[bool, Any] = {}  # see lucid_gpu.fusion.cuda_foreach
         self.aligned: tuple[int, ...] = ()
         if not self.empty_space:
@@ -80,8 +104,8 @@ class CudaExecutable:
 
     def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
         launcher = self.launcher
-        outs = [self.empty(s.shape, s.dtype, launcher.device) for s in self.plan.all_stores]
         if self.empty_space:
+            outs = self._outputs()
             for out in outs:
                 out[...] = 0
             return outs
@@ -96,14 +120,24 @@ class CudaExecutable:
         if not packed:
             arrays = self._of_whole_elements(arrays, values)
             values = [address(a) for a in arrays]
-        launches = self._launches.get(packed) or self._compiled(packed)
+        launches = self._launches.get(packed)
+        if not launches:
+            meanwhile = self._meanwhile(packed)
+            if meanwhile is not None:
+                return self._run_parts(meanwhile, arrays, scalars)
+            launches = self._compiled(packed)
         fields = self.fields_of(scalars)
+        outs = self._outputs()
         if len(launches) == 1:
             values += [address(out) for out in outs]
             self._launch(launches[0], values + fields)
         else:
             self._run_in_two(launches, values, fields, outs)
         return outs
+
+    def _outputs(self) -> list[Any]:
+        where = self.launcher.device
+        return [self.empty(s.shape, s.dtype, where) for s in self.plan.all_stores]
 
     def _of_whole_elements(self, arrays: Sequence[Any], places: Sequence[int]) -> list[Any]:
         """Copies of arrays that begin within an element, which NumPy allows and CUDA does not."""
@@ -143,18 +177,102 @@ class CudaExecutable:
             else:
                 moved = self.plan.bytes_read + self.plan.bytes_written
                 streamed = moved > self.launcher.cache
+                streamed = streamed and not self.shared
                 found = [elementwise(self.work, self.processors, packed, streamed=streamed)]
             self._kernels[packed] = found
         return found
 
     def _compiled(self, packed: bool) -> list[Launch]:
+        kernels = self.kernels(packed)
+        functions = compiling.compiled_all(self.launcher, self._texts(packed))
         launches = [
-            Launch(kernel, self.work, self.numbers, self.compile(kernel))
-            for kernel in self.kernels(packed)
+            Launch(kernel, self.work, self.numbers, function)
+            for kernel, function in zip(kernels, functions, strict=True)
         ]
+        if self._parted and debug:
+            print(f"took {self.work.name}, which ran op by op until now")
         self._launches[packed] = launches
         return launches
 
+    def _texts(self, packed: bool) -> list[Text]:
+        return [text_of(kernel) for kernel in self.kernels(packed)]
+
     def compile(self, kernel: Kernel) -> Any:
         """Compile a kernel, or find it compiled."""
-        return self.launcher.compile(kernel.name, kernel.source, kernel.cooperative)
+        return compiling.compiled(self.launcher, text_of(kernel))
+
+    # --- op by op -----------------------------------------------------------------------------
+
+    def _meanwhile(self, packed: bool) -> Cut | None:
+        """The ops to run while the fused kernel is not compiled, or None where it is to be used.
+
+        The fused kernel is compiled in the background when it is needed for the second time. Where
+        several ops have no kernel either, and those do not come from the disk, the fused one is
+        waited for: that is one compilation instead of several.
+        """
+        launcher = self.launcher
+        if self.shared or not compiling.in_background(launcher):
+            return None
+        texts = self._texts(packed)
+        if all(compiling.ready(launcher, text) for text in texts):
+            return None
+        found = self._cut(packed)
+        if found is None or not self._prepared(found):
+            return None
+        if launcher.meet(texts[0]) >= MEETINGS:
+            for text in texts:
+                compiling.begin(launcher, text)
+        return found
+
+    def _prepared(self, whole: Cut) -> bool:
+        """Compile what the ops of a plan lack, unless that is more than the plan's own kernel."""
+        launcher = self.launcher
+        runs = [_shared(part.plan, launcher) for part in whole.parts]
+        texts = dict.fromkeys([text for run in runs for text in run._texts(True)])
+        missing = [text for text in texts if not compiling.ready(launcher, text)]
+        while missing:
+            if len(missing) > 1 and launcher.slow >= SLOW:
+                if processors() > FEW:
+                    for text in missing:
+                        compiling.begin(launcher, text)
+                return False
+            start = time.perf_counter()
+            compiling.compiled(launcher, missing.pop(0))
+            quick = time.perf_counter() - start < QUICK
+            launcher.slow = 0 if quick else launcher.slow + 1
+        return True
+
+    def _cut(self, packed: bool) -> Cut | None:
+        if packed not in self._cuts:
+            self._cuts[packed] = cut(self.plan, packed)
+        return self._cuts[packed]
+
+    def _run_parts(self, whole: Cut, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        self._parted = True
+        values = dict(enumerate(arrays))
+        numbers = [*scalars, *constants(self.plan)]
+        for part in whole.parts:
+            run = _shared(part.plan, self.launcher)
+            read = [values[i] for i in part.reads]
+            values.update(zip(part.writes, run._run(read, [numbers[i] for i in part.numbers])))
+            for i in part.last:
+                del values[i]
+        return [values[i] for i in whole.results]
+
+
+def text_of(kernel: Kernel) -> Text:
+    """What a generated kernel is compiled from."""
+    return Text(kernel.name, kernel.source, kernel.cooperative, contract=False)
+
+
+_ops: dict[Any, CudaExecutable] = {}  # of plans of one op
+when_forgotten.append(_ops.clear)
+
+
+def _shared(plan: Plan, launcher: Launcher) -> CudaExecutable:
+    """What runs a plan of one op, for all plans that it is an op of."""
+    key = (launcher, plan.key, plan.divisors)
+    found = _ops.get(key)
+    if found is None:
+        found = _ops[key] = CudaExecutable(plan, launcher, shared=True)
+    return found

@@ -8,9 +8,9 @@ L1 cache.
 A row of the iteration space is one pass over the table. The last entry adds to every argument
 pointer its increment, by NumPy's own integer addition; a table of tables walks many rows.
 
-Where this cannot work (another processor or system, no executable memory, an op that is not a
-ufunc, a type without such loops) `build` says None, and the plan runs as ordinary Python.
-``LUCID_NATIVE_LOOPS=0`` says so too.
+Where this cannot work (the C file was not compiled, an op that is not a ufunc, a type without such
+loops) `build` says None, and the plan runs as ordinary Python. ``LUCID_NATIVE_LOOPS=0`` says so
+too.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices import threads
-from lucid_gpu.devices.loops import POINTER, address, addresses, loop_of, walker
+from lucid_gpu.devices.caches import caches
+from lucid_gpu.devices.loops import POINTER, TABLE, address, addresses, available, loop_of, walk
 from lucid_gpu.devices.pool import aligned
 
-WIDTH = 2048  # elements of a row where the iteration space is flat, or fewer:
-ROW_BYTES = 32 * 1024  # the rows of all arrays stay in the L1 cache
-LONG = 5  # calls for each array from which a call's own cost counts more than where rows lie:
-LONG_WIDTH, LONG_ROW_BYTES = 4096, 256 * 1024  # they may lie in the L2 cache
+WIDTH = 2048  # elements of a row where the iteration space is flat, or fewer: see `row_bytes`
+LONG = 5  # calls for each array from which a call's own cost counts more than where rows lie
+LONG_WIDTH = 4096
 NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks
 SHORTEST = 4096  # elements of a period of rows: each costs a table's pointers anew
 CHUNK_ELEMENTS = 256 * 1024  # taken at once from the shared counter: each turn costs 30 us
@@ -37,6 +37,12 @@ SHARES = 2  # of each thread, at least: another may be slower
 ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
 EXTREMA = ("maximum", "minimum")  # NumPy's loops of them are vectorised over arrays only
 WORDS = 5  # of an entry: loop, arguments, count, steps, data
+
+
+def row_bytes(long: bool) -> int:
+    """What the rows of all arrays take: they stay in the L1 cache, long ones in the L2 cache."""
+    first, second = caches()
+    return second // 8 if long else first * 2 // 3
 
 
 class Statement(NamedTuple):
@@ -103,9 +109,9 @@ def flat_rows(
         Of the block.
     """
     long = calls >= LONG * len(names)
-    widest, room = (LONG_WIDTH, LONG_ROW_BYTES) if long else (WIDTH, ROW_BYTES)
-    most = room // (sum(names.values()) + scratch)
-    width = min(widest, total, max(1 << most.bit_length() - 1, NARROWEST))
+    widest = LONG_WIDTH if long else WIDTH
+    most = max(row_bytes(long) // (sum(names.values()) + scratch), NARROWEST)
+    width = min(widest, total, 1 << most.bit_length() - 1)
     count = -(-total // width)
     if total % count == 0:
         width = total // count  # and no shorter row is left
@@ -220,9 +226,9 @@ class Kernel:
         self.spare.append(table)
 
 
-def repeated(walk: int, table: Any, times: int) -> Any:
+def repeated(table: Any, times: int) -> Any:
     """A table that walks another one so often."""
-    return np.array([walk, address(table), len(table) // WORDS, 0, 0] * times, POINTER)
+    return np.array([TABLE, address(table), len(table) // WORDS, 0, 0] * times, POINTER)
 
 
 def adding(a: Any, b: Any, out: Any, kept: list[Any]) -> list[int]:
@@ -245,7 +251,6 @@ class Table:
 
     def __init__(self, kernel: Kernel) -> None:
         rows, types = kernel.rows, kernel.types
-        self.call, walk = walker()
         self.kept: list[Any] = [kernel]  # constants whose addresses stand in the table
         names = [*kernel.given, *kernel.scratch, *kernel.fixed]
         place = {name: i for i, name in enumerate(names)}
@@ -269,9 +274,9 @@ class Table:
         self.leaps = np.array([rows.leaps.get(n, 0) for n in slots], POINTER)
         self.arguments = np.zeros(len(slots), POINTER)
         self.count = np.array([rows.width], POINTER)
-        self._fill(kernel, walk)
+        self._fill(kernel)
 
-    def _fill(self, kernel: Kernel, walk: int) -> None:
+    def _fill(self, kernel: Kernel) -> None:
         size = POINTER.itemsize
         words: list[int] = []
         slot = 0
@@ -289,8 +294,7 @@ class Table:
         self.row = np.array(words, POINTER)
         self.entries = len(kernel.statements) + 1
         chunk = min(kernel.chunk, kernel.rows.number)
-        self.many = repeated(walk, self.row, chunk)
-        self.row_address, self.many_address = address(self.row), address(self.many)
+        self.many = repeated(self.row, chunk)
 
     def point(self, pointers: Sequence[int], row: int = 0) -> None:
         """Let the arguments start at a row of the arrays at ``pointers``."""
@@ -304,9 +308,9 @@ class Table:
 
     def run(self, rows: int) -> None:
         if rows == 1:
-            self.call(self.row_address, self.entries)
+            walk(self.row, self.entries)
         else:
-            self.call(self.many_address, rows)
+            walk(self.many, rows)
 
     def run_each(self, jobs: Sequence[tuple[list[int], int]]) -> None:
         """Run jobs of one row or less: their arguments are found together."""
@@ -317,13 +321,13 @@ class Table:
         for arguments, (_, width) in zip(bases.take(self.slots, axis=1), jobs, strict=True):
             self.arguments[:] = arguments
             self.count[0] = width
-            self.call(self.row_address, self.entries)
+            walk(self.row, self.entries)
         self.count[0] = before
 
     def run_tail(self, width: int) -> None:
         before = int(self.count[0])
         self.count[0] = width
-        self.call(self.row_address, self.entries)
+        walk(self.row, self.entries)
         self.count[0] = before
 
 
@@ -339,7 +343,7 @@ def build(
     rows: Rows,
 ) -> Kernel | None:
     """A kernel of generated lines, or None where they cannot be walked; see `Kernel`."""
-    if not walker() or not lines or not rows.number:
+    if not available() or not lines or not rows.number:
         return None
     statements = parse(lines)
     if statements is None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices.blas import UNPACKED
-from lucid_gpu.devices.loops import POINTER, address, loop_of, walker
+from lucid_gpu.devices.loops import POINTER, TABLE, address, loop_of, walk
 from lucid_gpu.fusion.native_loops import WORDS, Kernel, Rows, Table, adding, repeated
 
 __all__ = ["Operand", "Product", "Steps", "panels_of"]
@@ -119,26 +119,25 @@ class _Chain:
 
     def __init__(self, steps: Steps) -> None:
         self.block = block = Table(steps.kernel)
-        self.call, self.walk = walker()
         self.positions, self.factors = np.zeros(3, POINTER), np.zeros(3, POINTER)
         self.moves = np.zeros(3, POINTER)
         self.extents, self.strides = np.zeros(4, POINTER), np.zeros(9, POINTER)
         self.names = np.zeros(len(block.bases), POINTER)
         self.block_moves = np.zeros(len(block.slots), POINTER)
-        self.rows = repeated(self.walk, block.row, steps.kernel.rows.number)
+        self.rows = repeated(block.row, steps.kernel.rows.number)
         self.kept: list[Any] = [steps]
         kept, zeros = self.kept, np.zeros(3, POINTER)
         loop, data = steps.loop
         extents, strides = address(self.extents), address(self.strides)
         multiply = adding(self.positions, zeros, self.factors, kept)  # matmul's loop moves them
         multiply += [loop, address(self.factors), extents, strides, data]
-        walk_rows = [self.walk, address(self.rows), 0, 0, 0]
+        walk_rows = [TABLE, address(self.rows), 0, 0, 0]
         words = multiply + walk_rows if steps.product_first else walk_rows + multiply
         words += adding(self.positions, self.moves, self.positions, kept)
         words += adding(block.arguments, self.block_moves, block.arguments, kept)
         self.step = np.array(words, POINTER)
         self.row_count = (len(multiply) if steps.product_first else 0) + 2
-        self.many = repeated(self.walk, self.step, 1)
+        self.many = repeated(self.step, 1)
 
     def point(
         self,
@@ -160,5 +159,5 @@ class _Chain:
 
     def run(self, steps: int) -> None:
         if len(self.many) < steps * WORDS:
-            self.many = repeated(self.walk, self.step, steps)
-        self.call(address(self.many), steps)
+            self.many = repeated(self.step, steps)
+        walk(self.many, steps)

@@ -18,10 +18,11 @@ from lucid_gpu.devices import threads
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import special
 from lucid_gpu.fusion.blocks import (
-    BLOCK_BYTES,
-    SHARED_BLOCK_BYTES,
+    SHARED_SUM_BYTES,
     SINGLE,
+    SUM_BYTES,
     Layout,
+    block_bytes,
     layout_of,
     padded,
 )
@@ -360,7 +361,7 @@ def _one_product(plan: Plan) -> bool:
     """Whether it adds up the rows of one array, and BLAS does so sooner than blocks are cut."""
     if plan.reduction is None or len(plan.instructions) != 1 or len(plan.loads) != 1:
         return False
-    (load,), (axes, names, _) = plan.loads, plan.reduction
+    (load,), (axes, names, *_) = plan.loads, plan.reduction
     rows = element_count(plan.shape[: len(axes)])
     return (
         load.strides is None
@@ -389,7 +390,11 @@ def _lay_out(plan: Plan, writer: _Writer) -> Any:
         shape = kept if plan.reduction is not None else padded(store.shape, rank)
         operands.append((f"o{i}", shape, None))
     widest = max([ins.dtype.itemsize for ins in plan.instructions] or [1])
-    block = BLOCK_BYTES if threads.team.count == 1 else SHARED_BLOCK_BYTES
+    alone = threads.team.count == 1
+    if plan.reduction is None:
+        block = block_bytes(alone)
+    else:
+        block = SUM_BYTES if alone else SHARED_SUM_BYTES
     layout = layout_of(plan.shape, [(s, t) for _, s, t in operands], block // widest)
     cut: list[tuple[str, Shape, tuple[bool, ...] | None]] = []
     for name, shape, _ in operands:

@@ -93,8 +93,8 @@ _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 GELU_TANH = math.sqrt(8 / math.pi), 0.044715 * math.sqrt(8 / math.pi)  # see `_gelu_tanh_bend`
 HIDDEN = (
-    *("bent", "capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "i0e", "i1", "i1e", "ndtri"),
-    *("raised", "trigamma", "zeta"),
+    *("bent", "capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "hardswish", "i0e", "i1", "i1e"),
+    *("ndtri", "raised", "trigamma", "zeta"),
 )  # no names of PyTorch's top level
 
 
@@ -211,6 +211,9 @@ _row("gelu_tanh", "float", "special.gelu_tanh({0}, {out})", "lucid_gelu_tanh({0}
      (lambda g, y, x: g * x.gelu_tanh_slope(),), reads_late=True)
 _row("gelu_tanh_slope", "float", "special.gelu_tanh_slope({0}, {out})",
      "lucid_gelu_tanh_slope({0})", (_gelu_tanh_bend,), reads_late=True)
+# each branch is differentiated by itself: an infinite cotangent meets no zero of another branch
+_row("hardswish", "float", "special.hardswish({0}, {out})", "lucid_hardswish({0})",
+     (lambda g, y, x: (x <= -3).pick(0.0, (x >= 3).pick(g, g * (x / 3 + 0.5))),), reads_late=True)
 _row("lgamma", "float", "special.lgamma({0}, {out})", "lgamma({0})",
      (lambda g, y, x: g * x.digamma(),), reads_late=True, domain="positive")
 _row("digamma", "float", "special.digamma({0}, {out})", "lucid_digamma({0})",
@@ -252,8 +255,9 @@ _row("div", "float", "np.divide({0}, {1}, {out})", "{0} / {1}",
      domain="positive")
 _row("floor_divide", "same", "np.floor_divide({0}, {1}, {out})", "lucid_floor_divide({0}, {1})",
      (ZERO, ZERO), domain="positive")
-_row("remainder", "same", "np.remainder({0}, {1}, {out})", "lucid_remainder({0}, {1})",
-     (lambda g, y, a, b: g, lambda g, y, a, b: -g * a.floor_divide(b)), domain="positive")
+_row("remainder", "same", "special.remainder({0}, {1}, {out})", "lucid_remainder({0}, {1})",
+     (lambda g, y, a, b: g, lambda g, y, a, b: -g * a.floor_divide(b)), reads_late=True,
+     domain="positive")
 _row("fmod", "same", "np.fmod({0}, {1}, {out})", "lucid_fmod({0}, {1})",
      (lambda g, y, a, b: g, lambda g, y, a, b: -g * (a / b).trunc()), domain="positive")
 _row("pow", "same", "np.power({0}, {1}, {out})", "lucid_pow({0}, {1})",
@@ -322,6 +326,6 @@ _row("random_normal", "draw", "special.random_normal({0}, {1}, {2}, {3}, {4}, {o
 _row("random_below", "draw", "special.random_below({0}, {1}, {2}, {3}, {out})",
      "lucid_random_below({0}, {1}, {2}, {3})", (NONE,) * 4, reads_late=True, header="philox.cuh")
 _row("random_exponential", "draw", "special.random_exponential({0}, {1}, {2}, {3}, {out})",
-     "lucid_random_exponential({0}, {1}, {2}) / {3}", (NONE,) * 4, reads_late=True,
+     "lucid_random_exponential<T>({0}, {1}, {2}) / {3}", (NONE,) * 4, reads_late=True,
      header="philox.cuh")
 # fmt: on

@@ -64,11 +64,13 @@ class Reduction(NamedTuple):
 
     ``rows`` names, for each value, its row of `lucid_gpu.fusion.reduction_table`; ``shapes`` what
     its results' shape is: that of the kept dimensions, with or without the reduced ones as 1.
+    ``width`` is how many neighbours a GPU's thread takes at once, at most.
     """
 
     axes: tuple[int, ...]
     rows: tuple[str, ...]
     shapes: tuple[Shape, ...]
+    width: int = 16
 
 
 class Tail(NamedTuple):
@@ -96,6 +98,8 @@ class Plan:
         The iteration space: the shape of every stored value before a reduction.
     layouts : list of tuple of int
         For each of ``all_loads`` the strides in bytes that the kernel relies on.
+    read, numbers : lists of int
+        The leaves of ``all_loads`` and of ``all_scalars``.
     reduction : Reduction or None
         Over which axes the values are reduced, and how; the stores are the results.
     wholes : tuple of Store
@@ -153,6 +157,36 @@ class Plan:
         self.wholes = tuple(
             [Store(r, d, self.shape) for r, d in zip(roots[count:], types[count:], strict=True)]
         )
+        self._complete(over)
+        made("plans", self)
+
+    @classmethod
+    def part(
+        cls,
+        where: device,
+        shape: Shape,
+        instructions: Sequence[Instruction],
+        stores: Sequence[Store],
+        *,
+        loads: Sequence[Load] = (),
+        indices: Sequence[Shape] = (),
+        scalars: Sequence[dtype] = (),
+        reduction: Reduction | None = None,
+        divisors: Sequence[Any] = (),
+    ) -> Plan:
+        """A plan given by its instructions, not by programs; its leaves are loads, then scalars."""
+        self = cls.__new__(cls)
+        self.device, self.shape, self.backward = where, shape, False
+        self.instructions, self.stores = tuple(instructions), tuple(stores)
+        self.loads, self.indices = tuple(loads), tuple(indices)
+        self.scalars = tuple([(len(loads) + i, d) for i, d in enumerate(scalars)])
+        self.reduction, self.divisors = reduction, tuple(divisors)
+        self.constants, self.wholes, self.tail = (), (), None
+        self._complete(())
+        return self
+
+    def _complete(self, over: tuple[int | None, ...]) -> None:
+        """Set what follows from the rest, and count the bytes it all takes."""
         self.key: Any = (
             self.device.type,
             self.shape,
@@ -164,18 +198,19 @@ class Plan:
             self.wholes,
             self.reduction,
             over,
-            None if tail is None else (tail.plan.key, tail.sources),
+            None if self.tail is None else (self.tail.plan.key, self.tail.sources),
         )
         self.over = tuple([self._load_of(leaf) for leaf in over])
         self.layouts = [load.layout for load in self.all_loads]
+        self.read = [load.leaf for load in self.all_loads]
+        self.numbers = [leaf for leaf, _ in self.all_scalars]
         self.executable: Any = None
-        made("plans", self)
         spend(OF_PLAN + OF_PLANNED * len(self.instructions))
 
     def _stores(self, roots: Sequence[int], types: Sequence[dtype]) -> tuple[Store, ...]:
         if self.reduction is None:
             return tuple([Store(r, d, self.shape) for r, d in zip(roots, types, strict=True)])
-        _, rows, shapes = self.reduction
+        _, rows, shapes, _ = self.reduction
         return tuple(
             [
                 Store(root, kind, shape, number)

@@ -31,7 +31,7 @@ def _bytes() -> int:
 
 
 BYTES = _bytes()  # that tables of programs and plans take before they start anew; as counted here:
-OF_PROGRAM, OF_INSTRUCTION = 600, 350
+OF_PROGRAM, OF_PLACE, OF_INSTRUCTION = 600, 8, 350
 MOST_NUMBERS = 8  # different Python numbers at one place before they become an argument
 
 SHARED, WRAPPED, SPARSE, INFERENCE = 1, 2, 4, 8  # marks of a program
@@ -150,6 +150,7 @@ class Program:
 
 
 _programs: dict[Any, Program] = {}
+_instructions: dict[Instruction, Instruction] = {}  # each once: programs have most in common
 _alive: weakref.WeakSet[Program] = weakref.WeakSet()  # also those that a tensor alone holds
 _lock = threading.RLock()
 
@@ -161,9 +162,13 @@ def intern(
     key = (tuple(instructions), leaves, where, marks)
     found = _programs.get(key)
     if found is None:
-        spend(OF_PROGRAM + OF_INSTRUCTION * len(key[0]))
         with _lock:
-            found = _programs.setdefault(key, Program(key[0], leaves, where, marks))
+            before = len(_instructions)
+            own = tuple([_instructions.setdefault(i, i) for i in key[0]])
+            added = len(_instructions) - before
+            spend(OF_PROGRAM + OF_PLACE * len(own) + OF_INSTRUCTION * added)
+            key = (own, leaves, where, marks)
+            found = _programs.setdefault(key, Program(own, leaves, where, marks))
             _alive.add(found)
         made("programs")
     return found
@@ -197,6 +202,7 @@ def forget() -> None:
         for empty in when_forgotten:
             empty()
         _programs.clear()
+        _instructions.clear()
         _loads.clear()
         _constants.clear()
         for program in tuple(_alive):

@@ -16,8 +16,10 @@ from lucid_gpu.tape.levels import ENDED
 _plans: dict[Any, Plan] = {}
 when_forgotten.append(_plans.clear)
 misdeclared = 0  # arrays that did not lie as their leaf's program said, so far
-waiting: list[Any] = []  # weak references to reductions not yet computed (`fusion.reduced`)
-realise_beside: Any = None  # set by fusion/reduced.py
+waiting: list[
+    Any
+] = []  # weak references to reductions not yet computed (`fusion.pending_reductions`)
+realise_beside: Any = None  # set by fusion/pending_reductions.py
 
 
 def realise(values: Sequence[Expr]) -> list[Any]:
@@ -40,11 +42,8 @@ def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
     run = plan.executable
     if run is None:
         run = plan.executable = executor(plan)
-    arrays = [leaves[load.leaf].array for load in plan.loads]
-    scalars = [leaves[leaf].array for leaf, _ in plan.scalars]
-    if plan.tail is not None:
-        arrays += [leaves[load.leaf].array for load in plan.tail.loads]
-        scalars += [leaves[leaf].array for leaf, _ in plan.tail.plan.scalars]
+    arrays = [leaves[leaf].array for leaf in plan.read]
+    scalars = [leaves[leaf].array for leaf in plan.numbers] if plan.numbers else []
     if [array.strides for array in arrays] != plan.layouts:
         arrays = _as_declared(plan, arrays)
     results: list[Any] = observed(plan, run, arrays, scalars) if observers else run(arrays, scalars)

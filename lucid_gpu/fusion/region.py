@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge, of_constant
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.pending_reductions import summed_to
 from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, WRAPPED, Program, load_program
-from lucid_gpu.fusion.reduced import summed_to
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.tape.engine import observing
 from lucid_gpu.tape.hooks import RemovableHandle
@@ -53,8 +53,8 @@ class RegionNode(Node):
     wrap: Callable[[Expr], Any]  # set by tensor.py: this module knows no Tensor class
     sum_to: Callable[[Expr, tuple[int, ...]], Expr]
     realise: Callable[[Any], None]
-    vjp_by_ops: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/watched.py
-    vjp_when_freed: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/watched.py
+    vjp_by_ops: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/per_op_graph.py
+    vjp_when_freed: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/per_op_graph.py
 
     def __init__(self, expr: Expr) -> None:
         super().__init__(region_edges(expr))
@@ -303,10 +303,10 @@ class RegionNode(Node):
         """Those parts that so many ops will read as their cotangents: computed first, once.
 
         So ``relu(x @ w + b)`` masks its cotangent once, and b's gradient sums what x's stored. In
-        CUDA C one kernel does both (`lucid_gpu.fusion.reduced`). And what two ops would each have
-        computed from the pending cotangent, both read; the results numbered ``beside``, which are
-        computed from it as well, come out of the same kernel. What a loop carries along would
-        otherwise be computed again from every cotangent on its way.
+        CUDA C one kernel does both (`lucid_gpu.fusion.pending_reductions`). And what two ops would
+        each have computed from the pending cotangent, both read; the results numbered ``beside``,
+        which are computed from it as well, come out of the same kernel. What a loop carries along
+        would otherwise be computed again from every cotangent on its way.
         """
         found: dict[Any, Any] = {}
         left = dict.fromkeys(parts, readers)
@@ -335,7 +335,7 @@ class RegionNode(Node):
         cell: Cell = tensor._expr.leaves[0]
         if cell.array.flags.c_contiguous:
             return cell
-        return Cell(room(self.program.device).xp.ascontiguousarray(cell.array))
+        return Cell(backend(self.program.device).xp.ascontiguousarray(cell.array))
 
     def _result(self, part: Any, leaves: tuple[Cell, ...]) -> Any:
         return self.wrap(Expr(part.program, tuple([leaves[i] for i in part.leaves]), None))

@@ -13,20 +13,24 @@ from typing import Any
 
 from lucid_gpu.fusion.program import Instruction
 
-__all__ = ["ends_a_turn"]
+__all__ = ["IN_A_PASS", "TURNS", "ends_a_turn"]
 
 SUMMED = 4  # turns of one op that each bring in an array: a sum of losses
+TURNS = 2  # ... of more ops
+IN_A_PASS = 8  # ... of more ops in a pass back on the CPU: all turns lie within one step
 _GIVEN = ("load", "scalar", "constant", "index")  # computed by no op
 _BY_ONE = ("mul", "div", "pow")  # left out where one is the second operand of what is pending
 
 
-def ends_a_turn(instructions: Sequence[Instruction], limit: int, most_leaves: int) -> bool:
+def ends_a_turn(
+    instructions: Sequence[Instruction], limit: int, most_leaves: int, most: int = TURNS
+) -> bool:
     """Whether the operands of the last instruction should be stored before it is computed.
 
     It begins a turn of a loop where two equal turns lie behind it, and the first of them began with
     it on values that were given. Turns that each bring in an array of their own are stored after
-    two (after four, where a turn is a single op); turns that go on computing on the same arrays
-    when the next whole one would exceed ``limit`` instructions or ``most_leaves`` leaves.
+    ``most`` (after four, where a turn is a single op); turns that go on computing on the same
+    arrays when the next whole one would exceed ``limit`` instructions or ``most_leaves`` leaves.
     """
     cones = _cones(instructions)
     last = len(instructions) - 1
@@ -48,7 +52,7 @@ def ends_a_turn(instructions: Sequence[Instruction], limit: int, most_leaves: in
         return False
     added = [ins.op for i, ins in enumerate(instructions) if now >> i & 1]
     if "load" in added:
-        return sum(turn.values()) > 1 or turns >= SUMMED
+        return turns >= (most if sum(turn.values()) > 1 else max(most, SUMMED))
     leaves = [ins.op for ins in instructions if ins.op in ("load", "scalar")]
     too_long = len(instructions) + len(added) > limit
     return too_long or len(leaves) + added.count("scalar") > most_leaves

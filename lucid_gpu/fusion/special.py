@@ -249,6 +249,25 @@ def bent(x: Any, bound: Any, out: Any) -> None:
     np.multiply(out, 0.5, out)
 
 
+def remainder(x: Any, y: Any, out: Any) -> None:
+    """NumPy's, but that a zero has the sign of ``x`` and not of ``y``, as in PyTorch."""
+    np.remainder(x, y, out)
+    if out.dtype.kind != "f":
+        return
+    zero = np.equal(out, 0)
+    if zero.any():
+        np.copysign(out, x, out, where=zero)
+
+
+def hardswish(x: Any, out: Any) -> None:
+    """``x`` times a ramp that rises from zero at -3 to one at 3."""
+    np.add(x, 3, out)
+    np.maximum(out, 0, out=out)
+    np.minimum(out, 6, out=out)
+    np.multiply(out, x, out)
+    np.divide(out, 6, out)
+
+
 def erf(x: Any, out: Any) -> None:
     """The error function, right to a few units in the last place."""
     if x.dtype == np.float32:

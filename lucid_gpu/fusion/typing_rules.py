@@ -121,6 +121,7 @@ _NO_COMPLEX = frozenset(
         "erfinv",
         "gelu_tanh",
         "gelu_tanh_slope",
+        "hardswish",
         "i0",
         "i0e",
         "i1",

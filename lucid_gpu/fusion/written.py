@@ -9,10 +9,10 @@ read the same arrays by one kernel. Where no kernel runs, a value holds each wri
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES
+from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, Program
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.tape.modes import state
 
@@ -67,19 +67,26 @@ def take() -> list[Any]:
     return [t for t in living if t is not None and not t._expr.program.is_load]
 
 
-def groups(tensors: Iterable[Any]) -> list[list[Any]]:
+def groups(tensors: Sequence[Any]) -> list[list[Any]]:
     """Tensors of one shape that read the same arrays, as many as fit one kernel, together."""
+    if len(tensors) == 1:
+        return [[*tensors]]
     found: list[_Group] = []
-    reading: dict[Any, _Group] = {}
+    spaces: dict[Any, dict[Any, _Group]] = {}  # by shape and device; the groups by leaf
     for tensor in tensors:
         program, leaves = tensor._expr.program, tensor._expr.leaves
-        keys = [(program.shape, program.device, leaf) for leaf in leaves]
-        group = next((g for key in keys if (g := reading.get(key)) is not None), None)
-        if group is None or not group.takes(tensor):
+        reading = spaces.setdefault((program.shape, program.device), {})
+        group = None
+        for leaf in leaves:
+            group = reading.get(leaf)
+            if group is not None:
+                break
+        if group is None or not group.takes(program, leaves):
             group = _Group()
             found.append(group)
-        group.add(tensor)
-        reading.update(dict.fromkeys(keys, group))
+        group.add(tensor, program, leaves)
+        for leaf in leaves:
+            reading[leaf] = group
     return [group.tensors for group in found]
 
 
@@ -91,12 +98,13 @@ class _Group:
         self.leaves: set[Any] = set()
         self.steps = 0
 
-    def takes(self, tensor: Any) -> bool:
-        together = self.leaves.union(tensor._expr.leaves)
-        steps = self.steps + len(tensor._expr.program.instructions)
-        return len(together) <= MAX_LEAVES and steps <= 2 * LIMIT
+    def takes(self, program: Program, leaves: Sequence[Any]) -> bool:
+        if self.steps + len(program.instructions) > 2 * LIMIT:
+            return False
+        most = len(self.leaves) + len(leaves)
+        return most <= MAX_LEAVES or len(self.leaves.union(leaves)) <= MAX_LEAVES
 
-    def add(self, tensor: Any) -> None:
+    def add(self, tensor: Any, program: Program, leaves: Sequence[Any]) -> None:
         self.tensors.append(tensor)
-        self.leaves.update(tensor._expr.leaves)
-        self.steps += len(tensor._expr.program.instructions)
+        self.leaves.update(leaves)
+        self.steps += len(program.instructions)

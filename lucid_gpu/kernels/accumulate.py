@@ -14,7 +14,7 @@ import numpy as np
 
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.calls import Calls
-from lucid_gpu.devices.loops import address, loop_of, walker
+from lucid_gpu.devices.loops import address, available, loop_of
 from lucid_gpu.kernels.row_blocks import each
 
 __all__ = ["accumulate"]
@@ -67,7 +67,7 @@ def _applies(ufunc: np.ufunc, x: Any, dim: int) -> bool:
         and abs(x.strides[dim]) < MANY * x.itemsize
         and (kind in "fd" or (kind == "l" and ufunc in (np.maximum, np.minimum)))
         and loop_of(ufunc, f"{kind}{kind}->{kind}") is not None
-        and bool(walker())
+        and available()
     )
 
 

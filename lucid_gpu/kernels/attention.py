@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room, threads
+from lucid_gpu.devices import backend, threads
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
 from lucid_gpu.kernels import attention_by_calls as by_calls
@@ -64,11 +64,12 @@ class Tiles(NamedTuple):
     other: int
 
 
-# Chosen by registers (nothing spills) and shared memory; no GPU has tuned them yet.
-_PLAIN = {32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 32), 128: Tiles(32, 16)}
-_PLAIN_BACKWARD = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 32), 128: Tiles(32, 16)}
-_TENSOR = dict.fromkeys(WIDTHS, Tiles(64, 64))
-_TENSOR_BACKWARD = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 32), 128: Tiles(64, 32)}
+# Chosen by registers (nothing spills) and shared memory (two blocks fit into the 100 KiB that a
+# multiprocessor has from compute capability 8.6 on); no GPU has tuned them yet.
+_PLAIN = {32: Tiles(64, 64), 64: Tiles(64, 32), 96: Tiles(32, 16), 128: Tiles(32, 16)}
+_PLAIN_BACKWARD = {32: Tiles(64, 32), 64: Tiles(32, 32), 96: Tiles(32, 16), 128: Tiles(32, 8)}
+_TENSOR = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 64), 128: Tiles(64, 32)}
+_TENSOR_BACKWARD = {32: Tiles(64, 64), 64: Tiles(64, 64), 96: Tiles(64, 32), 128: Tiles(64, 16)}
 _TABLES = {
     (False, False): _PLAIN,
     (False, True): _PLAIN_BACKWARD,
@@ -141,7 +142,7 @@ def forward(
     array of q's shape and order in memory, and array of float32, shape (batch, heads, queries)
     """
     out = _empty_like(where, d, q)
-    lse = room(where).empty(q.shape[:3], float32, where)
+    lse = backend(where).empty(q.shape[:3], float32, where)
     if runs_cuda_c(where):
         q, k, v = (_rows_together(where, x) for x in (q, k, v))
         walked = (q, k, v, out, None, None, None, None)
@@ -168,7 +169,7 @@ def backward(
     dq, dk, dv = _empty_gradients(where, d, q, k, v)
     if runs_cuda_c(where):
         q, k, v, out, g = (_rows_together(where, x) for x in (q, k, v, out, g))
-        delta = room(where).empty(lse.shape, float32, where)
+        delta = backend(where).empty(lse.shape, float32, where)
         walked = (q, k, v, out, g, dq, dk, dv)
         first = (q, k, v, out, g, lse, dq, delta)
         _launch(attention_queries, first, walked, scale, causal, d, where)
@@ -188,7 +189,7 @@ def _empty_gradients(where: device, d: dtype, q: Any, k: Any, v: Any) -> Any:
         and q.shape == k.shape == v.shape
         and address(v) - address(k) == address(k) - address(q) == third
     ):
-        made = room(where).empty((batch, rows, 3 * heads * columns), d, where)
+        made = backend(where).empty((batch, rows, 3 * heads * columns), d, where)
         return made.reshape(batch, rows, 3, heads, columns).transpose(2, 0, 3, 1, 4)
     return [_empty_like(where, d, x) for x in (q, k, v)]
 
@@ -197,9 +198,9 @@ def _empty_like(where: device, d: dtype, x: Any) -> Any:
     """A fresh array of x's shape, with heads inside rows in memory where ``x`` has them there."""
     batch, heads, rows, columns = x.shape
     if x.strides[1] < x.strides[2] and heads > 1:
-        made = room(where).empty((batch, rows, heads, columns), d, where)
+        made = backend(where).empty((batch, rows, heads, columns), d, where)
         return made.transpose(0, 2, 1, 3)
-    return room(where).empty(x.shape, d, where)
+    return backend(where).empty(x.shape, d, where)
 
 
 # --- CUDA C --------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def _rows_together(where: device, x: Any) -> Any:
     """An array whose columns lie side by side."""
     if x.strides[3] == x.itemsize or x.shape[3] == 1:
         return x
-    return room(where).xp.ascontiguousarray(x)
+    return backend(where).xp.ascontiguousarray(x)
 
 
 def _launch(
@@ -265,7 +266,7 @@ def has_tensor_cores(where: device) -> bool:
     """Whether a device multiplies 16-bit matrices by mma.sync, as the host does in its stead."""
     if where.type == "cpu":
         return True
-    cuda = room(where).xp.cuda
+    cuda = backend(where).xp.cuda
     return int(cuda.Device(where.index).compute_capability) >= 80
 
 

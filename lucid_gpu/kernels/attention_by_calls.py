@@ -15,7 +15,7 @@ import numpy as np
 
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.calls import Calls
-from lucid_gpu.devices.loops import address, walker
+from lucid_gpu.devices.loops import address, available
 from lucid_gpu.kernels.row_blocks import each
 
 __all__ = ["applies", "backward", "forward"]
@@ -39,7 +39,7 @@ def applies(arrays: tuple[Any, ...], causal: bool) -> bool:
         and (queries == keys or not causal)
         and all(x.dtype == np.float32 and x.strides[3] == 4 for x in arrays)
         and all(x.strides[2] >= 0 for x in arrays)
-        and bool(walker())
+        and available()
     )
 
 

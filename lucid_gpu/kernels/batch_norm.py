@@ -9,11 +9,11 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.kernels.packs import BYTES, pack_width
 from lucid_gpu.kernels.row_blocks import each
+from lucid_gpu.kernels.vector_width import BYTES, vector_width
 from lucid_gpu.kernels.windows import memory_order
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
@@ -41,7 +41,7 @@ _columns = Kernel(
 _finish = Kernel(
     "batch_norm.cu", "batch_norm_finish",
     "const T* x, const A* parts, A* mean, A* variance, M* running_mean, V* running_variance, "
-    "int channels, long long inner, int shares, int width, double momentum",
+    "int channels, long long inner, int shares, int width, A momentum",
     template="T, A, M, V", threads=THREADS,
 )  # fmt: skip
 
@@ -87,7 +87,7 @@ def statistics(
 def _launch(
     x: Any, d: dtype, where: device, running_mean: Any, running_variance: Any, momentum: float
 ) -> tuple[Any, Any]:
-    xp, channels = room(where).xp, x.shape[1]
+    xp, channels = backend(where).xp, x.shape[1]
     rows, inner = len(x), prod(x.shape[2:])
     last = xp.moveaxis(x, 1, -1)
     if last.flags.c_contiguous:  # channels last
@@ -97,7 +97,7 @@ def _launch(
         parts, shares, width = *_column_parts(x, d, rows, channels, inner, where), inner
     else:
         parts, shares, width = *_row_parts(x, d, rows, channels, inner, where), 1
-    mean, variance = [room(where).empty((channels,), d.compute, where) for _ in "12"]
+    mean, variance = [backend(where).empty((channels,), d.compute, where) for _ in "12"]
     types = {
         name: d.compute if a is None else dt.from_numpy_dtype(a.dtype)
         for name, a in (("M", running_mean), ("V", running_variance))
@@ -115,14 +115,14 @@ def _launch(
 def _row_parts(
     x: Any, d: dtype, rows: int, channels: int, inner: int, where: device
 ) -> tuple[Any, int]:
-    width = pack_width(inner, where, x)
+    width = vector_width(inner, where, x)
     packs = inner // width
     blocks = min(BLOCKS // channels, rows * inner // LEAST)
     rows_each = -(-rows // max(min(blocks, rows), 1))
     inner_each = -(-packs // max(blocks // rows, 1)) * width
     grid = (channels, -(-rows // rows_each), -(-inner // inner_each))
     shares = grid[1] * grid[2]
-    parts = room(where).empty((shares, channels, 3), d.compute, where)
+    parts = backend(where).empty((shares, channels, 3), d.compute, where)
     lanes = min(1 << (packs - 1).bit_length(), THREADS)
     _rows(
         grid, (x, parts, channels, rows, inner, rows_each, inner_each, lanes),
@@ -135,14 +135,14 @@ def _column_parts(
     x: Any, d: dtype, rows: int, channels: int, inner: int, where: device
 ) -> tuple[Any, int]:
     columns = channels * inner
-    width = pack_width(columns, where, x)
+    width = vector_width(columns, where, x)
     packs = columns // width
     lanes = min(1 << (packs - 1).bit_length(), 32)
     across = -(-packs // lanes)
     shares = max(min(BLOCKS // across, rows * lanes * width // LEAST), 1)
     rows_each = -(-rows // shares)
     shares = -(-rows // rows_each)
-    parts = room(where).empty((shares, columns, 3), d.compute, where)
+    parts = backend(where).empty((shares, columns, 3), d.compute, where)
     _columns(
         (across, shares), (x, parts, rows, columns, inner, rows_each, lanes),
         T=d, A=d.compute, WIDTH=width,

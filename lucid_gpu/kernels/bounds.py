@@ -7,8 +7,8 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
-from lucid_gpu.devices.faults import Fault
+from lucid_gpu.devices import backend
+from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
 __all__ = ["INSTANCES", "check", "no_element", "no_row", "outside", "unspread"]
@@ -25,9 +25,11 @@ _check = Kernel(
 
 
 OUTSIDE = "index {} is out of bounds for dimension {} with size {}"
-outside = Fault(lambda *numbers: IndexError(OUTSIDE.format(*numbers)))
-no_element = Fault(lambda *numbers: RuntimeError(OUTSIDE.format(*numbers)))  # of gather, scatter
-no_row = Fault(
+outside = DeviceError(lambda *numbers: IndexError(OUTSIDE.format(*numbers)))
+no_element = DeviceError(
+    lambda *numbers: RuntimeError(OUTSIDE.format(*numbers))
+)  # of gather, scatter
+no_row = DeviceError(
     lambda position, _, size: IndexError(
         f"index out of range in self: embedding was asked for row {position} of a weight with "
         f"{size} rows"
@@ -48,7 +50,7 @@ def check(
     dim: int,
     where: device,
     low: int | None = None,
-    fault: Fault = outside,
+    fault: DeviceError = outside,
     wait: bool = False,
 ) -> None:
     """Raise a fault's error where positions leave ``[low, size)``.
@@ -79,7 +81,7 @@ def check(
             bad = int(index[(index < low) | (index >= size)].flat[0])
             raise fault.error(bad, dim, size)
         return
-    here = room(where)
+    here = backend(where)
     index = here.xp.ascontiguousarray(index)
     grid = min(-(-index.size // THREADS), BLOCKS)
     numbers = index.size, low, size, dim, fault.address(here)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import cudnn, room_of_array
+from lucid_gpu.devices import backend_of_array, cudnn
 from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.kernels import convolution_on_host as on_host
 from lucid_gpu.kernels.im2col import IMAGE_FIRST, ROW_FIRST, col2im, im2col
@@ -108,9 +108,9 @@ def weight_gradient(x: Any, g: Any, frame: Frame, groups: int) -> Any:
 
 
 def _by_library(op: str, a: Any, b: Any, shape: tuple[int, ...], window: Window) -> Any:
-    room = room_of_array(a)
-    assert room is not None
-    return room.convolve(op, a, b, shape, window)
+    backend = backend_of_array(a)
+    assert backend is not None
+    return backend.convolve(op, a, b, shape, window)
 
 
 # --- some images at a time ------------------------------------------------------------------------
@@ -197,9 +197,9 @@ def _filters(weight: Any, groups: int) -> Any:
 
 
 def _matmul(a: Any, b: Any, out: Any = None) -> Any:
-    room = room_of_array(a)
-    assert room is not None
-    return room.matmul(a, b, from_numpy_dtype(a.dtype), out)
+    backend = backend_of_array(a)
+    assert backend is not None
+    return backend.matmul(a, b, from_numpy_dtype(a.dtype), out)
 
 
 def _flat(images: Any) -> Any:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import room_of_array
-from lucid_gpu.devices.faults import Fault
+from lucid_gpu.devices import backend_of_array
+from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
 from lucid_gpu.kernels.rows import (
     ACCESS,
@@ -64,7 +64,7 @@ def _no_class(target: int, classes: int, _: int) -> IndexError:
     )
 
 
-fault = Fault(_no_class)
+fault = DeviceError(_no_class)
 
 # --- CUDA C ---------------------------------------------------------------------------------------
 
@@ -119,14 +119,14 @@ class Noted(NamedTuple):
 
 def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Noted]:
     """The loss, reduced as it shall be, of x's type; a wrong target is reported through `fault`."""
-    room = room_of_array(x)
-    assert room is not None
+    backend = backend_of_array(x)
+    assert backend is not None
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
-    x, target, weight = _as_given(room.xp, x, target, how)
+    x, target, weight = _as_given(backend.xp, x, target, how)
     wide, each = d.compute, how.reduction == "none"
     where = device_of(x)
-    lse = room.empty(target.shape, wide, where)
-    losses = room.empty(target.shape, d if each else wide, where)
+    lse = backend.empty(target.shape, wide, where)
+    losses = backend.empty(target.shape, d if each else wide, where)
     arrays = x, target, weight, losses, lse
     kinds: dict[str, Any] = {
         "T": d,
@@ -134,7 +134,7 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Noted]:
         "O": d if each else wide,
         "SMOOTH": how.smoothing > 0,
     }
-    settings = how.ignore, how.smoothing, fault.address(room)
+    settings = how.ignore, how.smoothing, fault.address(backend)
     rows = lines.number
     if lines.inner > 1:
         apart = (*arrays, rows, lines.columns, lines.inner, *settings)
@@ -145,12 +145,12 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Noted]:
         grid = -(-rows // (threads // lanes)) if lanes else rows
         given = (*arrays, rows, lines.columns, *settings)
         rows_kernel.of(lanes)(grid, given, threads=threads, **kinds, W=width, LANES=lanes)
-    if room.type == "cpu":
+    if backend.type == "cpu":
         fault.check()
     if each:
         return losses, Noted(lse, None)
-    total = room.empty((), d, where)
-    count = room.empty((), wide, where) if how.reduction == "mean" else None
+    total = backend.empty((), d, where)
+    count = backend.empty((), wide, where) if how.reduction == "mean" else None
     summed = losses, target, weight, total, count, rows, lines.columns, how.ignore
     total_kernel(1, summed, T=d, R=wide, threads=min(max(power_of_two(rows), WARP), 1024))
     return total, Noted(lse, count)
@@ -158,16 +158,16 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Noted]:
 
 def gradient(x: Any, target: Any, noted: Noted, g: Any, how: Settings) -> Any:
     """The gradient of the scores; ``g`` is a number, or an array of x's type."""
-    room = room_of_array(x)
-    assert room is not None
+    backend = backend_of_array(x)
+    assert backend is not None
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
-    x, target, weight = _as_given(room.xp, x, target, how)
-    dx = room.empty(x.shape, d, device_of(x))
+    x, target, weight = _as_given(backend.xp, x, target, how)
+    dx = backend.empty(x.shape, d, device_of(x))
     weights = None
     if weight is not None and how.smoothing:
         weights = weight.sum(dtype=d.compute.numpy, keepdims=True)
     number = isinstance(g, (int, float))
-    cotangent = (None, float(g)) if number else (room.xp.ascontiguousarray(g), 1.0)
+    cotangent = (None, float(g)) if number else (backend.xp.ascontiguousarray(g), 1.0)
     arrays = x, noted.lse, target, weight, weights, *cotangent, noted.count, dx
     settings = how.ignore, how.smoothing, how.reduction == "none"
     rows = lines.number

@@ -9,10 +9,10 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.kernels.packs import BYTES, pack_width
+from lucid_gpu.kernels.vector_width import BYTES, vector_width
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
 __all__ = ["INSTANCES", "cumsum"]
@@ -59,14 +59,14 @@ def cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) ->
     -------
     array, of x's shape
     """
-    y = room(where).empty(x.shape, to, where)
+    y = backend(where).empty(x.shape, to, where)
     if not x.size:
         return y
     if not runs_cuda_c(where):
         run_quietly(_accumulate, x, y, dim, to, reverse)
         return y
     shape = prod(x.shape[:dim]), x.shape[dim], prod(x.shape[dim + 1 :])
-    x, result = room(where).xp.ascontiguousarray(x), y
+    x, result = backend(where).xp.ascontiguousarray(x), y
     if to.is_complex:  # two columns of real numbers
         to = dt.float32 if to is dt.complex64 else dt.float64
         x, y = x.reshape(-1).view(to.numpy), y.reshape(-1).view(to.numpy)
@@ -103,13 +103,13 @@ def _scan_rows(
     x: Any, y: Any, shape: tuple[int, int, int], to: dtype, where: device, reverse: bool
 ) -> None:
     rows, length, _ = shape
-    width = pack_width(length, where, x, y)
+    width = vector_width(length, where, x, y)
     chunk = _chunk(length, rows, LONGEST_ROW, THREADS * width)
     chunks = -(-length // chunk)
     types: dict[str, Any] = {"From": dt.from_numpy_dtype(x.dtype), "A": _wide(to)}
     before = None
     if chunks > 1:
-        totals, before = [room(where).empty((rows, chunks), _wide(to), where) for _ in "12"]
+        totals, before = [backend(where).empty((rows, chunks), _wide(to), where) for _ in "12"]
         _row_totals(
             (rows, chunks), (x, totals, length, chunk), WIDTH=width, REVERSE=reverse, **types
         )
@@ -127,14 +127,16 @@ def _scan_columns(
     x: Any, y: Any, shape: tuple[int, int, int], to: dtype, where: device, reverse: bool
 ) -> None:
     outer, length, inner = shape
-    width = pack_width(inner, where, x, y)
+    width = vector_width(inner, where, x, y)
     blocks = -(-outer * inner // (width * THREADS))
     chunk = _chunk(length, blocks, LONGEST_COLUMN, 1)
     chunks = -(-length // chunk)
     types: dict[str, Any] = {"From": dt.from_numpy_dtype(x.dtype), "To": to, "A": _wide(to)}
     before = None
     if chunks > 1:
-        totals, before = [room(where).empty((outer, chunks, inner), _wide(to), where) for _ in "12"]
+        totals, before = [
+            backend(where).empty((outer, chunks, inner), _wide(to), where) for _ in "12"
+        ]
         _columns(
             (blocks, chunks), (x, totals, None, *shape, chunk),
             From=types["From"], To=types["A"], A=types["A"],

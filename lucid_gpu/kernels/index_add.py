@@ -11,12 +11,12 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
-from lucid_gpu.devices.loops import POINTER, address, loop_of, walker
+from lucid_gpu.devices import backend
+from lucid_gpu.devices.loops import POINTER, address, available, loop_of, walk
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.bounds import unspread
-from lucid_gpu.kernels.packs import BYTES, pack_width
+from lucid_gpu.kernels.vector_width import BYTES, vector_width
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
 __all__ = ["INSTANCES", "add_at", "flat_places", "index_add", "rows_of"]
@@ -71,7 +71,7 @@ def index_add(
     if not runs_cuda_c(where):
         run_quietly(_add_blocks, out, keys, values, skip)
         return
-    xp = room(where).xp
+    xp = backend(where).xp
     d = dt.from_numpy_dtype(out.dtype)
     if d.is_complex:  # two columns of real numbers
         d = dt.float32 if d is dt.complex64 else dt.float64
@@ -90,7 +90,7 @@ def add_at(array: Any, index: tuple[Any, ...], values: Any, where: device) -> No
     values : array of array's type and of the shape ``array[index]`` has
     where : device
     """
-    outer, rows, columns, keys = rows_of(index, array.shape, room(where).xp)
+    outer, rows, columns, keys = rows_of(index, array.shape, backend(where).xp)
     rows_of_values = values.reshape(outer, keys.size, columns)
     index_add(array.reshape(outer, rows, columns), keys, rows_of_values, where, False)
 
@@ -148,11 +148,11 @@ def _launch(
     outer, rows, columns = out.shape
     sorted_keys, order = _in_order(keys, where)
     k = dt.from_numpy_dtype(keys.dtype)
-    width = pack_width(columns, where, values, out)
+    width = vector_width(columns, where, values, out)
     packs = columns // width
     length = piece_length(keys.size, packs * outer)
     pieces = -(-keys.size // length)
-    edges = room(where).empty((outer, pieces, 2, columns), d.compute, where)
+    edges = backend(where).empty((outer, pieces, 2, columns), d.compute, where)
     sizes = (keys.size, length, rows, columns, outer, skip)
     block = _block(packs, THREADS)
     deep = min(outer, LARGEST_GRID)
@@ -187,8 +187,8 @@ def _in_order(keys: Any, where: device) -> tuple[Any, Any]:
     if keys.size > FEW:
         order = keys.argsort(kind="stable")
         return keys[order], order
-    sorted_keys = room(where).empty(keys.shape, dt.from_numpy_dtype(keys.dtype), where)
-    order = room(where).empty(keys.shape, dt.int64, where)
+    sorted_keys = backend(where).empty(keys.shape, dt.from_numpy_dtype(keys.dtype), where)
+    order = backend(where).empty(keys.shape, dt.int64, where)
     _order(
         -(-keys.size // THREADS), (keys, sorted_keys, order, keys.size),
         K=dt.from_numpy_dtype(keys.dtype),
@@ -213,7 +213,7 @@ def _add_blocks(out: Any, keys: Any, values: Any, skip: int) -> None:
     d = dt.from_numpy_dtype(out.dtype)
     total = out if d.compute is d else out.astype(d.compute.numpy)
     keys = keys.astype(np.int64, copy=False)
-    add = _add_rows if columns >= WIDE and walker() else _add_elements
+    add = _add_rows if columns >= WIDE and available() else _add_elements
     if outer > 1:  # rows of one long array
         keys = (np.arange(outer)[:, None] * rows + keys).reshape(-1)
     target, values = total.reshape(-1, columns), values.reshape(-1, columns)
@@ -246,7 +246,7 @@ def _add_rows(out: Any, keys: Any, values: Any) -> None:
     table[:, 0], table[:, 4] = found
     table[:, 1] = address(arguments) + np.arange(len(keys)) * arguments.strides[0]
     table[:, 2], table[:, 3] = address(numbers), address(numbers) + POINTER.itemsize
-    walker()[0](address(table), len(keys))
+    walk(table, len(keys))
 
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
@@ -265,5 +265,5 @@ def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
 
 
 INSTANCES = _instances()
-# Nothing spills, but for 8 bytes that CUDA 13.0 spills for sm_100.
-STACK = {"index_add_order": 0, "index_add_pieces": 8, "index_add_edges": 0}
+# Nothing spills, but for 16 bytes for sm_70, and 8 that CUDA 13.0 spills for sm_100.
+STACK = {"index_add_order": 0, "index_add_pieces": 16, "index_add_edges": 0}

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
     Group,
     address,
+    counted,
     grouped,
     held,
     power_of_two,
@@ -89,15 +90,15 @@ class Wanted(NamedTuple):
 
 def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
     """Rows, shape (rows, columns), normalised by CUDA C; weight and bias may be None."""
-    room = room_of_array(x)
-    assert room is not None
-    rows, columns = x.shape
+    backend = backend_of_array(x)
+    assert backend is not None
+    rows, columns = x.shape[0], counted(x.shape[1])
     d = from_numpy_dtype(x.dtype)
-    x, weight, bias = _contiguous(room.xp, x, weight, bias)
+    x, weight, bias = _contiguous(backend.xp, x, weight, bias)
     where = device_of(x)
-    y = room.empty(x.shape, d, where)
-    rstd = room.empty((rows, 1), d.compute, where)
-    mean = None if rms else room.empty((rows, 1), d.compute, where)
+    y = backend.empty(x.shape, d, where)
+    rstd = backend.empty((rows, 1), d.compute, where)
+    mean = None if rms else backend.empty((rows, 1), d.compute, where)
     arrays = x, weight, bias, y, mean, rstd
     kinds: dict[str, Any] = {"T": d, "R": d.compute, "RMS": rms}
     places = [address(a) for a in arrays[:4] if a is not None]
@@ -119,13 +120,13 @@ def gradients(
     x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted
 ) -> tuple[Any, Any, Any]:
     """The gradients of rows, weight and bias, those that are wanted, by CUDA C."""
-    room = room_of_array(x)
-    assert room is not None
+    backend = backend_of_array(x)
+    assert backend is not None
     rows, columns = x.shape
-    d, xp = from_numpy_dtype(x.dtype), room.xp
+    d, xp = from_numpy_dtype(x.dtype), backend.xp
     x, g, weight = _contiguous(xp, x, g, weight)
     where = device_of(x)
-    dx = room.empty(x.shape, d, where) if wanted.x else None
+    dx = backend.empty(x.shape, d, where) if wanted.x else None
     if not x.size:
         zeros = [xp.zeros(columns, x.dtype) if w else None for w in wanted[1:]]
         return dx, zeros[0], zeros[1]
@@ -137,7 +138,7 @@ def gradients(
         blocks = _busy(x, group, rows)
         count = blocks * (group.threads // group.lanes if group.lanes else 1)
     parts = [
-        room.empty((count, columns), d.compute, where) if wish else None for wish in wanted[1:]
+        backend.empty((count, columns), d.compute, where) if wish else None for wish in wanted[1:]
     ]
     rms = known.mean is None
     if group is not None:
@@ -147,7 +148,7 @@ def gradients(
         launch(blocks, given, threads=group.threads, **kinds, **more, RMS=rms)
     else:
         _long_gradients((x, g, weight), known, dx, parts, kinds)
-    sums = [room.empty((columns,), d, where) if wish else None for wish in wanted[1:]]
+    sums = [backend.empty((columns,), d, where) if wish else None for wish in wanted[1:]]
     if any(wanted[1:]):
         threads = WARP * min(power_of_two(-(-count // 4)), 16)
         summed = (*parts, *sums, count, columns)

@@ -14,7 +14,7 @@ import numpy as np
 
 from lucid_gpu.devices.blas import UNSHARED
 from lucid_gpu.devices.calls import Calls
-from lucid_gpu.devices.loops import address, walker
+from lucid_gpu.devices.loops import address, available
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
 from lucid_gpu.kernels.row_blocks import each
@@ -36,7 +36,7 @@ def applies(*arrays: Any) -> bool:
         x.size >= FEWEST
         and x.shape[1] <= WIDEST
         and all(a.dtype == np.float32 and a.flags.c_contiguous for a in arrays)
-        and bool(walker())
+        and available()
     )
 
 

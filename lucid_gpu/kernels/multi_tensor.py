@@ -14,9 +14,9 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.kernels.packs import BYTES
+from lucid_gpu.kernels.vector_width import BYTES
 from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.launcher import launcher_of
 from lucid_gpu.launch.rows import Row, filled, table_of
@@ -68,13 +68,13 @@ def total_norm(arrays: Sequence[Any], order: float, to: dtype, where: device) ->
     -------
     array without dimensions
     """
-    norm = room(where).empty((), to, where)
+    norm = backend(where).empty((), to, where)
     if not runs_cuda_c(where):
         norm[...] = _norm_by_numpy(arrays, order)
         return norm
     wide = _wide([a.dtype for a in arrays])
     launches = [*_launches(arrays, where)]
-    shares = room(where).empty((sum([blocks for *_, blocks, _ in launches]),), wide, where)
+    shares = backend(where).empty((sum([blocks for *_, blocks, _ in launches]),), wide, where)
     kind, power = KINDS.get(order, 3), order if math.isfinite(order) else 0.0
     at = 0
     for d, width, argument, blocks, size in launches:

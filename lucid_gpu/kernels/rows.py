@@ -19,6 +19,7 @@ WARP = 32
 SHORT = 1024  # elements up to which a warp, or a part of one, takes a row
 HELD = 128  # bytes of a row a thread keeps in registers; its block has up to 1024 threads
 SMALL_BLOCK = 128  # threads of blocks whose warps work apart
+LONGEST = (1 << 31) - (1 << 16)  # elements that an int counts, with a step of a block beyond them
 
 
 class Lines(NamedTuple):
@@ -33,9 +34,25 @@ class Lines(NamedTuple):
         return self.outer * self.inner
 
 
+def counted(elements: int) -> int:
+    """The elements of a line, which kernels count in an ``int``.
+
+    Raises
+    ------
+    RuntimeError
+        Where there are more than `LONGEST`.
+    """
+    if elements > LONGEST:
+        raise RuntimeError(
+            f"a kernel takes lines of at most {LONGEST} elements along the dimension it computes "
+            f"over, got {elements}; compute parts of it"
+        )
+    return elements
+
+
 def lines_along(shape: Sequence[int], axis: int) -> Lines:
-    """The lines of a row-major array along an axis."""
-    return Lines(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+    """The lines of a row-major array along an axis; RuntimeError where they are too long."""
+    return Lines(prod(shape[:axis]), counted(shape[axis]), prod(shape[axis + 1 :]))
 
 
 class Group(NamedTuple):

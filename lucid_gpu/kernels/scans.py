@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.accumulate import accumulate
@@ -28,7 +28,7 @@ def cumprod(x: Any, dim: int, to: dtype, where: device) -> Any:
 
 def _cumprod(x: Any, dim: int, to: dtype, where: device) -> Any:
     wide = to.compute if to.category > 1 else to
-    xp, x = room(where).xp, x.astype(wide.numpy, copy=False)
+    xp, x = backend(where).xp, x.astype(wide.numpy, copy=False)
     numpy = xp.__name__ == "numpy"
     products = accumulate(xp.multiply, x, dim) if numpy else xp.cumprod(x, dim, wide.numpy)
     return products.astype(to.numpy, copy=False)
@@ -37,7 +37,7 @@ def _cumprod(x: Any, dim: int, to: dtype, where: device) -> Any:
 def logcumsumexp(x: Any, dim: int, d: dtype, where: device) -> Any:
     """Logarithms of the running sums of ``exp(x)``; x is of type ``d``, a floating point one."""
     wide = x.astype(d.compute.numpy, copy=False)
-    sums = run_quietly(accumulated, room(where).xp, "logaddexp", wide, dim)
+    sums = run_quietly(accumulated, backend(where).xp, "logaddexp", wide, dim)
     return sums.astype(d.numpy, copy=False)
 
 
@@ -50,7 +50,7 @@ def running_extremum(x: Any, dim: int, name: str, d: dtype, where: device) -> An
 
 
 def _running_extremum(x: Any, dim: int, name: str, d: dtype, where: device) -> Any:
-    xp = room(where).xp
+    xp = backend(where).xp
     if d.category > 1:
         x = x.astype(d.compute.numpy, copy=False)
     best = (x == accumulated(xp, name, x, dim)) | (x != x)
@@ -90,7 +90,7 @@ def recurrence(a: Any, b: Any, dim: int, d: dtype, where: device, reverse: bool 
 
 
 def _recurrence(a: Any, b: Any, dim: int, d: dtype, where: device, reverse: bool) -> Any:
-    xp, wide = room(where).xp, d.compute.numpy
+    xp, wide = backend(where).xp, d.compute.numpy
     if reverse:
         a, b = xp.flip(a, dim), xp.flip(b, dim)
     h, factors, extent = b.astype(wide), a.astype(wide), a.shape[dim]

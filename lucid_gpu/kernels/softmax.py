@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
@@ -80,15 +80,15 @@ def gradient(y: Any, g: Any, axis: int, log: bool) -> Any:
 
 
 def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
-    room = room_of_array(arrays[0])
-    assert room is not None
-    arrays = [room.xp.ascontiguousarray(a).reshape(a.shape) for a in arrays]
+    backend = backend_of_array(arrays[0])
+    assert backend is not None
+    lines = lines_along(arrays[0].shape, axis)
+    arrays = [backend.xp.ascontiguousarray(a).reshape(a.shape) for a in arrays]
     d = from_numpy_dtype(arrays[0].dtype)
-    out = room.empty(arrays[0].shape, d, device_of(arrays[0]))
+    out = backend.empty(arrays[0].shape, d, device_of(arrays[0]))
     if not out.size:
         return out
     arrays = [*arrays, out]
-    lines = lines_along(out.shape, axis)
     kinds: dict[str, Any] = {"T": d, "R": d.compute}
     if lines.inner > 1:
         threads, items = _for_lines(lines, d.itemsize, ways.arrays)

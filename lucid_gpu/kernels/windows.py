@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import from_numpy_dtype
 
@@ -242,9 +242,9 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 def empty(like: Any, shape: Sequence[int], dtype: Any = None) -> Any:
     """An uninitialised row-major array on another's device."""
-    room = room_of_array(like)
-    assert room is not None
-    return room.empty(shape, from_numpy_dtype(dtype or like.dtype), room.device_of(like))
+    backend = backend_of_array(like)
+    assert backend is not None
+    return backend.empty(shape, from_numpy_dtype(dtype or like.dtype), backend.device_of(like))
 
 
 def strides_of(array: Any) -> list[int]:

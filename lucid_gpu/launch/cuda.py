@@ -1,8 +1,8 @@
-"""CUDA C on a GPU: a `cupy.RawKernel`, launched with as little as is safe.
+"""CUDA C on a GPU, launched with as little as is safe.
 
-CuPy keeps compiled kernels on disk; here they are kept in memory by source. A launch packs pointers
-and numbers into one block and hands it to cuLaunchKernel: `RawKernel.__call__` would describe every
-array by shape and strides first.
+`launch.nvrtc` keeps compiled kernels on disk, `Launcher.kernels` keeps them in memory. A launch
+packs pointers and numbers into one block and hands it to cuLaunchKernel: `RawKernel.__call__`
+would describe every array by shape and strides first.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
-from lucid_gpu.launch.compile_errors import CompileError
+from lucid_gpu.devices import backend
+from lucid_gpu.devices.cuda_errors import explained
+from lucid_gpu.launch import nvrtc
+from lucid_gpu.launch.compiling import Text
 from lucid_gpu.launch.failures import failed
 from lucid_gpu.launch.launcher import Extent, Launcher
-from lucid_gpu.launch.planning import made
 from lucid_gpu.launch.source import complete
 
-OPTIONS = ("-std=c++17",)
 BLOCKING = os.environ.get("CUDA_LAUNCH_BLOCKING", "") not in ("", "0")  # an error names its kernel
 SHARED = 48 * 1024  # bytes of shared memory a block may use without having asked for more
-
-_raw: dict[tuple[str, str], Any] = {}  # (name, source) -> RawKernel
-_lock = threading.Lock()
 
 
 class _Thread(threading.local):
@@ -47,7 +44,6 @@ class Function:
         self.kernel = raw.kernel  # compiled for the current device, or found on disk
         self.ptr = self.kernel.ptr
         self.shared = SHARED - raw.shared_size_bytes  # dynamic, beside what is static
-        made("kernels", self)
 
     def allow(self, shared: int) -> None:
         """Let a launch use more dynamic shared memory."""
@@ -58,18 +54,20 @@ class Function:
 class CudaLauncher(Launcher):
     """Kernels on the current stream of one GPU."""
 
+    mode = "background"
+
     def __init__(self, where: device) -> None:
         assert where.index is not None
         self.device = where
         self.index = where.index
-        self.xp = room(where).xp
+        self.xp = backend(where).xp
         self.cuda = self.xp.cuda
         self.launch_kernel = self.cuda.driver.launchKernel
         self.failures = self.cuda.driver.CUDADriverError, self.cuda.runtime.CUDARuntimeError
         self.get_device = self.cuda.runtime.getDevice
         figures = self.cuda.Device(self.index).attributes
         self.processors, self.cache = figures["MultiProcessorCount"], figures["L2CacheSize"]
-        self._functions: dict[tuple[str, str], Function] = {}
+        self.kernels, self.met = {}, {}
 
     def is_home(self) -> bool:
         home: bool = self.index in _thread.ready and self.get_device() == self.index
@@ -87,25 +85,14 @@ class CudaLauncher(Launcher):
         address: int = array.data.ptr
         return address
 
-    def compile(self, name: str, source: str, cooperative: bool) -> Function:
-        key = (name, source)
-        with _lock:
-            found = self._functions.get(key)
-            if found is None:
-                raw = _raw.get(key)
-                if raw is None:
-                    text = complete(source)
-                    raw = _raw[key] = self.xp.RawKernel(text, name, options=OPTIONS)
-                found = self._functions[key] = self._function(raw, name, source)
-        return found
-
-    def _function(self, raw: Any, name: str, source: str) -> Function:
+    def build(self, text: Text) -> Function:
+        source = complete(text.source)
+        options = nvrtc.OPTIONS if text.contract else nvrtc.GENERATED
         try:
-            return Function(raw, name)
-        except Exception as error:
-            if type(error).__name__ != "CompileException":  # CuPy's
-                raise
-            raise CompileError(name, "NVRTC", str(error), complete(source)) from None
+            raw = nvrtc.load(self.xp, self.index, source, text.name, options)
+            return Function(raw, text.name)
+        except self.failures as error:  # most likely of a kernel before
+            raise explained(error, f"the loading of {text.name}") from error
 
     def start(
         self, function: Function, grid: Extent, block: Extent, shared: int, table: int

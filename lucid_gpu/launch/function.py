@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.launch.arguments import Packing
 from lucid_gpu.launch.host import is_cooperative
 from lucid_gpu.launch.launcher import Extent, Launcher, launcher_of
@@ -31,7 +31,7 @@ def device_of(array: Any) -> device:
     kind = type(array)
     host = _on_host.get(kind)
     if host is None:
-        found = room_of_array(array)
+        found = backend_of_array(array)
         if found is None:
             raise TypeError(f"a kernel takes NumPy or CuPy arrays; got a {kind.__name__}")
         host = _on_host[kind] = found.type == "cpu"

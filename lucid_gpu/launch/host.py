@@ -11,11 +11,13 @@ import functools
 import hashlib
 import mmap
 import os
+import platform
 import re
 import shutil
 import subprocess
 import tempfile
 import threading
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,23 +26,28 @@ from lucid_gpu.device import CPU
 from lucid_gpu.devices import loops
 from lucid_gpu.kernel_sources import kernel_path
 from lucid_gpu.launch.compile_errors import CompileError
+from lucid_gpu.launch.compiling import Text
 from lucid_gpu.launch.launcher import Extent, Launcher
-from lucid_gpu.launch.planning import made
 from lucid_gpu.launch.source import complete
 
-# Rounding as the source says: no fused multiply-add, integers that wrap. Stacks of fibers are
-# switched by longjmp, which _FORTIFY_SOURCE takes for an overrun. No library is linked, which saves
-# a third of a compilation: what a kernel calls, Python has loaded.
+# Rounding as the source says: no fused multiply-add (but see `arithmetic`), integers that wrap.
+# Stacks of fibers are switched by longjmp, which _FORTIFY_SOURCE takes for an overrun. No library
+# is linked, which saves a third of a compilation: what a kernel calls, Python has loaded. Names are
+# hidden, or the loader gives libraries whose templates have variables of the same name one copy,
+# of the first one's size.
 FLAGS = (
     "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-nostdlib", "-fwrapv", "-ffp-contract=off",
     "-fno-strict-aliasing", "-fno-math-errno", "-fno-threadsafe-statics", "-U_FORTIFY_SOURCE",
-    "-fsanitize=alignment",
+    "-fsanitize=alignment", "-fvisibility=hidden",
 )  # fmt: skip
+# GCC contracts at -O1 only with these three; -mfma is for processors of Intel's kind alone.
+CONTRACTED = ("-ffp-contract=fast", "-fexpensive-optimizations", "-DLUCID_HOST_CONTRACTED")
 STACK = 64 * 1024  # of one thread of a block that cooperates
 SHARED = 227 * 1024  # the most dynamic shared memory a block has on any GPU
 FAILURES = {
     1: "threads of a block parted at a barrier or a shuffle",
     2: "an access at an address that is no multiple of what it moves",
+    3: "LUCID_HOST_ARITHMETIC=flushed is for x86 processors only",
 }
 
 # C++ has no array of unknown size inside a function: it becomes a pointer.
@@ -49,18 +56,28 @@ _DYNAMIC = re.compile(
 )
 _LOCK_STEP = re.compile(r"\b__(syncthreads|syncwarp|shfl|ballot|any_sync|all_sync|match)")
 
-_compiled: dict[tuple[str, str, bool], Function] = {}
+_kernels: dict[Text, Future[Any]] = {}
+_met: dict[Text, int] = {}
 _lock = threading.RLock()  # a kernel keeps its block's place in static variables
 
 
 class Function:
-    """A kernel compiled as a shared library."""
+    """A kernel compiled as a shared library, and where it may be contracted, as another one."""
 
-    def __init__(self, name: str, source: str, library: Path, cooperative: bool) -> None:
-        self.name, self.source, self.cooperative = name, source, cooperative
-        self.run = ctypes.CDLL(str(library)).lucid_host_launch
-        self.run.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 7
-        made("kernels", self)
+    def __init__(self, text: Text) -> None:
+        self.name, self.source, self.cooperative, self.contract = text
+        self._built: dict[bool, Any] = {}
+        self.built()
+
+    def built(self) -> Any:
+        """The library's function, with the arithmetic that is asked for now."""
+        contracted = self.contract and arithmetic() == "contracted"
+        found = self._built.get(contracted)
+        if found is None:
+            library = build(self.name, self.source, self.cooperative, contracted)
+            found = self._built[contracted] = ctypes.CDLL(str(library)).lucid_host_launch
+            found.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 9
+        return found
 
 
 class HostLauncher(Launcher):
@@ -69,6 +86,10 @@ class HostLauncher(Launcher):
     device = CPU
     processors = 1
     cache = 50 << 20  # as if it were a GPU of 2022
+    mode = "wait"
+
+    def __init__(self) -> None:
+        self.kernels, self.met = _kernels, _met
 
     def is_home(self) -> bool:
         return True
@@ -83,14 +104,8 @@ class HostLauncher(Launcher):
             place: int = array.__array_interface__["data"][0]
             return place
 
-    def compile(self, name: str, source: str, cooperative: bool) -> Function:
-        key = (name, source, cooperative)
-        with _lock:
-            found = _compiled.get(key)
-            if found is None:
-                library = build(name, source, cooperative)
-                found = _compiled[key] = Function(name, source, library, cooperative)
-        return found
+    def build(self, text: Text) -> Function:
+        return Function(text)
 
     def start(
         self, function: Function, grid: Extent, block: Extent, shared: int, table: int
@@ -102,7 +117,8 @@ class HostLauncher(Launcher):
             )
         with _lock:
             memory = stacks(block[0] * block[1] * block[2]) if function.cooperative else None
-            failure = function.run(table, memory, *grid, *block, shared)
+            flushed = arithmetic() == "flushed"
+            failure = function.built()(table, memory, *grid, *block, shared, order(), flushed)
         if failure:
             raise RuntimeError(f"{function.name}: {FAILURES[failure]}\n{function.source}")
 
@@ -110,6 +126,53 @@ class HostLauncher(Launcher):
 def is_cooperative(source: str) -> bool:
     """Whether a source, or what it includes, makes threads wait for each other."""
     return bool(_LOCK_STEP.search(complete(source)))
+
+
+def order() -> int:
+    """In which order blocks, warps and lanes run, as ``LUCID_HOST_ORDER`` says it for tests.
+
+    Raises
+    ------
+    RuntimeError
+        Where it is neither ``reversed`` nor a number, the seed of a mixture.
+    """
+    text = os.environ.get("LUCID_HOST_ORDER", "")
+    if not text or text == "reversed":
+        return int(bool(text))
+    if not text.isdecimal():
+        raise RuntimeError(f"LUCID_HOST_ORDER is 'reversed' or a number, not {text!r}")
+    return 2 + int(text) % (1 << 31)
+
+
+def arithmetic() -> str:
+    """How kernels round, as ``LUCID_HOST_ARITHMETIC`` says it for tests.
+
+    ``contracted``: a product and a sum are one fused multiply-add wherever NVRTC may make them one,
+    which is everywhere but in generated kernels (`Text.contract`). ``flushed``: denormal numbers
+    are zero, read and written, as with ``-ftz=true``, though of doubles too. Else neither.
+
+    Raises
+    ------
+    RuntimeError
+        For any other word.
+    """
+    text = os.environ.get("LUCID_HOST_ARITHMETIC", "")
+    if text not in ("", "contracted", "flushed"):
+        raise RuntimeError(f"LUCID_HOST_ARITHMETIC is 'contracted' or 'flushed', not {text!r}")
+    return text
+
+
+@functools.cache
+def _contracting(machine: str, cpuinfo: str = "/proc/cpuinfo") -> tuple[str, ...]:
+    """Flags of a compiler that shall contract, for this processor."""
+    if machine not in ("x86_64", "AMD64"):
+        return CONTRACTED
+    if not re.search(r"^flags\b.*\bfma\b", Path(cpuinfo).read_text(), re.MULTILINE):
+        raise RuntimeError(
+            "LUCID_HOST_ARITHMETIC=contracted needs a processor that has fused multiply-add: the "
+            f"flags in {cpuinfo} do not name fma"
+        )
+    return (*CONTRACTED, "-mfma")
 
 
 _stacks: Any = None
@@ -124,19 +187,21 @@ def stacks(threads: int) -> int:
     return ctypes.addressof(_stacks)
 
 
-def build(name: str, source: str, cooperative: bool) -> Path:
+def build(name: str, source: str, cooperative: bool, contracted: bool = False) -> Path:
     """The shared library of a kernel, compiled unless the cache folder has it.
 
     Raises
     ------
     RuntimeError
-        Without a C++ compiler.
+        Without a C++ compiler; where it shall be contracted and the processor cannot.
     CompileError
         Where it refuses the source.
     """
     command = [_compiler(), *FLAGS, f"-DLUCID_FIBER_STACK={STACK}", f"-DLUCID_SHARED={SHARED}"]
     if cooperative:
         command.append("-DLUCID_HOST_COOPERATIVE")
+    if contracted:
+        command += _contracting(platform.machine())
     text = _DYNAMIC.sub(r"\1* const \2 = (\1*)lucid_host_dynamic;", complete(source))
     text = f"{text}\nLUCID_HOST_ENTRY({name})\n"
     header = kernel_path("host/cuda_on_host.h")

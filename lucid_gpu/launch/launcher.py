@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
+from lucid_gpu.launch import compiling
 from lucid_gpu.launch.arguments import Arguments, Packing
+from lucid_gpu.launch.compiling import Text
 
 Extent = tuple[int, int, int]  # of a grid or a block: x, y, z
 
@@ -21,6 +24,10 @@ class Launcher:
     device: device
     processors: int  # multiprocessors
     cache: int  # bytes of the cache that all of them share
+    mode: str  # of compiling, where LUCID_COMPILE does not say
+    kernels: dict[Text, Future[Any]]  # compiled, or on the way; see lucid_gpu.launch.compiling
+    met: dict[Text, int]  # how often kernels were asked for in vain
+    slow = 0  # how many ops' kernels, one after the other up to now, took long to come
 
     def launch(
         self,
@@ -60,6 +67,15 @@ class Launcher:
         ``source`` may include files of `kernels/`; ``cooperative`` says whether threads of a block
         wait for each other.
         """
+        return compiling.compiled(self, Text(name, source, cooperative))
+
+    def meet(self, text: Text) -> int:
+        """How often a kernel that is not compiled has been asked for, this time included."""
+        times = self.met[text] = self.met.get(text, 0) + 1
+        return times
+
+    def build(self, text: Text) -> Any:
+        """Compile a kernel; called by `lucid_gpu.launch.compiling` alone, on any thread at home."""
         raise NotImplementedError
 
     def start(self, function: Any, grid: Extent, block: Extent, shared: int, table: int) -> None:
@@ -76,7 +92,7 @@ def launcher_of(where: device) -> Launcher:
 
             found = _launchers[where] = HostLauncher()
         elif where.index is None:
-            return launcher_of(device("cuda", room(where).current_index()))
+            return launcher_of(device("cuda", backend(where).current_index()))
         else:
             from lucid_gpu.launch.cuda import CudaLauncher
 

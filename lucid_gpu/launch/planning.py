@@ -73,8 +73,11 @@ def forget_lines() -> None:
         _lines.clear()
 
 
-def made(kind: str, what: Any = None) -> None:
-    """Count a program, a plan or a kernel; ``what`` has its name and shape."""
+def made(kind: str, what: Any = None, verb: str | None = None) -> None:
+    """Count a program, a plan or a kernel; ``what`` has its name and shape.
+
+    ``verb`` says what was done, where that is not what is usual.
+    """
     with _lock:
         setattr(totals, kind, getattr(totals, kind) + 1)
     if kind != "plans" and not listeners and (not debug or kind == "programs"):
@@ -84,7 +87,7 @@ def made(kind: str, what: Any = None) -> None:
     for listener in tuple(listeners):
         listener.note(kind, line)
     if debug and kind != "programs":
-        print(f"{_VERBS[kind]} {what.name}, number {getattr(totals, kind)}, at {line}")
+        print(f"{verb or _VERBS[kind]} {what.name}, number {getattr(totals, kind)}, at {line}")
     if kind == "plans" and _repeats(line):
         warnings.warn_explicit(_text(line, what), PlanningWarning, file, number)
 

@@ -53,7 +53,6 @@ from lucid_gpu.ops.group_norm import (
     normalize,
 )
 from lucid_gpu.ops.interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
-from lucid_gpu.ops.late import findable
 from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
 from lucid_gpu.ops.losses import (
     binary_cross_entropy,
@@ -89,6 +88,7 @@ from lucid_gpu.ops.pooling import (
     max_pool2d,
     max_pool3d,
 )
+from lucid_gpu.ops.registry import findable
 from lucid_gpu.ops.shuffles import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from lucid_gpu.ops.transposed_convolution import (
     conv_transpose1d,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.device import device as Device
-from lucid_gpu.devices.cupy_room import problem
+from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.tensor import Tensor
 

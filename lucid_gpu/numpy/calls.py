@@ -10,7 +10,7 @@ import numpy as np
 
 from lucid_gpu.autograd.backward import grad, gradients
 from lucid_gpu.autograd.graph import get_gradient_edge
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.func.graphs import fresh
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
 from lucid_gpu.numpy.operands import on_memory_of
@@ -125,7 +125,7 @@ class Call:
             array[()]
             if isinstance(leaf, np.generic)
             else array.item()
-            if room_of_array(leaf) is None
+            if backend_of_array(leaf) is None
             else array
         )
 
@@ -144,7 +144,7 @@ def _leaf(value: Any, name: str) -> Tensor:
     if isinstance(value, (int, float, complex)):
         kind = np.complex128 if isinstance(value, complex) else np.float64
         found = from_array(np.asarray(value, kind))
-    elif room_of_array(value) is not None:
+    elif backend_of_array(value) is not None:
         found = on_memory_of(value if isinstance(value, np.generic) else value.view())
     else:
         raise TypeError(
@@ -183,7 +183,7 @@ def plain(value: Any) -> Any:
 
 def refuse_other(result: Any, name: str) -> None:
     """Raise for what a function gave besides arrays and numbers."""
-    if room_of_array(result) is None and not isinstance(result, (int, float)):
+    if backend_of_array(result) is None and not isinstance(result, (int, float)):
         raise TypeError(
             f"{name} takes a function whose result is an array or a number; this one gave a "
             f"{type(result).__name__}"

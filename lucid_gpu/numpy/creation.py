@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.numpy.operands import as_tensor, element_type, first_tensor
 from lucid_gpu.ops.array_methods import laid_out
 from lucid_gpu.tensor import Tensor
@@ -88,4 +88,4 @@ def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
 
 
 def _is_cupy(value: Any) -> bool:
-    return room_of_array(value) is not None and not isinstance(value, (np.ndarray, np.generic))
+    return backend_of_array(value) is not None and not isinstance(value, (np.ndarray, np.generic))

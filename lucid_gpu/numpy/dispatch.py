@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.devices import room_of_array, xp_of
+from lucid_gpu.devices import backend_of_array, xp_of
 from lucid_gpu.func.trees import tree_map
 from lucid_gpu.numpy.operands import as_tensor, first_tensor
 from lucid_gpu.numpy.refusals import unsupported, writes_at
@@ -124,6 +124,6 @@ def _array(value: Any, where: Tensor) -> Any:
 
 
 def _result(value: Any, where: Any) -> Any:
-    if isinstance(value, np.bool) or room_of_array(value) is None:
+    if isinstance(value, np.bool) or backend_of_array(value) is None:
         return value
     return from_array(np.asarray(value) if isinstance(value, np.generic) else value, None, where)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import room_of_array
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -47,7 +47,7 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
     """
     if isinstance(value, Tensor):
         return value
-    if room_of_array(value) is not None and not isinstance(value, np.generic):
+    if backend_of_array(value) is not None and not isinstance(value, np.generic):
         found = on_memory_of(value.copy())
         return found if like is None or found.is_cuda else found.to(like.device)
     if isinstance(value, (list, tuple)) and first_tensor(value) is not None:
@@ -60,7 +60,7 @@ def as_tensor(value: Any, like: Tensor | None = None) -> Tensor:
 
 def on_memory_of(array: Any) -> Tensor:
     """A tensor on the memory of an array that nobody else writes as long as it lives."""
-    found = room_of_array(array)
+    found = backend_of_array(array)
     assert found is not None
     if isinstance(array, np.generic):
         array = np.asarray(array)

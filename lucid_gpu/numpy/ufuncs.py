@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import room, room_of_array
+from lucid_gpu.devices import backend, backend_of_array
 from lucid_gpu.func.trees import tree_map
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, first_tensor
@@ -220,7 +220,8 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: 
             ours = isinstance(first, Tensor)
             one, other = inputs if ours else inputs[::-1]
             if isinstance(other, np.generic):  # weak beside an operator
-                other = other.item()
+                number = ufunc is np.subtract and isinstance(other, np.bool_)
+                other = int(other) if number else other.item()
             if isinstance(other, (Tensor, float, int)):
                 return plain(one, other) if ours else reflected(one, other)
     return _answer(ufunc, method, inputs, options)
@@ -274,8 +275,21 @@ def cupy_kernel(kernel: Any, args: Sequence[Any], options: dict[str, Any]) -> An
     name = kernel.name.rpartition("cupy_")[2].removeprefix("cupyx_scipy_").removeprefix("special_")
     if type(kernel).__name__ == "ElementwiseKernel":
         return kernel(*[a.cupy() if isinstance(a, Tensor) else a for a in args], **options)
-    if kernel.name.startswith("cupy_") and hasattr(np, name):
-        return getattr(np, name)(*args, **options)
+    of_numpy = getattr(np, name, None) if kernel.name.startswith("cupy_") else None
+    if isinstance(of_numpy, np.ufunc):
+        inputs, written = args[: kernel.nin], args[kernel.nin :] or options.pop("out", None)
+        if written is not None:
+            options["out"] = written if isinstance(written, tuple) else (written,)
+        # Not by NumPy, which would ask an array on the left first, and that this method again.
+        found = _answer(of_numpy, "__call__", inputs, options)
+        if found is NotImplemented:
+            raise TypeError(
+                f"cupy.{name} of a tensor does not take "
+                f"{', '.join(type(a).__name__ for a in args if not _understood(a))}"
+            )
+        return found
+    if of_numpy is not None:
+        return of_numpy(*args, **options)
     operation = LOOPS.get({"digamma": "psi"}.get(name, name))
     if operation is None:
         raise unsupported(f"cupyx.scipy.special.{name}")
@@ -286,7 +300,7 @@ def _understood(value: Any) -> bool:
     """Numbers, lists and arrays are; classes of other libraries answer for themselves."""
     if value is None or isinstance(value, (Tensor, bool, int, float, complex, list, tuple)):
         return True
-    return room_of_array(value) is not None or not hasattr(type(value), "__array_ufunc__")
+    return backend_of_array(value) is not None or not hasattr(type(value), "__array_ufunc__")
 
 
 def _by_family(ufunc: Any, method: str, names: dict[str, str]) -> Callable[..., Any]:
@@ -379,7 +393,7 @@ def _on_values(ufunc: Any, inputs: Sequence[Any]) -> Any:
     """A ufunc without a gradient, computed by the array library."""
     given = [v for v in inputs if isinstance(v, Tensor)]
     where = given[0].device
-    function = getattr(room(where).xp, ufunc.__name__, None)
+    function = getattr(backend(where).xp, ufunc.__name__, None)
     if function is None and where.type == "cpu" and not ufunc.types[0].endswith("O"):
         function = ufunc  # SciPy's, and others'
     if function is None:

@@ -9,16 +9,17 @@ import reprlib
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device, resolve
-from lucid_gpu.devices import room, room_of_array
+from lucid_gpu.devices import backend, backend_of_array
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.written import begin_step
 from lucid_gpu.layouts import strided
-from lucid_gpu.tensor import Tensor, _mark_shared, _set, _tensor
+from lucid_gpu.tensor import Tensor, _mark_shared, _set, _tensor, from_array
 
 
 def _finish(
@@ -91,17 +92,17 @@ def tensor(
     if (other := _of_other_library(data)) is not None:
         given = other.to(dtype=dtype, device=device)
         return tensor(given, requires_grad=requires_grad, pin_memory=pin_memory)
-    found = room_of_array(data)
+    found = backend_of_array(data)
     where = resolve(device) if found is None or device is not None else found.device_of(data)
     source = _to_array(data)
     if source.size > 1:  # data, and no number inside an expression
         begin_step()
     d = as_dtype(dtype) if dtype is not None else _natural_type(data, source)
-    if d.category == 1 and source.dtype.kind in "iuf" and room_of_array(data) is None:
+    if d.category == 1 and source.dtype.kind in "iuf" and backend_of_array(data) is None:
         _refuse_overflow(source, d)
-    elif d.category in (1, 2) and source.dtype.kind == "c" and room_of_array(data) is None:
+    elif d.category in (1, 2) and source.dtype.kind == "c" and backend_of_array(data) is None:
         raise TypeError(f"must be real number, not complex, for a tensor of {d.name}")
-    array = room(where).asarray(source, d, where)
+    array = backend(where).asarray(source, d, where)
     return _finish(array, d, where, requires_grad, {"pin_memory": True} if pin_memory else None)
 
 
@@ -113,7 +114,7 @@ def _refuse_overflow(numbers: Any, d: dtype) -> None:
 
 
 def _to_array(data: Any) -> Any:
-    if room_of_array(data) is not None:
+    if backend_of_array(data) is not None:
         return data
     data = _plain(data)
     try:
@@ -150,7 +151,7 @@ def _refuse_objects(array: Any) -> None:
 
 def _of_other_library(data: Any) -> Tensor | None:
     """A tensor on the memory of another library's array; None for numbers, sequences and ours."""
-    if type(data) in _NO_ARRAYS or room_of_array(data) is not None:
+    if type(data) in _NO_ARRAYS or backend_of_array(data) is not None:
         return None
     if isinstance(data, np.ndarray):
         if isinstance(data, np.ma.MaskedArray):
@@ -164,7 +165,7 @@ def _of_other_library(data: Any) -> Tensor | None:
 
         return from_dlpack(data)
     if hasattr(data, "__cuda_array_interface__"):
-        return from_array_shared(room(resolve("cuda")).xp.asarray(data))
+        return from_array_shared(backend(resolve("cuda")).xp.asarray(data))
     return None
 
 
@@ -186,7 +187,7 @@ def _plain(data: Any) -> Any:
 
 
 def _natural_type(data: Any, array: Any) -> dtype:
-    if room_of_array(data) is not None or _gives_arrays(data):
+    if backend_of_array(data) is not None or _gives_arrays(data):
         return dt.from_numpy_dtype(array.dtype)
     kinds = _kinds_in(data)
     if any(isinstance(kind, (np.dtype, dtype)) for kind in kinds):
@@ -239,7 +240,7 @@ def shared(data: Any) -> Tensor | None:
     """A tensor on an array's memory, or what is one; None where it has to be copied."""
     if isinstance(data, Tensor):
         return data
-    if room_of_array(data) is not None:
+    if backend_of_array(data) is not None:
         return from_array_shared(data)
     return _of_other_library(data)
 
@@ -261,7 +262,7 @@ def from_numpy(array: Any) -> Tensor:
 
 def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
     """A tensor on an array that somebody else may write, and we perhaps not."""
-    found = room_of_array(array)
+    found = backend_of_array(array)
     assert found is not None
     d = dt.from_numpy_dtype(array.dtype)
     view = array.view(np.ndarray) if found.type == "cpu" else array.view()
@@ -322,13 +323,15 @@ def full(
     if isinstance(fill_value, (np.number, np.bool_, Tensor)):
         fill_value = fill_value.item()
     d = dt.scalar_type(fill_value) if dtype is None else as_dtype(dtype)
-    array = room(where).empty(shape, d, where)
-    array.fill(number_in(fill_value, d))
+    array = backend(where).full(shape, number_in(fill_value, d), d, where)
     return _finish(array, d, where, requires_grad, options)
 
 
 def number_in(value: Any, d: dtype) -> Any:
-    """A number as a type holds it: cut to integers; negative ones go round in unsigned types."""
+    """A number as a type holds it: cut to integers; whole negative ones go round in unsigned types.
+
+    float32 holds no larger finite number; of 16-bit floats such is infinity, as in PyTorch's fills.
+    """
     if isinstance(value, Tensor):
         value = value.item()
     if not isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
@@ -338,12 +341,27 @@ def number_in(value: Any, d: dtype) -> Any:
             raise _overflow(d)
         value = value.real
     if d.category != 1:
-        return value
-    top = int(np.iinfo(d.numpy).max)
-    low = min(int(np.iinfo(d.numpy).min), -top)
+        if d is dt.float32:
+            refuse_beyond(value, d)
+        large = type(value) is int and not -(2**63) <= value < 2**63
+        return float(value) if large and d.category == 2 else value
+    top, low = int(np.iinfo(d.numpy).max), int(np.iinfo(d.numpy).min)
+    if not low and isinstance(value, (int, np.integer)):
+        low = -top
     if not low <= value <= top:  # nor is NaN
         raise _overflow(d)
     return int(value) % (top + 1) if low == -top else int(value)
+
+
+@functools.cache
+def _largest(d: dtype) -> float:
+    return float(ml_dtypes.finfo(d.numpy).max)
+
+
+def refuse_beyond(value: Any, d: dtype) -> None:
+    """Refuse a finite number that a type of real floats does not hold."""
+    if d.category == 2 and _largest(d) < abs(value) < math.inf:
+        raise _overflow(d)
 
 
 def _overflow(d: dtype) -> RuntimeError:
@@ -391,7 +409,7 @@ def empty(
     where = resolve(device)
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     shape = _shape(size or _named_size("empty", options))
-    return _finish(room(where).empty(shape, d, where), d, where, requires_grad, options)
+    return _finish(backend(where).empty(shape, d, where), d, where, requires_grad, options)
 
 
 def _like(
@@ -474,7 +492,7 @@ def empty_like(
 def _from_host(
     array: Any, d: dtype, where: device, requires_grad: bool, options: Any = None
 ) -> Tensor:
-    return _finish(room(where).asarray(array, d, where), d, where, requires_grad, options)
+    return _finish(backend(where).asarray(array, d, where), d, where, requires_grad, options)
 
 
 def arange(
@@ -517,11 +535,23 @@ def arange(
         if step == 0:
             raise ValueError("step must be nonzero")
     count = math.ceil((end - start) / step)
+    where_ = resolve(device)
+    if where_.type != "cpu":
+        return _finish(_range(start, step, count, d, where_), d, where_, requires_grad, options)
     if d.category == 1:
         array = np.arange(count, dtype=np.int64) * step + start
     else:
         array = np.arange(count, dtype=np.float64) * step + start
-    return _from_host(array, d, resolve(device), requires_grad, options)
+    return _from_host(array, d, where_, requires_grad, options)
+
+
+def _range(start: Any, step: Any, count: int, d: dt.dtype, where: device) -> Any:
+    """`arange` where nothing is copied from the host; the same bits."""
+    wide = dt.int64 if d.category == 1 else dt.float64
+    numbers = from_array(backend(where).arange(count, wide, where), wide, where)
+    if (start, step) != (0, 1):
+        numbers = numbers * step + start
+    return numbers.to(d).array
 
 
 def linspace(
@@ -538,12 +568,26 @@ def linspace(
 
     RuntimeError for negative ``steps``.
     """
+    steps = operator.index(steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    start, end = [x.item() if isinstance(x, (Tensor, np.generic)) else x for x in (start, end)]
     if d.category < 2:  # PyTorch cuts what it is given
         start, end = int(start), int(end)
-    return _from_host(np.linspace(start, end, steps), d, resolve(device), requires_grad, options)
+    where = resolve(device)
+    if where.type == "cpu" or steps < 2 or isinstance(start + end, complex):
+        return _from_host(np.linspace(start, end, steps), d, where, requires_grad, options)
+    made = _evenly_spaced(start, end, steps, where).to(d).array
+    return _finish(made, d, where, requires_grad, options)
+
+
+def _evenly_spaced(start: Any, end: Any, steps: int, where: device) -> Tensor:
+    """`numpy.linspace` where nothing is copied from the host; the same bits, but for denormals."""
+    start, end = float(start), float(end)
+    places = from_array(backend(where).arange(steps, dt.float64, where), dt.float64, where)
+    inside = places * ((end - start) / (steps - 1)) + start
+    return inside.where(places != steps - 1, end)
 
 
 def eye(
@@ -559,11 +603,20 @@ def eye(
 
     RuntimeError for negative extents.
     """
+    n, m = operator.index(n), None if m is None else operator.index(m)
     for name, count in (("n", n), ("m", m)):
         if count is not None and count < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {count}")
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
-    return _from_host(np.eye(n, m), d, resolve(device), requires_grad, options)
+    where = resolve(device)
+    if where.type == "cpu":
+        return _from_host(np.eye(n, m), d, where, requires_grad, options)
+    rows, columns = [
+        from_array(backend(where).arange(count, dt.int64, where), dt.int64, where)
+        for count in (n, n if m is None else m)
+    ]
+    diagonal = rows[:, None] == columns
+    return _finish(diagonal.to(d).array, d, where, requires_grad, options)
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:

@@ -7,12 +7,16 @@ Gradients that are recorded or batched are written with tensor ops.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.devices import xp_of
+from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.devices.threads import run_quietly
+from lucid_gpu.dtypes import int64
+from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import cross_entropy as kernels
 from lucid_gpu.kernels import cross_entropy_on_host as on_host
 from lucid_gpu.kernels.cross_entropy import Settings
@@ -70,7 +74,8 @@ def nll_loss(
     Raises
     ------
     IndexError
-        Where a target is no class.
+        Where a target is no class. On a GPU a kernel finds that out, and the error is raised where
+        the program next waits for the GPU (`item`, `cpu`, `cuda.synchronize`).
     """
     _check_target(input, target)
     _check_weight(input, weight)
@@ -232,6 +237,9 @@ def _soft_cross_entropy(
     return reduce_loss(loss, reduction)
 
 
+_no_class = DeviceError(lambda t, ignore, classes: on_host.out_of_bounds(t, classes, ignore))
+
+
 def _class_dim(input: Tensor) -> int:
     return 0 if input.ndim == 1 else 1
 
@@ -286,8 +294,18 @@ def _check_weight(input: Tensor, weight: Tensor | None) -> None:
 
 
 def _safe(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor | None]:
-    """Targets that are all classes, and where they count (None: everywhere)."""
-    classes, t = input.shape[_class_dim(input)], target.array
+    """Targets that are all classes, and where they count (None: everywhere).
+
+    On a GPU a kernel looks at them, and its error is raised where the program waits anyway.
+    """
+    classes = input.shape[_class_dim(input)]
+    if runs_cuda_c(input.device):
+        target = target.to(int64)  # what has no room for `ignore` would be compared with another
+        kept = target != ignore
+        safe = target.where(kept, 0)
+        bounds.check(safe.array, classes, ignore, input.device, 0, _no_class)
+        return safe, kept
+    t = target.array
     if not t.size or (t.min() >= 0 and t.max() < classes and not 0 <= ignore < classes):
         return target, None
     kept = t != ignore
@@ -300,15 +318,19 @@ def _safe(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor | 
 
 def _pick(input: Tensor, target: Tensor) -> Tensor:
     """``input[n, target[n]]``. On a GPU its adjoint is a comparison, which fuses, not a scatter."""
-    xp, dim = xp_of(input), _class_dim(input)
+    dim = _class_dim(input)
     if not runs_cuda_c(input.device):
         return gathered("NllLossBackward0", input, dim, target.unsqueeze(dim), keepdim=False)
-    place = xp.expand_dims(target.array, dim).copy()  # whatever becomes of the target later
-    found = xp.take_along_axis(input.array, place, dim).squeeze(dim)
+    classes, rest = input.shape[dim], math.prod(input.shape[dim + 1 :])
+    place = target * rest  # in memory: one class after the other, `rest` elements apart
+    if target.numel() > 1:
+        count = from_array(xp_of(input).arange(target.numel()), int64, input.device)
+        count = count.reshape(target.shape)
+        place = place + (count + count // rest * (classes - 1) * rest)
+    found = input.array.reshape(-1).take(place.array)
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
-        known = from_array(place.squeeze(dim), None, input.device)
-        return (g.unsqueeze(dim) * _onehot(input, known),)
+        return (g.unsqueeze(dim) * _onehot(input, target),)
 
     return record("NllLossBackward0", found, (input,), vjp)
 

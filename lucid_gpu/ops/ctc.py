@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import ctc as kernels
 from lucid_gpu.ops.arguments import require_tensor
@@ -83,7 +83,7 @@ def ctc_loss(
 def _on_host(numbers: Any) -> Any:
     """Whole numbers as an array on the host, a vector at least."""
     given = numbers.detach() if isinstance(numbers, Tensor) else tensor(numbers, dtype=dt.int64)
-    array = room(given.device).to_numpy(given.array)
+    array = backend(given.device).to_numpy(given.array)
     return array.reshape(-1) if not array.ndim else array
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.device import resolve
-from lucid_gpu.devices import dlpack, room, room_of_array
+from lucid_gpu.devices import backend, backend_of_array, dlpack
 from lucid_gpu.ops.creation import from_array_shared
 from lucid_gpu.tensor import Tensor
 
@@ -54,7 +54,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 
 
 def _shared(source: Any, copy: bool | None) -> Tensor:
-    if room_of_array(source) is not None:
+    if backend_of_array(source) is not None:
         return from_array_shared(source)
     given = dlpack.Given(source, copy)
     kind, index = given.__dlpack_device__()
@@ -67,7 +67,7 @@ def _shared(source: Any, copy: bool | None) -> Tensor:
             f"from_dlpack(): expected memory of the CPU or of an NVIDIA GPU, got DLPack's device "
             f"type {kind}; copy it to the CPU first"
         )
-    return from_array_shared(dlpack.array_of(given, room(where).xp), given.read_only)
+    return from_array_shared(dlpack.array_of(given, backend(where).xp), given.read_only)
 
 
 def to_dlpack(tensor: Tensor) -> Any:
@@ -135,7 +135,7 @@ def _capsule(tensor: Tensor, array: Any, stream: Any, version: Any, copied: bool
             "tensor.contiguous()"
         )
     options = {} if version is None else {"max_version": tuple(version)}
-    if isinstance(array, room(resolve("cpu")).xp.ndarray):
+    if isinstance(array, backend(resolve("cpu")).xp.ndarray):
         return dlpack.capsule_of(array, copied, **options)
     with array.device:  # whose current stream is waited for
         return dlpack.capsule_of(array, copied, stream=stream, **options)
@@ -157,6 +157,10 @@ def __dlpack_device__(self: Tensor) -> tuple[int, int]:
     return dlpack.CUDA, self.device.index or 0
 
 
+class _RequiresGrad(AttributeError, RuntimeError):
+    """PyTorch's RuntimeError, by which `hasattr`, which CuPy asks, says False."""
+
+
 def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
     """What ``tensor.__cuda_array_interface__`` is; see there."""
     if tensor.device.type != "cuda":
@@ -170,7 +174,7 @@ def cuda_array_interface(tensor: Tensor) -> dict[str, Any]:
             "Tensor.to_dense() to convert to a dense tensor first."
         )
     if tensor.requires_grad:
-        raise RuntimeError(
+        raise _RequiresGrad(
             "Can't get __cuda_array_interface__ on Variable that requires grad. If gradients "
             "aren't required, use var.detach() to get Variable that doesn't require grad."
         )

@@ -9,6 +9,7 @@ import builtins
 import math
 import warnings
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 from lucid_gpu import dtypes as dt
@@ -19,6 +20,8 @@ from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import require_float, require_one_dtype, require_tensor
 from lucid_gpu.ops.in_place import alias_before, before_write, written
+from lucid_gpu.ops.record import constant, record
+from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, _set, _tensor, apply, binary, unary
 
 Number = int | float | complex | bool
@@ -89,6 +92,11 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
             f"Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} "
             f"instead, in {name}()"
         )
+    if out.device is not result.device:
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but {name}() gives a tensor on "
+            f"{result.device} and out= is on {out.device}"
+        )
     if result.is_sparse or out.is_sparse:
         raise NotImplementedError(
             f"{name}(): out= takes and gives dense tensors; call .to_dense() first"
@@ -112,14 +120,18 @@ def _refuse_zero(dividend: Any, divisor: Any) -> None:
         if isinstance(value, Tensor):
             if value.dtype.category > 1 or value.device.type != "cpu":
                 return
-        elif not isinstance(value, int):
+        elif not isinstance(value, int) and not _whole_of_numpy(value):
             return
-    zero = (divisor == 0).any().item() if isinstance(divisor, Tensor) else divisor == 0
+    zero = divisor == 0 if isinstance(divisor, int) else (divisor == 0).any().item()
     if zero and all(value.numel() for value in (dividend, divisor) if isinstance(value, Tensor)):
         raise RuntimeError(
             "ZeroDivisionError: integers were divided by zero; convert one with .float() for inf "
             "and nan."
         )
+
+
+def _whole_of_numpy(value: Any) -> bool:
+    return getattr(getattr(value, "dtype", None), "kind", "") in ("b", "i", "u")
 
 
 def _checked(method: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
@@ -215,17 +227,48 @@ for _name, _op in TABLE.items():
 
 
 def _scaled(input: Any, other: Any, alpha: Number) -> Any:
-    """``alpha * other``, of a type that the sum with the input could have."""
-    if type(input) is type(other) is Tensor and input._expr.program.dtype.category >= 2:
-        return other * alpha
-    kinds = [t.dtype for t in (input, other) if isinstance(t, Tensor)]
-    if not isinstance(alpha, int) and kinds and max([d.category for d in kinds]) < 2:
+    """``alpha * other``, of the type that the sum with the input has."""
+    if type(alpha) is float and type(input) is type(other) is Tensor:
+        d = input._expr.program.dtype
+        if d is other._expr.program.dtype and d.category >= 2:
+            return other * alpha
+    if not isinstance(alpha, (builtins.bool, int, float, complex)):
+        alpha = _number_of(alpha)
+    category = builtins.max(map(_category, (input, other)))
+    if category and isinstance(alpha, builtins.bool):
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if category < 2 and not isinstance(alpha, int):
         raise RuntimeError(
             "For integral input tensors, argument alpha must not be a floating point number."
         )
-    if set(kinds) == {dt.bool}:
-        return other if alpha else other * False
+    if category < 3 and isinstance(alpha, complex):
+        raise RuntimeError(
+            "For non-complex input tensors, argument alpha must not be a complex number."
+        )
+    if not category:
+        return other if alpha else other * False if isinstance(other, Tensor) else False
+    if alpha == 1:
+        return other
+    if isinstance(input, Tensor) and isinstance(other, Tensor):  # small integers do not wrap first
+        _, other = _of_one_type(input, other)
     return other * alpha
+
+
+def _number_of(alpha: Any) -> Number:
+    """A 0-d tensor or a number of NumPy's as a Python number; its bools are floats to PyTorch."""
+    value: Any = alpha.item()
+    numpy_bool = isinstance(value, builtins.bool) and not isinstance(alpha, Tensor)
+    return float(value) if numpy_bool else value
+
+
+_CATEGORIES = {builtins.bool: 0, int: 1, float: 2, complex: 3}
+
+
+def _category(operand: Any) -> int:
+    """Bool, whole, real or complex."""
+    if isinstance(operand, Tensor):
+        return operand.dtype.category
+    return _CATEGORIES.get(type(getattr(operand, "item", lambda: operand)()), 2)
 
 
 def _two(name: str, a: Any, b: Any) -> Any:
@@ -258,7 +301,7 @@ def add(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None
     """
     if old:
         alpha, other = _old_order("add", "alpha", other, *old)
-    scaled = other if alpha == 1 else _scaled(input, other, alpha)
+    scaled = other if type(alpha) is int and alpha == 1 else _scaled(input, other, alpha)
     return into(_two("add", input, scaled), out, "add")
 
 
@@ -270,8 +313,9 @@ def sub(input: Any, other: Any, *old: Any, alpha: Number = 1, out: Tensor | None
     """
     if old:
         alpha, other = _old_order("sub", "alpha", other, *old)
-    bools = isinstance(other, Tensor) and other.dtype is dt.bool  # refused below
-    scaled = other if alpha == 1 or bools else _scaled(input, other, alpha)
+    bools = other.dtype is dt.bool if isinstance(other, Tensor) else other is True or other is False
+    plain = bools or (type(alpha) is int and alpha == 1)  # bools are refused below
+    scaled = other if plain else _scaled(input, other, alpha)
     return into(_two("sub", input, scaled), out, "sub")
 
 
@@ -367,7 +411,7 @@ def _within(bound: Any, d: dtype) -> Any:
 
     if d is dt.bool and type(bound) is builtins.bool:
         raise NotImplementedError('"clamp" not implemented for bool: use logical_and, logical_or')
-    return number_in(bound, d) if type(bound) is int and d.category == 1 else bound
+    return number_in(bound, d) if isinstance(bound, Integral) and d.category == 1 else bound
 
 
 def _clamp_between(input: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -406,6 +450,9 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 def _of_one_type(*operands: Tensor) -> tuple[Tensor, ...]:
     """Operands that more than one op joins: the ranks of all of them decide on the type."""
+    first = operands[0].dtype
+    if all(t.dtype is first for t in operands):
+        return operands
     common = dt.result_type([(t.dtype, t.ndim) for t in operands], [])
     return tuple(t if t.dtype is common else t.to(common) for t in operands)
 
@@ -424,8 +471,7 @@ def addcmul(
         raise NotImplementedError('"addcmul" not implemented for bool')
     if input.dtype.category < 2 and not isinstance(value, complex):
         value = int(value)  # of the result's type too, as in PyTorch
-    product = tensor1 * tensor2
-    return input + (product if value == 1 else product * value)
+    return input + (tensor1 if value == 1 else tensor1 * value) * tensor2  # rounds as PyTorch's
 
 
 def addcdiv(
@@ -443,16 +489,19 @@ def addcdiv(
             "write input + value * tensor1 // tensor2"
         )
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
-    quotient = tensor1 / tensor2
-    return input + (quotient if value == 1 else quotient * value)
+    return input + (tensor1 if value == 1 else tensor1 * value) / tensor2  # rounds as PyTorch's
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """``value`` where the mask is true, else the input's elements; the mask broadcasts."""
+    """``value`` where the mask is true, else the input's elements; the mask broadcasts.
+
+    RuntimeError for a number that the input's type does not hold.
+    """
     if not isinstance(value, Tensor) and input.dtype is not dt.bool:
-        from lucid_gpu.ops.creation import number_in
+        from lucid_gpu.ops.creation import number_in, refuse_beyond
 
         value = number_in(value, input.dtype)
+        refuse_beyond(value, input.dtype)
     return apply(TABLE["where"], mask, value, input).to(input.dtype)
 
 
@@ -667,13 +716,16 @@ def hardsigmoid(input: Tensor) -> Tensor:
     return hardtanh(input + 3, 0.0, 6.0) / 6
 
 
+_hardswish = unary(TABLE["hardswish"])
+
+
 def hardswish(input: Tensor) -> Tensor:
     """``x * relu6(x + 3) / 6``; elementwise.
 
     NotImplementedError for integers, bool and complex.
     """
     require_float("hardswish", input)
-    return input * hardtanh(input + 3, 0.0, 6.0) / 6
+    return _hardswish(input)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
@@ -839,7 +891,7 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
                 "fill_ only supports 0-dimension value tensor but got tensor with "
                 f"{value.ndim} dimensions."
             )
-        return self._write(spread_copy(cast(value, self.dtype), self), "fill_")
+        return self._write(_over(self, spread_copy(cast(value, self.dtype), self)), "fill_")
     from lucid_gpu.ops.creation import number_in
 
     program = self._expr.program
@@ -863,7 +915,20 @@ def _copy_(self: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
             "call .to_dense() first"
         )
     value = to(value, dtype=self.dtype, device=self.device)
-    return self._write(spread_copy(value, self), "copy_")
+    return self._write(_over(self, spread_copy(value, self)), "copy_")
+
+
+def _over(old: Tensor, value: Tensor) -> Tensor:
+    """The value that replaces another: the gradient of that one is zero, and not none."""
+    both = old.requires_grad and value.requires_grad
+    if not (both and is_grad_enabled()) or old._wrapper is not None or value._wrapper is not None:
+        return value
+    found: Tensor = record("CopyBackwards", value.detach(), (old, value), _over_vjp)
+    return found
+
+
+def _over_vjp(node: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+    return constant(0, g), g
 
 
 def spread_copy(value: Tensor, like: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import index_add
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
@@ -134,7 +134,7 @@ def _take_rows_sparsely(weight: Tensor, index: Any, skip: int | None, scaled: bo
 
 def _sum_rows(g: Tensor, index: Any, rows: int, skip: int | None) -> Tensor:
     """Add the rows of ``g`` to the rows they were taken from: the adjoint of `_take_rows`."""
-    total = room(g.device).empty((rows, g.shape[-1]), g.dtype, g.device)
+    total = backend(g.device).empty((rows, g.shape[-1]), g.dtype, g.device)
     total.fill(0)
     values = g.array.reshape(1, index.size, g.shape[-1])
     index_add(total[None], index.reshape(-1), values, g.device, False, -1 if skip is None else skip)

@@ -7,12 +7,13 @@ what it was: ordinary programs pay nothing.
 
 from __future__ import annotations
 
+import inspect
 import threading
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Exchanged", "Layer", "Place", "place_of"]
+__all__ = ["Exchanged", "Layer", "Place", "changing", "place_of"]
 
 
 class Layer(Protocol):
@@ -38,6 +39,7 @@ class Place:
     def __init__(self, function: Any) -> None:
         self.function = function
         self.code = code = function.__code__
+        function.__signature__ = inspect.signature(function)  # else that of the exchanged code
         self.exchanged = _entry(self, code)
         self.body = types.FunctionType(
             code,
@@ -93,7 +95,7 @@ class Exchanged:
         self.users = 0
 
     def __enter__(self) -> None:
-        with _lock:
+        with changing:
             if self.layers is None:
                 self.layers = self.make()
             if not self.users:
@@ -102,14 +104,14 @@ class Exchanged:
             self.users += 1
 
     def __exit__(self, *_: object) -> None:
-        with _lock:
+        with changing:
             self.users -= 1
             if not self.users:
                 for layer in self.layers or ():
                     layer.place.remove(layer)
 
 
-_lock = threading.Lock()  # one for all: vmap and autocast share places
+changing = threading.Lock()  # one for all: vmap, autocast and other GPUs share places
 _places: dict[Any, Place] = {}
 _PLACE = 0.123456789
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.ops.complex_numbers import real
 from lucid_gpu.ops.creation import arange
@@ -47,7 +47,7 @@ def _unscaled(inverse: bool) -> str:
 def _library(name: str, x: Tensor, **options: Any) -> Any:
     array = x.array
     if array.size:
-        return room(x.device).library("fft", name, x.device, array, **options)
+        return backend(x.device).library("fft", name, x.device, array, **options)
     return array  # of no elements, in the shape that only `transformed` can have
 
 
@@ -60,7 +60,7 @@ def half_spectrum(x: Tensor, dim: int) -> Tensor:
     n = x.shape[dim]
     if not x.numel():
         return cast(x, COMPLEX[x.dtype]).narrow(dim, 0, n // 2 + 1)
-    array = room(x.device).library("fft", "rfft", x.device, x.array, axis=dim)
+    array = backend(x.device).library("fft", "rfft", x.device, x.array, axis=dim)
     result: Tensor = record(
         "FftR2CBackward0", array, (x,), _half_vjp, dtype=COMPLEX[x.dtype], dim=dim, count=n
     )
@@ -75,7 +75,9 @@ def from_half(x: Tensor, dim: int, n: int) -> Tensor:
     """The ``n`` real numbers with these first frequencies, times ``n``."""
     if not x.numel():
         return resized(real(x), dim, n)
-    array = room(x.device).library("fft", "irfft", x.device, x.array, n, axis=dim, norm="forward")
+    array = backend(x.device).library(
+        "fft", "irfft", x.device, x.array, n, axis=dim, norm="forward"
+    )
     result: Tensor = record(
         "FftC2RBackward0", array, (x,), _whole_vjp, dtype=REAL[x.dtype], dim=dim,
         count=x.shape[dim],

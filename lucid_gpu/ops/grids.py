@@ -9,7 +9,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device, resolve
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.shape import stack
@@ -94,7 +94,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
 
 def _positions(array: Any, d: dtype, where: device) -> Tensor:
-    return from_array(room(where).asarray(array, d, where), d, where)
+    return from_array(backend(where).asarray(array, d, where), d, where)
 
 
 def _triangle(row: Any, col: Any, offset: int, d: Any, where: Any, below: bool) -> Tensor:

@@ -58,7 +58,9 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if storage is None:
         storage = self._storage = Storage()
         storage.add(self)
-    new = _reading_afresh(value._expr, expr)
+    new = value._expr
+    if old.is_load:
+        new = _reading_afresh(new, expr.leaves[0])
     if new.program.inference is not old.inference:
         new = Expr(marked(new.program, new.program.marks ^ INFERENCE), new.leaves, new.made_by)
     if storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
@@ -66,7 +68,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
             refuse_read_only(self, name)
         _write_through(self, _tensor(new), storage, name)
         return self
-    _make_stale(expr, name, storage)
+    if old.is_load:
+        _make_stale(expr, name, storage)
     storage.version += 1
     edge = None
     if old.needs_grad and not state.grad:  # the history stays what it was
@@ -348,12 +351,11 @@ class Overwritten(Node):
         return (_tensor(expression.of_constant(0.0, old.dtype, old.shape, old.device)),)
 
 
-def _reading_afresh(new: Expr, old: Expr) -> Expr:
-    """A value made from the one it replaces reads that by right: through a leaf of its own."""
-    cell = old.leaves[0] if old.program.is_load else None
+def _reading_afresh(new: Expr, cell: Cell) -> Expr:
+    """A value made from the array it replaces reads that by right: through a leaf of its own."""
     node = new.leaves[0].node if new.program.is_load else None
     reader = node if isinstance(node, region.RegionNode) else new
-    if cell is None or cell not in reader.leaves:
+    if cell not in reader.leaves:
         return new
     fresh = cell.twin(cell.node, cell.output)
     leaves = tuple([fresh if c is cell else c for c in reader.leaves])

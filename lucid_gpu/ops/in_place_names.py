@@ -24,7 +24,7 @@ logit_ sinc_ xlogy_
 """
 
 
-# of ops that are late
+# of ops that are imported late
 WRITTEN = "gcd_ lcm_ ldexp_ heaviside_ nextafter_ renorm_ mvlgamma_ igamma_ igammac_"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
@@ -258,7 +258,7 @@ def _add(array: Any, what: Addition, input: Tensor) -> None:
 
 
 def _added(input: Tensor, what: Addition) -> Tensor:
-    array = room(input.device).empty(tuple(input.shape), input.dtype, input.device)
+    array = backend(input.device).empty(tuple(input.shape), input.dtype, input.device)
     array[...] = input.array
     _add(array, what, input)
     result: Tensor = record(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import room, xp_of
-from lucid_gpu.devices.faults import Fault
+from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import bounds
@@ -280,9 +280,12 @@ def _picked(kind: str, input: Tensor, index: Any) -> Tensor:
 
 def _read(kind: str, input: Tensor, index: Any) -> Tensor:
     """What stands at positions that have been checked, as a copy."""
+    array = base_array(input)
+    if not isinstance(array, np.ndarray):
+        index = _named(index)
     result: Tensor = record(
         kind,
-        _selected(base_array(input), index),
+        _selected(array, index),
         (input,),
         _getitem_vjp,
         dtype=input.dtype,
@@ -290,6 +293,22 @@ def _read(kind: str, input: Tensor, index: Any) -> Tensor:
         shape=tuple(input.shape),
     )
     return result
+
+
+def _named(index: Any) -> Any:
+    """An index in which masks of a GPU are the positions they name: the host waits for their number
+    once, not at each use.
+    """
+    parts = _parts(index)
+    if not any(getattr(p, "dtype", None) == np.bool_ and p.ndim for p in parts):
+        return index
+    found: list[Any] = []
+    for p in parts:
+        if getattr(p, "dtype", None) == np.bool_ and p.ndim:
+            found += p.nonzero()
+        else:
+            found.append(p)
+    return tuple(found) if _may_repeat(index) else Distinct(found)
 
 
 def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
@@ -314,13 +333,15 @@ def _getitem_vjp(node: Any, g: Tensor) -> Any:
 
 def place(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
     """Zeros of ``shape`` with ``values`` added at ``index``; repeated positions accumulate."""
-    where = room(values.device)
+    where = backend(values.device)
     array = where.empty(shape, values.dtype, values.device)
     array.fill(0)
     if _may_repeat(index):
         add_at(array, _parts(index), values.array, values.device)
     else:
         number = constant_number(values)
+        if not isinstance(array, np.ndarray) and any(hasattr(p, "dtype") for p in _parts(index)):
+            number = None  # CuPy would copy it from the host
         _assign(array, index, values.array if number is None else number)
     result: Tensor = record(
         "PlaceBackward0", array, (values,), _place_vjp, dtype=values.dtype, index=index
@@ -333,7 +354,7 @@ def place_each(
 ) -> Tensor:
     """The sum of what `place` gives for basic indices, in one array."""
     first = values[0]
-    array = room(first.device).empty(shape, first.dtype, first.device)
+    array = backend(first.device).empty(shape, first.dtype, first.device)
     array.fill(0)
     add = xp_of(first).add
     for value, index in zip(values, indices, strict=True):
@@ -403,6 +424,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     value = _as_value(input, value)
     if state.grad:
         refuse_recorded(input, value.requires_grad, "x[...] = value", basic)
+    if not basic and value.ndim and input.device.type != "cpu":
+        parsed = _named(parsed)
     value = _fitting(input, parsed, value)
     recorded = state.grad and (value.requires_grad or input.requires_grad)
     if recorded and basic and input._base is not None and refers_to_itself(input.array):
@@ -412,10 +435,24 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     if recorded or (open_levels and innermost((input, value)) is not None):
         input._write(with_values(input, parsed, value), "index_put_")
         return
+    mask = None if basic or value.ndim or input.device.type == "cpu" else _only_mask(parsed)
+    if mask is not None:
+        wide = mask.reshape(mask.shape + (1,) * (input.ndim - mask.ndim))
+        input.masked_fill_(from_array(wide, dt.bool, input.device), value)
+        return
     source = value.array
     if basic:
         refuse_overlap(input.array[(*parsed, ...) if ... not in parsed else parsed], "copy_")
     input._writable("index_put_")[parsed] = source
+
+
+def _only_mask(index: Any) -> Any:
+    """The mask that an index consists of, or None."""
+    first, *rest = _parts(index)
+    if getattr(first, "dtype", None) != np.bool_ or not first.ndim:
+        return None
+    whole = all(p is Ellipsis or (type(p) is slice and p == slice(None)) for p in rest)
+    return first if whole else None
 
 
 def _set_backwards(input: Tensor, index: Any, value: Any) -> None:
@@ -437,7 +474,7 @@ def _as_value(input: Tensor, value: Any) -> Tensor:
                 f"it is assigned to, but it is on {value.device}"
             )
         return value.to(dtype=input.dtype, device=input.device)
-    if isinstance(value, (bool, int, float, complex)):
+    if isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
         return full((), value, dtype=input.dtype, device=input.device)
     return tensor(value, dtype=input.dtype, device=input.device)
 
@@ -455,12 +492,14 @@ def _outline(input: Tensor, part: Any) -> Any:
     if not hasattr(part, "dtype"):
         return part
     if part.dtype == np.bool_:
-        return room(input.device).to_numpy(part)
+        return backend(input.device).to_numpy(part)
     return np.broadcast_to(np.zeros((), np.int8), part.shape)
 
 
 def _fitting(input: Tensor, index: Any, value: Tensor) -> Tensor:
     """The value without needless leading ones, if it can be broadcast to what is selected."""
+    if not value.ndim:
+        return value
     shape = _selected_shape(input, index)
     own = tuple(value.shape)
     while len(own) > len(shape) and own[0] == 1:
@@ -522,7 +561,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 def with_values(input: Tensor, index: Any, value: Tensor) -> Tensor:
     """A copy of the input with ``value`` at ``index``."""
     source = input.array
-    array = room(input.device).empty(source.shape, input.dtype, input.device)
+    array = backend(input.device).empty(source.shape, input.dtype, input.device)
     array[...] = source
     _assign(array, index, value.array)
     shape = _selected_shape(input, index)
@@ -659,7 +698,7 @@ def gathered(
     index: Tensor,
     keepdim: bool = True,
     low: int | None = None,
-    fault: Fault = bounds.outside,
+    fault: DeviceError = bounds.outside,
 ) -> Tensor:
     """`gather`, recorded under a name; without ``keepdim`` the dimension, of extent 1, goes.
 
@@ -912,7 +951,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     if input.dtype.is_complex:
         raise RuntimeError("Sort does not support complex dtypes; sort its .abs() or .real")
     dim = normalise_dim(dim, input.ndim)
-    xp, array, in_order = xp_of(input), input.detach().array, room(input.device).argsort
+    xp, array, in_order = xp_of(input), input.detach().array, backend(input.device).argsort
     if not input.ndim:
         return _index_tensor(input, xp.zeros((), "int64"))
     if descending:  # stable in descending order too: sort backwards, read backwards

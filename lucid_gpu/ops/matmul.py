@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room, room_of_array
+from lucid_gpu.devices import backend, backend_of_array
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.background_leaf import of_background
 from lucid_gpu.fusion.expression import one_device
-from lucid_gpu.fusion.late import of_late
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.arguments import put_into, require_one_dtype, require_tensor
@@ -43,7 +43,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
         return put_into(matmul(input, other), out, "matmul")
     if type(other) is not Tensor or type(input) is not Tensor:
         if not isinstance(other, Tensor):
-            if room_of_array(other) is not None:
+            if backend_of_array(other) is not None:
                 return _with_array(input, other)
             kind = type(other).__name__
             raise TypeError(f"matmul(): argument 'other' must be Tensor, not {kind}")
@@ -79,7 +79,7 @@ def _sparse_matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _check(a: Tensor, b: Tensor) -> None:
-    left, right = list(a.shape), list(b.shape)
+    left, right = list(a._expr.program.shape), list(b._expr.program.shape)
     if not left or not right:
         raise RuntimeError(
             f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D"
@@ -93,7 +93,8 @@ def _check(a: Tensor, b: Tensor) -> None:
             f"mat1 and mat2 shapes cannot be multiplied ({rows} and {columns}); matmul got shapes "
             f"{left} and {right}"
         )
-    broadcast_shapes([tuple(left[:-2]), tuple(right[:-2])], "matmul")
+    if len(left) > 2 or len(right) > 2:
+        broadcast_shapes([tuple(left[:-2]), tuple(right[:-2])], "matmul")
 
 
 def _same_type(a: Tensor, b: Tensor) -> None:
@@ -113,27 +114,30 @@ def _rows(x: Any) -> Any:
 
 def _multiply(where: device, x: Any, y: Any, d: dtype) -> Any:
     """The library's product of two arrays."""
-    multiply = room(where).matmul
+    multiply = backend(where).matmul
     if observers:
         return library_call("matmul", where, lambda x, y: multiply(x, y, d), x, y)
     return multiply(x, y, d)
 
 
+def _multiply_matrices(where: device, x: Any, y: Any, d: dtype) -> Any:
+    """The product of two arrays of matrices."""
+    if x.ndim > 2 and y.ndim == 2 and x.flags.c_contiguous:  # one product instead of a batch
+        return _multiply(where, _rows(x), y, d).reshape(*x.shape[:-1], y.shape[-1])
+    return _multiply(where, x, y, d)
+
+
 def _product(a: Tensor, b: Tensor) -> Tensor:
     x, y = a.array, b.array
-    if x.ndim > 2 and y.ndim == 2 and x.flags.c_contiguous:  # one product instead of a batch
-        flat = _multiply(a.device, _rows(x), y, a.dtype)
-        array = flat.reshape(*x.shape[:-1], y.shape[-1])
-    else:
-        array = _multiply(a.device, x, y, a.dtype)
+    left, right = a._expr.program, b._expr.program
     result: Tensor = record(
         "MmBackward0" if x.ndim == y.ndim == 2 else "BmmBackward0",
-        array,
+        _multiply_matrices(left.device, x, y, left.dtype),
         (a, b),
         _product_vjp,
-        (a if b.requires_grad else None, b if a.requires_grad else None),
-        a.dtype,
-        shapes=(tuple(a.shape), tuple(b.shape)),
+        (a if right.needs_grad else None, b if left.needs_grad else None),
+        left.dtype,
+        shapes=(left.shape, right.shape),
     )
     return result
 
@@ -145,6 +149,8 @@ def _conj(x: Tensor) -> Tensor:
 def _product_vjp(node: Any, g: Tensor) -> Any:
     a, b = node.saved_tensors
     left, right = node.shapes
+    if not (is_grad_enabled() or open_levels):
+        return _product_gradients(node, g, a, b)
     g_a = g_b = None
     if node.needs_input_grad[0]:
         g_a = sum_to_shape(_product(g, _conj(b).mT), left)
@@ -153,6 +159,29 @@ def _product_vjp(node: Any, g: Tensor) -> Any:
             a, g = _rows(a), _rows(g)
         g_b = sum_to_shape(_product(_conj(a).mT, g), right)
     return g_a, g_b
+
+
+def _product_gradients(node: Any, g: Tensor, a: Tensor | None, b: Tensor | None) -> list[Any]:
+    """The same of arrays, where nobody asks for the gradients' gradients."""
+    cotangents = g.array
+    where, d = g._expr.program.device, g._expr.program.dtype
+    left, right = node.shapes
+    found: list[Any] = [None, None]
+    if b is not None and node.needs_input_grad[0]:
+        array = _multiply_matrices(where, cotangents, _conj(b).array.swapaxes(-1, -2), d)
+        found[0] = _summed(array, left, where, d)
+    if a is not None and node.needs_input_grad[1]:
+        rows = _conj(a).array
+        if len(right) == 2 and len(left) > 2:  # a weight: the batch is part of the sum
+            rows, cotangents = _rows(rows), _rows(cotangents)
+        array = _multiply_matrices(where, rows.swapaxes(-1, -2), cotangents, d)
+        found[1] = _summed(array, right, where, d)
+    return found
+
+
+def _summed(array: Any, shape: tuple[int, ...], where: device, d: dtype) -> Tensor:
+    gradient = from_array(array, d, where)
+    return gradient if array.shape == shape else sum_to_shape(gradient, shape)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -205,29 +234,29 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
     program = g._expr.program
     cotangents, where, d = _rows(g.array), program.device, program.dtype
     found: list[Any] = [None, None]
-    late = rows = None
+    background = rows = None
     both = w is not None and all(node.needs_input_grad)
     if x is not None and node.needs_input_grad[1]:
         rows = _rows(_conj(x).array)
         if both and state.task is not None and not observers:
-            late = room(where).matmul_late(cotangents.T, rows, d)
+            background = backend(where).matmul_in_background(cotangents.T, rows, d)
     if w is not None and node.needs_input_grad[0]:
-        multiply = _multiply if late is None else _multiply_beside
+        multiply = _multiply if background is None else _multiply_beside
         array = multiply(where, cotangents, _conj(w).array, d)
         if len(program.shape) != 2:
             array = array.reshape(*program.shape[:-1], array.shape[1])
         found[0] = from_array(array, d, where)
-    if late is not None:
-        state.task.late.append(late)
-        found[1] = _tensor(of_late(late, d))
+    if background is not None:
+        state.task.background.append(background)
+        found[1] = _tensor(of_background(background, d))
     elif rows is not None:
         found[1] = from_array(_multiply(where, cotangents.T, rows, d), d, where)
     return found
 
 
 def _multiply_beside(where: device, x: Any, y: Any, d: dtype) -> Any:
-    """The same on this thread, while another product is late."""
-    return room(where).matmul_beside(x, y, d)
+    """The same on this thread, while another product is computed in the background."""
+    return backend(where).matmul_beside(x, y, d)
 
 
 def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
@@ -311,7 +340,9 @@ for _function in METHODS:
 def _dot(self: Tensor, tensor: Any) -> Tensor:
     """Inner product of two vectors; of matrices and arrays, `numpy.dot`."""
     ours = isinstance(tensor, Tensor)
-    if (ours and self.ndim == tensor.ndim == 1) or not (ours or room_of_array(tensor) is not None):
+    if (ours and self.ndim == tensor.ndim == 1) or not (
+        ours or backend_of_array(tensor) is not None
+    ):
         return dot(self, tensor)
     from lucid_gpu.numpy.products import dot as product
 
@@ -323,7 +354,7 @@ _set("dot", _dot)
 
 
 def _rmatmul(self: Tensor, other: Any) -> Tensor:
-    if room_of_array(other) is not None:
+    if backend_of_array(other) is not None:
         return _with_array(other, self)
     from lucid_gpu.ops.creation import as_tensor
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
-from lucid_gpu.devices import philox, room
+from lucid_gpu.devices import backend, philox
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.random import _finish
 from lucid_gpu.ops.random_numbers import (
@@ -75,7 +75,7 @@ def _check_multinomial(input: Tensor, num_samples: int, replacement: bool) -> No
 
 def _with_replacement(weights: Any, count: int, draw: tuple[int, int]) -> Any:
     """Where uniform numbers fall among the cumulated weights."""
-    xp = room(CPU).xp
+    xp = backend(CPU).xp
     rows = len(weights)
     drawn = philox.uniform(*draw, rows * count, dt.float64).reshape(rows, count)
     sums = weights.cumsum(axis=1)
@@ -88,7 +88,7 @@ def _with_replacement(weights: Any, count: int, draw: tuple[int, int]) -> Any:
 
 def _without_replacement(weights: Any, count: int, draw: tuple[int, int]) -> Any:
     """The smallest of exponential waiting times: the first events of independent processes."""
-    xp = room(CPU).xp
+    xp = backend(CPU).xp
     waits = philox.exponential(*draw, weights.size).reshape(weights.shape)
     never = weights == 0
     waits = xp.where(never, math.inf, waits / xp.where(never, 1.0, weights))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public, require_one_device
 from lucid_gpu.ops.creation import as_tensor
@@ -52,7 +52,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
         )
     if not input.ndim:
         return ValuesAndIndices(input.clone(), input.new_zeros((), dtype=dt.int64))
-    order = room(input.device).argsort(input.detach().array, dim)
+    order = backend(input.device).argsort(input.detach().array, dim)
     return _at(input, dim, order, k - 1, keepdim, "KthvalueBackward0")
 
 
@@ -80,7 +80,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
             f"{list(input.shape)}"
         )
     xp, array = xp_of(input), input.detach().array
-    order = room(input.device).argsort(array, dim)
+    order = backend(input.device).argsort(array, dim)
     ranked = xp.moveaxis(xp.take_along_axis(array, order, dim), dim, -1)
     places = xp.arange(ranked.shape[-1])
     begins = xp.ones(ranked.shape, bool)
@@ -197,7 +197,7 @@ def _order(input: Tensor, rows: Any) -> Any:
     """The stable order of elements, or of rows by their first elements, then the second ..."""
     xp = xp_of(input)
     if rows.ndim == 1:
-        return room(input.device).argsort(rows, 0)
+        return backend(input.device).argsort(rows, 0)
     columns = rows.reshape(len(rows), -1).T[::-1]
     if not len(columns):
         return xp.arange(len(rows))

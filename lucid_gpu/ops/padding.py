@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
@@ -137,7 +137,7 @@ def framed(input: Tensor, sides: Sides, value: Any) -> Tensor:
     """A border of one value; where sides are negative, less than the input."""
     source, lead = input.array, input.ndim - len(sides)
     shape = _grown(source.shape, sides)
-    array = room(input.device).empty(shape, input.dtype, input.device)
+    array = backend(input.device).empty(shape, input.dtype, input.device)
     inside: tuple[slice, ...] = (slice(None),) * lead
     for dim, (before, after) in enumerate(sides, lead):
         start, stop = max(before, 0), shape[dim] - max(after, 0)
@@ -207,7 +207,7 @@ def _moves(shape: Sequence[int], sides: Sides, mode: str) -> Iterator[tuple[int,
 def bordered(input: Tensor, sides: Sides, mode: str) -> Tensor:
     """Borders on the last dimensions, copied from the inside."""
     source = input.array
-    array = room(input.device).empty(_grown(source.shape, sides), input.dtype, input.device)
+    array = backend(input.device).empty(_grown(source.shape, sides), input.dtype, input.device)
     array[_inside(source.shape, sides)] = source
     for _, border, copied in _moves(source.shape, sides, mode):
         array[border] = array[copied]

@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import pinned
-from lucid_gpu.devices.cupy_room import problem
+from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.tensor import Tensor, from_array
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device, resolve
-from lucid_gpu.devices import philox, room
+from lucid_gpu.devices import backend, philox
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.elementwise import into
@@ -172,7 +172,7 @@ def randperm(
     draw = _draw(generator, where)
     if runs_cuda_c(where):
         words = _fused("random_below", dt.int64, (n,), where, draw, 0).array.view("uint64")
-        order = room(where).xp.argsort(words, kind="stable")
+        order = backend(where).xp.argsort(words, kind="stable")
         result = from_array(order.astype(d.numpy, copy=False), d, where)
     else:
         result = _placed(philox.order(*draw, n), (n,), d, where)
@@ -411,8 +411,8 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
     draw, where = _draw(generator, self.device), self.device
     if runs_cuda_c(where):
-        value = _fused("random_exponential", dt.float64, self.shape, where, draw, float(lambd))
-        return self._write(_computed(value.to(self.dtype)), "exponential_")
+        value = _fused("random_exponential", self.dtype, self.shape, where, draw, float(lambd))
+        return self._write(_computed(value), "exponential_")
     array = philox.exponential(*draw, self.numel()) / lambd
     return self._write(_placed(array, self.shape, self.dtype, where), "exponential_")
 

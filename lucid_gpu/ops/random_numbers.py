@@ -17,7 +17,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import philox, room
+from lucid_gpu.devices import backend, philox
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.expression import drawn
 from lucid_gpu.fusion.optable import TABLE
@@ -29,7 +29,7 @@ from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 def _placed(array: Any, shape: Sequence[int], d: dtype, where: device) -> Tensor:
     """Host numbers as a tensor of a type on a device."""
     array = array.reshape(shape).astype(d.numpy, copy=False)
-    return from_array(room(where).from_numpy(array, where), d, where)
+    return from_array(backend(where).from_numpy(array, where), d, where)
 
 
 def _real(d: dtype) -> dtype:
@@ -108,7 +108,7 @@ def _uniform_fused(
         return _complex(pairs, d, low)
     value = _fused("random_uniform", d, shape, where, draw, spare, unit, float(low))
     if (low, high) != (0.0, 1.0):
-        end = float(room(CPU).xp.asarray(high).astype(d.numpy))
+        end = float(backend(CPU).xp.asarray(high).astype(d.numpy))
         value = apply(TABLE["where"], value >= end, low, value)
     return value
 

@@ -24,24 +24,28 @@ Vjp = Callable[..., Sequence[Any]]
 
 
 class SavedOutput:
-    """An output kept without holding it: its value, and a weak reference for its version."""
+    """An output kept without holding it: a tensor of the same value, apart from the graph.
 
-    __slots__ = ("expr", "output", "reference", "version")
+    While that is pending the two share what will be their memory, so whichever is computed first is
+    not computed again for the other, even where the output is gone by then.
+    """
+
+    __slots__ = ("kept", "output", "reference", "version")
 
     def __init__(self, tensor: Tensor, output: int) -> None:
-        self.reference = weakref.ref(tensor)
         self.output = output
-        self.expr: Any = expression.without_grad(tensor._expr)  # an edge would be a cycle
         self.version = tensor._version
+        self.reference = weakref.ref(tensor)
+        self.kept = tensor_of(expression.without_grad(tensor._expr))  # an edge would be a cycle
+        if not self.kept._expr.program.is_load:
+            self.kept._storage = tensor._memory()
+            self.kept._storage.add(self.kept)
 
     def unpack(self, node: Node) -> Tensor:
-        value = self.expr
-        alive = self.reference()
-        if alive is not None:
-            if alive._version != self.version:
-                raise modified(alive, self.version, node)
-            value = expression.without_grad(alive._expr)  # perhaps realised by now
-        result = tensor_of(value)
+        known = self.reference() if self.kept._storage is None else self.kept
+        if known is not None and known._version != self.version:
+            raise modified(known, self.version, node)
+        result = tensor_of(self.kept._expr)
         result._attach(node, self.output)
         return result
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.recurrence import Weights
@@ -96,7 +96,7 @@ class Walk:
         self.xp = xp_of(x)
 
     def product(self, a: Any, b: Any) -> Any:
-        multiply = room(self.device).matmul
+        multiply = backend(self.device).matmul
         if observers:
             return library_call(
                 "matmul", self.device, lambda a, b: multiply(a, b, self.dtype), a, b
@@ -104,7 +104,7 @@ class Walk:
         return multiply(a, b, self.dtype)
 
     def empty(self, *shape: int) -> Any:
-        return room(self.device).empty(shape, self.dtype, self.device)
+        return backend(self.device).empty(shape, self.dtype, self.device)
 
     def join(self, parts: list[Any]) -> Any:
         return self.xp.concatenate(parts) if len(parts) > 1 else parts[0].copy()

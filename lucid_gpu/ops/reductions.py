@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import as_dtype, dtype
-from lucid_gpu.fusion import Eager, expression, reduced
+from lucid_gpu.fusion import Eager, expression, pending_reductions
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import public
@@ -166,7 +167,7 @@ def reduce(
             _tensor(expression.of_constant(kind.of_nothing, d, shape, program.device))
             for d in kind.types(program.dtype)
         ]
-    results = [_tensor(e) for e in reduced.start(input._expr, row, dims, shape, divisor)]
+    results = [_tensor(e) for e in pending_reductions.start(input._expr, row, dims, shape, divisor)]
     if Eager.on or program.barred or open_levels:
         return [value.array for value in results]
     return results
@@ -178,7 +179,7 @@ def _in_one_kernel(input: Tensor) -> bool:
     return (
         program.dtype.category == 2
         and 0 not in program.shape
-        and not (program.barred or open_levels)
+        and not program.barred & ~SHARED
         and runs_cuda_c(program.device)
     )
 
@@ -193,7 +194,7 @@ def _at_once(input: Tensor) -> bool:
         program.dtype.category == 2
         and program.dtype.compute is program.dtype
         and 0 < math.prod(program.shape) <= SMALL
-        and not (program.barred or open_levels)
+        and not program.barred & ~SHARED  # who else holds it may change before a checkpoint's call
         and not runs_cuda_c(program.device)
         and program.device.type == "cpu"
     )
@@ -215,7 +216,7 @@ def _sum_vjp(node: Any, g: Tensor) -> Any:
 
 def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Sum over whatever broadcasting ``shape`` to the input's shape repeated."""
-    dims = reduced.repeated(input._expr.program.shape, shape)
+    dims = pending_reductions.repeated(input._expr.program.shape, shape)
     if not dims:
         return reshape_lazily(input, shape)
     return _summed("SumBackward1", input, dims, shape)
@@ -741,7 +742,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
             f"{list(input.shape)}"
         )
     xp, array = xp_of(input), input.detach().array
-    order = room(input.device).argsort(array, dim)  # NaNs last
+    order = backend(input.device).argsort(array, dim)  # NaNs last
     count = xp.full((), array.shape[dim])
     missing = xp.isnan(array).sum(axis=dim, keepdims=True)
     if ignore_nan:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.record import record
@@ -113,7 +113,7 @@ def _moved(array: Any, shift: int, dim: int, like: Program) -> Any:
     cut = shift % extent if extent else 0
     if not cut:
         return array
-    found = room(like.device).empty(shape, like.dtype, like.device)
+    found = backend(like.device).empty(shape, like.dtype, like.device)
     head, tail, first, last = _blocks(dim, cut, extent)
     found[tail], found[head] = array[first], array[last]
     return found

@@ -2,7 +2,7 @@
 
 No backward pass asks here. A region keeps what its whole gradient reads; to show what its last op
 saved, that op is looked at alone, and once hooks are registered on a saved value it *is* alone: the
-node goes on as one of those that `lucid_gpu.ops.watched` makes.
+node goes on as one of those that `lucid_gpu.ops.per_op_graph` makes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
 from lucid_gpu.fusion.region import RegionNode, edge_of, observe, saved_by
 from lucid_gpu.ops.packing import Packed
+from lucid_gpu.ops.per_op_graph import Alone, alone_of, operand_names, vjp_alone
 from lucid_gpu.ops.record import OpNode, unpack
-from lucid_gpu.ops.watched import Alone, alone_of, operand_names, vjp_alone
 from lucid_gpu.tape.node import SECOND_TIME, Node
 from lucid_gpu.tensor import Tensor, _tensor
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import lucid_gpu.dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.index_add import rows_of
 from lucid_gpu.ops.arguments import require_tensor
@@ -92,7 +92,7 @@ def _count(input: Tensor, dim: int, index: Tensor, include_self: bool) -> Tensor
 def _joined(
     input: Tensor, dim: int, index: Tensor, src: Tensor, keys: Any, reduce: str, include_self: bool
 ) -> Tensor:
-    out = room(input.device).empty(tuple(input.shape), input.dtype, input.device)
+    out = backend(input.device).empty(tuple(input.shape), input.dtype, input.device)
     out[...] = input.array
     if input.device.type == "cpu":
         _join_on_host(xp_of(input), out, dim, index.array, src.array, reduce, include_self)
@@ -151,7 +151,7 @@ def _join_by_order(
 
 def _segments(where_: device, join: Any, keys: Any, values: Any) -> tuple[Any, Any]:
     """Each key once, and its values, or rows of values, joined."""
-    xp, order = room(where_).xp, room(where_).argsort(keys, 0)
+    xp, order = backend(where_).xp, backend(where_).argsort(keys, 0)
     keys, values = keys[order], values[order]
     first = xp.ones(keys.shape, bool)
     first[1:] = keys[1:] != keys[:-1]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import lucid_gpu.dtypes as dt
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.ops import indexing
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_tensor
 from lucid_gpu.ops.in_place import written
@@ -258,7 +258,7 @@ def _repeated_positions(counts: Tensor, total: int | None) -> Tensor:
         if array.size and int(array.min()) < 0:
             raise RuntimeError("repeats can not be negative")
         total = int(ends[-1]) if array.size else 0
-    elif array.size and room(counts.device).to_numpy(ends[-1:])[0] != total:
+    elif array.size and backend(counts.device).to_numpy(ends[-1:])[0] != total:
         raise RuntimeError("allocated size does not match required size")
     places = xp.searchsorted(ends, xp.arange(total), side="right")
     return from_array(places.astype(array.dtype), counts.dtype, counts.device)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.copies import write
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.optable import TABLE
@@ -482,7 +482,7 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     if not input._expr.program.is_load:  # its bytes do not exist yet: a copy costs nothing
         return apply(TABLE["identity"], input, shape=tuple(input.shape))
     array = input.array
-    copy = room(input.device).empty(array.shape, input.dtype, input.device)
+    copy = backend(input.device).empty(array.shape, input.dtype, input.device)
     write(copy, array)
     result: Tensor = record("CloneBackward0", copy, (input,), _same_vjp, dtype=input.dtype)
     return result

@@ -68,10 +68,17 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 def sinc(input: Tensor) -> Tensor:
     """``sin(pi x) / (pi x)``, 1 at 0, element by element."""
     angle = input * math.pi
-    zero = input == 0
-    curve = where(zero, 1.0, angle).sin() / where(zero, 1.0, angle)
-    flat = 1 - angle * angle / 6  # the same to second order: derivatives at 0 are right
-    return where(zero, flat, curve)
+    near = abs(angle) < 1
+    # Taylor's series (DLMF 4.19.1): derivatives of the quotient are differences of near numbers.
+    square = where(near, angle, 0.0) ** 2
+    flat = square * _SINC[-1]
+    for coefficient in _SINC[-2:0:-1]:
+        flat = (flat + coefficient) * square
+    far = where(near, 1.0, angle)
+    return where(near, flat + 1, far.sin() / far)
+
+
+_SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in range(10)]  # the next is below 2e-20
 
 
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:

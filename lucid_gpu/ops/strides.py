@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.in_place import refers_to_itself
 from lucid_gpu.ops.indexing import getitem_parsed, place
@@ -141,7 +141,7 @@ def restrided(
 def _laid_out(input: Tensor, strides: tuple[int, ...]) -> Tensor:
     """A copy with these strides."""
     item = input.dtype.itemsize
-    memory = room(input.device).empty(
+    memory = backend(input.device).empty(
         (_span(tuple(input.shape), strides),), input.dtype, input.device
     )
     copy = xp_of(input).lib.stride_tricks.as_strided(

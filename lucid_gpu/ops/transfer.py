@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.device import CPU, device, resolve
-from lucid_gpu.devices import cuda_memory, room
+from lucid_gpu.devices import backend, cuda_memory
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
@@ -41,8 +41,8 @@ def _back(node: Any, g: Tensor) -> Any:
 
 
 def _move(array: Any, source: device, target: device) -> Any:
-    host = room(source).to_numpy(array)
-    return room(target).from_numpy(host, target)
+    host = backend(source).to_numpy(array)
+    return backend(target).from_numpy(host, target)
 
 
 def _start(array: Any, source: device, target: device) -> Any:

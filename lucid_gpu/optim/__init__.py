@@ -1,6 +1,6 @@
 """Optimizers, under PyTorch's names."""
 
-from lucid_gpu.constructors import all_telling
+from lucid_gpu.argument_errors import all_named_in_errors as _all_named_in_errors
 from lucid_gpu.optim import lr_scheduler, swa_utils
 from lucid_gpu.optim.adadelta import Adadelta
 from lucid_gpu.optim.adafactor import Adafactor
@@ -41,4 +41,4 @@ __all__ = [
     "swa_utils",
 ]
 
-all_telling(globals(), Optimizer)
+_all_named_in_errors(globals(), Optimizer)

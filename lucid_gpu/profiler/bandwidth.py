@@ -10,7 +10,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device, resolve
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.devices.threads import get_num_threads
 
 __all__ = ["copy_bandwidth"]
@@ -44,11 +44,11 @@ def _measured(where: device) -> float:
 def _on_cpu() -> list[float]:
     count = get_num_threads()
     arrays = [
-        room(CPU).empty((_CPU_BYTES // 4 // count,), dt.float32, CPU) for _ in range(2 * count)
+        backend(CPU).empty((_CPU_BYTES // 4 // count,), dt.float32, CPU) for _ in range(2 * count)
     ]
     for array in arrays:
         array.fill(1)
-    copy, sources, targets = room(CPU).xp.copyto, arrays[:count], arrays[count:]
+    copy, sources, targets = backend(CPU).xp.copyto, arrays[:count], arrays[count:]
     seconds = []
     with ThreadPoolExecutor(count) as team:
         for _ in range(REPEATS):
@@ -59,9 +59,9 @@ def _on_cpu() -> list[float]:
 
 
 def _on_gpu(where: device) -> list[float]:
-    xp = room(where).xp
+    xp = backend(where).xp
     with xp.cuda.Device(where.index):
-        source, target = (room(where).empty((_GPU_BYTES // 4,), dt.float32, where) for _ in "st")
+        source, target = (backend(where).empty((_GPU_BYTES // 4,), dt.float32, where) for _ in "st")
         source.fill(1)
         marks = [xp.cuda.Event() for _ in range(REPEATS + 1)]
         marks[0].record()

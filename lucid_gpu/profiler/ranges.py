@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.launch.observers import observers
 
 __all__ = ["emit_nvtx", "record_function"]
@@ -76,7 +76,7 @@ class _Nvtx:
     """Kernels and named ranges as ranges of NVTX."""
 
     def __init__(self) -> None:
-        nvtx = room(device("cuda")).xp.cuda.nvtx
+        nvtx = backend(device("cuda")).xp.cuda.nvtx
         self.push, self.pop = nvtx.RangePush, nvtx.RangePop
 
     def begin(self, kernel: Any) -> None:

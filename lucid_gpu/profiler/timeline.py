@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.launch.observers import observers
 from lucid_gpu.profiler import trace
 from lucid_gpu.profiler.averages import Averages
@@ -258,7 +258,7 @@ class profile:
         device_start = device_seconds = 0.0
         if before is not None:
             base, at = self._bases[kernel.device]
-            elapsed = room(kernel.device).xp.cuda.get_elapsed_time
+            elapsed = backend(kernel.device).xp.cuda.get_elapsed_time
             device_start = at - self._start + elapsed(base, before) / 1e3
             device_seconds = elapsed(before, after) / 1e3
         return Span(
@@ -278,7 +278,7 @@ class profile:
 
 def _event(where: device) -> Any:
     """An event on the current stream of a GPU."""
-    cuda = room(where).xp.cuda
+    cuda = backend(where).xp.cuda
     with cuda.Device(where.index):
         event = cuda.Event()
         event.record()
@@ -286,7 +286,7 @@ def _event(where: device) -> Any:
 
 
 def _synchronize(where: device) -> None:
-    cuda = room(where).xp.cuda
+    cuda = backend(where).xp.cuda
     with cuda.Device(where.index):
         cuda.runtime.deviceSynchronize()
 

@@ -51,7 +51,7 @@ def _restored(t: Tensor, place: str) -> Tensor:
         ) from None
     if where.type == "cpu":
         return t
-    from lucid_gpu.devices.cupy_room import problem
+    from lucid_gpu.devices.cupy_backend import problem
 
     if missing := problem():
         raise Damage(

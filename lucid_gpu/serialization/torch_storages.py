@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.serialization.errors import Damage
 from lucid_gpu.serialization.locations import Place
@@ -84,7 +84,7 @@ def rebuild(
             f"a tensor of sizes {list(size)}, strides {list(stride)} and offset {offset} reaches "
             f"beyond its storage of {memory.numel()} bytes"
         )
-    xp = room(memory.device).xp
+    xp = backend(memory.device).xp
     if 0 in size:
         made = from_array(xp.empty(size, d.numpy), d, memory.device)
     else:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import resolve
-from lucid_gpu.devices import room, xp_of
+from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.fusion.optable import Op
 from lucid_gpu.kernels.index_add import index_add as add_rows
 from lucid_gpu.ops.creation import zeros
@@ -82,7 +82,7 @@ def _to_dense_vjp(node: Any, g: Tensor) -> Any:
 
 def _added(start: Any, s: SparseTensor, alpha: Any) -> Any:
     """An array of sums of elements and of what was there before."""
-    elements, where = s.elements, room(s.device)
+    elements, where = s.elements, backend(s.device)
     p, wide = elements.pattern, s.dtype.compute
     array = where.xp.zeros(p.size, wide.numpy) if start is None else start
     flat = array.reshape(1, math.prod(p.sparse_size), math.prod(p.dense_size))

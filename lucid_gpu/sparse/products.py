@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.devices.sparse import product
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.kernels.index_add import index_add
@@ -100,7 +100,7 @@ def _product(s: SparseTensor, d: Tensor, name: str) -> Tensor:
     values, right = s.elements.values.array, d.array
     array = product(rows.array, columns.array, values, p.size, right, d.dtype, d.device)
     if array is None:
-        array = room(d.device).xp.zeros((p.size[0], d.shape[1]), d.dtype.numpy)
+        array = backend(d.device).xp.zeros((p.size[0], d.shape[1]), d.dtype.numpy)
         parts = values[:, None] * right[columns.array]
         index_add(array[None], rows.array, parts[None], d.device, False)
     moves = d.requires_grad or d._wrapper is not None  # has a gradient or a tangent

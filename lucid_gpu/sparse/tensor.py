@@ -16,7 +16,7 @@ from lucid_gpu.fusion.expression import Cell, Expr, without_grad
 from lucid_gpu.fusion.program import SPARSE, load_program
 from lucid_gpu.layouts import sparse_coo
 from lucid_gpu.ops.in_place import LEAF_IN_PLACE
-from lucid_gpu.ops.late import Late
+from lucid_gpu.ops.registry import LazyMethod
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.storage import Storage
 from lucid_gpu.tape.modes import state
@@ -34,6 +34,8 @@ _INSIDE = tuple(
             "devices",
             "tensor.py",
             os.path.join("nn", "modules"),
+            os.path.join("ops", "exchange.py"),
+            os.path.join("cuda", "elsewhere.py"),
         )
     ]
 )
@@ -300,7 +302,11 @@ def refuse_the_rest() -> None:
     """Give each method of Tensor that has no sparse form one that says so."""
     for name, method in vars(Tensor).items():
         private = name[0] == "_" and not name.endswith("__")
-        if name in vars(SparseTensor) or private or not isinstance(method, (FunctionType, Late)):
+        if (
+            name in vars(SparseTensor)
+            or private
+            or not isinstance(method, (FunctionType, LazyMethod))
+        ):
             continue
         own = (
             isinstance(method, FunctionType)

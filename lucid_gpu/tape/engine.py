@@ -48,24 +48,24 @@ class Pass:
         How many other passes it runs inside.
     everywhere : bool
         Whether it accumulates into every leaf it can reach.
-    late : list
+    background : list
         What other threads still compute for it; each has a method ``end``, which waits.
     waiting : dict
         Every node it comes to, and how many gradients each waits for.
     """
 
-    __slots__ = ("__weakref__", "depth", "everywhere", "late", "waiting")
+    __slots__ = ("__weakref__", "depth", "everywhere", "background", "waiting")
 
     def __init__(self, outer: Pass | None, everywhere: bool) -> None:
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.everywhere = everywhere
-        self.late: list[Any] = []
+        self.background: list[Any] = []
         self.waiting: dict[Any, int] = {}
 
     def settle(self) -> None:
-        """Wait for what is late, before a user's code runs that may write what it reads."""
-        while self.late:
-            self.late.pop().end()
+        """Wait for the background, before a user's code runs that may write what it reads."""
+        while self.background:
+            self.background.pop().end()
 
 
 def backward(
@@ -115,12 +115,14 @@ def _run(
     buffers: dict[Node, list[Any]] = {}
     ready: list[tuple[int, int, Node, list[Any]]] = []
     node: Any = None
+    order = 0  # in which nodes became ready: it decides between equal sequence numbers
     watcher = watching.by
     outer, state.task = state.task, this
     recording, state.grad = state.grad, create_graph and state.recording
     try:
         while True:
             following: Any = None
+            first = order = order + 1
             for (target, output), result in zip(edges, results):
                 left = waiting.get(target)
                 if left is None:  # nothing there wants a gradient
@@ -144,13 +146,14 @@ def _run(
                 elif following is None:
                     following, cotangents = target, have
                 else:
-                    heappush(ready, (-target._sequence, id(target), target, have))
+                    order += 1
+                    heappush(ready, (-target._sequence, order, target, have))
             if following is None:
                 if not ready:
                     break
                 _, _, node, cotangents = heappop(ready)
             elif ready:
-                entry = (-following._sequence, id(following), following, cotangents)
+                entry = (-following._sequence, first, following, cotangents)
                 _, _, node, cotangents = heappushpop(ready, entry)
             else:
                 node = following
@@ -158,7 +161,7 @@ def _run(
             if ends is not None and node in ends.outputs and ends.reached(node, cotangents):
                 edges = ()
             elif type(node) is AccumulateGrad:
-                if this.late and node.is_watched():
+                if this.background and node.is_watched():
                     this.settle()
                 node.accept(cotangents, create_graph)
             else:

@@ -11,7 +11,7 @@ from lucid_gpu.autograd.backward import grad
 from lucid_gpu.autograd.function import Function
 from lucid_gpu.autograd.gradcheck import _check_undefined, gradcheck, gradgradcheck
 from lucid_gpu.autograd.jacobians import Case, host, like, xp
-from lucid_gpu.devices.cupy_room import problem
+from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.tensor import Tensor
 from lucid_gpu.testing.comparison import array_difference, tolerances
 from lucid_gpu.testing.leaks import leaked

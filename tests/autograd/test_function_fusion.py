@@ -315,3 +315,71 @@ def test_a_global_may_keep_a_tensor(device: str) -> None:
         Keeps.apply(lucid_gpu.rand(1000, device=device, requires_grad=True))
         kept[-1].tolist()
         assert lucid_gpu.cuda.memory_allocated() >= before + 4000
+
+
+class _Tanh(Function):
+    """Saves its output alone, as tutorials do."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        y = (x * 0.5).tanh()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        (y,) = ctx.saved_tensors
+        return g * (1 - y * y) * 0.5
+
+
+class _Cell(Function):
+    """A turn of a recurrence, which saves an input, a weight and its output."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Any, w: Any) -> Any:
+        z = (h * w).tanh()
+        ctx.save_for_backward(h, w, z)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        h, w, z = ctx.saved_tensors
+        d = g * (1 - z * z)
+        return d * w, d * h
+
+
+@pytest.mark.parametrize("form", ["outputs", "inputs too"])
+def test_a_pass_back_computes_no_forward_again(form: str, device: str) -> None:
+    x = lucid_gpu.rand(32, device=device).requires_grad_()
+    w = lucid_gpu.rand(32, device=device).requires_grad_()
+    y = x
+    for _ in range(60):
+        y = _Tanh.apply(y) if form == "outputs" else _Cell.apply(y, w)
+    with record() as forward:
+        y.array
+    assert sum(k.ops.count("tanh") for k in forward.kernels) <= 2 * 60
+    with record() as backward:
+        y.sum().backward()
+        for leaf in (x, w):
+            if leaf.grad is not None:
+                leaf.grad.array
+    assert sum(k.ops.count("tanh") for k in backward.kernels) == 0
+
+
+def test_a_saved_output_that_was_written_and_is_gone_is_refused(device: str) -> None:
+    x = lucid_gpu.rand(8, device=device).requires_grad_()
+    y = _Tanh.apply(x)
+    y.add_(1)
+    total = y.sum()
+    del y
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total.backward()
+
+
+def test_a_saved_output_keeps_its_value_when_its_name_is_given_another(device: str) -> None:
+    x = lucid_gpu.rand(8, device=device).requires_grad_()
+    y = _Tanh.apply(x)
+    expected = (0.5 * (1 - y.detach().clone() ** 2)).tolist()
+    y = y * 3
+    y.sum().backward()
+    assert np.allclose(x.grad.tolist(), 3 * np.array(expected), rtol=1e-6)

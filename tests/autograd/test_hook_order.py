@@ -775,3 +775,13 @@ def test_detaching_a_leaf_in_place_keeps_its_gradient(device: str) -> None:
         return x.grad, x.requires_grad
 
     gives([[2.0], False], scenario, device)
+
+
+def test_leaves_that_are_reached_together_come_in_the_order_of_the_operands(device: str) -> None:
+    for _ in range(30):  # not by addresses, which change from pass to pass
+        seen: list[Any] = []
+        a, b = (lucid_gpu.ones(1, 1, device=device, requires_grad=True) for _ in range(2))
+        a.register_hook(note(seen, "a"))
+        b.register_hook(note(seen, "b"))
+        (a @ b).backward()
+        assert [name for name, *_ in seen] == ["a", "b"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, same_error, torch_module
+from tests.oracle import agree, gives, same_error, torch_module
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
@@ -369,3 +369,45 @@ def test_a_pending_reader_of_a_copy_keeps_what_it_read(device: str) -> None:
     view.fill_(0.0)
     assert pending.tolist() == [8.0, 10.0, 12.0]
     assert x.tolist() == [0.0, 0.0, 6.0]
+
+
+REPLACED: dict[str, Any] = {
+    "copy_": lambda m, x, y: x.copy_(y),
+    "copy_ of one element": lambda m, x, y: x.copy_(y[0]),
+    "copy_ of another type": lambda m, x, y: x.copy_(y.double()),
+    "copy_ of a constant": lambda m, x, y: x.copy_(y.detach()),
+    "fill_": lambda m, x, y: x.fill_(y[0]),
+    "fill_ of a number": lambda m, x, y: x.fill_(2.0),
+    "zero_": lambda m, x, y: x.zero_(),
+    "x[...] =": lambda m, x, y: x.__setitem__(..., y),
+    "x[:] =": lambda m, x, y: x.__setitem__(slice(None), y),
+    "x[mask] =": lambda m, x, y: x.__setitem__(m.ones_like(x).bool(), y),
+    "masked_fill_": lambda m, x, y: x.masked_fill_(m.ones_like(x).bool(), y[0]),
+    "index_copy_": lambda m, x, y: x.index_copy_(0, m.arange(3, device=x.device), y),
+    "uniform_": lambda m, x, y: x.uniform_(),
+    "twice": lambda m, x, y: (x.copy_(y), x.copy_(y * 2)),
+    "a view's copy_": lambda m, x, y: x.view(1, 3).copy_(y),
+    "under no_grad": lambda m, x, y: m.no_grad()(x.copy_)(y),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+@pytest.mark.parametrize("realised", [False, True])
+def test_what_was_replaced_has_a_gradient_of_zero(name: str, realised: bool, device: str) -> None:
+    """Zeros, as in torch 2.13, and not None; what was written has its own."""
+
+    def scenario(module: Any, where: str) -> Any:
+        old = module.tensor([1.0, 2.0, 3.0], device=where).requires_grad_()
+        new = module.tensor([4.0, 5.0, 6.0], device=where).requires_grad_()
+        x = old * 2
+        if realised:
+            x.tolist()
+        REPLACED[name](module, x, new)
+        (x * 3).sum().backward()
+        return [old.grad, new.grad]
+
+    spread = {"copy_ of one element": [9.0, 0.0, 0.0], "twice": [6.0] * 3}
+    spread |= dict.fromkeys(("fill_", "masked_fill_"), [9.0, 0.0, 0.0])
+    constant = ("copy_ of a constant", "fill_ of a number", "zero_", "uniform_", "under no_grad")
+    written = None if name in constant else spread.get(name, [3.0] * 3)
+    gives([[6.0 if name == "under no_grad" else 0.0] * 3, written], scenario, device)

@@ -106,6 +106,55 @@ def test_gradients_at_special_points(name: str, device: str) -> None:
     same(ONE[name], POINTS if exact else POINTS.astype(np.float32), device=device, but=but)
 
 
+# Where the gradient is a sum: each term of it is infinite here, so that the sum may be NaN.
+SUMS = ("silu", "mish", "gelu", "gelu by tanh", "logsigmoid")
+ACTIVATIONS: dict[str, Function] = {
+    **{
+        name: functional(name)
+        for name in (
+            "leaky_relu", "elu", "celu", "selu", "silu", "softplus", "mish", "gelu", "hardtanh",
+            "relu6", "hardsigmoid", "hardswish", "logsigmoid", "softsign", "tanhshrink", "relu",
+            "hardshrink", "softshrink", "sigmoid", "tanh", "rrelu",
+        )
+    },
+    "gelu by tanh": functional("gelu", approximate="tanh"),
+    "threshold": functional("threshold", 0.5, 7.0),
+    "softplus(2, 3)": functional("softplus", 2.0, 3.0),
+    "prelu": lambda m, x: m.nn.functional.prelu(x, m.tensor(0.25, dtype=x.dtype, device=x.device)),
+    "prelu(0)": lambda m, x: m.nn.functional.prelu(x, m.zeros((), dtype=x.dtype, device=x.device)),
+    "glu": lambda m, x: m.nn.functional.glu(m.stack([x, x.flip(0)]), 0),
+    "clamp": lambda m, x: x.clamp(-1, 1),
+    "where": lambda m, x: m.where(x > 0, x * 2, x * 3),
+}  # fmt: skip
+BRANCHES = np.array(
+    [-20, -6, -4, -3.5, -3, -2, -1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 1, 2, 3, 3.5, 6, 20, 21, 30.0]
+)
+
+
+@pytest.mark.parametrize("cotangent", [INF, -INF, NAN])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_cotangents_that_are_not_finite(name: str, cotangent: float, device: str) -> None:
+    """No branch that is not taken makes a NaN of an infinity, nor hides a NaN."""
+    function = ACTIVATIONS[name]
+    expected = outcome(torch_module(), function, [BRANCHES], cotangent, "cpu")[1]
+    got = outcome(lucid_gpu, function, [BRANCHES], cotangent, device)[1]
+    if name in SUMS:
+        assert (np.isfinite(got) == np.isfinite(expected)).all()
+    else:
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("cotangent", [INF, -INF, NAN])
+def test_hardswish_is_flat_on_its_left(cotangent: float, device: str) -> None:
+    """The gradients are those of torch 2.13."""
+    x = lucid_gpu.tensor([-6.0, -3.0, -2.0, 0.0, 3.0, 6.0], device=device).requires_grad_()
+    for values in (x, x.detach().double().requires_grad_()):
+        y = lucid_gpu.nn.functional.hardswish(values)
+        y.backward(lucid_gpu.full_like(y, cotangent))
+        expected = [0.0, 0.0, -cotangent, cotangent, cotangent, cotangent]
+        np.testing.assert_array_equal(values.grad.cpu().numpy(), expected)
+
+
 SMOOTH_AT_ZERO = {
     **{name: ONE[name] for name in ("logsigmoid", "softplus", "silu", "gelu", "mish", "x ** 3")},
     "logaddexp": lambda m, x: m.logaddexp(x, -x),

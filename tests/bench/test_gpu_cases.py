@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 
 import pytest
 
+import lucid_gpu
 from bench import gpu_cases, gpu_report, gpu_worker
 from bench.gpu_cases import CASES
+from bench.gpu_journal import pieces, read
+from bench.gpu_pieces import SOME_FAILED
 
 (OURS, TORCH) = (peer for peer in gpu_worker.PEERS if peer.name in ("lucid_gpu", "torch-eager"))
 PAIRS = [(case, dtype) for case in CASES for dtype in case.dtypes]
@@ -36,17 +38,32 @@ def test_a_case_gives_torchs_result(case, dtype, device):
         assert apart <= gpu_report.TOLERANCES[dtype]
 
 
-def test_a_worker_says_what_failed_and_goes_on(capsys, monkeypatch):
+def test_a_worker_says_what_failed_and_goes_on(tmp_path, monkeypatch):
     def fail(kit):
         raise ValueError("no luck")
 
     broken = gpu_cases.Case("broken", "broken", fail, (1,), (1,), dtypes=("float32",))
     monkeypatch.setattr(gpu_worker, "CASES", (broken, CASES[0]))
-    assert gpu_worker.main(["lucid_gpu", "--device", "cpu", "--rounds", "1", "--toy"]) == 1
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line.get("failed") for line in lines] == ["ValueError: no luck", None, None]
-    assert gpu_worker.main(["lucid_gpu", "--device", "cpu", "--seconds", "-1"]) == 0
-    assert capsys.readouterr().out == ""
+    path = tmp_path / "journal.gz"
+    monkeypatch.setenv("LUCID_GPU_JOURNAL", str(path))
+    told = ["lucid_gpu", "--device", "cpu", "--rounds", "1", "--toy"]
+    assert gpu_worker.main(told) == SOME_FAILED
+    found = pieces(read(path), "lucid_gpu")
+    assert [e["outcome"] for e in found.values()] == ["failed", "passed", "passed"]
+    assert found["broken float32"]["message"].startswith("ValueError: no luck\n")
+    figures = found["negation float32"]["figures"]
+    assert figures["first"] > 0 and figures["host"] >= 0 and figures["device"] is None
+    done = tmp_path / "done.txt"
+    done.write_text("\n".join(found))
+    monkeypatch.setenv("LUCID_GPU_DONE", str(done))
+    assert gpu_worker.main(told) == 0  # nothing is left to fail
+
+
+def test_large_inputs_are_made_of_few_numbers_on_the_device(device, monkeypatch):
+    monkeypatch.setattr(gpu_cases, "DISTINCT", 7)
+    kit = gpu_cases.Kit(lucid_gpu, device, "float32", (4, 5), 1)
+    values = kit.normal(4, 5).cpu().numpy().reshape(-1)
+    assert values.tolist() == [values[n % 7] for n in range(20)] and len(set(values)) == 7
 
 
 def test_inputs_are_larger_than_a_cache_together():
@@ -82,3 +99,8 @@ def test_steps_of_other_peers_are_cases():
         "bench.gpu_triton", reason="Triton is not installed", exc_type=ImportError
     )
     assert set(triton.STEPS) <= names
+
+
+def test_cases_that_a_peer_measures_are_cases():
+    names = {case.name for case in CASES}
+    assert all(set(peer.cases) <= names for peer in gpu_worker.PEERS)

@@ -98,7 +98,7 @@ def test_an_unknown_case_is_named(capsys):
 )
 def test_who_takes_part(flag, wanted, monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(run.cupy_room, "problem", lambda: None)
+    monkeypatch.setattr(run.cupy_backend, "problem", lambda: None)
     measured = {"lucid_gpu": figures(0.5), "torch-eager": figures(1.0), "jax": figures(0.25)}
     monkeypatch.setattr(run, "installed", lambda module: True)
     monkeypatch.setattr(
@@ -114,7 +114,7 @@ def test_who_takes_part(flag, wanted, monkeypatch, capsys):
 
 
 def test_without_a_gpu_nothing_is_measured_there(monkeypatch, capsys):
-    monkeypatch.setattr(run.cupy_room, "problem", lambda: "there is none; buy one")
+    monkeypatch.setattr(run.cupy_backend, "problem", lambda: "there is none; buy one")
     with pytest.raises(SystemExit):
         run.main(["--device", "cuda"])
     assert "--device cuda: there is none; buy one" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench import peers
 from bench.cases import CASES
 from bench.peers import BASELINE, PEERS, SUBJECT, named
 from bench.rounds import Worker, WorkerError, compare, difference, run_case, summary
@@ -106,3 +107,12 @@ def test_peak_memory_sees_what_was_freed():
     peak, now = (int(n) / (1 << 26) for n in found.stdout.split())
     assert 0.98 < peak < 1.1
     assert now < 0.1
+
+
+def test_all_peers_run_as_on_an_older_processor(monkeypatch):
+    monkeypatch.setattr(peers, "older", {"OPENBLAS_CORETYPE": "Haswell"})
+    monkeypatch.setenv("NPY_DISABLE_CPU_FEATURES", "AVX512F")
+    for peer in peers.PEERS:
+        env = peers.environment(peer)
+        assert env["OPENBLAS_CORETYPE"] == "Haswell"
+        assert "NPY_DISABLE_CPU_FEATURES" not in env

@@ -98,9 +98,9 @@ def test_streams_side_by_side(seed):
     for _ in range(6):
         branches = []
         for stream in streams:
-            stream.wait_stream(home)
             branch = Program(program.random.randrange(1000))
             branch.pairs = [(x * 2 / 2, y * 2 / 2) for x, y in program.pairs]
+            stream.wait_stream(home)  # where these values are computed
             with cuda.stream(stream):
                 for _ in range(5):
                     branch.step()

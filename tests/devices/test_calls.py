@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lucid_gpu.devices.calls import Calls
-from lucid_gpu.devices.loops import address, walker
+from lucid_gpu.devices.loops import address, available
 
 pytestmark = pytest.mark.skipif(
-    not walker(), reason="native loops are off, or not for this processor"
+    not available(), reason="the C file was not compiled, or native loops are off"
 )
 
 PLACES, ROWS, INNER, COLUMNS = 5, 3, 40, 19

@@ -263,9 +263,26 @@ def test_the_handles_modes_are_left_as_they_were(
     modes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cublas = Handle(*modes)
-    monkeypatch.setattr(gemm, "_library", lambda: (lambda: 7, cublas))
+    monkeypatch.setattr(gemm, "_library", lambda: (lambda: 7, cublas, RuntimeError))
     gemm._run("gemmEx", (), 16)
     with pytest.raises(RuntimeError, match="EXECUTION_FAILED"):
         gemm._run("gemmEx", ("fail",), 0)
     assert cublas.seen == [(0, 16), (0, 0)]
     assert (cublas.pointers, cublas.math) == modes
+
+
+def test_what_is_longer_than_cublas_counts() -> None:
+    """Shapes and strides alone: nobody has the memory."""
+    long = 2**31
+    square = (4, 4), (16, 4)
+    for a, b in [
+        (((long, 4), (16, 4)), square),
+        (square, ((4, long), (4 * long, 4))),
+        (((4, long), (4 * long, 4)), ((long, 4), (16, 4))),
+    ]:
+        with pytest.raises(RuntimeError, match="cuBLAS takes at most 2147483647 rows, columns"):
+            gemm._plan(*a, *b, (), 4)
+    plan = gemm._plan((2, long // 2, 4), (8 * long, 16, 4), *square, (2,), 4)
+    assert plan is not None and (plan.m, plan.batch) == (long // 2, 2)  # not one of 2**31 rows
+    with pytest.raises(RuntimeError, match="and matrices"):
+        gemm._plan((long, 4, 4), (64, 16, 4), (long, 4, 4), (64, 16, 4), (long,), 4)

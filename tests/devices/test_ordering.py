@@ -7,7 +7,7 @@ import pytest
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import ordering
-from lucid_gpu.devices.numpy_room import NumpyRoom
+from lucid_gpu.devices.numpy_backend import NumpyBackend
 
 RNG = np.random.default_rng(4)
 FLOATS = RNG.standard_normal((90, 64)).astype(np.float32)
@@ -40,5 +40,7 @@ def test_products_of_integers(name: str) -> None:
     for high in (9, 127, (1 << 30)):
         a, b = [RNG.integers(-high, high, s).astype(name) for s in ((40, 50), (50, 60))]
         d = dt.from_numpy_dtype(a.dtype)
-        np.testing.assert_array_equal(NumpyRoom().matmul(a, b, d), a @ b)
-        np.testing.assert_array_equal(NumpyRoom().matmul(a, b, d, np.empty((40, 60), name)), a @ b)
+        np.testing.assert_array_equal(NumpyBackend().matmul(a, b, d), a @ b)
+        np.testing.assert_array_equal(
+            NumpyBackend().matmul(a, b, d, np.empty((40, 60), name)), a @ b
+        )

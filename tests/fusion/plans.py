@@ -15,9 +15,9 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocked
 from lucid_gpu.fusion.expression import Expr, build, of_array, of_constant
 from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.pending_reductions import Pending, plan_of, recipe_of
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.realise import plan_for
-from lucid_gpu.fusion.reduced import Pending, plan_of, recipe_of
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("g++")), reason="the host executor compiles with g++, which is missing"

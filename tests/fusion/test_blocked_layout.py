@@ -19,8 +19,9 @@ SHAPES = [(6, 1, 6), (1, 36), (36, 1), (1, 6, 1, 7, 1), (2, 1, 5, 1, 3), (6, 6),
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(numpy_source, "SINGLE", 4)
-    monkeypatch.setattr(numpy_source, "BLOCK_BYTES", 32)
-    monkeypatch.setattr(numpy_source, "SHARED_BLOCK_BYTES", 32)
+    monkeypatch.setattr(numpy_source, "SUM_BYTES", 32)
+    monkeypatch.setattr(numpy_source, "SHARED_SUM_BYTES", 32)
+    monkeypatch.setattr(numpy_source, "block_bytes", lambda alone: 32)
     monkeypatch.setattr(blocked, "_codes", {})
 
 

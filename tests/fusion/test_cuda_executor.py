@@ -15,7 +15,7 @@ import pytest
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.fusion import blocked, cuda_executor, launching
-from lucid_gpu.launch import cuda, launcher
+from lucid_gpu.launch import cuda, launcher, nvrtc
 from lucid_gpu.launch.host import HostLauncher, is_cooperative
 
 from .plans import agree, leaf, needs_compiler, op, planned, random
@@ -64,8 +64,8 @@ class StandIn:
 
         return On()
 
-    def RawKernel(self, text, name, options):
-        assert "#include" not in text and options == ("-std=c++17",)
+    def load(self, xp, index, text, name, options):
+        assert "#include" not in text and options == nvrtc.GENERATED
         self.compiled.append(name)
         function = HostLauncher().compile(name, text, is_cooperative(text))
         number = len(self.functions) + 1
@@ -83,14 +83,14 @@ class StandIn:
 def cupy(monkeypatch):
     """The executor believes that the CPU's device is a GPU."""
     stand_in = StandIn()
-    room = types.SimpleNamespace(
+    backend = types.SimpleNamespace(
         xp=stand_in,
         current_index=lambda: stand_in.current,
         empty=lambda shape, d, where: np.empty(shape, d.numpy).view(Array),
     )
     for module in (cuda, launcher, launching):
-        monkeypatch.setattr(module, "room", lambda where: room)
-    monkeypatch.setattr(cuda, "_raw", {})
+        monkeypatch.setattr(module, "backend", lambda where: backend)
+    monkeypatch.setattr(nvrtc, "load", stand_in.load)
     monkeypatch.setattr(cuda, "_thread", cuda._Thread())
     monkeypatch.setattr(launcher, "_launchers", {})
     return stand_in
@@ -153,7 +153,7 @@ def test_the_stand_in_is_like_the_real_one():
     """Names and parameters of what the stand-in stands in for."""
     real = pytest.importorskip("cupy")
     assert real.cuda.driver.launchKernel.__doc__.count(",") == 10
-    assert real.RawKernel("", "f", options=("-std=c++17",)).name == "f"
+    assert hasattr(real.RawModule, "get_function")
     for name in ("get_current_stream", "Device", "runtime", "driver"):
         assert hasattr(real.cuda, name)
     assert hasattr(real.RawKernel, "kernel") and hasattr(real.cuda.Function, "ptr")

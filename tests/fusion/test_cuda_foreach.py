@@ -10,6 +10,7 @@ import pytest
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import blocked, cuda_foreach, foreach, host_executor
+from lucid_gpu.launch import rows
 from lucid_gpu.launch.rows import filled, table_of
 
 from .nvrtc import architectures, compiled
@@ -58,6 +59,22 @@ def test_many_tensors_are_updated_as_by_numpy(types, shift, monkeypatch):
         update = foreach.traced(*momentum(TYPES[types]))
         for _ in range(2):
             foreach.run(update, columns)
+        results.append(columns)
+    for wanted, found in zip(*results, strict=True):
+        for one, other in zip(found, wanted, strict=True):
+            agree(one, other)
+
+
+@needs_compiler
+@pytest.mark.parametrize("types", TYPES)
+def test_tensors_of_several_rows_are_updated_as_by_numpy(types, monkeypatch):
+    """No row is so long that its index needs 64 bits: here they are a thousand elements at most."""
+    results = []
+    for executor, longest in ((blocked.Executable, rows.LONGEST), (host_executor.Executable, 1024)):
+        monkeypatch.setattr(foreach, "executor", executor)
+        monkeypatch.setattr(rows, "LONGEST", longest)
+        columns = columns_of(TYPES[types])
+        foreach.run(foreach.traced(*momentum(TYPES[types])), columns)
         results.append(columns)
     for wanted, found in zip(*results, strict=True):
         for one, other in zip(found, wanted, strict=True):

@@ -68,6 +68,24 @@ def test_values(case, d, streamed, monkeypatch):
 
 
 @needs_compiler
+@pytest.mark.parametrize("case", CASES)
+def test_64_bit_indices_give_the_same(case, monkeypatch):
+    first = leaf(random((3004,), dt.float32)[3::3][:1000]) if case == "a line" else None
+    if case == "a part":
+        first = leaf(random((40, 601), dt.float32)[:, ::-2][:, 1:])
+    plan, arrays, scalars = planned(values(case, dt.float32, first))
+    wanted = blocked.Executable(plan)(arrays, scalars)
+    monkeypatch.setattr(
+        launching, "elementwise", lambda *a, **k: elementwise(*a, **k, long_index=True)
+    )
+    executable = host_executor.Executable(plan)
+    assert "A thread walks from row to row" in executable.source
+    assert "const long long rows" in executable.source
+    for one, other in zip(executable(arrays, scalars), wanted, strict=True):
+        agree(one, other, case)
+
+
+@needs_compiler
 def test_unaligned_rows_and_long_indices(monkeypatch):
     x, bias = random((64 * 48 + 1,), dt.float32)[1:].reshape(64, 48), random((48,), dt.float32)
     plan, arrays, scalars = planned([op("add", leaf(x), leaf(bias))])

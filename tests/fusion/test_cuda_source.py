@@ -12,6 +12,8 @@ from lucid_gpu.fusion.cuda_elementwise import BLOCKS, elementwise
 from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import complete, work_of
 from lucid_gpu.kernel_sources import kernel_folder
+from lucid_gpu.launch.nvrtc import GENERATED, OPTIONS
+from tests.kernels.compiling import ptx
 from tests.slow import slow_but
 
 from .nvrtc import architectures, compiled
@@ -106,6 +108,22 @@ def test_contiguous_operands_move_16_bytes_at_once(d, store):
     (kernel,) = kernels([op("add", leaf(x), leaf(x[::-1].copy()))])
     assert {"ld.global.nc.v4.u32", f"st.global.{store}"} <= accesses(kernel)
     assert kernel.aligned == (16, 16, 16)
+
+
+def test_ops_are_not_contracted_but_functions_keep_their_own_fused_steps():
+    """``a * b - y`` with y = a * b is 0 where y was stored, and so it is where it was not.
+
+    In PTX an operation that names its rounding is left as it is; ptxas may contract others.
+    """
+    a, b, y = (leaf(random((4096,), dt.float32, seed=seed)) for seed in range(3))
+    product = op("mul", a, b)
+    values = [product, op("sub", product, y), op("add", y, op("mul", a, y))]
+    free = re.compile(r"\b(?:mul|add|sub)(?:\.ftz)?\.f32|fma")
+    for made in kernels(values) + kernels([product], (0,)):
+        assert free.search(ptx(made.source, 90, OPTIONS))
+        assert not free.search(ptx(made.source, 90, GENERATED))
+    (made,) = kernels([op("exp", a)])
+    assert "fma." in ptx(made.source, 90, GENERATED)
 
 
 def test_the_widest_operand_decides_the_pack():

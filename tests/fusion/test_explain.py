@@ -6,11 +6,11 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import explain, profiler
-from lucid_gpu.fusion import reduced
+from lucid_gpu.fusion import pending_reductions
 
 
 def test_nothing_is_computed(device: str) -> None:
-    reduced.flush()  # what earlier tests left waiting in cycles
+    pending_reductions.flush()  # what earlier tests left waiting in cycles
     x = lucid_gpu.rand(3, device=device, requires_grad=True)
     y = x.exp() + 1
     y.sum().backward()

@@ -102,10 +102,13 @@ class TestDraws:
         few = 4 * np.finfo(d.numpy).eps  # units in the last place: another library's log and cos
         np.testing.assert_allclose(found, wanted, few, few)
 
-    def test_exponential(self, executor, shape):
-        (found,) = run(executor, draw("random_exponential", dt.float64, shape, 2.0))
+    @pytest.mark.parametrize("d", [dt.float32, dt.float64], ids=str)
+    def test_exponential(self, executor, shape, d):
+        """The smallest too are right to the last places, which the word as a float is not."""
+        (found,) = run(executor, draw("random_exponential", d, shape, 2.0))
         wanted = philox.exponential(SEED, DRAW, math.prod(shape)).reshape(shape) / 2
-        np.testing.assert_allclose(found, wanted, 1e-15)
+        assert found.dtype == d.numpy
+        np.testing.assert_allclose(found, wanted, 4 * np.finfo(d.numpy).eps)
 
     @pytest.mark.parametrize("span", [1, 10, 1 << 16, (1 << 16) + 1, 10**12, 1 << 64])
     def test_below(self, executor, shape, span):

@@ -8,6 +8,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import profiler
+from lucid_gpu.launch.nvrtc import GENERATED
 from lucid_gpu.nn import functional as F
 from tests.kernels.compiling import resources
 
@@ -50,7 +51,7 @@ def test_forward(block, operands):
     ((name, source),) = kernels(run)
     assert ("tanh" in name) == (block is chain) and not name.endswith("_bwd")
     for architecture in (80, 90):
-        found = resources(source, architecture)
+        found = resources(source, architecture, GENERATED)
         most = 48 if operands[0].dtype is lucid_gpu.float32 else 56  # a pack is eight elements
         assert found.registers <= most and not found.spilled and not found.stack, found
 
@@ -73,5 +74,5 @@ def test_backward(block, operands):
     for name, source in made:
         assert name.endswith("_bwd")
         for architecture in (80, 90):
-            found = resources(source, architecture)
+            found = resources(source, architecture, GENERATED)
             assert found.registers <= 64 and not found.spilled and not found.stack, (name, found)

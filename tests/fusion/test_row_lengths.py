@@ -14,8 +14,8 @@ def test_a_block_of_many_calls_has_longer_rows() -> None:
     short = native_loops.flat_rows(1 << 20, names, scratch=12, calls=14)
     long = native_loops.flat_rows(1 << 20, names, scratch=12, calls=15)
     assert short.width < long.width
-    assert short.width * (12 + 12) <= native_loops.ROW_BYTES
-    assert long.width * (12 + 12) <= native_loops.LONG_ROW_BYTES
+    assert short.width * (12 + 12) <= native_loops.row_bytes(False)
+    assert long.width * (12 + 12) <= native_loops.row_bytes(True)
     assert short.number * short.width == long.number * long.width == 1 << 20
 
 

@@ -244,3 +244,67 @@ def test_a_sum_of_gradients_is_right_however_many(count: int, device: str) -> No
     total = sum((x @ w).sum() for x in inputs)
     total.backward()
     assert np.allclose(w.grad.cpu().numpy(), 4 * count * (count + 1) / 2)
+
+
+class _Turn(lucid_gpu.autograd.Function):
+    """A turn of a recurrence."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Any, w: Any, x: Any) -> Any:
+        z = (h * w + x).tanh()
+        ctx.save_for_backward(h, w, z)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        h, w, z = ctx.saved_tensors
+        d = g * (1 - z * z)
+        return d * w, d * h, d
+
+
+def _recurrence(lengths: Any, w: Any) -> tuple[int, int]:
+    """Programs and plans of one pass for each length."""
+    with profiler.planning() as log:
+        for length in lengths:
+            h = lucid_gpu.zeros(16, device=w.device)
+            for x in lucid_gpu.rand(length, 16, device=w.device):
+                h = _Turn.apply(h, w, x)
+            (h * h).mean().backward()
+            w.grad = None
+    return log.programs, log.plans
+
+
+def test_lengths_that_were_met_plan_nothing(device: str) -> None:
+    lengths = np.random.default_rng(0).integers(3, 61, 16).tolist()
+    w = lucid_gpu.rand(16, device=device).requires_grad_()
+    kept = program.kept.count
+    assert _recurrence(lengths, w)[0] > 0
+    assert program.kept.count - kept < program.BYTES // 2
+    assert _recurrence(lengths, w) == (0, 0)
+
+
+class _Square(lucid_gpu.autograd.Function):
+    """``x * x``, whose gradient brings in an array at every turn of a chain."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return g * 2 * x
+
+
+def test_turns_of_a_pass_back_share_kernels(device: str) -> None:
+    x = lucid_gpu.rand(16, device=device).requires_grad_()
+    y = x
+    for _ in range(64):
+        y = _Square.apply(y)
+    y.array
+    with profiler.record() as log:
+        y.sum().backward()
+        x.grad.array
+    turns = 2 if lucid_gpu.launch.runs_cuda_c(x._expr.program.device) else 8
+    assert 64 // turns <= len(log.kernels) <= 64 // turns + 2

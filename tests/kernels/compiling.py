@@ -11,14 +11,14 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from lucid_gpu import precompile
-from lucid_gpu.launch import Kernel
+from lucid_gpu.launch import Kernel, nvrtc
 from lucid_gpu.launch.source import complete
 
 ARCHITECTURES = (70, 75, 80, 86, 89, 90, 100, 120)
@@ -32,6 +32,15 @@ _PTXAS = {
     "stack": r"(\d+) bytes stack frame",
     "spilled": r"(\d+) bytes spill stores",
     "shared": r"(\d+) bytes smem",
+}
+
+
+# What is looked for in PTX. A copy by cp.async goes past the registers.
+_PTX = {
+    "doubles": r"\.f64\b",
+    "local": r"\b(?:ld|st)\.local|\.local\b",
+    "wide_loads": r"ld\.global\S*\.v(?:4\.[bsuf]32|2\.[bsuf]64)|cp\.async\.\S+ [^;]*, 16[,;]",
+    "wide_stores": r"st\.global\S*\.v(?:4\.[bsuf]32|2\.[bsuf]64)",
 }
 
 
@@ -61,36 +70,69 @@ def architectures() -> list[int]:
     return [a for a in ARCHITECTURES if a in known]
 
 
-def resources(source: str, architecture: int) -> Resources:
-    """Compile a source with one kernel as `cupy.RawKernel` does; the log must be clean."""
-    options = [f"-arch=sm_{architecture}", "-std=c++17", "-ftz=true", "--ptxas-options=-v"]
-    text = complete(source)
-    known = "\0".join([text, *options, str(module().getVersion())])
-    kept = FOLDER / f"{hashlib.sha256(known.encode()).hexdigest()[:32]}.json"
+class Instructions(NamedTuple):
+    """How often PTX names doubles and local memory, and accesses 16 bytes of global memory."""
+
+    doubles: int
+    local: int
+    wide_loads: int
+    wide_stores: int
+
+
+def resources(source: str, architecture: int, options: Sequence[str] = nvrtc.OPTIONS) -> Resources:
+    """Compile a source with one kernel as a program does; the log must be clean."""
+    options = [f"-arch=sm_{architecture}", *options, "--ptxas-options=-v"]
+    found: Resources = _known(Resources, _compiled, complete(source), options)
+    return found
+
+
+def instructions(
+    source: str, architecture: int, options: Sequence[str] = nvrtc.OPTIONS
+) -> Instructions:
+    """What the PTX of a source names; the log must be clean."""
+    options = [f"-arch=compute_{architecture}", *options]
+    found: Instructions = _known(Instructions, _read, complete(source), options)
+    return found
+
+
+def _known(kind: Any, made: Callable[[str, list[str]], Any], text: str, options: list[str]) -> Any:
+    """What was kept of a compilation, or is now made and kept."""
+    key = "\0".join([text, *options, *kind._fields, str(module().getVersion())])
+    if kind is Instructions:
+        key += repr(_PTX)
+    kept = FOLDER / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     try:
-        return Resources(**json.loads(kept.read_text()))
+        return kind(**json.loads(kept.read_text()))
     except (OSError, ValueError, TypeError):
-        found = _compiled(text, options)
+        found = made(text, options)
     _keep(kept, json.dumps(found._asdict()))
     return found
 
 
-def ptx(source: str, architecture: int) -> str:
+def ptx(source: str, architecture: int, options: Sequence[str] = nvrtc.OPTIONS) -> str:
     """The PTX of a source; the log must be clean."""
-    options = [f"-arch=compute_{architecture}", "-std=c++17", "-ftz=true"]
-    text = module().getPTX(_program(complete(source), options)[0])
-    return text.decode() if isinstance(text, bytes) else str(text)
+    return _ptx(complete(source), [f"-arch=compute_{architecture}", *options])
+
+
+def _ptx(text: str, options: list[str]) -> str:
+    found = module().getPTX(_program(text, options)[0])
+    return found.decode() if isinstance(found, bytes) else str(found)
+
+
+def _read(text: str, options: list[str]) -> Instructions:
+    found = _ptx(text, options)
+    return Instructions(**{name: len(re.findall(what, found)) for name, what in _PTX.items()})
 
 
 def _program(text: str, options: list[str]) -> tuple[Any, str]:
     """A compiled program and its log, in which nothing may stand that was not asked for."""
-    nvrtc = module()
-    program = nvrtc.createProgram(text, "kernel.cu", [], [])
+    library = module()
+    program = library.createProgram(text, "kernel.cu", [], [])
     try:
-        nvrtc.compileProgram(program, options)
-    except nvrtc.NVRTCError:
-        pytest.fail(f"{options[0]}: {nvrtc.getProgramLog(program)}\n{text}")
-    log = nvrtc.getProgramLog(program).strip("\0")
+        library.compileProgram(program, options)
+    except library.NVRTCError:
+        pytest.fail(f"{options[0]}: {library.getProgramLog(program)}\n{text}")
+    log = library.getProgramLog(program).strip("\0")
     rest = _EXPECTED.sub("", log).strip()
     assert not rest, f"{options[0]}: {rest}\n{text}"
     return program, log

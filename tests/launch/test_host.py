@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lucid_gpu.launch import Kernel
+from lucid_gpu.launch import Kernel, host
 from tests.fusion.plans import needs_compiler
 
 pytestmark = needs_compiler
 
 
-def run(body, y, *arrays, grid=1, threads=32, shared=0):
+def run(body, y, *arrays, grid=1, threads=32, shared=0, before=""):
     """Run a kernel body on int arrays ``y, a, b...``; `t` is the number of the thread."""
     names = ["y", "a", "b"][: 1 + len(arrays)]
     kinds = {"i4": "int", "u4": "unsigned", "f4": "float", "f8": "double", "i8": "long long"}
@@ -19,7 +19,7 @@ def run(body, y, *arrays, grid=1, threads=32, shared=0):
         f"{kinds[x.dtype.str[1:]]}* {n}" for n, x in zip(names, (y, *arrays), strict=True)
     )
     kernel = Kernel(
-        f'#include "types.cuh"\nLUCID_FN void body({declaration})\n{{\n'
+        f'#include "types.cuh"\n{before}\nLUCID_FN void body({declaration})\n{{\n'
         "    const int t = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);\n"
         f"    {body}\n}}\n",
         "body",
@@ -159,6 +159,127 @@ def test_dynamic_shared_memory(declaration):
     assert y[0] == -1 and (y[1:] == n - 1 - np.arange(64)).all()
 
 
+TEMPLATES = """
+    __shared__ int outside[2];
+
+    template <typename T, int N> LUCID_FN T* kept() { __shared__ T x[N]; return x; }
+
+    template <typename T> struct lucid_of_test {
+        static LUCID_FN T& one() { __shared__ T x; return x; }
+    };
+"""
+
+
+@pytest.mark.parametrize("wait", ["", "__syncthreads();"])
+def test_static_shared_memory_is_spoiled_before_each_block(wait):
+    """Several variables, of templates too: none keeps what it was given by the block before."""
+    body = f"""
+        __shared__ int s[3], one; __shared__ __align__(16) float f[64];
+        float* first = kept<float, 5>(); float* other = kept<float, 7>();
+        double* wide = kept<double, 5>(); unsigned& last = lucid_of_test<unsigned>::one();
+        __shared__ int never[2];
+        {wait}
+        y += 10 * blockIdx.x;
+        y[0] = s[2]; y[1] = one; y[2] = isnan(f[63]); y[3] = isnan(first[4]);
+        y[4] = isnan(other[6]); y[5] = isnan(wide[4]); y[6] = (int)last; y[7] = outside[1];
+        y[8] = never[1]; y[9] = first != other;
+        {wait}
+        s[2] = one = 5; f[63] = first[4] = other[6] = 1; wide[4] = 1; last = 7; outside[1] = 9;
+    """
+    y = run(body, np.zeros(30, np.int32), grid=3, threads=1, before=TEMPLATES)
+    assert y.reshape(3, 10).tolist() == [[-1, -1, 1, 1, 1, 1, -1, -1, -1, 1]] * 3
+
+
+def test_libraries_do_not_share_variables_of_templates():
+    """Two sources may give one name two sizes."""
+    before = "template <typename T> LUCID_FN T* kept() {{ __shared__ T x[{}]; return x; }}"
+    body = "int* x = kept<int>(); __shared__ int last; last = 3; x[{0} - 1] = {0}; y[0] = last;"
+    for size in (1, 1000, 12_000):
+        y = run(body.format(size), ints(1), threads=1, before=before.format(size))
+        assert y[0] == 3
+
+
+def test_memory_of_the_device_is_kept_between_blocks():
+    y = run("y[0] = ++count;", ints(1), grid=3, threads=1, before="__device__ int count;")
+    assert y[0] == 3
+
+
+def turns(threads, grid, wait=""):
+    """The numbers of threads in the order they ran."""
+    n = threads * grid
+    body = f"{wait} y[atomicAdd(a, 1)] = blockIdx.x * blockDim.x + t; {wait}"
+    return run(body, ints(n), np.zeros(1, np.int32), grid=grid, threads=threads).tolist()
+
+
+@pytest.mark.parametrize("wait", ["", "__syncthreads();", "__syncwarp();"])
+def test_blocks_warps_and_lanes_run_in_other_orders(monkeypatch, wait):
+    first_to_last = list(range(210))
+    assert turns(70, 3, wait) == first_to_last
+    monkeypatch.setenv("LUCID_HOST_ORDER", "reversed")
+    assert turns(70, 3, wait) == first_to_last[::-1]
+    mixed = []
+    for seed in range(3):
+        monkeypatch.setenv("LUCID_HOST_ORDER", str(seed))
+        found = turns(70, 3, wait)
+        assert sorted(found) == first_to_last and found == turns(70, 3, wait)
+        assert len({k - i for i, k in enumerate(found)}) > 5
+        mixed.append(found)
+    assert mixed[0] != mixed[1] != mixed[2]
+    monkeypatch.setenv("LUCID_HOST_ORDER", "random")
+    with pytest.raises(RuntimeError, match="'reversed' or a number, not 'random'"):
+        turns(1, 1)
+
+
+def test_other_orders_show_a_missing_barrier(monkeypatch):
+    body = "__shared__ int s[64]; s[t] = t; {} y[t] = s[t / 2];"
+    for barrier, wanted in (("__syncthreads();", [True] * 2), ("", [True, False])):
+        found = []
+        for order in ("", "reversed"):
+            monkeypatch.setenv("LUCID_HOST_ORDER", order)
+            y = run(body.format(barrier), ints(64), threads=64)
+            found.append((y == np.arange(64) // 2).all())
+        assert found == wanted
+
+
+FEW = np.asarray([1 + 2.0**-12, 3e-40, 1e38, -3e-40], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("product", "rest"), [("a[t] * a[t]", 2.0**-24), ("__fmul_rn(a[t], a[t])", 0.0)]
+)
+def test_products_and_sums_are_contracted_where_that_is_asked_for(monkeypatch, product, rest):
+    a = FEW[:1].copy()
+    for arithmetic in ("", "contracted", ""):
+        monkeypatch.setenv("LUCID_HOST_ARITHMETIC", arithmetic)
+        (y,) = run(f"y[t] = {product} - b[t];", np.ones(1, np.float32), a, a * a, threads=1)
+        assert y == (rest if arithmetic == "contracted" else 0.0)
+
+
+@pytest.mark.parametrize("wait", ["", "__syncthreads();"])
+def test_denormal_numbers_are_flushed_until_the_launch_is_over(monkeypatch, wait):
+    for arithmetic in ("", "flushed", ""):
+        monkeypatch.setenv("LUCID_HOST_ARITHMETIC", arithmetic)
+        y = run(f"{wait} y[t] = a[t] * 1.5f;", np.ones(4, np.float32), FEW.copy(), threads=4)
+        wanted = FEW * np.float32(1.5)
+        np.testing.assert_array_equal(y, [wanted[0], 0, wanted[2], 0] if arithmetic else wanted)
+        assert wanted[1] > 0 > wanted[3]
+    monkeypatch.setenv("LUCID_HOST_ARITHMETIC", "flushed")
+    with pytest.raises(RuntimeError, match="an access at an address"):
+        run(f"{wait} ((int4*)(y + 1))[t] = {{}};", ints(64))
+    assert (FEW * np.float32(1.5))[1] > 0
+
+
+def test_arithmetic_that_cannot_be_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("LUCID_HOST_ARITHMETIC", "fast")
+    with pytest.raises(RuntimeError, match="'contracted' or 'flushed', not 'fast'"):
+        run("y[t] = 0;", ints(32))
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("flags\t: sse2 fma4\n")
+    with pytest.raises(RuntimeError, match="needs a processor that has fused multiply-add"):
+        host._contracting("x86_64", str(cpuinfo))
+    assert "-mfma" not in host._contracting("aarch64")
+
+
 def test_three_dimensions():
     body = """
         const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -223,8 +344,8 @@ def test_built_in_functions(call, wanted):
 
 def test_fma_rounds_once():
     x = np.float32(1 + 2**-12)
-    y = run("y[0] = fma(a[0], a[0], -1.0f) - (a[0] * a[0] - 1.0f);", np.zeros(1, np.float32),
-            np.array([x]), threads=1)  # fmt: skip
+    body = "y[0] = fma(a[0], a[0], -1.0f) - (__fmul_rn(a[0], a[0]) - 1.0f);"
+    y = run(body, np.zeros(1, np.float32), np.array([x]), threads=1)
     assert y[0] == np.float32(2**-24)
 
 

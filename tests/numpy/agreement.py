@@ -7,7 +7,7 @@ import pytest
 
 import lucid_gpu
 import lucid_gpu.numpy as np
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 
 NEWER = ("cumulative_sum", "cumulative_prod", "unstack", "matvec", "vecmat")  # than NumPy 2.0
 since_2_1 = pytest.mark.skipif(
@@ -42,7 +42,7 @@ def on(device, value):
     if not isinstance(value, numpy.ndarray):
         return value
     where = lucid_gpu.device(device)
-    return room(where).asarray(value, lucid_gpu.as_tensor(value).dtype, where)
+    return backend(where).asarray(value, lucid_gpu.as_tensor(value).dtype, where)
 
 
 def plain(value):

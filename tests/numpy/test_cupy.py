@@ -1,5 +1,7 @@
 """Tensors given to CuPy's own functions, where there is CuPy or its stand-in."""
 
+import operator
+
 import numpy
 import pytest
 
@@ -42,6 +44,87 @@ def test_products_on_either_side(cupy):
         numpy.testing.assert_allclose(plain(found), X @ numpy.outer(X, X))
 
 
+ARITHMETIC = (
+    "add sub mul truediv floordiv mod pow matmul lt le eq ne gt ge and_ or_ xor lshift rshift "
+    "divmod"
+)
+
+
+@pytest.mark.parametrize("kinds", ["f f", "f d", "d f", "i f", "i i", "i q", "e f", "? i", "? ?"])
+@pytest.mark.parametrize("name", ARITHMETIC.split())
+def test_an_array_on_the_left_is_as_one_of_numpys(cupy, name, kinds):
+    """Which the CPU's tests hold against NumPy."""
+    one, other = kinds.split()
+    values = numpy.arange(1, 5).reshape(2, 2)
+    n, more = values.astype(one), (values % 3 + 1).astype(other)
+    x = cupy.asarray(n)
+    op = getattr(operator, name, None) or divmod
+
+    def ask(array, device):
+        t = lucid_gpu.tensor(more, device=device)
+        try:
+            found = op(array, t)
+        except (TypeError, RuntimeError) as error:
+            return type(error)
+        return [(type(f), f.dtype, f.tolist()) for f in (found if name == "divmod" else [found])]
+
+    assert ask(x, "cuda") == ask(n, "cpu")
+
+
+def test_an_array_on_the_left_without_dimensions(cupy):
+    t = lucid_gpu.tensor(X, device="cuda", dtype=lucid_gpu.float32)
+    found = cupy.asarray(2.0) * t
+    assert (
+        isinstance(found, lucid_gpu.Tensor) and found.dtype is (numpy.asarray(2.0) * t.cpu()).dtype
+    )
+
+
+def test_arrays_are_written_in_place(cupy):
+    for change in (operator.iadd, operator.imul, operator.isub):
+        x, n = cupy.asarray(X), X.copy()
+        found = change(x, lucid_gpu.tensor(X, device="cuda"))
+        assert found is x
+        numpy.testing.assert_array_equal(x.get(), change(n, lucid_gpu.tensor(X)))
+    t = lucid_gpu.tensor(X, device="cuda", requires_grad=True)
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        x += t
+    x = cupy.asarray(numpy.outer(X, X))
+    x @= lucid_gpu.tensor(X, device="cuda")
+    assert isinstance(x, lucid_gpu.Tensor)
+
+
+def test_ufuncs_with_an_array_first(cupy):
+    x, t = cupy.asarray(X), lucid_gpu.tensor(X, device="cuda", requires_grad=True)
+    for add in (cupy.add, numpy.add):
+        for tensor in (t, t.detach()):
+            found = add(x, tensor)
+            assert isinstance(found, lucid_gpu.Tensor)
+            assert found.requires_grad == tensor.requires_grad
+    out = cupy.empty(3)
+    for found in (cupy.add(x, t.detach(), out), cupy.add(x, t.detach(), out=out)):
+        assert found is out and out.tolist() == (2 * X).tolist()
+
+
+def test_a_pending_tensor_stays_pending(cupy):
+    t = lucid_gpu.tensor(X, device="cuda") * 2
+    found = cupy.asarray(X) + t
+    assert not t._expr.program.is_load and not found._expr.program.is_load
+
+
+def test_a_class_of_ones_own_answers_numpy():
+    class Named(lucid_gpu.Tensor):
+        asked = 0
+
+        def __array_ufunc__(self, ufunc, method, *inputs, **options):
+            Named.asked += 1
+            return super().__array_ufunc__(ufunc, method, *inputs, **options)
+
+    t = Named([1.0, 2.0])
+    numpy.testing.assert_array_equal(plain(numpy.ones(2) + t), [2.0, 3.0])
+    assert Named.asked == 1
+    assert lucid_gpu.ones(1).__array_ufunc__ is None
+
+
 SIDES = list(test_operators_on_either_side.pytestmark[0].args[1])
 
 
@@ -75,7 +158,7 @@ def test_a_kernel_of_the_users_takes_the_array(cupy):
 
 
 class Ufunc:
-    nargs = 2
+    nin, nargs = 1, 2
 
     def __init__(self, name):
         self.name = name

@@ -9,7 +9,7 @@ import pytest
 
 import lucid_gpu
 import lucid_gpu.numpy as np
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 
 Pair = namedtuple("Pair", "slope shift")
 
@@ -18,7 +18,9 @@ Pair = namedtuple("Pair", "slope shift")
 def array(device):
     """Makes an array of the device's library."""
     where = lucid_gpu.device(device)
-    return lambda values: room(where).asarray(numpy.array(values, float), lucid_gpu.float64, where)
+    return lambda values: backend(where).asarray(
+        numpy.array(values, float), lucid_gpu.float64, where
+    )
 
 
 def plain(a):

@@ -82,6 +82,17 @@ def test_constructors_agree_with_torch(name: str, device: str) -> None:
     )
 
 
+@pytest.mark.parametrize("count", [2.5, "3"])
+def test_counts_are_whole_numbers(count: Any, device: str) -> None:
+    for make in (
+        lambda: lucid_gpu.eye(count, device=device),
+        lambda: lucid_gpu.eye(2, count, device=device),
+        lambda: lucid_gpu.linspace(0, 1, count, device=device),
+    ):
+        with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+            make()
+
+
 @pytest.mark.parametrize("maker", ["empty", "empty_like", "new_empty"])
 def test_empty_tensors_have_shape_and_type(maker: str, device: str) -> None:
     like = lucid_gpu.ones(2, 3, dtype=lucid_gpu.float64, device=device)

@@ -13,7 +13,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu import dtypes
 from lucid_gpu.device import resolve
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from tests.numpy.agreement import since_2_1
 from tests.oracle import same_error, torch_module
 
@@ -29,7 +29,7 @@ SHAPES: dict[str, Any] = {
 
 
 def xp_of(device: str) -> Any:
-    return room(resolve(device)).xp
+    return backend(resolve(device)).xp
 
 
 def values(d: Any, device: str) -> Any:

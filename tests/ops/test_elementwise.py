@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, gives, refuses, same_error, torch_module
+from tests.oracle import agree, gives, modules, refuses, same_error, torch_module
 
 RNG = np.random.default_rng(10)
 X = RNG.uniform(-2.5, 2.5, (3, 4))
@@ -296,3 +297,177 @@ def test_numbers_and_weights_are_of_the_results_type(device):
     refuses(RuntimeError, "expected", lambda m, w: m.lerp(
         m.ones(1, device=w), m.ones(1, device=w), m.ones(1, dtype=m.float64, device=w)
     ), device)  # fmt: skip
+
+
+# --- what torch 2.13 gives for odd numbers --------------------------------------------------------
+
+BOOL_ALPHA = "Boolean alpha only supported for Boolean results."
+FLOAT_ALPHA = "For integral input tensors, argument alpha must not be a floating point number."
+COMPLEX_ALPHA = "For non-complex input tensors, argument alpha must not be a complex number."
+KINDS: dict[str, Callable[[Any, str], Any]] = {
+    "float": lambda m, where: m.tensor([1.0, 2.0], device=where),
+    "int": lambda m, where: m.tensor([1, 2], device=where),
+    "bool": lambda m, where: m.tensor([True, False], device=where),
+}
+
+
+@pytest.mark.parametrize("form", ["add", "add_", "sub", "sub_"])
+@pytest.mark.parametrize(
+    ("kind", "alpha", "words"),
+    [
+        ("float", True, BOOL_ALPHA),
+        ("float", False, BOOL_ALPHA),
+        ("int", True, BOOL_ALPHA),
+        ("int", 1.0, FLOAT_ALPHA),
+        ("int", np.float32(2.5), FLOAT_ALPHA),
+        ("int", np.True_, FLOAT_ALPHA),
+        ("int", 1j, FLOAT_ALPHA),
+        ("float", 1j, COMPLEX_ALPHA),
+    ],
+)
+def test_an_alpha_that_does_not_fit(
+    form: str, kind: str, alpha: Any, words: str, device: str
+) -> None:
+    def scenario(module: Any, where: str) -> Any:
+        x, y = (KINDS[kind](module, where) for _ in range(2))
+        return getattr(x, form)(y, alpha=alpha)
+
+    refuses(RuntimeError, words, scenario, device)
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "alpha", "expected"),
+    [
+        ("float", "float", np.True_, [2.0, 4.0]),
+        ("float", "float", np.float32(2.5), [3.5, 7.0]),
+        ("int", "int", np.int64(2), [3, 6]),
+        ("int", "bool", 3, [4, 2]),
+        ("bool", "bool", True, [True, False]),
+        ("bool", "bool", False, [True, False]),
+        ("bool", "bool", 2, [True, False]),
+        ("float", "int", 2.5, [3.5, 7.0]),
+    ],
+)
+def test_an_alpha_that_fits(kind: str, other: str, alpha: Any, expected: Any, device: str) -> None:
+    gives(
+        expected,
+        lambda m, w: m.add(KINDS[kind](m, w), KINDS[other](m, w), alpha=alpha),
+        device,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "alpha", "expected"),
+    [
+        ("int32", "uint8", 2, [401, 1]),
+        ("float32", "uint8", -1, [-199.0, 1.0]),
+        ("uint8", "bool", 2, [3, 1]),
+        ("float16", "int32", 0.5, [101.0, 1.0]),
+        ("float16", "bool", 1.0, [2.0, 1.0]),
+    ],
+)
+@pytest.mark.parametrize("form", ["add", "add_"])
+def test_an_alpha_multiplies_in_the_type_of_the_sum(
+    form: str, kind: str, other: str, alpha: Any, expected: Any, device: str
+) -> None:
+    def scenario(module: Any, where: str) -> Any:
+        x = module.tensor([1, 1], dtype=getattr(module, kind), device=where)
+        y = module.tensor([200, 0], dtype=getattr(module, other), device=where)
+        result = getattr(x, form)(y, alpha=alpha)
+        assert result.dtype is getattr(module, kind)
+        return result
+
+    gives(expected, scenario, device)
+
+
+def test_an_alpha_beside_a_number(device: str) -> None:
+    gives([5, 4], lambda m, w: m.add(KINDS["bool"](m, w), 2, alpha=2), device)
+    gives([True, False], lambda m, w: m.add(KINDS["bool"](m, w), True, alpha=False), device)
+    refuses(
+        RuntimeError,
+        "with a bool tensor is not supported",
+        lambda m, w: m.sub(KINDS["float"](m, w), True, alpha=2),
+        device,
+    )
+
+
+def test_an_alpha_that_is_a_tensor(device: str) -> None:
+    gives([3, 6], lambda m, w: m.add(*[KINDS["int"](m, w)] * 2, alpha=m.tensor(2)), device)
+
+
+def test_numpys_bools_are_numbers_to_a_difference(device: str) -> None:
+    def scenario(module: Any, where: str) -> Any:
+        x = KINDS["float"](module, where)
+        y = x.clone()
+        y -= np.True_
+        return [x - np.True_, np.True_ - x, x - np.False_, y]
+
+    gives([[0.0, 1.0], [0.0, -1.0], [1.0, 2.0], [0.0, 1.0]], scenario, device)
+    words = "with a bool tensor is not supported"
+    refuses(RuntimeError, words, lambda m, w: KINDS["float"](m, w) - True, device)
+    refuses(RuntimeError, words, lambda m, w: KINDS["bool"](m, w) - np.True_, device)
+
+
+ODD = (0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 5.0, math.inf, -math.inf, math.nan)
+
+
+def _remainder(a: float, b: float) -> float:
+    """Of the divisor's sign, but a zero of the dividend's."""
+    if b == 0 or math.isinf(a):
+        return math.nan
+    rest = math.fmod(a, b)
+    return rest + b if rest and (rest < 0) != (b < 0) else rest
+
+
+def _fmod(a: float, b: float) -> float:
+    return math.nan if b == 0 or math.isinf(a) else math.fmod(a, b)
+
+
+def _same_with_signs(found: Any, expected: Any) -> None:
+    np.testing.assert_array_equal(found, expected)
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found)[numbers], np.signbit(expected)[numbers])
+
+
+@pytest.mark.parametrize("d", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["remainder", "fmod", "floor_divide"])
+def test_signs_of_zeros_in_divisions(name: str, d: str, device: str) -> None:
+    pairs = [(a, b) for a in ODD for b in ODD]
+    results = []
+    for module, where in modules(device):
+        kind = getattr(module, d)
+        a, b = (module.tensor(v, dtype=kind, device=where) for v in zip(*pairs, strict=True))
+        op = getattr(module, name)
+        rows = [op(a, b), getattr(a.clone(), f"{name}_")(b)]
+        column = module.tensor(ODD, dtype=kind, device=where)
+        rows.append(module.stack([op(column, v) for v in ODD], 1).reshape(-1))
+        if name == "remainder":  # the others take no number first
+            rows.append(module.stack([op(v, column) for v in ODD]).reshape(-1))
+        results.append([np.array(r.tolist()) for r in rows])
+    rule = {"remainder": _remainder, "fmod": _fmod}.get(name)
+    for row in results[0]:
+        _same_with_signs(row, results[-1][0])
+        if rule is not None:
+            _same_with_signs(row, np.array([rule(a, b) for a, b in pairs]))
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "value", "expected"),
+    [
+        ("addcmul", (1.5, 3e38, 1e-30), 2.0, math.inf),
+        ("addcmul", (1.5, 3e38, 3e38), 0.0, 1.5),
+        ("addcmul", (0.0, 1e-30, 1e-30), 1e30, 1e-30),
+        ("addcdiv", (1.5, 3e38, 3e38), 2.0, math.inf),
+        ("addcdiv", (1.5, 3e38, 1e-30), 0.0, 1.5),
+    ],
+)
+def test_the_number_goes_to_the_first_factor(
+    name: str, operands: Any, value: float, expected: float, device: str
+) -> None:
+    def scenario(module: Any, where: str) -> Any:
+        x, a, b = (module.full((8,), v, device=where) for v in operands)
+        first = getattr(module, name)(x, a, b, value=value)
+        second = getattr(x, f"{name}_")(a, b, value=value)
+        return [np.allclose(t.tolist(), expected, rtol=1e-5, atol=0) for t in (first, second)]
+
+    gives([True, True], scenario, device)

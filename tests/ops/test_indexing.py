@@ -9,7 +9,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.device import CPU
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from tests.oracle import agree, same_error, torch_module
 
 RNG = np.random.default_rng(6)
@@ -435,7 +435,7 @@ def test_orders_of_16_bit_floats(device: str, kind: str) -> None:
 
 def test_what_numbers_select_is_known_without_reading_them(monkeypatch):
     """On a GPU reading them would wait for it."""
-    monkeypatch.setattr(type(room(CPU)), "to_numpy", lambda *_: pytest.fail("numbers were read"))
+    monkeypatch.setattr(type(backend(CPU)), "to_numpy", lambda *_: pytest.fail("numbers were read"))
     x = lucid_gpu.zeros(4, 3, requires_grad=True)
     index, values = lucid_gpu.tensor([[1, 2], [0, 3]]), lucid_gpu.ones(2, 2, 3, requires_grad=True)
     y = x.index_put((index,), values)

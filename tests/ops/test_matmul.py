@@ -55,10 +55,10 @@ def test_narrow_floats_accumulate_in_float32(d: str, device: str) -> None:
 
 @pytest.mark.parametrize("d", ["int32", "int64", "uint8"])
 def test_integers_have_products_too(d: str, device: str) -> None:
-    if device == "cpu":
-        a = lucid_gpu.arange(6, device=device).reshape(2, 3).to(getattr(lucid_gpu, d))
-        assert (a @ a.t()).tolist() == [[5, 14], [14, 50]]
-        assert (a @ a.t()).dtype is a.dtype
+    a = lucid_gpu.arange(6, device=device).reshape(2, 3).to(getattr(lucid_gpu, d))
+    assert (a @ a.t()).tolist() == [[5, 14], [14, 50]]
+    assert (a @ a.t()).dtype is a.dtype
+    assert a.expand(3, 2, 3).matmul(a.t()).tolist() == [[[5, 14], [14, 50]]] * 3
 
 
 def test_complex_products_conjugate_their_gradients(device: str) -> None:

@@ -64,6 +64,7 @@ def drawn_by(m: Any, device: str) -> dict[str, Any]:
     for d in (m.float16, m.float32, m.float64):
         waits = m.empty(1001, dtype=d, device=device)
         kinds[f"about exponential_ {d}"] = waits.exponential_(2.5)
+    kinds["about a mean like the deviation"] = m.empty(9, device=device).normal_(1.0, 1.0)
     kinds["empty"] = m.rand(0, 3, device=device)
     kinds["scalar"] = m.rand((), device=device)
     return {name: t.cpu() for name, t in kinds.items()}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, same_error, torch_module
+from tests.oracle import agree, gives, same_error, torch_module
 
 BYTES = np.array([[1, 0], [2, 3]], np.uint8)
 WHOLE = np.array([[3, 1, 2], [0, 5, 5]])
@@ -126,3 +128,17 @@ def test_ties_with_the_transpose_share_after_a_silent_write(device: str) -> None
 
     assert gradient(lucid_gpu, device)[0] == [[1.0, 3.0], [3.0, 4.0]]
     assert gradient(lucid_gpu, device)[1] == [[1.0, 0.0], [110.0, 1000.0]]  # of the old values
+
+
+def test_a_large_sum_beyond_its_range_is_silent(device: str) -> None:
+    """In blocks, whose sums are joined: as in PyTorch infinity, and NaN of two infinities."""
+
+    def scenario(module: Any, where: str) -> Any:
+        ones = module.ones(1 << 17, dtype=module.float16, device=where)
+        far = module.zeros(1 << 17, device=where)
+        far[0], far[-1] = math.inf, -math.inf
+        return [ones.sum().item() == math.inf, ones.mean().item(), math.isnan(far.sum().item())]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gives([True, 1.0, True], scenario, device)

@@ -164,3 +164,18 @@ def test_incomplete_gamma_functions(device: str) -> None:
     same_error(
         lambda m: m.igamma(m.ones(2, requires_grad=True), m.ones(2)).sum().backward(), "input"
     )
+
+
+def test_derivatives_of_sinc_near_zero(device: str) -> None:
+    x = lucid_gpu.tensor([1e-6, 1e-4, 1e-3, -1e-2, 0.1, 0.3, 0.33], device=device).requires_grad_()
+    exact = np.array(x.tolist())
+    value, expected = x.sinc(), [0 * exact, 0 * exact, 0 * exact]
+    for n in range(20):
+        factor = (-1) ** n * np.pi ** (2 * n) / math.factorial(2 * n + 1)
+        for order in range(min(3, 2 * n + 1)):
+            powers = math.prod(range(2 * n - order + 1, 2 * n + 1)) * exact ** (2 * n - order)
+            expected[order] += factor * powers
+    for order in range(3):
+        assert np.allclose(value.tolist(), expected[order], rtol=2e-6)
+        if order < 2:
+            (value,) = lucid_gpu.autograd.grad(value.sum(), x, create_graph=True)

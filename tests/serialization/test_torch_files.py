@@ -334,7 +334,7 @@ def test_two_records_of_one_name():
 
 
 def test_places_that_are_not_there():
-    from lucid_gpu.devices.cupy_room import problem
+    from lucid_gpu.devices.cupy_backend import problem
 
     pickled = _REBUILD + _STORAGE + b"K\x00K\x01\x85K\x01\x85\x89NtR."
     assert load(forged(pickled)).tolist() == [0]

@@ -29,8 +29,17 @@ def test_arrays_do_not_become_numpy_arrays_by_themselves(cupy: Any) -> None:
     ids=["+", "reflected", "<", "+=", "@"],
 )
 def test_numpy_operands_are_refused(cupy: Any, mix: Any) -> None:
-    with pytest.raises(TypeError, match="Unsupported type <class 'numpy.ndarray'>"):
+    refused = r"Unsupported type <class 'numpy.ndarray'>|Argument 'b' has incorrect type"
+    with pytest.raises(TypeError, match=refused):
         mix(cupy.ones(3), np.ones(3))
+
+
+def test_a_product_takes_its_output_by_name_only(cupy: Any) -> None:
+    a, out = cupy.ones((2, 2), "i"), cupy.zeros((2, 2), "i")
+    with pytest.raises(TypeError, match="multiple values for argument 'out'"):
+        cupy.matmul(a, a, out)
+    assert cupy.matmul(a, a, out=out) is out and out.tolist() == [[2, 2], [2, 2]]
+    assert cupy.add(a, a, out) is out  # a ufunc takes it by place too
 
 
 def test_functions_want_device_arrays(cupy: Any) -> None:

@@ -155,3 +155,92 @@ def test_cublas_has_the_functions() -> None:
     known = files[0].read_bytes()
     assert len(names) > 12
     assert [n for n in names if n.encode() not in known] == []
+
+
+# Who is asked by each operator with an array on the left: objects of other libraries, as classes.
+ASK = """
+import operator, sys, types
+import numpy
+import cupy
+
+if not hasattr(cupy, "_array"):  # the real one, without a GPU: an array on memory never read
+    import cupyx.scipy
+
+    sys.modules["cupyx.scipy.special"] = types.ModuleType("special")
+    cupyx.scipy.special = sys.modules["cupyx.scipy.special"]
+    memory = cupy.cuda.UnownedMemory(4096, 64, None, 0)
+    array = cupy.ndarray((2, 2), "f", memptr=cupy.cuda.MemoryPointer(memory, 0))
+else:
+    array = cupy.ones((2, 2), "f")
+
+def reflected(self, other):
+    return "reflected"
+
+class Plain:
+    pass
+
+for name in "add sub mul truediv floordiv mod divmod pow lshift rshift and or xor matmul".split():
+    setattr(Plain, f"__r{name}__", reflected)
+for name in "lt le eq ne gt ge".split():
+    setattr(Plain, f"__{name}__", reflected)
+
+class Prior(Plain):
+    __array_priority__ = 1000
+
+class Ufunc(Prior):
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        return f"{ufunc.__name__} {method}"
+
+class Declines(Prior):
+    __array_ufunc__ = None
+
+class OnInstance(Prior):
+    __array_ufunc__ = property(lambda self: None)
+
+class Raises(Ufunc):
+    @property
+    def __cuda_array_interface__(self):
+        raise RuntimeError("requires grad")
+
+class Lacks(Ufunc):
+    @property
+    def __cuda_array_interface__(self):
+        raise AttributeError("requires grad")
+
+class Overrides(Ufunc):
+    __cuda_array_interface__ = {}
+    def __cupy_override_elementwise_kernel__(self, kernel, *args, **options):
+        return f"overrides {kernel.name} {len(args)} {sorted(options)}"
+
+binary = "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift"
+in_place = "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift"
+for kind in (Prior, Ufunc, Declines, OnInstance, Raises, Lacks, Overrides):
+    operators = f"lt le eq ne gt ge imatmul {binary}"
+    if kind is Overrides:  # without a GPU the real one computes nothing, nor refuses
+        operators += f" {in_place}"
+    for name in operators.split():
+        try:
+            found = getattr(operator, name)(array, kind())
+        except Exception as error:
+            found = type(error).__name__
+        print(kind.__name__, name, found)
+"""
+
+
+def test_operators_ask_the_other_operand_as_cupys_do() -> None:
+    def asked(standin: bool) -> list[str]:
+        here = Path(__file__).parent
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        if standin:
+            env["PYTHONPATH"] = os.pathsep.join([str(here), str(here.parents[1])])
+        ran = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", ASK],
+            env=env, capture_output=True, text=True, cwd=here.parents[1],
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.splitlines()
+
+    real = asked(False)
+    assert len(real) == 7 * 20 + 12 and "OnInstance matmul reflected" in real
+    assert "Ufunc matmul matmul __call__" in real and "Raises add RuntimeError" in real
+    assert asked(True) == real

@@ -61,7 +61,7 @@ def raising(x: int) -> int:
     return x
 
 
-def telling(x: int) -> int:
+def named_in_errors(x: int) -> int:
     """A number; KeyError for zero.
 
     Raises
@@ -104,7 +104,7 @@ def misnamed(x: int, y: int) -> int:
         (pointing, []),
         (mentioning, ["takes or gives tensors and says nothing of their shapes"]),
         (raising, ["raises KeyError, ValueError and does not say so"]),
-        (telling, []),
+        (named_in_errors, []),
         (guarded, ["raises NotImplementedError and does not say so"]),
         (misnamed, ["describes z, which it does not take"]),
         (exp, []),  # made by a factory

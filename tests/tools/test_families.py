@@ -39,5 +39,5 @@ def test_no_file_is_named_for_nothing() -> None:
 
 
 def test_a_file_without_a_family_says_what_to_do() -> None:
-    with pytest.raises(KeyError, match="friends belongs to no family: name it in FAMILIES"):
-        families.family_of(lucid_gpu.friends.introduce)
+    with pytest.raises(KeyError, match="integrations belongs to no family: name it in FAMILIES"):
+        families.family_of(lucid_gpu.integrations.introduce)

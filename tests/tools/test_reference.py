@@ -13,7 +13,7 @@ def written(name: str, value: object) -> ast.stmt:
     return statement
 
 
-def test_names_of_tables_and_late_files_are_public() -> None:
+def test_names_of_tables_and_lazy_files_are_public() -> None:
     names = reference.public(lucid_gpu)
     assert {"exp", "roll", "sum", "Tensor", "vmap", "float32", "explain"} <= set(names)
     assert not {"nn", "exp_", "math", "Any"} & set(

@@ -2,7 +2,7 @@
 
 # ruff: noqa: F403, F405, RUF022
 
-from lucid_gpu.constructors import telling
+from lucid_gpu.argument_errors import named_in_errors
 from lucid_gpu.nn.modules.activation import *
 from lucid_gpu.nn.modules.adaptive import *
 from lucid_gpu.nn.modules.attention import *
@@ -67,4 +67,4 @@ __all__ = [
 
 for _name in __all__:
     if _name != "Module":
-        telling(globals()[_name])
+        named_in_errors(globals()[_name])

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import lapack, linalg, room, xp_of
+from lucid_gpu.devices import backend, lapack, linalg, xp_of
 from lucid_gpu.devices.lapack import Triangle
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.linalg.matrices import adjoint, lower, upper, with_diagonal
 from lucid_gpu.ops.record import record
-from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -59,10 +59,14 @@ def _solved_vjp(node: Any, g: Tensor) -> Any:
 
 def solved_vectors(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
     """As `solved` for a vector, or one for each matrix."""
-    if not open_levels and A.shape[:-1] == B.shape and lapack.usable(A.array):
+    if not _in_level(A, B) and A.shape[:-1] == B.shape and lapack.usable(A.array):
         return _factored(A, B)
     X, numbers = solved(A, B.unsqueeze(-1))
     return X.squeeze(-1), numbers
+
+
+def _in_level(A: Tensor, B: Tensor) -> bool:
+    return bool(open_levels) and innermost((A, B)) is not None
 
 
 def _factored(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
@@ -79,7 +83,7 @@ def by_triangle(A: Any, B: Any, kept: Triangle, turned: bool = False) -> Any:
     """``A^-1 B``, or ``A^-H B``, where the rest of ``A`` counts as zeros."""
     if not isinstance(A, Tensor):
         return linalg.triangle_divided(A, B, kept)
-    if not open_levels and lapack.usable(A.array):
+    if not _in_level(A, B) and lapack.usable(A.array):
         return _divided(_Way(kept, True, turned), *_together(A, B))
     part = triangle(A, kept.upper, kept.unit)
     return solution(adjoint(part) if turned else part, B)
@@ -120,7 +124,7 @@ def _divided_vjp(node: Any, g: Tensor) -> Any:
     if not node.needs_input_grad[0]:
         return None, g_B
     left, right = [_columns(A, t) for t in ((X, g_B) if way.turned else (g_B, X))]
-    array = room(A.device).matmul(-left, right.conj().swapaxes(-1, -2), A.dtype)
+    array = backend(A.device).matmul(-left, right.conj().swapaxes(-1, -2), A.dtype)
     if way.masked:
         cut = xp_of(A).triu if way.kept.upper else xp_of(A).tril
         array = cut(array, (1 if way.kept.upper else -1) * way.kept.unit)

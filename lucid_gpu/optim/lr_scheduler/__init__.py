@@ -1,6 +1,6 @@
 """Schedules of learning rates, under PyTorch's names."""
 
-from lucid_gpu.constructors import all_telling
+from lucid_gpu.argument_errors import all_named_in_errors as _all_named_in_errors
 from lucid_gpu.optim.lr_scheduler.combined import ChainedScheduler, SequentialLR
 from lucid_gpu.optim.lr_scheduler.cycles import (
     CosineAnnealingWarmRestarts,
@@ -41,4 +41,4 @@ __all__ = [
 
 _LRScheduler = LRScheduler
 
-all_telling(globals(), LRScheduler)
+_all_named_in_errors(globals(), LRScheduler)

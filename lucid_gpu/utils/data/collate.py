@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import CPU
-from lucid_gpu.devices import room
+from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import float64, from_numpy_dtype, promote_types
 from lucid_gpu.ops.creation import as_tensor, tensor
 from lucid_gpu.ops.shape import stack
@@ -45,7 +45,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
         arrays = [np.asarray(sample) for sample in batch]
         _same_shapes(arrays)
         d = functools.reduce(promote_types, map(from_numpy_dtype, {a.dtype for a in arrays}))
-        joined = room(CPU).empty((len(arrays), *arrays[0].shape), d, CPU)  # the pool's memory
+        joined = backend(CPU).empty((len(arrays), *arrays[0].shape), d, CPU)  # the pool's memory
         return from_array(np.stack(arrays, out=joined, casting="unsafe"), d)
     if isinstance(first, float):
         return tensor(batch, dtype=float64)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from typing import Any
 
 from lucid_gpu.device import resolve
-from lucid_gpu.devices.cupy_room import problem
+from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["pin_memory", "pinner", "prefetch"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from cupy import _core, _indexing
+from cupy import _core, _counts, _indexing
 from cupy.cuda import memory, runtime, stream
 from cupy.cuda.device import Device
 
@@ -201,6 +201,8 @@ class ndarray:
         runtime._make_context()
         streams._submit(lambda: numpy.copyto(taken, host), ptr)
         if blocking:
+            _counts.note("fetch", "get", self.nbytes)
+            _counts.note("wait", "get")
             streams._drain(ptr)
         return out
 
@@ -216,6 +218,7 @@ class ndarray:
         if not (self._a.flags.c_contiguous or self._a.flags.f_contiguous):
             raise RuntimeError("Cannot set to non-contiguous array")
         host, given = self._a, arr
+        _counts.note("copy", "set", arr.nbytes)
         ptr = (stream or streams.get_current_stream()).ptr
         streams._submit(lambda: numpy.copyto(host, given), ptr)
 
@@ -339,7 +342,11 @@ class ndarray:
         _core.check_device(self)
         with numpy.errstate(all="ignore"):
             value = numpy.asarray(value).astype(self.dtype)
-        _core.write(self, value)
+        if value or not self._a.flags.c_contiguous:
+            _core.write(self, value)
+            return
+        _counts.note("memset", "fill", self.nbytes)
+        _core.write(self, value, function="")
 
     def reduced_view(self, dtype: Any = None) -> ndarray:
         return self._view(self._a.reshape(-1)) if self._a.flags.c_contiguous else self
@@ -387,11 +394,13 @@ class ndarray:
             inout += out
             kwargs["out"] = out[0]
         own = getattr(cupy, ufunc.__name__, None)
-        if method != "__call__" or own is None:
+        if own is not None and method != "__call__":
+            own = getattr(own, method, None)
+        if own is None:
             return NotImplemented
         for x in inout:
-            known = isinstance(x, (*_core.SCALARS, numpy.ndarray))
-            if not known and not hasattr(x, "__cuda_array_interface__"):
+            known = isinstance(x, (*_core.SCALARS, ndarray, numpy.ndarray))
+            if not known and not _core.is_like(x):
                 return NotImplemented
         if ufunc.__name__ in _COMPARISONS:
             inputs = tuple(
@@ -460,18 +469,27 @@ def _bytes_at(address: int, size: int) -> Any:
 def _operator(name: str, ufunc_name: str) -> None:
     import cupy
 
+    own, numpys = getattr(cupy, ufunc_name), getattr(numpy, ufunc_name)
+
     def forward(self: ndarray, other: Any) -> Any:
-        if not isinstance(other, ndarray) and _yields(other):
+        if isinstance(other, ndarray):
+            return own(self, other)
+        if _yields(self, other):
             return NotImplemented
-        return getattr(cupy, ufunc_name)(self, other)
+        if ufunc_name in ("equal", "not_equal"):
+            kind = type(other)
+            plain = kind.__eq__ is object.__eq__
+            if ufunc_name == "not_equal":
+                plain = plain and kind.__ne__ is object.__ne__
+            if plain or other is None:  # never equal to an element
+                return cupy.full(self.shape, ufunc_name == "not_equal", dtype=bool)
+        return numpys(self, other)  # which asks every operand, `self` first
 
     def reflected(self: ndarray, other: Any) -> Any:
-        if _yields(other):
-            return NotImplemented
-        return getattr(cupy, ufunc_name)(other, self)
+        return own(other, self)
 
     def in_place(self: ndarray, other: Any) -> Any:
-        return getattr(cupy, ufunc_name)(self, other, self)
+        return own(self, other, self)
 
     setattr(ndarray, f"__{name}__", forward)
     if ufunc_name not in _COMPARISONS:
@@ -480,15 +498,17 @@ def _operator(name: str, ufunc_name: str) -> None:
             setattr(ndarray, f"__i{name}__", in_place)
 
 
-def _yields(other: Any) -> bool:
-    """Whether the other operand is asked instead: NumPy's rule for classes it does not know."""
-    if isinstance(other, (*_core.SCALARS, numpy.ndarray)):
-        return False
-    if getattr(other, "__array_ufunc__", ndarray) is None:
-        return True
-    return hasattr(other, "__array_priority__") and (
-        other.__array_priority__ > ndarray.__array_priority__
-    )
+def _yields(self: Any, other: Any) -> bool:
+    """Whether an operator leaves the work to the other operand's: `_should_use_rop` of CuPy's.
+
+    The priority counts only where the other has no ``__array_ufunc__``, which is looked up on the
+    operand itself, not on its class as NumPy does.
+    """
+    theirs = getattr(other, "__array_ufunc__", _yields)
+    if theirs is not _yields:
+        return theirs is None
+    mine = getattr(self, "__array_priority__", 0)
+    return bool(mine < getattr(other, "__array_priority__", 0))
 
 
 def install() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy
 
+from cupy import _counts
 from cupy.cuda import runtime, stream
 
 bfloat16 = numpy.dtype(ml_dtypes.bfloat16)
@@ -44,8 +45,10 @@ def place(result: Any) -> Any:
     return array
 
 
-def write(target: Any, value: Any, casting: Any = "unsafe") -> None:
+def write(target: Any, value: Any, casting: Any = "unsafe", function: str = "of CuPy's") -> None:
     """Copy host values into an array in the order of the current stream."""
+    if function:
+        _counts.note("function", function)
     ptr = stream.get_current_stream().ptr
     if ptr:
         value = numpy.array(value)
@@ -80,6 +83,32 @@ def is_array(value: Any) -> bool:
     return isinstance(value, ndarray)
 
 
+def is_like(value: Any) -> bool:
+    """Whether CuPy takes another library's value for an array. `hasattr` lets errors through."""
+    return hasattr(value, "__cuda_array_interface__") or hasattr(value, "__cupy_get_ndarray__")
+
+
+def taken(value: Any) -> Any:
+    """An operand of a ufunc's: what another library has on the GPU becomes an array."""
+    if is_array(value) or isinstance(value, SCALARS):
+        return value
+    if hasattr(value, "__cuda_array_interface__"):
+        from cupy._dlpack import from_interface
+
+        return from_interface(value)
+    if hasattr(value, "__cupy_get_ndarray__"):
+        return value.__cupy_get_ndarray__()
+    return value
+
+
 def refuse(value: Any) -> None:
     """As `cupy._core._scalar` refuses what is neither an array of CuPy's nor a number."""
     raise TypeError(f"Unsupported type {type(value)}")
+
+
+class core:
+    """The names of `cupy._core.core` that are asked for."""
+
+    @staticmethod
+    def assemble_cupy_compiler_options(options: tuple[str, ...]) -> tuple[str, ...]:
+        return (*options, "-I/nowhere")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 
-from cupy import _core
+from cupy import _core, _counts
 from cupy._array import ndarray
 from cupy.cuda import stream
 
@@ -43,7 +43,8 @@ def array(
     if order in ("K", "A") and not host.flags.c_contiguous and host.flags.f_contiguous:
         order = "F"
     made = ndarray(host.shape, host.dtype, order="F" if order == "F" else "C")
-    _core.write(made, host)
+    _counts.note("copy", "array", host.nbytes)
+    _core.write(made, host, function="")
     return made
 
 
@@ -294,11 +295,19 @@ class GUFunc:
         order: Any = "K",
         out: Any = None,
     ) -> Any:
-        a, b = args[:2]
-        out = args[2] if len(args) > 2 else out
-        for x in (a, b):
+        if len(args) != 2:  # unlike a ufunc's, its output is taken by name only
+            raise TypeError(
+                "_try_fastcall_matmul() got multiple values for argument 'out'"
+                if len(args) == 3
+                else f"matmul takes 2 arguments but {len(args)} were given"
+            )
+        a, b = args
+        for x, name in ((a, "a"), (b, "b")):
             if not isinstance(x, ndarray):
-                _core.refuse(x)
+                raise TypeError(
+                    f"Argument '{name}' has incorrect type (expected "
+                    f"cupy._core.core._ndarray_base, got {type(x).__name__})"
+                )
         left, right = _core.host_of(a), _core.host_of(b)
         if not left.ndim or not right.ndim:
             raise ValueError("matmul: input operand does not have enough dimensions")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 
-from cupy import _core
+from cupy import _core, _counts
 
 _SCATTERED = {  # what atomics exist for
     "add": ("int32", "float16", "float32", "float64", "uint32", "uint64"),
@@ -103,7 +103,15 @@ def getitem(array: Any, slices: Any) -> Any:
     index, advanced = _host_index(array, _prepare(slices))
     if not advanced:
         return array._view(array._a[index])
+    _note_masks(index)
     return _core.place(_core.host_of(array)[index])
+
+
+def _note_masks(index: Any) -> None:
+    """For how many a mask keeps, to read them or to write them, the host waits."""
+    for i in index:
+        if isinstance(i, numpy.ndarray) and i.dtype.kind == "b":
+            _counts.note("wait", "mask")
 
 
 def setitem(array: Any, slices: Any, value: Any) -> None:
@@ -120,6 +128,7 @@ def setitem(array: Any, slices: Any, value: Any) -> None:
         host = _core.host_of(value)
         _core.write(part, _without_leading_ones(host, part.ndim))
         return
+    _note_masks(index)
     if not isinstance(value, ndarray):
         value = make(value, dtype=array.dtype)
     host = _core.host_of(value).astype(array.dtype)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy
 
-from cupy import _core
+from cupy import _core, _counts
 from cupy.cuda import memory, runtime, stream
 from cupy.cuda.compiler import CompileException
 from lucid_gpu.launch import host
@@ -25,7 +26,7 @@ class Function:
     def __init__(self, name: str, library: Any, cooperative: bool) -> None:
         self.name, self._cooperative = name, cooperative
         self._run = library.lucid_host_launch
-        self._run.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 7
+        self._run.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 9
         sizes = (ctypes.c_int * 512)()
         self._sizes = sizes[: library.lucid_host_sizes(sizes)]
         self.ptr = ctypes.cast(self._run, ctypes.c_void_p).value or 0
@@ -35,6 +36,7 @@ class Function:
 
     def _launch(self, grid: Any, block: Any, shared: int, queue: int, table: int) -> None:
         """Read the arguments now, as cuLaunchKernel does, and run in the stream's order."""
+        _counts.note("launch", self.name)
         if queue in (0, runtime.streamLegacy):
             stream._submit(lambda: self._now(grid, block, shared, table), 0)
             return
@@ -53,7 +55,8 @@ class Function:
             memory._recent.append(self.name)
             del memory._recent[:-16]
             stacks = host.stacks(block[0] * block[1] * block[2]) if self._cooperative else None
-            failure = self._run(table, stacks, *grid, *block, shared)
+            flushed = host.arithmetic() == "flushed"
+            failure = self._run(table, stacks, *grid, *block, shared, host.order(), flushed)
         if failure:
             raise RuntimeError(f"{self.name}: {host.FAILURES[failure]}")
 
@@ -117,6 +120,7 @@ class RawKernel:
     ) -> None:
         self._code, self.name, self.options, self.backend = code, name, tuple(options), backend
         self.enable_cooperative_groups = enable_cooperative_groups
+        self.file_path: str | None = None
         self._kernels: dict[int, Function] = {}
 
     @property
@@ -130,7 +134,10 @@ class RawKernel:
         with _lock:
             found = self._kernels.get(device)
             if found is None:
-                found = self._kernels[device] = load(self._code, self.name)
+                code = self._code
+                if self.file_path is not None:
+                    code = Path(self.file_path).read_text("utf-8")
+                found = self._kernels[device] = load(code, self.name)
             return found
 
     def compile(self, log_stream: Any = None) -> None:
@@ -176,12 +183,15 @@ class RawModule:
         name_expressions: Any = None,
         jitify: bool = False,
     ) -> None:
-        if code is None:
-            raise NotImplementedError("the stand-in loads sources only")
-        self.code, self.options = code, options
+        if (code is None) == (path is None):
+            raise TypeError("Exactly one of `code` and `path` keyword arguments must be given.")
+        self.code, self.file_path, self.options = code, path, options
 
     def get_function(self, name: str) -> RawKernel:
-        return RawKernel(self.code, name, self.options)
+        kernel = RawKernel(self.code or "", name, self.options)
+        kernel.file_path = self.file_path  # what the stand-in's NVRTC made
+        kernel.kernel  # loaded at once
+        return kernel
 
 
 def load(code: str, name: str) -> Function:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from cupy import _core
+from cupy import _core, _counts
 from cupy._array import ndarray
 from cupy._loops import WHERE
 from cupy._ufunc import ufunc
@@ -113,6 +113,8 @@ _NAMES = {"permute_dims": "transpose", "amax": "max", "amin": "min", "around": "
 _WIDENED = frozenset(
     ("sum", "mean", "prod", "var", "std", "cumsum", "cumprod", "nansum", "dot", "inner")
 )
+# How often the host waits in it: for how many there are, or the largest.
+_WAITS = {"nonzero": 1, "argwhere": 1, "flatnonzero": 1, "where": 1, "bincount": 2}
 _OWN: dict[str, Callable[..., Any]] = {}
 
 
@@ -149,6 +151,8 @@ def _compute(name: str, given: dict[str, Any], parameters: dict[str, Any]) -> An
     if name == "where" and given["x"] is not None and given["y"] is not None:
         _host("condition", given["condition"], False)
         return _where(given["condition"].astype(bool, copy=False), given["x"], given["y"])
+    for _ in range(_WAITS.get(name, 0)):
+        _counts.note("wait", name)
     out = given.pop("out", None)
     inputs: list[ndarray] = []
     positional, named = [], dict(given.pop("kwargs", {}))
@@ -286,7 +290,7 @@ _METHODS = {
     "cumsum": "axis=None, dtype=None, out=None",
     "cumprod": "axis=None, dtype=None, out=None",
     "round": "decimals=0, out=None",
-    "clip": "a_min=None, a_max=None, out=None",
+    "clip": "min=None, max=None, out=None",
     "argsort": "axis=-1, kind=None",
     "squeeze": "axis=None",
     "swapaxes": "axis1, axis2",
@@ -298,11 +302,12 @@ _METHODS = {
     "ravel": "order='C'",
     "dot": "b, out=None",
 }
+_OTHER_NAMES = {("clip", "min"): "a_min", ("clip", "max"): "a_max"}  # in the function
 
 
 def _method(name: str, parameters: str) -> Any:
     names = [p.partition("=")[0].strip() for p in parameters.split(",") if p.strip()]
-    passed = "".join(f", {n}={n}" for n in names)
+    passed = "".join(f", {_OTHER_NAMES.get((name, n), n)}={n}" for n in names)
     space: dict[str, Any] = {"_f": FUNCTIONS[name]}
     exec(f"def {name}(self, {parameters}):\n    return _f(self{passed})", space)
     return space[name]

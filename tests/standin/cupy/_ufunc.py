@@ -67,6 +67,7 @@ class ufunc:
 
     def _run(self, taken: list[Any], outs: list[Any], dtype: Any, casting: Any) -> Any:
         hosts: list[Any] = []
+        taken = [_core.taken(x) for x in taken]
         for x in [*taken, *[o for o in outs if o is not None]]:
             if _core.is_array(x):
                 hosts.append(_core.host_of(x))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy
 
+from cupy import _counts
 from cupy.cuda import memory_hook, runtime, stream
 from cupy.cuda.device import Device
 
@@ -67,7 +68,7 @@ class Memory(BaseMemory):
             self._all = numpy.empty(0, numpy.uint8)
             return
         if _taken_bytes(self.device_id) + size > runtime._TOTAL_BYTES:
-            raise OutOfMemoryError(size, _taken_bytes(self.device_id))
+            raise runtime.CUDARuntimeError(2)  # only a pool says OutOfMemoryError
         self._all = numpy.empty(size + 2 * _ROUND + _GUARD, numpy.uint8)
         at = self._all.__array_interface__["data"][0]
         self._start = _ROUND + -at % _ROUND
@@ -236,6 +237,7 @@ class MemoryPool:
     def malloc(self, size: int) -> MemoryPointer:
         if size == 0:
             return MemoryPointer(Memory(0), 0)
+        _counts.note("allocation", "malloc", size)
         device = runtime.getDevice()
         about = {"device_id": device, "size": size, "mem_size": -(-size // _ROUND) * _ROUND}
         memory_hook._tell("malloc_preprocess", **about)
@@ -267,11 +269,11 @@ class MemoryPool:
             raise OutOfMemoryError(rounded, self.total_bytes(), limit)
         try:
             return Memory(rounded)
-        except OutOfMemoryError:
+        except runtime.CUDARuntimeError:
             self.free_all_blocks()
             try:
                 return Memory(rounded)
-            except OutOfMemoryError:
+            except runtime.CUDARuntimeError:
                 raise OutOfMemoryError(rounded, self.total_bytes(), limit) from None
 
     def _take_back(self, chunk: Memory, arena: Any) -> None:

@@ -6,6 +6,8 @@ import ctypes
 import threading
 from typing import Any
 
+from cupy import _counts
+
 _DEVICES = 2
 _TOTAL_BYTES = 8 << 30  # what each device says it has
 
@@ -126,6 +128,7 @@ def deviceSynchronize() -> None:
 
     _make_context()
     stream._forbid_in_capture()
+    _counts.note("wait", "deviceSynchronize")
     stream._drain_device(getDevice())
 
 
@@ -148,6 +151,9 @@ def memcpy(dst: int, src: int, size: int, kind: int) -> None:
     from cupy.cuda import stream
 
     _make_context()
+    if kind in (1, 2):
+        _counts.note("copy" if kind == 1 else "fetch", "memcpy", size)
+    _counts.note("wait", "memcpy")
     stream._submit(lambda: _move(dst, src, size), ptr=0)
 
 
@@ -155,6 +161,8 @@ def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
     from cupy.cuda import stream as streams
 
     _make_context()
+    if kind in (1, 2):
+        _counts.note("copy" if kind == 1 else "fetch", "memcpyAsync", size)
     streams._submit(lambda: _move(dst, src, size), ptr=stream)
 
 
@@ -162,6 +170,7 @@ def memset(ptr: int, value: int, size: int) -> None:
     from cupy.cuda import stream
 
     _make_context()
+    _counts.note("memset", "memset", size)
     stream._submit(lambda: ctypes.memset(ptr, value, size), ptr=0)
 
 
@@ -169,6 +178,7 @@ def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
     from cupy.cuda import stream as streams
 
     _make_context()
+    _counts.note("memset", "memsetAsync", size)
     streams._submit(lambda: ctypes.memset(ptr, value, size), ptr=stream)
 
 
@@ -176,4 +186,5 @@ def streamSynchronize(stream: int) -> None:
     from cupy.cuda import stream as streams
 
     _make_context()
+    _counts.note("wait", "streamSynchronize")
     streams._drain(stream)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from cupy import _counts
 from cupy.cuda import runtime
 
 Work = Callable[[], Any]
@@ -277,6 +278,7 @@ class Event:
 
     def synchronize(self) -> None:
         runtime._make_context()
+        _counts.note("wait", "event")
         self._happen()
 
     def _happen(self, number: int | None = None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy
+from cupy import _counts
 from cupy.cuda import runtime, stream
 
 CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C = 0, 1, 2
@@ -143,6 +144,7 @@ def gemmStridedBatchedEx(
                 found = found + zero * c.astype(wide)
             c[...] = found.astype(c.dtype)
 
+    _counts.note("product", "gemmEx" if batchCount == 1 else "gemmStridedBatchedEx")
     stream._submit(multiply)
 
 

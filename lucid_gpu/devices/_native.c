@@ -1,0 +1,227 @@
+/* NumPy's compiled loops, called one after another without the interpreter between them.
+ *
+ * A ufunc holds compiled loops, one a combination of types, all of one C signature:
+ *
+ *     loop(char **arguments, npy_intp const *counts, npy_intp const *steps, void *data)
+ *
+ * `walk` calls those of a table in turn, without the GIL. A table is an array of intp, five words an
+ * entry (`Entry`); Python writes it (lucid_gpu/devices/calls.py, fusion/native_loops.py). The
+ * arithmetic is NumPy's to the last bit. What goes away is the interpreter between two calls, and
+ * its lock.
+ *
+ * The module is optional: where it is missing, the same calls are made from Python.
+ */
+#define PY_SSIZE_T_CLEAN
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#include <Python.h>
+#include <numpy/arrayobject.h>
+#include <numpy/ufuncobject.h>
+
+enum { MOST_OPERANDS = 32 };
+
+/* An entry of a table, as Python writes it. */
+typedef struct {
+    npy_intp loop;      /* a PyUFuncGenericFunction; 0 where the entry stands for another table */
+    npy_intp arguments; /* char **; or that table */
+    npy_intp counts;    /* npy_intp *; or how many entries of it */
+    npy_intp steps;     /* npy_intp * */
+    npy_intp data;      /* what the ufunc keeps beside the loop */
+} Entry;
+
+enum { WORDS = sizeof(Entry) / sizeof(npy_intp) };
+
+/* Call the loops of a table in turn; tables nest by a few levels. */
+static void
+walk_entries(const Entry *entry, npy_intp entries)
+{
+    for (; entries > 0; --entries, ++entry) {
+        if (entry->loop == 0) {
+            walk_entries((const Entry *)entry->arguments, entry->counts);
+        }
+        else {
+            ((PyUFuncGenericFunction)entry->loop)(
+                (char **)entry->arguments, (const npy_intp *)entry->counts,
+                (const npy_intp *)entry->steps, (void *)entry->data);
+        }
+    }
+}
+
+PyDoc_STRVAR(walk_doc,
+"walk(table, entries)\n"
+"--\n\n"
+"Call the loops of the first ``entries`` of a table in turn, without the GIL.\n\n"
+"Parameters\n"
+"----------\n"
+"table : numpy.ndarray of intp, contiguous, at least ``5 * entries`` long\n"
+"entries : int\n\n"
+"Raises\n"
+"------\n"
+"TypeError, ValueError\n"
+"    For another table. What its words point to cannot be checked here.");
+
+static PyObject *
+walk(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2) {
+        PyErr_Format(PyExc_TypeError, "walk() takes a table and how many entries, got %zd", nargs);
+        return NULL;
+    }
+    if (!PyArray_CheckExact(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "walk(): the table is an array");
+        return NULL;
+    }
+    PyArrayObject *table = (PyArrayObject *)args[0];
+    Py_ssize_t entries = PyLong_AsSsize_t(args[1]);
+    if (entries == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (PyArray_TYPE(table) != NPY_INTP || !PyArray_IS_C_CONTIGUOUS(table) ||
+        !PyArray_ISALIGNED(table) || !PyArray_ISNOTSWAPPED(table) || entries < 0 ||
+        entries > PyArray_SIZE(table) / WORDS) {
+        PyErr_SetString(PyExc_ValueError, "walk(): the table is no array of so many entries");
+        return NULL;
+    }
+    const Entry *first = (const Entry *)PyArray_DATA(table);
+    Py_BEGIN_ALLOW_THREADS
+    walk_entries(first, entries);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* Whether the loop numbered `number` takes and gives the types named by `kinds`, one letter each. */
+static int
+has_types(const PyUFuncObject *ufunc, int number, const char *kinds)
+{
+    for (int i = 0; i < ufunc->nargs; ++i) {
+        PyArray_Descr *type = PyArray_DescrFromType(ufunc->types[number * ufunc->nargs + i]);
+        if (type == NULL) {
+            PyErr_Clear(); /* a type of somebody else's, which no letter names */
+            return 0;
+        }
+        int same = type->type == kinds[i];
+        Py_DECREF(type);
+        if (!same) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(find_loop_doc,
+"find_loop(ufunc, types)\n"
+"--\n\n"
+"The address and the data of a ufunc's loop for types such as ``\"ff->f\"``; None where it has none.");
+
+static PyObject *
+find_loop(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *given;
+    const char *types;
+    if (!PyArg_ParseTuple(args, "O!s:find_loop", &PyUFunc_Type, &given, &types)) {
+        return NULL;
+    }
+    const PyUFuncObject *ufunc = (PyUFuncObject *)given;
+    char kinds[MOST_OPERANDS];
+    int count = 0;
+    for (; *types != '\0'; ++types) {
+        if (*types == '-' || *types == '>') {
+            continue;
+        }
+        if (count == MOST_OPERANDS) {
+            Py_RETURN_NONE;
+        }
+        kinds[count++] = *types;
+    }
+    if (count != ufunc->nargs || ufunc->functions == NULL || ufunc->types == NULL) {
+        Py_RETURN_NONE;
+    }
+    for (int i = 0; i < ufunc->ntypes; ++i) {
+        if (ufunc->functions[i] != NULL && has_types(ufunc, i, kinds)) {
+            void *data = ufunc->data == NULL ? NULL : (void *)ufunc->data[i];
+            return Py_BuildValue("nn", (Py_ssize_t)ufunc->functions[i], (Py_ssize_t)data);
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(address_doc,
+"address(array)\n"
+"--\n\n"
+"Where the first element of an array lies; TypeError for anything but a NumPy array.");
+
+static PyObject *
+address(PyObject *Py_UNUSED(module), PyObject *array)
+{
+    if (!PyArray_Check(array)) {
+        PyErr_Format(PyExc_TypeError, "expected a NumPy array, got %s", Py_TYPE(array)->tp_name);
+        return NULL;
+    }
+    return PyLong_FromSsize_t((Py_ssize_t)PyArray_DATA((PyArrayObject *)array));
+}
+
+PyDoc_STRVAR(addresses_doc,
+"addresses(arrays)\n"
+"--\n\n"
+"A list of where each array of a sequence begins.");
+
+static PyObject *
+addresses(PyObject *module, PyObject *arrays)
+{
+    PyObject *items = PySequence_Fast(arrays, "expected a sequence of arrays");
+    if (items == NULL) {
+        return NULL;
+    }
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+    PyObject *found = PyList_New(count);
+    for (Py_ssize_t i = 0; found != NULL && i < count; ++i) {
+        PyObject *place = address(module, PySequence_Fast_GET_ITEM(items, i));
+        if (place == NULL) {
+            Py_CLEAR(found);
+            break;
+        }
+        PyList_SET_ITEM(found, i, place);
+    }
+    Py_DECREF(items);
+    return found;
+}
+
+static PyMethodDef methods[] = {
+    {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, walk_doc},
+    {"find_loop", find_loop, METH_VARARGS, find_loop_doc},
+    {"address", address, METH_O, address_doc},
+    {"addresses", addresses, METH_O, addresses_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+/* Both macros return -1 with an error set where NumPy's C interface cannot be had. */
+static int
+prepare(PyObject *Py_UNUSED(module))
+{
+    import_array1(-1);
+    import_umath1(-1);
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)prepare},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* nothing is kept between calls */
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_native",
+    .m_doc = "NumPy's compiled loops, called one after another without the interpreter.",
+    .m_size = 0,
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,90 @@
+"""What every backend offers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from lucid_gpu.device import device
+from lucid_gpu.dtypes import dtype
+
+
+class Backend(Protocol):
+    """One array library with its memory.
+
+    ``xp`` is the NumPy-like module. Arrays made by `empty` come from the backend's pool and go back
+    to it when the last reference is gone.
+    """
+
+    type: str
+    xp: Any
+
+    def current_index(self) -> int: ...
+    def device_of(self, array: Any) -> device: ...
+    def is_borrowed(self, array: Any) -> bool:
+        """Whether the memory of an array that is no view belongs to some other object."""
+        ...
+
+    def empty(self, shape: Sequence[int], d: dtype, where: device) -> Any: ...
+    def full(self, shape: Sequence[int], value: Any, d: dtype, where: device) -> Any:
+        """An array of one number."""
+        ...
+
+    def arange(self, count: int, d: dtype, where: device) -> Any:
+        """The integers from 0, without a copy from the host."""
+        ...
+
+    def asarray(self, data: Any, d: dtype, where: device) -> Any:
+        """A fresh row-major array of ``data`` (never sharing its memory)."""
+        ...
+
+    def to_numpy(self, array: Any) -> Any:
+        """A NumPy array with the same elements (a copy on a GPU, the array itself on the CPU)."""
+        ...
+
+    def from_numpy(self, array: Any, where: device) -> Any:
+        """An array of this backend with a NumPy array's elements."""
+        ...
+
+    def item(self, array: Any) -> Any:
+        """The only element as a Python number."""
+        ...
+
+    def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
+        """Matrix product in dtype ``d``, 16-bit floats accumulating in float32.
+
+        ``out`` is a row-major array to write, or None.
+        """
+        ...
+
+    def matmul_in_background(self, a: Any, b: Any, d: dtype) -> Any:
+        """A product of two matrices that is computed beside what the caller does next, or None.
+
+        See `lucid_gpu.devices.background_matmul`; its ``out`` is the result once ``end()`` has
+        returned.
+        """
+        ...
+
+    def matmul_beside(self, a: Any, b: Any, d: dtype) -> Any:
+        """A product of two matrices while another one is computed in the background."""
+        ...
+
+    def convolve(self, op: str, a: Any, b: Any, shape: Sequence[int], window: Any) -> Any:
+        """A convolution or one of its gradients, where a library computes it, or None.
+
+        See `lucid_gpu.devices.cudnn.convolve`.
+        """
+        ...
+
+    def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
+        """A function of ``xp.linalg`` or ``xp.fft``; it raises numpy.linalg.LinAlgError."""
+        ...
+
+    def argsort(self, array: Any, dim: int) -> Any:
+        """The stable order of a dimension, NaNs last."""
+        ...
+
+    def synchronize(self) -> None: ...
+    def host_record(self, count: int) -> tuple[Any, int]:
+        """Integers on the host that kernels can write: an array, and its address for them."""
+        ...

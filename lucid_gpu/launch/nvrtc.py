@@ -1,0 +1,128 @@
+"""CUDA C compiled by NVRTC and kept as a file in CuPy's cache folder.
+
+`cupy.RawKernel` is not given the source: CuPy ends what it tells NVRTC with ``-ftz=true``, by which
+denormal numbers in float32 become zero, unlike on the CPU, and of two such options the last one
+counts. CuPy only loads the file.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lucid_gpu.devices import cupy_backend
+from lucid_gpu.launch.compile_errors import CompileError
+
+OPTIONS = ("-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true")  # IEEE arithmetic
+GENERATED = (*OPTIONS, "--fmad=false")  # see `Text.contract`; an fma() that is written stays one
+HEADERS = ("cuda_fp16.h", "cuda_fp16.hpp", "cuda_bf16.h", "cuda_bf16.hpp")  # what kernels include
+
+
+def load(cupy: Any, index: int, source: str, name: str, options: Sequence[str]) -> Any:
+    """A kernel for a GPU, as CuPy's RawKernel; one that was kept is not compiled again.
+
+    Raises
+    ------
+    CompileError
+        Where NVRTC refuses the source.
+    """
+    wanted = architecture_for(int(cupy.cuda.Device(index).compute_capability))
+    if not in_memory():
+        path = kept(source, name, options, wanted)
+        return cupy.RawModule(path=str(path)).get_function(name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernel.cubin")
+        path.write_bytes(compiled(source, name, options, wanted))
+        return cupy.RawModule(path=str(path)).get_function(name)  # which loads it at once
+
+
+def in_memory() -> bool:
+    """Whether CuPy is told to keep no kernel on disk."""
+    return os.environ.get("CUPY_CACHE_IN_MEMORY", "") == "1"
+
+
+@functools.cache
+def architecture_for(capability: int) -> int:
+    """What kernels for such a GPU are compiled for: at most the newest that NVRTC knows."""
+    return min(capability, max(library().getSupportedArchs()))
+
+
+def kept(source: str, name: str, options: Sequence[str], architecture: int) -> Path:
+    """The file of a kernel compiled for an architecture, which is made where it is not there."""
+    path = place(source, options, architecture)
+    if path.exists():
+        return path
+    code = compiled(source, name, options, architecture)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(code)
+    os.replace(file.name, path)  # whoever finds it finds all of it
+    return path
+
+
+def place(source: str, options: Sequence[str], architecture: int) -> Path:
+    """The file of a kernel, which need not be there: a key of all that its code depends on.
+
+    Folders are none of it, so that a cache can be filled on one machine for another.
+    """
+    told = _told(tuple(options), architecture)
+    key = [source, *(o for o in told if not o.startswith("-I")), _compiler(told)]
+    digest = hashlib.sha256("\0".join(key).encode()).hexdigest()
+    return folder() / f"lucid_gpu-{digest[:40]}.cubin"
+
+
+@functools.cache
+def _compiler(told: tuple[str, ...]) -> str:
+    """NVRTC's version, and CuPy's and CUDA's headers."""
+    texts = [str(library().getVersion()), cupy_backend.import_cupy().__version__]
+    for name in HEADERS:
+        found = (Path(o[2:], name) for o in told if o.startswith("-I"))
+        header = next((path for path in found if path.exists()), None)
+        texts.append(hashlib.sha256(header.read_bytes()).hexdigest() if header else "none")
+    return " ".join(texts)
+
+
+def folder() -> Path:
+    """Where kernels are kept."""
+    cupy_backend.import_cupy()  # chooses another one where it cannot be written
+    return Path(cupy_backend.cache_folder())
+
+
+def compiled(source: str, name: str, options: Sequence[str], architecture: int) -> bytes:
+    """The code for an architecture.
+
+    Raises
+    ------
+    CompileError
+        Where NVRTC refuses the source; the message shows the line.
+    """
+    here = library()
+    program = here.createProgram(source, f"{name}.cu", (), ())
+    try:
+        here.compileProgram(program, _told(tuple(options), architecture))
+        code: bytes = here.getCUBIN(program)
+    except here.NVRTCError:
+        raise CompileError(name, "NVRTC", here.getProgramLog(program), source) from None
+    finally:
+        here.destroyProgram(program)
+    return code
+
+
+@functools.cache
+def _told(options: tuple[str, ...], architecture: int) -> tuple[str, ...]:
+    """The options, with the folders of CUDA's headers, which CuPy knows."""
+    assembled = cupy_backend.import_cupy()._core.core.assemble_cupy_compiler_options(options)
+    return (*assembled, f"-arch=sm_{architecture}")
+
+
+def library() -> Any:
+    """CuPy's binding of NVRTC, which needs no GPU."""
+    cupy_backend.import_cupy()
+    from cupy_backends.cuda.libs import nvrtc
+
+    return nvrtc

@@ -1,0 +1,302 @@
+"""Elementwise ops one by one: for saved-tensor hooks, which see what each op saves.
+
+A region keeps what its whole gradient reads. Where hooks are set, each elementwise op has a node of
+its own that saves what PyTorch's node would; values still fuse, through a boundary, and so do the
+gradients, which are written with tensor ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lucid_gpu.device import device
+from lucid_gpu.fusion.expression import Cell, Expr, build, of_constant, of_index
+from lucid_gpu.fusion.gradient import Gradient, Part, gradient_of
+from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.program import Program, load_program
+from lucid_gpu.fusion.region import RegionNode, title_of
+from lucid_gpu.ops.packing import pack_output
+from lucid_gpu.ops.record import OpNode, refuse_inference, save
+from lucid_gpu.ops.reductions import sum_to_shape
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.node import SECOND_TIME
+from lucid_gpu.tensor import Tensor, _tensor, apply
+
+_OPERANDS = {
+    "pow": ("self", "exponent"),
+    "where": ("condition", "self", "other"),
+    "clamp_min": ("self", "min"),
+    "clamp_max": ("self", "max"),
+}  # PyTorch's names of operands, where they are not self and other
+_FROM_OPERANDS = {"div"}  # PyTorch saves the operands though the result would do
+_SAVE_ALL = {"pow", "sgn"}  # PyTorch saves operands and result where our formula needs fewer
+
+
+class Rule(NamedTuple):
+    """What one op saves, and its gradient in terms of that.
+
+    Attributes
+    ----------
+    program : Program
+        The op over one leaf an operand.
+    saves : tuple of int
+        Leaves to save; ``program.leaves`` is the result. The cotangent is the leaf after it.
+    names : tuple of str
+        What PyTorch calls them, in whose order it saves.
+    gradient : Gradient
+    """
+
+    program: Program
+    saves: tuple[int, ...]
+    names: tuple[str, ...]
+    gradient: Gradient
+
+
+class Alone(NamedTuple):
+    """One op on certain operands, looked at by itself.
+
+    Attributes
+    ----------
+    tensors : list of Tensor
+        The operands that are tensors.
+    rule : Rule
+    sources : list of int
+        Which of them each leaf is; -1 for a number.
+    numbers : list
+        The numbers among the leaves, None for tensors.
+    """
+
+    tensors: list[Tensor]
+    rule: Rule
+    sources: list[int]
+    numbers: list[Any]
+
+
+def alone_of(
+    op: Op,
+    operands: Sequence[Any],
+    to: Any = None,
+    shape: tuple[int, ...] | None = None,
+    keep_operands: bool = True,
+) -> Alone | None:
+    """How an op goes backward by itself; None where it has no gradient.
+
+    Parameters
+    ----------
+    keep_operands : bool
+        Save operands where PyTorch does, though the result would do.
+    """
+    tensors = [o for o in operands if isinstance(o, Tensor)]
+    cells = [Cell(None) for _ in tensors]
+    loads = iter([Expr(_load(t), (c,), None) for t, c in zip(tensors, cells, strict=True)])
+    values = [next(loads) if isinstance(o, Tensor) else o for o in operands]
+    alone = build(op, values, True, to, shape, limit=None)
+    if not alone.program.needs_grad:
+        return None
+    sources = [cells.index(cell) if cell in cells else -1 for cell in alone.leaves]
+    numbers = [cell.array for cell in alone.leaves]
+    return Alone(tensors, _rule(op, alone.program, keep_operands), sources, numbers)
+
+
+def apply_by_op(
+    op: Op, operands: Sequence[Any], to: Any = None, shape: tuple[int, ...] | None = None
+) -> Tensor | None:
+    """Apply an op with a node of its own; None where nothing is recorded."""
+    alone = alone_of(op, operands, to, shape)
+    if alone is None:
+        return None
+    tensors, rule, sources, _ = alone
+    node = _node_class(rule.program)(tensors, vjp_alone, ())
+    node.alone = alone._replace(tensors=[])
+    node.saved = tuple([save(tensors[sources[i]]) for i in rule.saves if i < len(sources)])
+    recording, state.grad = state.grad, False
+    try:
+        result = apply(op, *operands, to=to, shape=shape)
+    finally:
+        state.grad = recording
+    node.metas = (rule.program,)
+    result._attach(node)
+    if rule.saves and rule.saves[-1] == len(sources):
+        node.saved += (pack_output(result, 0, state.hooks[-1]),)
+    return result
+
+
+def refuse_inference_operands(op: Op, operands: Sequence[Any], to: Any, shape: Any) -> None:
+    """Refuse an op that would save for backward what was made in inference mode."""
+    alone = alone_of(op, operands, to, shape)
+    if alone is not None:
+        for leaf in alone.rule.saves:
+            if leaf < len(alone.sources):
+                refuse_inference(alone.tensors[alone.sources[leaf]])
+
+
+def _load(tensor: Tensor) -> Program:
+    program = tensor._expr.program
+    return load_program(program.dtype, program.shape, None, program.needs_grad, program.device)
+
+
+def _rule(op: Op, program: Program, keep_operands: bool) -> Rule:
+    found: Rule | None = program.gradients.get(("alone", keep_operands))
+    if found is None:
+        root, n = program.root, program.leaves
+        cotangent = load_program(root.dtype, root.shape, None, False, program.device)
+        output = None if keep_operands and op.name in _FROM_OPERANDS else n
+        gradient = gradient_of(program, cotangent, n + 1, n + 2, False, output)
+        reads = gradient.reads
+        if reads and op.name in _SAVE_ALL and not _has_number(program):
+            reads = frozenset(range(n + 1))
+        names = _names_of_leaves(op, program)
+        names[n] = "~result"  # the last: PyTorch saves it once it is known
+        saves = sorted(reads & names.keys(), key=names.__getitem__)
+        found = Rule(program, tuple(saves), tuple([names[i].lstrip("~") for i in saves]), gradient)
+        program.gradients["alone", keep_operands] = found
+    return found
+
+
+def _names_of_leaves(op: Op, program: Program) -> dict[int, str]:
+    """PyTorch's name of each operand that is a tensor, by leaf."""
+    known = program.instructions
+    names = {}
+    for name, argument in zip(operand_names(op.name), program.root.args, strict=False):
+        ins = known[argument]
+        while ins.op in ("cast", "identity"):
+            ins = known[ins.args[0]]
+        if ins.op == "load":
+            names[ins.value[0]] = name
+    return names
+
+
+def operand_names(op: str) -> tuple[str, ...]:
+    """PyTorch's names of an op's operands."""
+    return _OPERANDS.get(op, ("self", "other"))
+
+
+def _has_number(program: Program) -> bool:
+    return any(ins.op in ("constant", "scalar") for ins in program.instructions)
+
+
+_classes: dict[str, type[Any]] = {}
+
+
+def _node_class(program: Program) -> type[Any]:
+    title = title_of(program)
+    found = _classes.get(title)
+    if found is None:
+        found = _classes[title] = type(title, (OpNode,), {})
+    return found
+
+
+def vjp_alone(node: Any, g: Tensor) -> Sequence[Tensor | None]:
+    """The vjp of a node whose ``alone`` says what it saved."""
+    _, rule, sources, numbers = node.alone
+    values = [*numbers, None, g]
+    for place, tensor in zip(rule.saves, node.saved_tensors, strict=True):
+        values[place] = tensor
+    results: list[Tensor | None] = [None] * len(node._edges)
+    for leaf, gradient in evaluate_gradient(rule.gradient, values).items():
+        results[sources[leaf]] = gradient
+    return results
+
+
+def evaluate_gradient(gradient: Gradient, leaves: list[Any]) -> dict[int, Tensor]:
+    """The cotangents of a program's leaves, by tensor ops.
+
+    Parameters
+    ----------
+    gradient : Gradient
+    leaves : list of Tensor, number or None
+        What the gradient's programs read.
+    """
+    values = list(leaves)
+    for part, shape in gradient.steps:
+        values.append(sum_to_shape(evaluate(part, values), shape))
+    return {leaf: evaluate(part, values) for leaf, part in gradient.results}
+
+
+def evaluate(part: Part, leaves: Sequence[Any]) -> Tensor:
+    """The value of a program on tensors, recorded like any other."""
+    program = part.program
+    made: list[Any] = []
+    for ins in program.instructions:
+        if ins.op == "load":
+            value = leaves[part.leaves[ins.value[0]]]
+        elif ins.op == "scalar":
+            value = _number(leaves[part.leaves[ins.value]], ins.dtype, program.device)
+        elif ins.op == "index":
+            value = _tensor(of_index(ins.shape, program.device))
+        elif ins.op == "constant":
+            value = _number(ins.value[1], ins.dtype, program.device)
+        elif ins.op == "boundary":
+            value = _leading_to(made[ins.args[0]], leaves[part.leaves[ins.value]])
+        else:
+            op = TABLE[ins.op]
+            value = apply(
+                op,
+                *[made[a] for a in ins.args],
+                to=ins.dtype if op.rule in ("cast", "draw") else None,
+                shape=ins.shape if op.rule == "identity" else None,
+            )
+        made.append(value)
+    result: Tensor = made[-1]
+    return result.alias() if program.is_load else result  # the cotangent itself, say
+
+
+def _leading_to(value: Tensor, cell: Cell) -> Tensor:
+    """A value computed again, whose gradient goes where that of the first one went."""
+    result = value.detach()
+    if state.grad and cell.node is not None:
+        result._attach(cell.node, cell.output)
+    return result
+
+
+def region_vjp(node: RegionNode, cotangent: Tensor) -> list[Tensor]:
+    """The gradient of a whole region, formula by formula, each op applied like any other."""
+    program = node.program
+    known = {ins.value[0]: ins for ins in program.instructions if ins.op == "load"}
+    values = [_leaf(cell, known.get(i), node) for i, cell in enumerate(node.leaves)]
+    output_leaf = None
+    if node.output is not None:
+        output_leaf = len(values)
+        root = program.root._replace(value=(output_leaf, None))
+        values.append(_leaf(node.output.twin(node), root, node))
+    like = cotangent._expr.program
+    load = load_program(like.dtype, tuple(like.shape), None, False, like.device)
+    place = len(values)
+    gradient = gradient_of(program, load, place, place + 1, bool(state.grad), output_leaf)
+    node._check_versions(gradient)
+    return list(evaluate_gradient(gradient, [*values, cotangent]).values())
+
+
+def vjp_when_freed(node: RegionNode, cotangent: Tensor) -> Sequence[Tensor | None]:
+    """The gradient of a region whose saved values are gone, where it does not need them."""
+    if state.task is None:
+        raise RuntimeError(SECOND_TIME)
+    leaves, gradient = node.asked_for()
+    if gradient.reads:
+        raise RuntimeError(SECOND_TIME)
+    found = evaluate_gradient(gradient, [*[None] * node.program.leaves, cotangent])
+    return [found.get(leaf) for leaf in leaves]
+
+
+def _leaf(cell: Cell, load: Any, node: RegionNode) -> Any:
+    """A leaf of a region as a tensor, part of the graph if that is recorded, or as a number.
+
+    Where only a gradient leaves the region (a boundary) it is the cell.
+    """
+    if load is None or cell.array is None:
+        return cell.array if cell.node is None else cell
+    needs = bool(state.grad) and cell.node is not None
+    strides = load.value[1]
+    if not strides and not cell.array.flags.c_contiguous:
+        strides = cell.array.strides
+    program = load_program(load.dtype, load.shape, strides, needs, node.program.device)
+    return _tensor(Expr(program, (cell,), None))
+
+
+def _number(value: Any, d: Any, where: device) -> Tensor:
+    return _tensor(of_constant(value, d, (), where))
+
+
+RegionNode.vjp_by_ops = staticmethod(region_vjp)
+RegionNode.vjp_when_freed = staticmethod(vjp_when_freed)

@@ -1,0 +1,182 @@
+"""The C file: what it calls, what it refuses, and the same bits where it is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lucid_gpu.devices import loops
+from lucid_gpu.devices.loops import POINTER, TABLE, loop_of
+
+needs_native = pytest.mark.skipif(
+    not loops.compiled(), reason="the C file was not compiled: there was no C compiler"
+)
+SOURCE = Path(loops.__file__).parent / "_native.c"
+
+
+class Call:
+    """One call of a ufunc as an entry of a table, and what the entry points to."""
+
+    def __init__(self, ufunc: Any, *arrays: Any) -> None:
+        kinds = [a.dtype.char for a in arrays]
+        found = loop_of(ufunc, f"{''.join(kinds[: ufunc.nin])}->{''.join(kinds[ufunc.nin :])}")
+        assert found is not None
+        self.arguments = np.array(loops.addresses(arrays), POINTER)
+        self.count = np.array([arrays[-1].size], POINTER)
+        self.steps = np.array([a.strides[-1] for a in arrays], POINTER)
+        at = loops.addresses([self.arguments, self.count, self.steps])
+        self.words = [found[0], *at, found[1]]
+
+
+@needs_native
+@pytest.mark.parametrize("kind", ["f", "d", "l"])
+def test_loops_are_called_in_turn(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = [rng.integers(1, 9, 1000).astype(kind)[::2] for _ in "ab"]
+    total, out = np.empty(500, kind), np.empty(500, kind)
+    calls = [Call(np.add, a, b, total), Call(np.multiply, total, b, out)]
+    loops.walk(np.array([c.words for c in calls], POINTER), 2)
+    np.testing.assert_array_equal(total, a + b)
+    np.testing.assert_array_equal(out, (a + b) * b)
+
+
+@needs_native
+def test_tables_stand_for_other_tables() -> None:
+    a, one = np.zeros(7), np.ones(7)
+    inner = np.array(Call(np.add, a, one, a).words, POINTER)
+    middle = np.array([TABLE, loops.address(inner), 1, 0, 0] * 3, POINTER)
+    outer = np.array([TABLE, loops.address(middle), 3, 0, 0] * 5, POINTER)
+    loops.walk(outer, 5)
+    np.testing.assert_array_equal(a, np.full(7, 15.0))
+    loops.walk(outer, 0)
+    np.testing.assert_array_equal(a, np.full(7, 15.0))
+
+
+@needs_native
+def test_several_threads_walk_at_once() -> None:
+    arrays = [np.zeros(1000) for _ in range(4)]
+    one = np.ones(1000)
+    calls = [Call(np.add, a, one, a) for a in arrays]
+    tables = [np.array(c.words * 2000, POINTER) for c in calls]
+    team = [threading.Thread(target=loops.walk, args=(t, 2000)) for t in tables]
+    for thread in team:
+        thread.start()
+    for thread in team:
+        thread.join()
+    assert all((a == 2000).all() for a in arrays)
+
+
+@needs_native
+def test_what_is_no_table_is_refused() -> None:
+    entries = np.zeros(10, POINTER)
+    refused: list[tuple[Any, Any, type[Exception]]] = [
+        (entries, 3, ValueError),
+        (entries, -1, ValueError),
+        (entries[::2], 1, ValueError),
+        (entries.astype(entries.dtype.newbyteorder()), 1, ValueError),
+        (entries.astype(np.int32), 1, ValueError),
+        (entries.astype(np.float64), 1, ValueError),
+        (entries.tobytes(), 1, TypeError),
+        (entries, "1", TypeError),
+        (entries, 1 << 80, OverflowError),
+    ]
+    for table, count, error in refused:
+        with pytest.raises(error):
+            loops.walk(table, count)
+    with pytest.raises(TypeError, match="a table and how many entries"):
+        loops.walk(entries)
+
+
+def test_addresses_are_those_of_the_elements() -> None:
+    a = np.arange(12.0).reshape(3, 4)
+    views = [a, a[1:], a[:, 2], np.ones((), np.float32), a[:0], np.ma.array(a)]
+    assert loops.addresses(views) == [v.ctypes.data for v in views]
+    assert loops.addresses(tuple(views)) == [loops.address(v) for v in views]
+    for wrong in (3.0, [1.0], None, memoryview(b"")):
+        with pytest.raises(TypeError, match="expected a NumPy array, got"):
+            loops.address(wrong)
+        with pytest.raises(TypeError):
+            loops.addresses([a, wrong])
+
+
+@needs_native
+def test_loops_are_found_for_the_types_that_a_ufunc_lists() -> None:
+    for ufunc in (np.add, np.exp, np.less, np.matmul, np.frexp, np.logical_not, np.isnan):
+        for types in ufunc.types:
+            found = loop_of(ufunc, types)
+            if "O" not in types:
+                assert found is not None and found[0] != 0, (ufunc, types)
+    for ufunc, types in ((np.add, "fd->f"), (np.add, "f->f"), (np.exp, "l->l"), (np.add, "x" * 99)):
+        assert loop_of(ufunc, types) is None
+    made = np.frompyfunc(lambda x: x, 1, 1)
+    assert loop_of(made, "d->d") is None
+    with pytest.raises(TypeError):
+        loops.loop_of(len, "d->d")
+
+
+PROGRAM = """
+import sys
+if sys.argv[1] == "without":
+    sys.modules["lucid_gpu.devices._native"] = None  # its import fails
+import hashlib
+import numpy as np
+import lucid_gpu as torch
+from lucid_gpu.devices import loops
+assert loops.available() == (sys.argv[1] == "with")
+from lucid_gpu.nn import functional as F
+torch.manual_seed(0)
+digest = hashlib.sha256()
+lstm = torch.nn.LSTM(24, 32, 2)
+norm, mlp = torch.nn.LayerNorm(32), torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU())
+optimizer = torch.optim.Adam([*lstm.parameters(), *norm.parameters(), *mlp.parameters()])
+for step in range(3):
+    x = torch.randn(9, 12, 24)
+    y = norm(lstm(x)[0])
+    q = y.reshape(9, 4, 12, 8)
+    z = F.scaled_dot_product_attention(q, q, q).reshape(9, 12, 32) + y
+    target = torch.arange(108) % 32
+    loss = mlp(z).tanh().square().mean() + F.cross_entropy(z.reshape(-1, 32), target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    digest.update(loss.detach().numpy().tobytes())
+for p in mlp.parameters():
+    digest.update(p.detach().numpy().tobytes())
+print(digest.hexdigest())
+"""
+
+
+@needs_native
+def test_without_it_programs_give_the_same_bits() -> None:
+    environment = {**os.environ, "LUCID_NUM_THREADS": "1"}
+    environment.pop("LUCID_NATIVE_LOOPS", None)
+    found = set()
+    for way in ("with", "without"):
+        command = [sys.executable, "-c", PROGRAM, way]
+        ran = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        found.add(ran.stdout)
+    assert len(found) == 1
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is installed")
+def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
+    folders = [sysconfig.get_path("include"), np.get_include()]
+    if not (Path(folders[0]) / "Python.h").exists():
+        pytest.skip("Python's headers are not installed")
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fPIC", "-c"]
+    flags += [word for f in folders for word in ("-isystem", f)]
+    command = ["cc", *flags, str(SOURCE), "-o", str(tmp_path / "native.o")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,77 @@
+"""What the use of a second GPU must not change, on the CPU too, and where it is noticed."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import Any
+
+import pytest
+
+import lucid_gpu as torch
+from lucid_gpu import cat, flip  # by name, before a second GPU is used
+from lucid_gpu.nn import functional as F
+
+
+def test_a_tensor_made_while_its_gpu_was_current(driver: Any) -> None:
+    with torch.cuda.device(1):
+        x = torch.arange(1.0, 4.0, device="cuda")
+    for made in (x.flip(0), flip(x, [0]), cat([x, x]), x.roll(1), x.sort()[0], x.topk(2)[0]):
+        assert made.device == torch.device("cuda:1")
+        assert made.array.device.id == 1
+    assert x.flip(0).tolist() == [3, 2, 1] and x.roll(1).tolist() == [3, 1, 2]
+    assert cat([x, x]).tolist() == [1, 2, 3, 1, 2, 3]
+
+
+def test_threads_begin_on_the_first_gpu(driver: Any) -> None:
+    x, found = torch.arange(1.0, 4.0, device="cuda:1"), []
+
+    def work() -> None:
+        y = x.clone().requires_grad_()
+        (torch.cat([y, y * 2]).sort()[0] ** 2).sum().backward()
+        found.append(y.grad.tolist())
+
+    team = [threading.Thread(target=work) for _ in range(4)]
+    for thread in team:
+        thread.start()
+    for thread in team:
+        thread.join()
+    assert found == [[10, 20, 30]] * 4
+
+
+def test_another_gpu_is_refused_by_name(driver: Any) -> None:
+    first, second = torch.ones(3, device="cuda:0"), torch.ones(3, device="cuda:1")
+    for function in (torch.exp, torch.cumsum):
+        more = (0,) if function is torch.cumsum else ()
+        with pytest.raises(RuntimeError, match="same device.*cuda:0 and out= is on cuda:1"):
+            function(first, *more, out=second)
+    assert second.tolist() == [1, 1, 1] and second.device == torch.device("cuda:1")
+    x = torch.ones(3, device="cuda:0", requires_grad=True)
+    for gradient in (second, torch.ones(3)):
+        with pytest.raises(RuntimeError, match="at index 0 - expected device cuda:0 but got c"):
+            (x * 2).backward(gradient)
+    assert x.grad is None
+    (x * 2).sum().backward(torch.tensor(3.0))
+    assert x.grad.tolist() == [6, 6, 6]
+
+
+def test_the_cpu_is_as_before(driver: Any) -> None:
+    """vmap, autocast, sparse gradients and signatures look at the same functions."""
+    torch.ones(1, device="cuda:1")
+    assert torch.vmap(lambda x: x.sum())(torch.ones(2, 3)).tolist() == [3, 3]
+    losses = torch.vmap(F.mse_loss)(torch.ones(2, 3), torch.zeros(2, 3))
+    assert losses.tolist() == [1, 1]
+    pairs = torch.vmap(lambda v: torch.cat([v, v]).cumsum(0))(torch.ones(2, 2, device="cuda:1"))
+    assert pairs.tolist() == [[1, 2, 3, 4]] * 2
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.nn.LSTM(3, 4)(torch.ones(2, 1, 3))[0].dtype is torch.bfloat16
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.bfloat16
+    table = torch.nn.Embedding(5, 2, sparse=True)
+    table(torch.tensor([1, 2])).sum().backward()
+    assert table.weight.grad.to_dense().sum().item() == 4
+    assert [*inspect.signature(torch.cat).parameters][:2] == ["tensors", "dim"]
+
+
+def test_sparse_tensors_are_where_they_were_made(driver: Any) -> None:
+    dense = (torch.eye(2, device="cuda:1") * 3).to_sparse().to_dense()
+    assert dense.tolist() == [[3, 0], [0, 3]] and dense.array.device.id == 1

@@ -1,0 +1,90 @@
+"""How many warps of each instance a multiprocessor holds: by registers, shared memory, threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+
+from lucid_gpu.kernels import attention
+from tests.slow import slow_but
+
+from .compiling import Instance, Resources, architectures, instances
+
+LEAST = 8  # warps: two for each scheduler, so that one computes while the other waits
+REGISTERS = 1 << 16
+
+
+class Processor(NamedTuple):
+    """What a multiprocessor has: bytes of shared memory, threads, blocks.
+
+    CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+    """
+
+    shared: int
+    threads: int
+    blocks: int
+
+
+PROCESSORS = {
+    80: Processor(164 << 10, 2048, 32),
+    89: Processor(100 << 10, 1536, 24),
+    90: Processor(228 << 10, 2048, 32),
+    120: Processor(100 << 10, 1536, 24),
+}
+
+
+def resident(processor: Processor, threads: int, registers: int, shared: int) -> int:
+    """Warps of a kernel that a multiprocessor holds.
+
+    Registers are given to a warp by 256, out of a quarter of all, each quarter with a scheduler;
+    the system takes 1 KiB of shared memory for every block.
+    """
+    warps = -(-threads // 32)
+    of_warp = -(-max(registers, 1) * 32 // 256) * 256
+    by_registers = 4 * (REGISTERS // 4 // of_warp) // warps
+    by_shared = processor.shared // (shared + 1024)
+    by_threads = processor.threads // (warps * 32)
+    return warps * min(by_registers, by_shared, by_threads, processor.blocks)
+
+
+INSTANCES = list(instances())
+FIRST = {i.family: i for i in reversed(INSTANCES)}.values()
+
+
+@pytest.mark.parametrize("instance", slow_but(INSTANCES, *FIRST), ids=[i.label for i in INSTANCES])
+def test_instances(instance: Instance) -> None:
+    """In blocks as large as they get: smaller ones take fewer registers, and as many fit."""
+    dynamic = 0
+    if instance.family == "attention":
+        dynamic = attention._shared_bytes(instance.template, instance.kernel)
+    known = [a for a in PROCESSORS if a in architectures()]
+    with ThreadPoolExecutor() as pool:
+        compiled: list[Resources] = list(pool.map(instance.check, known))
+    for architecture, found in zip(known, compiled, strict=True):
+        shared = found.shared + dynamic
+        threads = instance.kernel.threads
+        held = resident(PROCESSORS[architecture], threads, found.registers, shared)
+        assert held >= LEAST, (
+            f"sm_{architecture}: {held} warps; {threads} threads, {found}, {dynamic}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("architecture", "threads", "registers", "shared", "wanted"),
+    [
+        (90, 256, 32, 0, 64),  # as many threads as there can be
+        (89, 256, 32, 0, 48),
+        (90, 128, 255, 0, 8),
+        (90, 96, 168, 0, 12),  # 3 warps a scheduler, 4 blocks of 3
+        (90, 1024, 65, 0, 0),  # no block: 72 registers a thread are more than all
+        (89, 128, 32, 50 << 10, 4),  # one block, for the system takes 1 KiB
+        (89, 128, 32, 49 << 10, 8),
+        (120, 32, 8, 0, 24),  # blocks of one warp
+    ],
+)
+def test_known_kernels(
+    architecture: int, threads: int, registers: int, shared: int, wanted: int
+) -> None:
+    assert resident(PROCESSORS[architecture], threads, registers, shared) == wanted

@@ -1,0 +1,54 @@
+"""Ops imported late: the table names what the files define, and nothing imports them early."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pickle
+import subprocess
+import sys
+from types import FunctionType
+
+import lucid_gpu
+from lucid_gpu.ops.registry import TABLE
+
+NAMES = {
+    file: tuple(set(names.split()) for names in (f"{both} {methods}", f"{both} {functions}"))
+    for file, (both, methods, functions) in TABLE.items()
+}
+
+
+def test_the_table_names_what_the_files_define() -> None:
+    for file, (methods, functions) in NAMES.items():
+        module = importlib.import_module(f"lucid_gpu.ops.{file}")
+        assert {f.__name__ for f in getattr(module, "METHODS", ())} == methods, file
+        assert {f.__name__ for f in getattr(module, "FUNCTIONS", ())} == functions, file
+
+
+def test_methods_and_functions_are_the_files() -> None:
+    for file in NAMES:
+        module = importlib.import_module(f"lucid_gpu.ops.{file}")
+        for f in getattr(module, "METHODS", ()):
+            assert getattr(lucid_gpu.Tensor, f.__name__) is f
+        for f in getattr(module, "FUNCTIONS", ()):
+            found = getattr(lucid_gpu, f.__name__)
+            assert inspect.unwrap(found) is inspect.unwrap(f)
+            assert f.__name__ in dir(lucid_gpu)
+
+
+def test_importing_the_package_imports_none_of_them() -> None:
+    program = "import sys, lucid_gpu; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {f"lucid_gpu.ops.{file}" for file in TABLE} & set(loaded)
+    rooms = {"lucid_gpu.autograd.functional", "lucid_gpu.nn", "lucid_gpu.optim", "lucid_gpu.viz"}
+    assert not rooms & set(loaded)
+
+
+def test_pickle_finds_every_function() -> None:
+    for namespace in (lucid_gpu, lucid_gpu.nn.functional):
+        for name in dir(namespace):
+            function = getattr(namespace, name)
+            if isinstance(function, FunctionType) and name[0] != "_":
+                assert pickle.loads(pickle.dumps(function)) is function, name
