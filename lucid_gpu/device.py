@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["device", "get_default_device", "set_default_device"]
 
@@ -100,10 +100,13 @@ def get_default_device() -> device:
     return _defaults[-1]
 
 
-def resolve(value: Any) -> device:
-    """The device of a ``device=`` argument: None is the default, ``cuda`` is the current GPU."""
+def resolve(value: Any, out: Any = None) -> device:
+    """The device of a ``device=`` argument: ``cuda`` is the current GPU.
+
+    None is the device of the tensor ``out``, and the default one where there is none.
+    """
     if value is None:
-        return _defaults[-1]
+        return _defaults[-1] if out is None else cast(device, out.device)
     wanted = device(value)
     if wanted.type == "cuda":
         from lucid_gpu.devices import backend

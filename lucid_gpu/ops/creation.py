@@ -319,7 +319,7 @@ def full(
         For a ``size`` that is no integers.
     """
     shape = _shape((size,))
-    where = resolve(device)
+    where = resolve(device, options.get("out"))
     if isinstance(fill_value, (np.number, np.bool_, Tensor)):
         fill_value = fill_value.item()
     d = dt.scalar_type(fill_value) if dtype is None else as_dtype(dtype)
@@ -406,7 +406,7 @@ def empty(
 
     TypeError for a ``size`` that is no integers; RuntimeError for negative ones.
     """
-    where = resolve(device)
+    where = resolve(device, options.get("out"))
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     shape = _shape(size or _named_size("empty", options))
     return _finish(backend(where).empty(shape, d, where), d, where, requires_grad, options)
@@ -535,7 +535,7 @@ def arange(
         if step == 0:
             raise ValueError("step must be nonzero")
     count = math.ceil((end - start) / step)
-    where_ = resolve(device)
+    where_ = resolve(device, options.get("out"))
     if where_.type != "cpu":
         return _finish(_range(start, step, count, d, where_), d, where_, requires_grad, options)
     if d.category == 1:
@@ -575,7 +575,7 @@ def linspace(
     start, end = [x.item() if isinstance(x, (Tensor, np.generic)) else x for x in (start, end)]
     if d.category < 2:  # PyTorch cuts what it is given
         start, end = int(start), int(end)
-    where = resolve(device)
+    where = resolve(device, options.get("out"))
     if where.type == "cpu" or steps < 2 or isinstance(start + end, complex):
         return _from_host(np.linspace(start, end, steps), d, where, requires_grad, options)
     made = _evenly_spaced(start, end, steps, where).to(d).array
@@ -608,7 +608,7 @@ def eye(
         if count is not None and count < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {count}")
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
-    where = resolve(device)
+    where = resolve(device, options.get("out"))
     if where.type == "cpu":
         return _from_host(np.eye(n, m), d, where, requires_grad, options)
     rows, columns = [

@@ -77,7 +77,7 @@ def rand(
         For sizes that are none or no integers.
     """
     shape = _shape_of("rand", sizes if size is None else (size,))
-    result = _uniform(shape, _default(dtype), resolve(device), generator)
+    result = _uniform(shape, _default(dtype), resolve(device, out), generator)
     return _finish(result, requires_grad, out, "rand")
 
 
@@ -97,7 +97,7 @@ def randn(
     RuntimeError for a negative size; TypeError for sizes that are none or no integers.
     """
     shape = _shape_of("randn", sizes if size is None else (size,))
-    result = _normal(shape, _default(dtype), resolve(device), generator)
+    result = _normal(shape, _default(dtype), resolve(device, out), generator)
     return _finish(result, requires_grad, out, "randn")
 
 
@@ -145,7 +145,7 @@ def randint(
         )
     d = dt.int64 if dtype is None else as_dtype(dtype)
     shape = _shape_of("randint", (size,))
-    result = _integers(int(low), int(high), shape, d, resolve(device), generator)
+    result = _integers(int(low), int(high), shape, d, resolve(device, out), generator)
     return _finish(result, requires_grad, out, "randint")
 
 
@@ -168,7 +168,7 @@ def randperm(
     d = dt.int64 if dtype is None else as_dtype(dtype)
     if n and n - 1 > _bounds(d)[1]:
         raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: {n - 1}")
-    where = resolve(device)
+    where = resolve(device, out)
     draw = _draw(generator, where)
     if runs_cuda_c(where):
         words = _fused("random_below", dt.int64, (n,), where, draw, 0).array.view("uint64")
@@ -270,7 +270,8 @@ def normal(
         if size is None:
             raise TypeError("normal() with numbers for mean and std needs a size")
         shape = _shape_of("normal", (size,))
-        made = _normal(shape, _default(dtype), resolve(device), generator, float(mean), float(std))
+        where = resolve(device, out)
+        made = _normal(shape, _default(dtype), where, generator, float(mean), float(std))
         return _finish(made, requires_grad, out, "normal")
     if size is not None:
         raise TypeError("normal() takes a size only where mean and std are numbers")

@@ -116,7 +116,7 @@ def logspace(
     array = np.power(float(base), np.linspace(start, end, steps))
     if d.category < 2:
         array = np.rint(array) if np.allclose(array, np.rint(array)) else np.trunc(array)
-    return _from_host(array, d, resolve(device), requires_grad, options)
+    return _from_host(array, d, resolve(device, options.get("out")), requires_grad, options)
 
 
 def range(
@@ -141,7 +141,7 @@ def range(
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     array = start + np.arange(int((end - start) / step) + 1, dtype=np.float64) * step
-    return _from_host(array, d, resolve(device), requires_grad, options)
+    return _from_host(array, d, resolve(device, options.get("out")), requires_grad, options)
 
 
 def empty_strided(
