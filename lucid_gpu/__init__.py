@@ -13,7 +13,6 @@ from typing import Any
 from lucid_gpu import autograd as autograd
 from lucid_gpu import dtypes as _dtypes
 from lucid_gpu.device import device as device
-from lucid_gpu.devices import WHEN_ELSEWHERE as _WHEN_ELSEWHERE
 from lucid_gpu.devices.threads import get_num_threads, set_num_threads
 from lucid_gpu.dtypes import as_dtype as _as_dtype
 from lucid_gpu.dtypes import (
@@ -182,15 +181,6 @@ _FROM = {
         "lucid_gpu.nn.functional",
     ),
 }
-
-
-def _use_elsewhere() -> None:
-    from lucid_gpu.cuda import elsewhere
-
-    elsewhere.install()
-
-
-_WHEN_ELSEWHERE.append(_use_elsewhere)
 
 
 def __getattr__(name: str) -> Any:

@@ -40,6 +40,7 @@ from lucid_gpu.fusion.realise import realise
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import SameMemory, Storage
+from lucid_gpu.tape import door
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
@@ -1239,7 +1240,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
         expr.since = steps.count
         return tensor
 
-    return method
+    return _at_the_door(op, method)
 
 
 def _remember(a: Expr, key: Any, result: Tensor) -> None:
@@ -1338,7 +1339,16 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             a.program.next[key] = expr.program
         return result
 
-    return method
+    return _at_the_door(op, method)
+
+
+_LISTED = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow
+    atan2"""  # rows that autocast casts, by the lists of `amp.ops`
+_CAST_FIRST = frozenset(_LISTED.split())
+
+
+def _at_the_door(op: Op, method: Callable[..., Any]) -> Callable[..., Any]:
+    return door.op(method) if op.name in _CAST_FIRST else method
 
 
 _bitwise_not = unary(TABLE["bitwise_not"])

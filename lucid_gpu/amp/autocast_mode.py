@@ -19,6 +19,7 @@ from lucid_gpu.amp.state import (
 )
 from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.dtypes import bfloat16, dtype, float16
+from lucid_gpu.tape.modes import state as modes
 
 __all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -76,7 +77,7 @@ class autocast:
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         self._cache_enabled = state.cache_enabled if cache_enabled is None else cache_enabled
         self._enabled = enabled and self._possible()
-        self._before: list[tuple[bool, Any, bool]] = []
+        self._before: list[tuple[bool, Any, bool, bool]] = []
 
     def _possible(self) -> bool:
         """Whether this can be done; a warning where it cannot."""
@@ -95,7 +96,8 @@ class autocast:
 
     def __enter__(self) -> autocast:
         kind = self.device
-        before = (state.enabled[kind], state.dtype[kind], state.cache_enabled)
+        before = (state.enabled[kind], state.dtype[kind], state.cache_enabled, modes.in_op)
+        modes.in_op = False  # as where a checkpoint runs a user's function inside backward
         self._before.append(before)
         state.nesting += 1
         set_autocast_enabled(kind, self._enabled)
@@ -104,7 +106,7 @@ class autocast:
         return self
 
     def __exit__(self, *_: object) -> None:
-        enabled, fast, state.cache_enabled = self._before.pop()
+        enabled, fast, state.cache_enabled, modes.in_op = self._before.pop()
         state.nesting -= 1
         if not state.nesting:
             clear_autocast_cache()

@@ -1,22 +1,23 @@
 """Which ops autocast casts, and to what: PyTorch's lists, and how they are applied.
 
 The lists are those of the reference on automatic mixed precision (docs.pytorch.org/docs/stable/
-amp.html). While autocast is on anywhere, the code of these functions is exchanged for a look at
-their arguments (`ops.exchange`); otherwise they are what they were.
+amp.html). While autocast is on anywhere, the arguments of each op are looked at first
+(`tape.door`). What an op calls inside is its own affair, and is not cast again.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from lucid_gpu.amp.state import cast, eligible, state
 from lucid_gpu.dtypes import float32
 from lucid_gpu.nn import functional
-from lucid_gpu.ops.exchange import Exchanged, place_of
+from lucid_gpu.tape.door import AUTOCAST, Interpreter, Watch, op_of
+from lucid_gpu.tape.engine import run_node
+from lucid_gpu.tape.modes import state as modes
 from lucid_gpu.tensor import Tensor
 
 # fmt: off
@@ -71,33 +72,25 @@ UNSAFE = (
 )
 
 
-class Casting:
-    """The look at the arguments of one function.
+def _interpreter() -> Interpreter:
+    kinds_of = kinds_of_ops()
 
-    Attributes
-    ----------
-    kinds : dict of str to str
-        What is done with its arguments, by the kind of device they are on.
-    """
-
-    height = 1  # over vmap's: batched tensors are cast as others are
-
-    def __init__(self, function: Any, kinds: dict[str, str]) -> None:
-        self.place = place_of(function)
-        self.kinds = kinds
-
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        where = None if state.inside else _device_type(args, kwargs)
-        kind = self.kinds.get(where) if where is not None and state.enabled[where] else None
-        if kind is None or kwargs.get("out") is not None or _from_within(sys._getframe(3), kind):
-            return self.place.below(self.height, args, kwargs)
-        assert where is not None
-        args, kwargs = _CASTS[kind](args, kwargs, where)
-        state.inside = True
+    def cast_first(
+        op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Callable[..., Any]
+    ) -> Any:
+        if modes.in_op or (op is run_node and args[0].runs_user_code):
+            return go_on(*args, **kwargs)
+        where = _device_type(args, kwargs)
+        if where is not None and state.enabled[where] and kwargs.get("out") is None:
+            kind = kinds_of.get(op, {}).get(where, "leave")
+            args, kwargs = _CASTS[kind](args, kwargs, where)
+        modes.in_op = True
         try:
-            return self.place.below(self.height, args, kwargs)
+            return go_on(*args, **kwargs)
         finally:
-            state.inside = False
+            modes.in_op = False
+
+    return cast_first
 
 
 def _device_type(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -110,20 +103,6 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, (list, tuple)):
             yield from _tensors(value)
-
-
-def _from_within(frame: types.FrameType, kind: str) -> bool:
-    """Whether another op calls: what it computes with is its own affair.
-
-    Functions of `nn.functional` are ops, but for their products: an attention layer's projections
-    are the user's as much as its softmax is not.
-    """
-    name = frame.f_globals.get("__name__", "")
-    if not name.startswith("lucid_gpu."):
-        return False
-    if name == "lucid_gpu.nn.functional":
-        return kind != "lower"
-    return not name.startswith(("lucid_gpu.nn.", "lucid_gpu.testing.", "lucid_gpu.amp."))
 
 
 def _to(args: Any, kwargs: Any, to: Any, where: str) -> tuple[Any, Any]:
@@ -162,27 +141,25 @@ _CASTS: dict[str, Callable[[Any, Any, str], tuple[Any, Any]]] = {
 }
 
 
-def castings() -> list[Casting]:
-    """One for each function behind a name of the lists."""
-    found: dict[Any, dict[str, str]] = {}
+def kinds_of_ops() -> dict[Any, dict[str, str]]:
+    """What is done with the arguments of each op of the lists, by the kind of their device."""
+    kinds: dict[Any, dict[str, str]] = {}
     for where, lists in LISTS.items():
         for kind, names in lists.items():
-            for function in [f for name in names.split() for f in _functions(name)]:
-                found.setdefault(function, {})[where] = kind
-    return [Casting(function, kinds) for function, kinds in found.items()]
+            for op in [op for name in names.split() for op in _ops(name)]:
+                kinds.setdefault(op, {})[where] = kind
+    return kinds
 
 
-def _functions(name: str) -> Iterator[Any]:
-    """The functions of this name: in the package, of tensors, among layers' functions."""
+def _ops(name: str) -> Iterator[Any]:
+    """The ops of this name: in the package, of tensors, among layers' functions."""
     package = sys.modules["lucid_gpu"]
     folder, _, name = name.rpartition(".")
     homes = [package, Tensor, functional]
     for home in [getattr(package, folder, None)] if folder else homes:
         function = getattr(home, name, None)
-        if inspect.isfunction(function):
-            yield function
-            if (inner := inspect.unwrap(function)) is not function:  # which layers call
-                yield inner
+        if inspect.isfunction(function) and (op := op_of(function)) is not None:
+            yield op
 
 
-installed = Exchanged(castings)
+watching = Watch(AUTOCAST, _interpreter)

@@ -33,8 +33,6 @@ class _State(threading.local):
         The 16-bit type of each kind of device.
     nesting : int
         How many `autocast` blocks are open.
-    inside : bool
-        Whether an op that autocast knows is running: what it calls is its own affair.
     cached : dict or None
         Parameters in 16 bits, for as long as the outermost block is open.
     """
@@ -43,7 +41,6 @@ class _State(threading.local):
         self.enabled = dict.fromkeys(KINDS, False)
         self.dtype: dict[str, dtype] = {"cpu": bfloat16, "cuda": float16}
         self.nesting = 0
-        self.inside = False
         self.cache_enabled = True
         self.cached: dict[Any, tuple[Tensor, int, Tensor]] = {}
 
@@ -69,10 +66,10 @@ def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -
         device_type, enabled = "cuda", bool(device_type)
     kind = checked(str(device_type))
     if enabled != state.enabled[kind]:
-        from lucid_gpu.amp.ops import installed
+        from lucid_gpu.amp.ops import watching
 
         state.enabled[kind] = enabled
-        installed.__enter__() if enabled else installed.__exit__()
+        watching.__enter__() if enabled else watching.__exit__()
 
 
 def get_autocast_dtype(device_type: str) -> dtype:

@@ -17,7 +17,7 @@ from lucid_gpu.fusion import Eager
 from lucid_gpu.fusion.gradient import gradient_leaves
 from lucid_gpu.fusion.program import Program, forget
 from lucid_gpu.fusion.region import RegionNode
-from lucid_gpu.tape.engine import watching
+from lucid_gpu.tape.engine import run_node, watching
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import Edge, Node
 from lucid_gpu.tensor import Tensor, apply
@@ -41,7 +41,7 @@ class _Watcher:
         """Run a node; what is made meanwhile notes it as its parent."""
         outer, state.node = state.node, node
         try:
-            results = node.vjp(cotangents)
+            results = run_node(node, cotangents)
             for result in results:
                 if result is not None and not result.is_sparse:
                     result._realise()

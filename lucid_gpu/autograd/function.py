@@ -219,6 +219,8 @@ class FunctionCtx(Node):
         """Call the function's backward."""
         return self._run_backward(*grad_outputs)
 
+    runs_user_code = True
+
     # --- for the engine -----------------------------------------------------------------------
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:

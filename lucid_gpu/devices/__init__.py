@@ -6,7 +6,6 @@ differently. Everything above this folder asks a backend and never imports cupy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from lucid_gpu.devices.backend import Backend
 
 _backends: dict[str, Backend] = {}
-WHEN_ELSEWHERE: list[Callable[[], None]] = []  # called where a second GPU is used
 _of_types: dict[type, Backend] = {}  # NumPy's and CuPy's classes of arrays and numbers
 
 
@@ -38,8 +36,9 @@ def backend(where: device) -> Backend:
             found = CupyBackend()
         _backends[where.type] = found
     if where.index:  # of all GPUs but the first
-        for call in WHEN_ELSEWHERE:
-            call()
+        from lucid_gpu.devices.current_gpu import follow_tensors
+
+        follow_tensors()
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import WHEN_ELSEWHERE, _backends, cuda_memory, cudnn, device_errors, gemm
+from lucid_gpu.devices import _backends, cuda_memory, cudnn, current_gpu, device_errors, gemm
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.dtypes import dtype, from_numpy_dtype
 
@@ -133,8 +133,7 @@ class CupyBackend:
         """The context in which new arrays land on a device."""
         if where.index is None or where.index == self.current_index():
             return _HERE
-        for call in WHEN_ELSEWHERE:
-            call()
+        current_gpu.follow_tensors()
         return self.xp.cuda.Device(where.index)
 
     def current_index(self) -> int:

@@ -1,29 +1,28 @@
-"""Where batched tensors are noticed: at the entry of each op that is not elementwise.
+"""Where batched tensors are noticed: at the door of each op that is not elementwise.
 
-Such a function looks at shapes and asks for arrays at once; so while a `vmap` runs, its code is
-exchanged (`ops.exchange`) for a look at the arguments first.
+Such a function looks at shapes and asks for arrays at once; so while a `vmap` runs, its arguments
+are looked at first (`tape.door`).
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from lucid_gpu.func.batching import BatchLevel, NeedsArray
 from lucid_gpu.func.trees import flatten, unflatten
-from lucid_gpu.ops.exchange import place_of
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tensor import Tensor
+from lucid_gpu.user_warnings import warn_user
 
 Rule = Callable[..., Any]
 
 
 class Entry:
-    """What a call of one function comes to while some `vmap` runs.
+    """What a call of one op comes to while some `vmap` runs.
 
     Attributes
     ----------
@@ -37,37 +36,31 @@ class Entry:
         How many arguments the function takes by position.
     """
 
-    height = 0  # under autocast's
-
     def __init__(self, function: Any, rule: Rule | None) -> None:
         self.function = function
-        self.place = place_of(function)
-        self.body = self.place.body
+        self.body = function.body
         self.rule = rule
-        code = self.place.code
+        code = self.body.__code__
         many = code.co_flags & inspect.CO_VARARGS
         self.most = sys.maxsize if many else code.co_argcount
-        self.fewest = code.co_argcount - len(function.__defaults__ or ())
+        self.fewest = code.co_argcount - len(self.body.__defaults__ or ())
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Rule) -> Any:
+        """The result; ``go_on`` is what the call comes to where nothing is batched."""
         level = innermost(_tensors(args, kwargs))
         if level is None:
-            return self.under(*args, **kwargs)
+            return go_on(*args, **kwargs)
         if not isinstance(level, BatchLevel):
-            return level.call(self.function, self.under, args, kwargs)
+            return level.call(self.function, go_on, args, kwargs)
         try:
             if self.rule is not None:
                 given, named = self.bound(args, kwargs)
                 result = self.rule(level, self.function, *given, **named)
                 if result is not NotImplemented:
                     return result
-            return self.under(*args, **kwargs)  # written with other ops, perhaps
+            return go_on(*args, **kwargs)  # written with other ops, perhaps
         except NeedsArray:
             return one_by_one(level, self.function, args, kwargs)
-
-    def under(self, *args: Any, **kwargs: Any) -> Any:
-        """What a call comes to otherwise: other layers, then the body."""
-        return self.place.below(self.height, args, kwargs)
 
     def bound(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -131,9 +124,7 @@ _warned: set[str] = set()
 def _warn(name: str) -> None:
     if name not in _warned:
         _warned.add(name)
-        warnings.warn(
+        warn_user(
             f"There is a performance drop because we have not yet implemented the batching rule "
             f"for {name}: it runs once for each example.",
-            UserWarning,
-            stacklevel=5,
         )

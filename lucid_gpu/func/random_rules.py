@@ -28,10 +28,10 @@ _UNBATCHED = (
 class RandomEntry(Entry):
     """Comes to the innermost `vmap` of the thread, batched arguments or not."""
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Rule) -> Any:
         awake = [level for level in batch_levels() if not level.asleep]
         if not awake:
-            return self.under(*args, **kwargs)
+            return go_on(*args, **kwargs)
         # dropout draws by `_uniform`, if at all
         if awake[-1].randomness == "error" and self.function is not dropout.dropout:
             raise RuntimeError(_REFUSED)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Callable
+from typing import Any
 
 from lucid_gpu.func import (  # noqa: F401  their rules register themselves
     index_rules,
@@ -34,7 +35,7 @@ from lucid_gpu.ops import (
     strides,
     windows,
 )
-from lucid_gpu.ops.exchange import Exchanged
+from lucid_gpu.tape.door import VMAP, Interpreter, Watch, op_of
 
 _LOOPED = (
     scatter_reduce._joined,
@@ -65,9 +66,10 @@ def all_entries() -> list[Entry]:
     from lucid_gpu.func.random_rules import RANDOM, RandomEntry
 
     public = [
-        inspect.unwrap(f)
+        found
         for module in (shape, reductions, cumsum, indexing, index_add, matmul, *LATE)
         for f in (*module.METHODS, *getattr(module, "FUNCTIONS", ()))
+        if (found := op_of(f)) is not None
     ]
     functions = dict.fromkeys([*RULES, *public, *_LOOPED])
     plain = [f for f in functions if f not in RANDOM]
@@ -77,4 +79,16 @@ def all_entries() -> list[Entry]:
     ]
 
 
-installed = Exchanged(all_entries)
+def _interpreter() -> Interpreter:
+    entries = {entry.function: entry for entry in all_entries()}
+
+    def batched(
+        op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Callable[..., Any]
+    ) -> Any:
+        entry = entries.get(op)
+        return go_on(*args, **kwargs) if entry is None else entry.run(args, kwargs, go_on)
+
+    return batched
+
+
+watching = Watch(VMAP, _interpreter)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.func.batching import BatchLevel, everywhere_batched
-from lucid_gpu.func.rules import installed
+from lucid_gpu.func.rules import watching
 from lucid_gpu.func.trees import Structure, flatten, spread, unflatten
 from lucid_gpu.ops.shape import cat, expand, movedim
 from lucid_gpu.tensor import Tensor
@@ -170,7 +170,7 @@ def _size(call: _Call, leaves: list[Any], dims: list[Any]) -> int:
 
 
 def _run(call: _Call, batch: _Batch, out_dims: Any) -> Any:
-    with installed, BatchLevel(batch.size, call.randomness) as level:
+    with watching, BatchLevel(batch.size, call.randomness) as level:
         given = [
             leaf if dim is None else level.wrap(leaf if dim == 0 else movedim(leaf, dim, 0))
             for leaf, dim in zip(batch.leaves, batch.dims, strict=True)

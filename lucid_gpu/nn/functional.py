@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu import user_warnings
 from lucid_gpu.dtypes import int64
 from lucid_gpu.nn.linear_cross_entropy import linear_cross_entropy
 from lucid_gpu.nn.multi_head_attention import multi_head_attention_forward
@@ -104,6 +104,7 @@ from lucid_gpu.ops.unpooling import (
     max_unpool3d,
 )
 from lucid_gpu.ops.windows import fold, unfold
+from lucid_gpu.tape import door
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor
 
@@ -318,15 +319,15 @@ def tanh(input: Tensor) -> Tensor:
     return input.tanh()
 
 
-def _named_dim(name: str, dim: int | None, stacklevel: int) -> None:
+def _named_dim(name: str, dim: int | None) -> None:
     if dim is None:
-        warnings.warn(
+        user_warnings.warn_user(
             f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
             "dim=X as an argument.",
-            stacklevel=stacklevel,
         )
 
 
+@door.op
 def softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
@@ -344,23 +345,25 @@ def softmax(
     -------
     Tensor, of input's shape
     """
-    _named_dim("softmax", dim, _stacklevel)
+    _named_dim("softmax", dim)
     return softmaxes.softmax(input, dim, dtype)
 
 
+@door.op
 def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
     """The logarithm of `softmax`, without overflow; arguments and shape are as there."""
-    _named_dim("log_softmax", dim, _stacklevel)
+    _named_dim("log_softmax", dim)
     return softmaxes.log_softmax(input, dim, dtype)
 
 
+@door.op
 def softmin(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
     """`softmax` of ``-x``; arguments and shape are as there."""
-    _named_dim("softmin", dim, _stacklevel)
+    _named_dim("softmin", dim)
     return softmaxes.softmax(-input, dim, dtype)
 
 
@@ -371,6 +374,7 @@ avg_pool2d, avg_pool3d = public(avg_pool2d), public(avg_pool3d)
 # -- layers ------------------------------------------------------------------------------------
 
 
+@door.op
 def linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
 ) -> Tensor:
@@ -440,6 +444,7 @@ def _check_classes(least: int, most: int, classes: int) -> None:
 # -- losses ------------------------------------------------------------------------------------
 
 
+@door.op
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -455,6 +460,7 @@ def nll_loss(
     return ops.nll_loss(input, target, weight, ignore_index, reduction)
 
 
+@door.op
 def cross_entropy(
     input: Tensor,
     target: Tensor,

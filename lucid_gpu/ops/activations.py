@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from lucid_gpu.fusion.optable import TABLE
@@ -13,11 +12,14 @@ from lucid_gpu.ops.elementwise import leaky_relu
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.softmax import softmax
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply
+from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["glu", "gumbel_softmax", "hardshrink", "prelu", "rrelu", "softshrink", "threshold"]
 
 
+@op
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     """``x`` where it is above ``threshold``, else ``value``; elementwise.
 
@@ -32,6 +34,7 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     return apply(TABLE["where"], input <= threshold, value, input).to(input.dtype)
 
 
+@op
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """``x`` outside ``[-lambd, lambd]``, zero inside; elementwise.
 
@@ -42,6 +45,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return apply(TABLE["where"], inside, 0.0, input)
 
 
+@op
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """Elements moved towards zero by ``lambd``, and zero within it.
 
@@ -63,6 +67,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return apply(TABLE["where"], input > lambd, input - lambd, inner)
 
 
+@op
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """``x`` where positive, else ``weight * x``; He et al., "Delving Deep into Rectifiers" (2015).
 
@@ -103,6 +108,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return apply(TABLE["where"], above, input, slope * below)
 
 
+@op
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
 ) -> Tensor:
@@ -125,6 +131,7 @@ def rrelu(
     return apply(TABLE["where"], input <= 0, input * slope, input)
 
 
+@op
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """``a * sigmoid(b)`` of the two halves of a dimension, ``(*, 2 m)``; Dauphin et al. (2017).
 
@@ -153,6 +160,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return a * b.sigmoid()
 
 
+@op
 def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
@@ -172,7 +180,7 @@ def gumbel_softmax(
     """
     require_tensor("gumbel_softmax", "logits", 1, logits)
     if eps != 1e-10:
-        warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
+        warn_user("`eps` parameter is deprecated and has no effect.")
     noise = -zeros_like(logits.detach()).exponential_().log()
     soft: Tensor = softmax((logits + noise) / tau, dim)
     if not hard:

@@ -17,6 +17,7 @@ from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.interpolate import along
 from lucid_gpu.ops.pooling import _avg_pool, _max_pool
 from lucid_gpu.ops.sliding import Sizes
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -80,6 +81,7 @@ _MAX = """The largest numbers of as many windows of {what} as asked for.
 def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
     name = f"adaptive_avg_pool{rank}d"
 
+    @op
     def adaptive_avg_pool(input: Tensor, output_size: Any) -> Tensor:
         given = [*output_size] if isinstance(output_size, Sequence) else [output_size] * rank
         if 1 < rank == len(given) and all(type(m) is int and m == 1 for m in given):
@@ -102,6 +104,7 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
 def _max_of_rank(rank: int) -> Callable[..., Any]:
     name = f"adaptive_max_pool{rank}d"
 
+    @op
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         size = _size(rank, name, input, output_size)
         kernel = _kernel(input, size)

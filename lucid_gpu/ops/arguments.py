@@ -8,6 +8,8 @@ from inspect import signature
 from typing import Any, TypeVar, cast
 
 from lucid_gpu.fusion.expression import one_device
+from lucid_gpu.tape.door import body_of, interpreters
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
 Op = TypeVar("Op", bound=Callable[..., Any])
@@ -89,10 +91,12 @@ def guarded(function: Op, method: bool = False) -> Op:
     NumPy's names for ``dim`` and ``keepdim`` are looked at then, too.
     """
 
+    body = body_of(function)
+
     @functools.wraps(function)
     def op(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            return (function if interpreters else body)(*args, **kwargs)
         except Exception as error:
             if "unexpected keyword" in str(error) and not _NUMPYS_NAMES.keys().isdisjoint(kwargs):
                 return function(*args, **_in_our_names(kwargs))
@@ -132,17 +136,30 @@ def _in_our_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def public(function: Op) -> Op:
     """An op as users call it: with NumPy's names for ``dim`` and ``keepdim`` too, and ``out=``."""
 
+    body = body_of(function)
+
     @functools.wraps(function)
     def op(*args: Any, **kwargs: Any) -> Any:
         if not kwargs:
             try:
-                return function(*args)
+                return (function if interpreters else body)(*args)
             except (AttributeError, TypeError) as error:
                 raise told(function, error, args) from None
         out = kwargs.pop("out", None)
+        if out is not None and interpreters:
+            return _uncast(function, args, _in_our_names(kwargs), out)
         return put_into(function(*args, **_in_our_names(kwargs)), out, function.__name__)
 
     return cast(Op, op)
+
+
+def _uncast(function: Any, args: Any, kwargs: Any, out: Any) -> Any:
+    """What is written with ``out=``, which autocast leaves alone."""
+    before, state.in_op = state.in_op, True
+    try:
+        return put_into(function(*args, **kwargs), out, function.__name__)
+    finally:
+        state.in_op = before
 
 
 def put_into(result: Any, out: Any, name: str) -> Any:

@@ -19,6 +19,7 @@ from lucid_gpu.ops.matmul import matmul
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import view_of
 from lucid_gpu.ops.softmax import softmax
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, from_array
@@ -34,6 +35,7 @@ VIABLE = {"cpu": _ON_CPU, "cuda": _ON_CPU | _ON_GPU}
 allowed: frozenset[int] | None = None  # by `nn.attention.sdpa_kernel`
 
 
+@op
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

@@ -9,36 +9,43 @@ from lucid_gpu.ops import shape
 from lucid_gpu.ops.arguments import guarded
 from lucid_gpu.ops.in_place import refuse_inference, refuse_recorded
 from lucid_gpu.ops.reductions import sum_to_shape
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, _tensor
 
 
+@op
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """`transpose`, of two dimensions of the shape, under NumPy's name."""
     return shape.transpose(input, axis0, axis1)
 
 
+@op
 def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Alias of `transpose`: two dimensions of the shape exchanged."""
     return shape.transpose(input, dim0, dim1)
 
 
+@op
 def moveaxis(input: Tensor, source: Any, destination: Any) -> Tensor:
     """`movedim` under NumPy's name."""
     return shape.movedim(input, source, destination)
 
 
+@op
 def ravel(input: Tensor) -> Tensor:
     """All elements as a vector without gaps; a view where the tensor is row-major."""
     return shape.reshape(input.contiguous(), -1)
 
 
+@op
 def adjoint(input: Tensor) -> Tensor:
     """The last two dimensions, ``(..., m, n)``, exchanged and complex numbers conjugated."""
     turned: Tensor = shape.transpose(input, -2, -1).conj()
     return turned
 
 
+@op
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """Summed over what was broadcast from ``size``, so that this is the result's shape.
 

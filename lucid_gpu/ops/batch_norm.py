@@ -20,6 +20,7 @@ from lucid_gpu.kernels.batch_norm import statistics
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
@@ -34,6 +35,7 @@ def require_channels(channels: int, **given: Tensor | None) -> None:
             raise RuntimeError(f"{name} should contain {channels} elements not {t.numel()}")
 
 
+@op
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,

@@ -11,6 +11,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.elementwise import cast, where
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import base_array, view_of
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply
 
 _PARTS: dict[dtype, dtype] = {dt.complex64: dt.float32, dt.complex128: dt.float64}
@@ -38,6 +39,7 @@ def imag(input: Tensor) -> Tensor:
     return _part(input, "imag", imag)
 
 
+@op
 def _part(input: Tensor, name: str, function: Any) -> Tensor:
     vjp = _real_vjp if name == "real" else _imag_vjp
     array = getattr(base_array(input), name)
@@ -57,6 +59,7 @@ def _imag_vjp(node: Any, g: Tensor) -> Any:
     return (cast(g, _WHOLES[g.dtype]) * 1j,)
 
 
+@op
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """Complex numbers of two real tensors of one type, which broadcast.
 
@@ -95,6 +98,7 @@ def _complex_vjp(node: Any, g: Tensor) -> Any:
     return real(g), imag(g)
 
 
+@op
 def angle(input: Tensor) -> Tensor:
     """The elements' angles in the complex plane; of real ones 0, pi if negative, NaN if NaN."""
     if input.dtype.is_complex:

@@ -9,9 +9,11 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.complex_numbers import complex, imag, real
 from lucid_gpu.ops.shape import base_array, stack, view_of
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
+@op
 def view_as_real(input: Tensor) -> Tensor:
     """A view with a last dimension of two, real and imaginary parts: ``(...)`` to ``(..., 2)``.
 
@@ -35,6 +37,7 @@ def _parts_vjp(node: Any, g: Tensor) -> Any:
     return (complex(*g.unbind(-1)),)
 
 
+@op
 def view_as_complex(input: Tensor) -> Tensor:
     """A view of pairs, which stand in the last dimension, as complex numbers, ``x.shape[:-1]``.
 
@@ -68,6 +71,7 @@ def _whole_vjp(node: Any, g: Tensor) -> Any:
     return (stack([real(g), imag(g)], -1),)
 
 
+@op
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers by absolute value and angle, which broadcast.
 
@@ -86,11 +90,13 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     return complex(abs * angle.cos(), abs * angle.sin())
 
 
+@op
 def conj(input: Tensor) -> Tensor:
     """The elements' complex conjugates; a real tensor itself. They are computed, not marked."""
     return input.conj_physical() if input.dtype.is_complex else input
 
 
+@op
 def resolve_conj(input: Tensor) -> Tensor:
     """The tensor itself, of its shape: conjugates are never left for later."""
     require_tensor("resolve_conj", "input", 1, input)

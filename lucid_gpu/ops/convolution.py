@@ -16,6 +16,7 @@ from lucid_gpu.ops import volumes
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.sliding import check, check_ranks, check_size, slide_of
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "named"]
@@ -62,6 +63,7 @@ def named(function: Callable[..., Any], name: str, doc: str, rank: int) -> Calla
 
 
 def _of_rank(rank: int) -> Callable[..., Tensor]:
+    @op
     def conv(
         input: Tensor,
         weight: Tensor,
@@ -121,6 +123,7 @@ def finished(result: Tensor, bias: Tensor | None, batched: bool) -> Tensor:
 # --- the three maps -------------------------------------------------------------------------------
 
 
+@op
 def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
     result = convolution.convolve(x.array, weight.array, frame, groups)
@@ -151,6 +154,7 @@ def _convolved_vjp(node: Any, g: Tensor) -> Any:
     return g_x, g_weight
 
 
+@op
 def _input_gradient(
     g: Tensor, weight: Tensor, shape: tuple[int, ...], window: Window, groups: int
 ) -> Tensor:
@@ -180,6 +184,7 @@ def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
     return u_g, u_weight
 
 
+@op
 def _weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
     result = convolution.weight_gradient(x.array, g.array, frame, groups)

@@ -19,6 +19,7 @@ from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.written import begin_step
 from lucid_gpu.layouts import strided
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, _tensor, from_array
 
 
@@ -300,6 +301,7 @@ def _named_size(name: str, options: dict[str, Any]) -> tuple[Any]:
     return (options.pop("size"),)
 
 
+@op
 def full(
     size: Sequence[int] | int,
     fill_value: Any,
@@ -369,6 +371,7 @@ def _overflow(d: dtype) -> RuntimeError:
 
 
 def _filled(value: float) -> Any:
+    @op
     def make(
         *size: Any,
         dtype: Any = None,
@@ -395,6 +398,7 @@ ones = _filled(1)
 ones.__name__, ones.__doc__ = "ones", "A tensor of ones, of shape ``size``; otherwise as `zeros`."
 
 
+@op
 def empty(
     *size: Any,
     dtype: Any = None,
@@ -432,6 +436,7 @@ def _like_sparse(input: Any, value: Any, dtype: Any, device: Any, requires_grad:
     return zeros
 
 
+@op
 def zeros_like(
     input: Tensor,
     *,
@@ -444,6 +449,7 @@ def zeros_like(
     return _like(input, 0, dtype, device, requires_grad, options)
 
 
+@op
 def ones_like(
     input: Tensor,
     *,
@@ -456,6 +462,7 @@ def ones_like(
     return _like(input, 1, dtype, device, requires_grad, options)
 
 
+@op
 def full_like(
     input: Tensor,
     fill_value: Any,
@@ -469,6 +476,7 @@ def full_like(
     return _like(input, fill_value, dtype, device, requires_grad, options)
 
 
+@op
 def empty_like(
     input: Tensor,
     *,
@@ -495,6 +503,7 @@ def _from_host(
     return _finish(backend(where).asarray(array, d, where), d, where, requires_grad, options)
 
 
+@op
 def arange(
     start: Any = None,
     end: Any = None,
@@ -554,6 +563,7 @@ def _range(start: Any, step: Any, count: int, d: dt.dtype, where: device) -> Any
     return numbers.to(d).array
 
 
+@op
 def linspace(
     start: float,
     end: float,
@@ -590,6 +600,7 @@ def _evenly_spaced(start: Any, end: Any, steps: int, where: device) -> Tensor:
     return inside.where(places != steps - 1, end)
 
 
+@op
 def eye(
     n: int,
     m: int | None = None,
@@ -625,6 +636,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: A
     return full((), s, dtype=d, device=device, **options)
 
 
+@op
 def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
     """`tensor` of this one's type, on its device, unless told otherwise; of the data's shape."""
     return tensor(data, **{"dtype": self.dtype, "device": self.device, **options})

@@ -8,7 +8,6 @@ Gradients that are recorded or batched are written with tensor ops.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -25,9 +24,11 @@ from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.indexing import gathered
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.softmax import log_softmax, softmax
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["cross_entropy", "nll_loss", "reduce_loss"]
 
@@ -41,9 +42,8 @@ _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
     """What ``reduction=`` means: ``"none"``, ``"mean"`` or ``"sum"``."""
     if reduction == "elementwise_mean":
-        warnings.warn(
+        warn_user(
             "reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.",
-            stacklevel=3,
         )
         reduction = "mean"
     if reduction not in _REDUCTIONS:
@@ -51,6 +51,7 @@ def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
     return _REDUCTIONS[reduction](loss)
 
 
+@op
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -85,6 +86,7 @@ def nll_loss(
     return _total(-_pick(input, target), target, kept, weight, reduction)
 
 
+@op
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -316,6 +318,7 @@ def _safe(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor | 
     return safe, from_array(kept, None, target.device)
 
 
+@op
 def _pick(input: Tensor, target: Tensor) -> Tensor:
     """``input[n, target[n]]``. On a GPU its adjoint is a comparison, which fuses, not a scatter."""
     dim = _class_dim(input)

@@ -12,11 +12,13 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["ctc_loss"]
 
 
+@op
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

@@ -11,9 +11,11 @@ from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
+@op
 def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     """Sums of all elements up to each, along a dimension.
 
@@ -33,6 +35,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     return running_sum(input, dim, to if dtype is None else as_dtype(dtype), False)
 
 
+@op
 def running_sum(input: Tensor, dim: int, to: dtype, reverse: bool) -> Tensor:
     """`cumsum`, or with ``reverse`` the sums from each element on: its adjoint."""
     dim = normalise_dim(dim, input.ndim)

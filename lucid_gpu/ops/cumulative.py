@@ -20,9 +20,11 @@ from lucid_gpu.ops.indexing import gathered
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
 from lucid_gpu.ops.shape import cat, flip
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 
+@op
 def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     """Products of all elements up to each, along a dimension.
 
@@ -44,6 +46,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     return _running_product(input, dim) if input.ndim else input.clone()
 
 
+@op
 def _running_product(input: Tensor, dim: int) -> Tensor:
     array = scans.cumprod(input.array, dim, input.dtype, input.device)
     result: Tensor = record(
@@ -77,6 +80,7 @@ def products_of_others(input: Tensor, dim: int) -> Tensor:
     return (before * flip(behind, dim)).to(input.dtype)
 
 
+@op
 def recurrence(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:
     """``h[i] = a[i] * h[i - 1] + b[i]``, with ``h[-1] = 0``; ``reverse`` runs from the end.
 
@@ -101,6 +105,7 @@ def _recurrence_vjp(node: Any, g: Tensor) -> Any:
     return total * _shifted(h.conj_physical(), node.dim, 0.0, node.reverse), total
 
 
+@op
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """``log(cumsum(exp(input)))`` along a dimension, without overflow; of the input's shape.
 
@@ -127,6 +132,7 @@ def _logcumsumexp_vjp(node: Any, g: Tensor) -> Any:
     return ((x - y).exp() * recurrence(decay, g, node.dim, True),)
 
 
+@op
 def cummax(input: Tensor, dim: int) -> Any:
     """The largest of the elements up to each, and where it is (the last of equals).
 
@@ -135,6 +141,7 @@ def cummax(input: Tensor, dim: int) -> Any:
     return _running_extremum("maximum", "CummaxBackward0", input, dim)
 
 
+@op
 def cummin(input: Tensor, dim: int) -> Any:
     """The smallest of the elements up to each, and where it is (the last of equals).
 
@@ -157,6 +164,7 @@ def _running_extremum(row: str, name: str, input: Tensor, dim: int) -> Any:
 # --- differences ----------------------------------------------------------------------------------
 
 
+@op
 def diff(
     input: Tensor,
     n: int = 1,
@@ -202,6 +210,7 @@ def _halves(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return input.narrow(dim, 0, rest), input.narrow(dim, 1, rest)
 
 
+@op
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """The integral along a dimension by the trapezoidal rule.
 
@@ -222,11 +231,13 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
     return _areas(y, x, dx, dim).sum(dim)
 
 
+@op
 def trapz(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """Alias of `trapezoid`."""
     return trapezoid(y, x, dx=dx, dim=dim)
 
 
+@op
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1
 ) -> Tensor:
@@ -258,6 +269,7 @@ def _areas(y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
     return (before + after) * dx / 2
 
 
+@op
 def gradient(
     input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:

@@ -11,9 +11,11 @@ from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.indexing import Distinct, place, with_values
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import base_array, movedim, view_of
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
+@op
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonals of the planes of two dimensions, as a view of shape ``(*others, n)``.
 
@@ -87,6 +89,7 @@ def _placed(values: Tensor, shape: tuple[int, ...], offset: int) -> Tensor:
     return place(values, _where(values, shape, offset), shape)
 
 
+@op
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The last dimension as the diagonals of square planes, zeros elsewhere.
 
@@ -109,6 +112,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return movedim(_placed(input, (*input.shape[:-1], n, n), offset), (-2, -1), (a, b))
 
 
+@op
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector on the diagonal of a square matrix, or a copy of a matrix's diagonal.
 
@@ -124,11 +128,13 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 _diagonal = diagonal  # `diag` has an argument of that name
 
 
+@op
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """All elements on the diagonal of a square matrix."""
     return diag_embed(input.reshape(-1), offset)
 
 
+@op
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal.
 
@@ -141,6 +147,7 @@ def trace(input: Tensor) -> Tensor:
     return diagonal(input).sum()
 
 
+@op
 def diagonal_scatter(
     input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
@@ -163,6 +170,7 @@ def diagonal_scatter(
     return movedim(with_values(planes, index, src.to(input.dtype)), (-2, -1), (a, b))
 
 
+@op
 def fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
     """A copy with one number where all positions are equal.
 

@@ -12,6 +12,7 @@ from lucid_gpu.ops.grids import triu_indices
 from lucid_gpu.ops.margin_losses import cosine_similarity, pairwise_distance
 from lucid_gpu.ops.reductions import _root, norm
 from lucid_gpu.ops.shape import cat, flip, reshape
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 _MODES = (
@@ -32,6 +33,7 @@ def _length(difference: Tensor, p: float) -> Tensor:
     return top.squeeze(-1) + rest.sum(-1)
 
 
+@op
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MODES[0]) -> Tensor:
     """Distances of every row of one matrix from every row of another.
 
@@ -96,6 +98,7 @@ def _require_norm(name: str, p: float) -> None:
         raise RuntimeError(f"{name} only supports non-negative p values")
 
 
+@op
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Distances between all pairs of a matrix's rows, in the order of an upper triangle.
 
@@ -124,12 +127,14 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     return _length(input[first] - input[second], p)
 
 
+@op
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of all elements of a difference."""
     require_tensor("dist", "other", 1, other)
     return norm(input - other, p)
 
 
+@op
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``y_o = x1^T W_o x2 + b_o``.
 
@@ -177,6 +182,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     return found if bias is None else found + bias
 
 
+@op
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Powers of a vector's elements, from ``N - 1`` down to 0, as the columns of a matrix.
 

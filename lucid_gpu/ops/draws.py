@@ -15,9 +15,11 @@ from lucid_gpu.kernels import gamma_samples
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.random_numbers import _normal, _placed, _uniform
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
+@op
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Counts of Poisson distributions with the rates that ``input`` gives, of its shape and type.
 
@@ -32,6 +34,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     return _placed(numbers.poisson(rates), input.shape, input.dtype, input.device)
 
 
+@op
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """How many of ``count`` trials succeed, each with probability ``prob``.
 
@@ -116,6 +119,7 @@ def dirichlet(alpha: Tensor, generator: Generator | None = None) -> Tensor:
 # --- in place -------------------------------------------------------------------------------------
 
 
+@op
 def cauchy_(
     self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -130,6 +134,7 @@ def cauchy_(
     return self._write((angle.tan() * sigma + median).to(self.dtype), "cauchy_")
 
 
+@op
 def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -144,6 +149,7 @@ def log_normal_(
     return self._write(numbers.exp().to(self.dtype), "log_normal_")
 
 
+@op
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill with how many trials of probability ``p`` it takes to succeed, in place.
 

@@ -6,11 +6,13 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.random_numbers import _uniform
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["dropout"]
 
 
+@op
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero elements with probability ``p`` and divide the others by ``1 - p``, in training.
 

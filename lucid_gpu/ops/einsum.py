@@ -17,6 +17,7 @@ from lucid_gpu.ops.arguments import no_tensor
 from lucid_gpu.ops.diagonals import diagonal
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import permute, reshape, squeeze
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of implicit outputs
@@ -31,6 +32,7 @@ class Form(NamedTuple):
     output: tuple[Label, ...]
 
 
+@op
 def einsum(*args: Any) -> Tensor:
     """Sum of products of operands' elements, by Einstein's convention.
 
@@ -303,6 +305,7 @@ def _grouped(x: Tensor, labels: Sequence[Label], batch: Any, *groups: list[Label
 # --- the same by numbers of dimensions ------------------------------------------------------------
 
 
+@op
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Products summed over pairs of dimensions, one of each tensor.
 
@@ -362,6 +365,7 @@ def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
     return pairs[0], pairs[1]
 
 
+@op
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Products summed over the last dimensions, ``(*a, n)`` and ``(*b, n)`` to ``(*a, *b)``.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import warnings
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any
@@ -21,8 +20,10 @@ from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import require_float, require_one_dtype, require_tensor
 from lucid_gpu.ops.in_place import alias_before, before_write, written
 from lucid_gpu.ops.record import constant, record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, _set, _tensor, apply, binary, unary
+from lucid_gpu.user_warnings import warn_user
 
 Number = int | float | complex | bool
 _TESTS = ("compare", "logical", "test")
@@ -114,6 +115,7 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
     return out._write(result, name)
 
 
+@op
 def _refuse_zero(dividend: Any, divisor: Any) -> None:
     """Integers divided by zero raise on the user's line; only the CPU looks, as in PyTorch."""
     for value in (dividend, divisor):
@@ -182,11 +184,13 @@ for _name, _op in TABLE.items():
 _power: Callable[..., Any] = Tensor.pow
 
 
+@op
 def _pow(self: Tensor, exponent: Any) -> Any:
     """``self ** exponent``, element by element."""
     return _power(self, exponent)
 
 
+@op
 def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     """``input ** exponent``, element by element."""
     return into(apply(TABLE["pow"], input, exponent), out, "pow")
@@ -285,9 +289,8 @@ def _old_order(name: str, keyword: str, number: Any, *tensors: Any) -> Any:
             f"{name}() takes {wanted} positional argument{'s' * (wanted > 1)} but "
             f"{1 + len(tensors)} were given; a number is given as {keyword}="
         )
-    warnings.warn(
+    warn_user(
         f"This overload of {name} is deprecated: give the number behind the tensors, as {keyword}=",
-        stacklevel=4,
     )
     return number.item() if isinstance(number, Tensor) else number, *tensors
 
@@ -430,6 +433,7 @@ def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return clamp(input, min, max)
 
 
+@op
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """``input + weight * (end - input)``, broadcast; exactly ``end`` at weight 1.
 
@@ -457,6 +461,7 @@ def _of_one_type(*operands: Tensor) -> tuple[Tensor, ...]:
     return tuple(t if t.dtype is common else t.to(common) for t in operands)
 
 
+@op
 def addcmul(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Any, value: Number = 1
 ) -> Tensor:
@@ -474,6 +479,7 @@ def addcmul(
     return input + (tensor1 if value == 1 else tensor1 * value) * tensor2  # rounds as PyTorch's
 
 
+@op
 def addcdiv(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Any, value: Number = 1
 ) -> Tensor:
@@ -505,6 +511,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     return apply(TABLE["where"], mask, value, input).to(input.dtype)
 
 
+@op
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
@@ -528,6 +535,7 @@ def nan_to_num(
     return kept
 
 
+@op
 def rad2deg(input: Tensor) -> Tensor:
     """Radians to degrees, element by element.
 
@@ -536,6 +544,7 @@ def rad2deg(input: Tensor) -> Tensor:
     return _real("rad2deg", input) * (180.0 / math.pi)
 
 
+@op
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians, element by element.
 
@@ -570,6 +579,7 @@ def _rounded(input: Tensor, decimals: int) -> Tensor:
     return apply(TABLE["round"], input / scale) * scale
 
 
+@op
 def frac(input: Tensor) -> Tensor:
     """The elements' fractional parts.
 
@@ -582,6 +592,7 @@ def frac(input: Tensor) -> Tensor:
 # --- activations ----------------------------------------------------------------------------------
 
 
+@op
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``x`` where positive, else ``negative_slope * x``; elementwise.
 
@@ -591,6 +602,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     return apply(TABLE["where"], input > 0, input, input * negative_slope)
 
 
+@op
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``; elementwise.
 
@@ -600,6 +612,7 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     return input.relu() + apply(TABLE["clamp_max"], input, 0.0).expm1() * alpha
 
 
+@op
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``, element by element.
 
@@ -611,11 +624,13 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     return input.relu() + (apply(TABLE["clamp_max"], input, 0.0) / alpha).expm1() * alpha
 
 
+@op
 def selu(input: Tensor) -> Tensor:
     """Scaled elu of each element (Klambauer et al., Self-Normalizing Neural Networks, 2017)."""
     return elu(input, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946
 
 
+@op
 def silu(input: Tensor) -> Tensor:
     """``x * sigmoid(x)``; elementwise.
 
@@ -626,6 +641,7 @@ def silu(input: Tensor) -> Tensor:
     return input * input.sigmoid()
 
 
+@op
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``, elementwise; ``x`` where ``beta * x > threshold``.
 
@@ -638,6 +654,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     return apply(TABLE["where"], far, input, curve)
 
 
+@op
 def mish(input: Tensor) -> Tensor:
     """``x * tanh(softplus(x))``; elementwise.
 
@@ -650,6 +667,7 @@ def mish(input: Tensor) -> Tensor:
 _gelu_tanh = unary(TABLE["gelu_tanh"])
 
 
+@op
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``x * Phi(x)``, elementwise, for the normal distribution function (Hendrycks, Gimpel, 2016).
 
@@ -674,6 +692,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     return 0.5 * input * (1 + (input * math.sqrt(0.5)).erf())
 
 
+@op
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """Elements clamped to ``[min_val, max_val]``; no gradient at and beyond the ends.
 
@@ -702,11 +721,13 @@ def _hardtanh_of_integers(input: Tensor, low: float, high: float) -> Tensor:
     return clamp(input, number_in(low, input.dtype), number_in(high, input.dtype))
 
 
+@op
 def relu6(input: Tensor) -> Tensor:
     """``min(max(x, 0), 6)``; elementwise."""
     return hardtanh(input, 0.0, 6.0)
 
 
+@op
 def hardsigmoid(input: Tensor) -> Tensor:
     """``relu6(x + 3) / 6``; elementwise.
 
@@ -719,6 +740,7 @@ def hardsigmoid(input: Tensor) -> Tensor:
 _hardswish = unary(TABLE["hardswish"])
 
 
+@op
 def hardswish(input: Tensor) -> Tensor:
     """``x * relu6(x + 3) / 6``; elementwise.
 
@@ -728,6 +750,7 @@ def hardswish(input: Tensor) -> Tensor:
     return _hardswish(input)
 
 
+@op
 def logsigmoid(input: Tensor) -> Tensor:
     """``log(sigmoid(x))`` without overflow; elementwise.
 
@@ -739,11 +762,13 @@ def logsigmoid(input: Tensor) -> Tensor:
     return apply(TABLE["where"], below, input, 0.0) - size.exp().log1p()
 
 
+@op
 def softsign(input: Tensor) -> Tensor:
     """``x / (1 + |x|)``; elementwise."""
     return input / (1 + input.abs())
 
 
+@op
 def tanhshrink(input: Tensor) -> Tensor:
     """``x - tanh(x)``; elementwise."""
     return input - input.tanh()

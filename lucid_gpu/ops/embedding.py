@@ -9,12 +9,14 @@ from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import index_add
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["embedding"]
 
 
+@op
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -100,6 +102,7 @@ def shorten_rows(input: Tensor, weight: Tensor, max_norm: float, norm_type: floa
         weight.index_copy_(0, index, shorter.where(norms > max_norm, rows))
 
 
+@op
 def _take_rows(weight: Tensor, index: Any, skip: int | None, scale: Tensor | None = None) -> Tensor:
     """Rows by number; ``scale`` is what their gradients are multiplied by."""
     rows = weight.shape[0]
@@ -132,6 +135,7 @@ def _take_rows_sparsely(weight: Tensor, index: Any, skip: int | None, scaled: bo
     return record("EmbeddingBackward0", weight.array.take(index, axis=0), (weight,), vjp)
 
 
+@op
 def _sum_rows(g: Tensor, index: Any, rows: int, skip: int | None) -> Tensor:
     """Add the rows of ``g`` to the rows they were taken from: the adjoint of `_take_rows`."""
     total = backend(g.device).empty((rows, g.shape[-1]), g.dtype, g.device)

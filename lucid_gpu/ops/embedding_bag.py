@@ -8,11 +8,13 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.dtypes import int32, int64
 from lucid_gpu.ops.creation import arange, full
 from lucid_gpu.ops.embedding import embedding, look_up
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["embedding_bag"]
 
 
+@op
 def embedding_bag(
     input: Tensor,
     weight: Tensor,

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.dropout import dropped
 from lucid_gpu.ops.random_numbers import _uniform
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
+from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
 
 _SATURATION = 1.7580993408473766  # -alpha * scale of selu: what it gives far below zero
 
 
+@op
 def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -50,6 +52,7 @@ def dropout1d(
     return _channels(input, input.ndim - 1, p, training, inplace)
 
 
+@op
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -60,19 +63,19 @@ def dropout2d(
     """
     _check(p, "dropout2d", input)
     if input.ndim == 3:
-        warnings.warn(
+        warn_user(
             "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout "
             "behavior is desired - input is interpreted as shape (N, C, L), where C is the channel "
             "dim. This behavior will change in a future release to interpret the input as one "
             "without a batch dimension, i.e. shape (C, H, W). To maintain the 1D channel-wise "
             "dropout behavior, please switch to using dropout1d instead.",
-            stacklevel=2,
         )
     elif input.ndim != 4:
         _warn_of_rank("dropout2d", input, 2, "3D or 4D")
     return _channels(input, 2, p, training, inplace)
 
 
+@op
 def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
@@ -83,6 +86,7 @@ def dropout3d(
     return _channels(input, 2 if input.ndim == 5 else 1, p, training, inplace)
 
 
+@op
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -108,6 +112,7 @@ def alpha_dropout(
     return _saturated(input, tuple(input.shape), p, training, inplace)
 
 
+@op
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -128,13 +133,12 @@ def _check(p: float, name: str, input: Tensor) -> None:
 
 
 def _warn_of_rank(name: str, input: Tensor, window: int, ranks: str) -> None:
-    warnings.warn(
+    warn_user(
         f"{name}: Received a {input.ndim}-D input to {name}, which is deprecated and will result "
         "in an error in a future release. To retain the behavior and silence this warning, please "
         f"use dropout instead. Note that {name} exists to provide channel-wise dropout on inputs "
         f"with {window} spatial dimensions, a channel dimension, and an optional batch dimension "
         f"(i.e. {ranks} inputs).",
-        stacklevel=3,
     )
 
 

@@ -20,6 +20,7 @@ from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.rolled import roll
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 COMPLEX: dict[dtype, dtype] = {dt.float32: dt.complex64, dt.float64: dt.complex128}
@@ -29,6 +30,7 @@ Sizes = Sequence[int] | int | None
 # --- the maps: dimensions count from the end ------------------------------------------------------
 
 
+@op
 def transformed(x: Tensor, dims: tuple[int, ...], inverse: bool) -> Tensor:
     """``sum_j x_j exp(-+2 pi i j k / n)`` along dimensions."""
     if not dims:
@@ -55,6 +57,7 @@ def _transformed_vjp(node: Any, g: Tensor) -> Any:
     return (transformed(g, node.dims, not node.inverse),)
 
 
+@op
 def half_spectrum(x: Tensor, dim: int) -> Tensor:
     """The first ``n // 2 + 1`` frequencies of real numbers: the others are their conjugates."""
     n = x.shape[dim]
@@ -71,6 +74,7 @@ def _half_vjp(node: Any, g: Tensor) -> Any:
     return (real(transformed(resized(g, node.dim, node.count), (node.dim,), True)),)
 
 
+@op
 def from_half(x: Tensor, dim: int, n: int) -> Tensor:
     """The ``n`` real numbers with these first frequencies, times ``n``."""
     if not x.numel():
@@ -185,6 +189,7 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
 
 
 def _whole(name: str, inverse: bool, fixed: tuple[int, ...] | None) -> Callable[..., Tensor]:
+    @op
     def transform(
         input: Tensor, s: Sizes = None, dim: Sizes = fixed, norm: str | None = None
     ) -> Tensor:
@@ -198,6 +203,7 @@ def _whole(name: str, inverse: bool, fixed: tuple[int, ...] | None) -> Callable[
 def _halved(name: str, conjugate: bool, fixed: tuple[int, ...] | None) -> Callable[..., Tensor]:
     """Real numbers to half a spectrum; ``conjugate`` is the inverse of a Hermitian transform."""
 
+    @op
     def transform(
         input: Tensor, s: Sizes = None, dim: Sizes = fixed, norm: str | None = None
     ) -> Tensor:
@@ -217,6 +223,7 @@ def _halved(name: str, conjugate: bool, fixed: tuple[int, ...] | None) -> Callab
 def _restored(name: str, conjugate: bool, fixed: tuple[int, ...] | None) -> Callable[..., Tensor]:
     """Half a spectrum to real numbers; ``conjugate`` is a forward Hermitian transform."""
 
+    @op
     def transform(
         input: Tensor, s: Sizes = None, dim: Sizes = fixed, norm: str | None = None
     ) -> Tensor:
@@ -280,6 +287,7 @@ def _named(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
 
 
 def _one(name: str, several: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @op
     def transform(
         input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
     ) -> Tensor:
@@ -305,6 +313,7 @@ irfft, hfft, ihfft = _one("irfft", irfftn), _one("hfft", hfftn), _one("ihfft", i
 # --- frequencies ----------------------------------------------------------------------------------
 
 
+@op
 def fftfreq(
     n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
@@ -317,6 +326,7 @@ def fftfreq(
     return found.requires_grad_(requires_grad)
 
 
+@op
 def rfftfreq(
     n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
@@ -325,11 +335,13 @@ def rfftfreq(
     return (found * (1 / (n * d)) if n else found).requires_grad_(requires_grad)
 
 
+@op
 def fftshift(input: Tensor, dim: Sizes = None) -> Tensor:
     """With frequency 0 in the middle of all dimensions, or of the given ones; of the same shape."""
     return _shifted(input, dim, 0)
 
 
+@op
 def ifftshift(input: Tensor, dim: Sizes = None) -> Tensor:
     """Inverse of `fftshift`."""
     return _shifted(input, dim, 1)

@@ -8,7 +8,6 @@ ops with gradients, that of the picked pixels being `index_add`.
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +16,9 @@ from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.creation import arange, ones
 from lucid_gpu.ops.elementwise import hardtanh
 from lucid_gpu.ops.shape import stack
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply
+from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["affine_grid", "grid_sample"]
 
@@ -30,6 +31,7 @@ _ALIGNED = (
 )
 
 
+@op
 def grid_sample(
     input: Tensor,
     grid: Tensor,
@@ -73,7 +75,7 @@ def grid_sample(
             f"'reflection', but got: '{padding_mode}'"
         )
     if align_corners is None:
-        warnings.warn(_ALIGNED, stacklevel=2)
+        warn_user(_ALIGNED)
     _check(input, grid, mode)
     sizes = tuple(input.shape[2:])
     axes = [
@@ -207,6 +209,7 @@ def _corners(axes: Sequence[Any], sizes: Sequence[int], first: Any) -> Iterator[
         yield number, weight
 
 
+@op
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid of positions that affine maps make of an image's or volume's own.
 
@@ -241,7 +244,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             f"{sizes}. Got {theta.shape}."
         )
     if align_corners is None:
-        warnings.warn(_ALIGNED, stacklevel=2)
+        warn_user(_ALIGNED)
     if min(sizes) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {sizes}")
     window = sizes[2:]

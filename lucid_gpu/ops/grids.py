@@ -13,9 +13,11 @@ from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.shape import stack
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 
+@op
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinates on the grid that vectors span, as views of them.
 
@@ -63,6 +65,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
+@op
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All tuples of one element of each vector, as the rows of a matrix.
 
@@ -76,6 +79,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     return stack([t.reshape(-1) for t in meshgrid(*tensors)], 1)
 
 
+@op
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of ``r`` elements of a vector, as the rows of a matrix.
 
@@ -106,6 +110,7 @@ def _triangle(row: Any, col: Any, offset: int, d: Any, where: Any, below: bool) 
     return _positions(np.stack(found), dt.int64 if d is None else as_dtype(d), resolve(where))
 
 
+@op
 def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
     layout: Any = None,
@@ -127,6 +132,7 @@ def tril_indices(
     return _triangle(row, col, offset, dtype, device, True)
 
 
+@op
 def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
     layout: Any = None,
@@ -148,6 +154,7 @@ def triu_indices(
     return _triangle(row, col, offset, dtype, device, False)
 
 
+@op
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Positions in a flattened tensor as positions along its dimensions, ``shape``.
 

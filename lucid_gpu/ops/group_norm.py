@@ -14,12 +14,14 @@ from lucid_gpu.ops.elementwise import into
 from lucid_gpu.ops.layer_norm import layer_norm
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import avg_pool2d
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["group_norm", "instance_norm", "local_response_norm", "normalize"]
 
 
+@op
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -86,6 +88,7 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + _per_channel(bias, x)
 
 
+@op
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -145,6 +148,7 @@ def instance_norm(
     return result
 
 
+@op
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
@@ -173,6 +177,7 @@ def local_response_norm(
     return input / (means * alpha + k) ** beta
 
 
+@op
 def normalize(
     input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:

@@ -14,6 +14,7 @@ from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.stacking import broadcast_tensors
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["igamma", "igammac"]
@@ -31,6 +32,7 @@ def _integral(name: str, scipys: str, sign: int, text: str) -> Callable[..., Ten
         a, x = node.saved_tensors
         return None, g * ((a - 1).xlogy(x) - x - a.lgamma()).exp() * sign
 
+    @op
     def function(input: Tensor, other: Tensor) -> Tensor:
         require_tensor(name, "input", 1, input)
         require_tensor(name, "other", 2, other)

@@ -14,6 +14,7 @@ from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.indexing import along, gather, index_select, keys_of_slices, with_values
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
@@ -43,6 +44,7 @@ class Addition(NamedTuple):
     taken: Callable[[Tensor], Tensor]
 
 
+@op
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
@@ -73,6 +75,7 @@ def index_add(
     return _added(input, _by_slices(input, dim, index, source, alpha))
 
 
+@op
 def index_add_(
     self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
@@ -84,6 +87,7 @@ def index_add_(
     return self._write(index_add(before, dim, index, source, alpha=alpha), "index_add_")
 
 
+@op
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of the input with ``src`` added at ``index`` along a dimension.
 
@@ -113,6 +117,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return _added(input, _by_elements(input, dim, index, src))
 
 
+@op
 def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`scatter_add` in place: elements that get nothing are not touched.
 
@@ -125,6 +130,7 @@ def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return self._write(scatter_add(before, dim, index, src), "scatter_add_")
 
 
+@op
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of the input with slices of ``source`` at positions of a dimension.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,9 +27,11 @@ from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_reco
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import constant_number, expand_lazily, normalise_dim
 from lucid_gpu.ops.shape import base_array, view_of
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
+from lucid_gpu.user_warnings import warn_user
 
 
 def _parse(
@@ -105,10 +106,9 @@ def _stands_for_a_tuple(index: Any) -> bool:
     kinds = (Tensor, slice, list, tuple, range, np.ndarray)
     if not any(p is None or p is Ellipsis or isinstance(p, kinds) for p in index):
         return False
-    warnings.warn(
+    warn_user(
         "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] "
         "instead of x[seq], or x[lucid_gpu.tensor(seq)] for one index tensor.",
-        stacklevel=5,
     )
     return True
 
@@ -265,6 +265,7 @@ _BOUNDS = frozenset((int, type(None)))
 _LOWEST = {"IndexSelectBackward0": 0}  # elsewhere negative positions count from the end
 
 
+@op
 def _picked(kind: str, input: Tensor, index: Any) -> Tensor:
     if _plain(input, index):
         parsed, basic = index if type(index) is tuple else (index,), True
@@ -311,6 +312,7 @@ def _named(index: Any) -> Any:
     return tuple(found) if _may_repeat(index) else Distinct(found)
 
 
+@op
 def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
     """A view by a basic index."""
     array = base_array(input)[index]
@@ -331,6 +333,7 @@ def _getitem_vjp(node: Any, g: Tensor) -> Any:
     return (place(g, node.index, node.shape),)
 
 
+@op
 def place(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
     """Zeros of ``shape`` with ``values`` added at ``index``; repeated positions accumulate."""
     where = backend(values.device)
@@ -391,6 +394,7 @@ def _may_repeat(index: Any) -> bool:
     return any(hasattr(p, "dtype") and p.dtype != np.bool_ for p in _parts(index))
 
 
+@op
 def _place_vjp(node: Any, g: Tensor) -> Any:
     return (_copied_part(g, node.index),)
 
@@ -411,6 +415,7 @@ def _copied_part(g: Tensor, index: Any) -> Tensor:
     return result
 
 
+@op
 def setitem(input: Tensor, index: Any, value: Any) -> None:
     """``input[index] = value``, in place and recorded."""
     try:
@@ -513,6 +518,7 @@ def _fitting(input: Tensor, index: Any, value: Tensor) -> Tensor:
     return value if len(own) == value.ndim else value.reshape(own)
 
 
+@op
 def index_put(
     input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -544,11 +550,13 @@ def index_put(
     return input + place(spread, parsed, tuple(input.shape))
 
 
+@op
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at positions of the flattened tensor, in the index's shape."""
     return _picked("TakeBackward0", input.reshape(-1), index)
 
 
+@op
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of the input with elements of ``source`` at positions of the flattened tensor.
 
@@ -558,6 +566,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return flat.reshape(tuple(input.shape))
 
 
+@op
 def with_values(input: Tensor, index: Any, value: Tensor) -> Tensor:
     """A copy of the input with ``value`` at ``index``."""
     source = input.array
@@ -594,6 +603,7 @@ def _with_values_vjp(node: Any, g: Tensor) -> Any:
     return g_rest, g_value
 
 
+@op
 def getitem_parsed(g: Tensor, index: Any) -> Tensor:
     """A copy of what a parsed index selects."""
     array = _selected(g.array, index)
@@ -639,6 +649,7 @@ def keys_of_slices(index: Any, dim: int, shape: tuple[int, ...]) -> Any:
     return index[tuple([slice(None) if d == dim else 0 for d in range(len(shape))])]
 
 
+@op
 def gather(
     input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Any = None
 ) -> Tensor:
@@ -691,6 +702,7 @@ SORTED = 1 << 11  # elements whose order is found as soon as the first few
 _PERMUTES = ("SortBackward0", "TopkBackward0")  # they name no position twice
 
 
+@op
 def gathered(
     name: str,
     input: Tensor,
@@ -756,6 +768,7 @@ def _names_elements(array: Any, index: Any) -> bool:
     )
 
 
+@op
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather`, where other dimensions broadcast; without ``dim``, of the flattened tensor.
 
@@ -780,6 +793,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     return _gather(input, dim, indices)
 
 
+@op
 def scatter(
     input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
     reduce: str | None = None,
@@ -853,6 +867,7 @@ def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
         )
 
 
+@op
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of a dimension named by a vector of positions.
 
@@ -874,6 +889,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return _picked("IndexSelectBackward0", input, (*lead, index.reshape(-1)))
 
 
+@op
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where the (broadcast) mask is true, as a vector.
 
@@ -887,6 +903,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     return _picked("MaskedSelectBackward0", input.expand(shape), mask.expand(shape))
 
 
+@op
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Indices of the elements that are not zero: a matrix, or a tuple of vectors."""
     xp = xp_of(input)
@@ -901,6 +918,7 @@ def _index_tensor(input: Tensor, array: Any) -> Tensor:
     return from_array(array.astype("int64"), dt.int64, input.device)
 
 
+@op
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
     """Values in order along a dimension, and where they came from (int64); of the input's shape.
 
@@ -930,6 +948,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
     return ValuesAndIndices(gathered("SortBackward0", input, dim, where), where)
 
 
+@op
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The positions, int64 and of the input's shape, that put a dimension in order.
 
@@ -962,6 +981,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     return _index_tensor(input, order)
 
 
+@op
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The ``k`` largest (or smallest) along a dimension, and where they are (int64).
 
@@ -1050,6 +1070,7 @@ def _leading_of_rows(rows: Any, k: int, largest: bool) -> Any:
     return found[order[ends[:-1, None] + np.arange(k)]] - np.arange(count)[:, None] * n
 
 
+@op
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of a matrix, zeros above.
 
@@ -1058,6 +1079,7 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     return _triangle(input, "tril", diagonal)
 
 
+@op
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of a matrix, zeros below.
 

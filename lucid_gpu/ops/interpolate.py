@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,9 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.resampling import Axis, Band, area, band, resampled
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
+from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]
 
@@ -25,6 +26,7 @@ _MODES = {
 }  # fmt: skip
 
 
+@op
 def interpolate(
     input: Tensor,
     size: Any = None,
@@ -162,6 +164,7 @@ def _resized(
     return (result.clone() if result is input else result).to(input.dtype)
 
 
+@op
 def along(input: Tensor, axis: int, matrix: Band) -> Tensor:
     """Resampled along one axis, counted from the end, and going backward by the transpose."""
     array = run_quietly(resampled, input.array, axis, matrix, xp_of(input))
@@ -176,6 +179,7 @@ def _along_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
     return (along(g.to(g.dtype.compute), node.axis, node.matrix.transposed).to(g.dtype),)
 
 
+@op
 def upsample(
     input: Tensor,
     size: Any = None,
@@ -188,12 +192,14 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+@op
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """`interpolate` with ``mode="nearest"``."""
     _warn_of_name("upsample_nearest")
     return interpolate(input, size, scale_factor)
 
 
+@op
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """`interpolate` with ``mode="bilinear"`` and corners aligned."""
     _warn_of_name("upsample_bilinear")
@@ -201,7 +207,6 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
 
 
 def _warn_of_name(name: str) -> None:
-    warnings.warn(
+    warn_user(
         f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.",
-        stacklevel=3,
     )

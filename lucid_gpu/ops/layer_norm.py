@@ -19,6 +19,7 @@ from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, from_array
@@ -28,6 +29,7 @@ __all__ = ["layer_norm", "rms_norm"]
 _NAMES = {False: "NativeLayerNormBackward0", True: "FusedRmsNormBackward0"}
 
 
+@op
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -59,6 +61,7 @@ def layer_norm(
     return _normalised(input, shape, weight, bias, eps, False)
 
 
+@op
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 from lucid_gpu.dtypes import bool as bool_type
@@ -21,9 +20,11 @@ from lucid_gpu.ops.arguments import (
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor, apply
+from lucid_gpu.user_warnings import warn_user
 
 __all__ = [
     "binary_cross_entropy",
@@ -40,7 +41,7 @@ __all__ = [
 Flag = bool | None
 
 
-def reduction_of(size_average: Flag, reduce: Flag, reduction: str, stacklevel: int = 3) -> str:
+def reduction_of(size_average: Flag, reduce: Flag, reduction: str) -> str:
     """What PyTorch's two older flags say, where one is given; else ``reduction`` itself."""
     if size_average is None and reduce is None:
         return reduction
@@ -51,9 +52,8 @@ def reduction_of(size_average: Flag, reduce: Flag, reduction: str, stacklevel: i
                 "settings first and tensors when it is called, as in MSELoss()(input, target)"
             )
     old = "none" if reduce is False else "sum" if size_average is False else "mean"
-    warnings.warn(
+    warn_user(
         f"size_average and reduce args will be deprecated, please use reduction='{old}' instead.",
-        stacklevel=stacklevel,
     )
     return old
 
@@ -62,11 +62,10 @@ def _same_size(op: str, input: Tensor, target: Tensor) -> None:
     require_tensor(op, "input", 1, input)
     require_tensor(op, "target", 2, target)
     if tuple(input.shape) != tuple(target.shape):
-        warnings.warn(
+        warn_user(
             f"Using a target size ({target.shape}) that is different to the input size "
             f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
             "Please ensure they have the same size.",
-            stacklevel=3,
         )
 
 
@@ -92,6 +91,7 @@ def _weighted(loss: Tensor, input: Tensor, weight: Tensor | None, reduction: str
     return reduce_loss(loss * weight, reduction)
 
 
+@op
 def mse_loss(
     input: Tensor,
     target: Tensor,
@@ -127,6 +127,7 @@ def mse_loss(
     return _weighted(d.square(), input, weight, reduction)
 
 
+@op
 def l1_loss(
     input: Tensor,
     target: Tensor,
@@ -141,6 +142,7 @@ def l1_loss(
     return _weighted((input - target).abs(), input, weight, reduction)
 
 
+@op
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -171,6 +173,7 @@ def smooth_l1_loss(
     return reduce_loss(loss, reduction)
 
 
+@op
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -209,6 +212,7 @@ def huber_loss(
     return _weighted(loss, input, weight, "none").mean()  # not over the sum of weights, as of mse
 
 
+@op
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -239,11 +243,10 @@ def kl_div(
     require_tensors("kl_div", input=input, target=target)
     reduction = reduction_of(size_average, reduce, reduction)
     if reduction == "mean":
-        warnings.warn(
+        warn_user(
             "reduction: 'mean' divides the total loss by both the batch size and the support size."
             "'batchmean' divides only by the batch size, and aligns with the KL div math definition"
             ".'mean' will be changed to behave the same as 'batchmean' in the next major release.",
-            stacklevel=2,
         )
     if input.dtype.category != 2 or target.dtype.category != 2:
         raise RuntimeError(
@@ -259,6 +262,7 @@ def kl_div(
     return loss.sum() / input.shape[0] if input.ndim else loss.sum()
 
 
+@op
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -315,6 +319,7 @@ def _per_element(var: Tensor, shape: tuple[int, ...]) -> Tensor:
     return var
 
 
+@op
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -352,6 +357,7 @@ def poisson_nll_loss(
 # --- of probabilities -----------------------------------------------------------------------------
 
 
+@op
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -406,6 +412,7 @@ def binary_cross_entropy(
     return reduce_loss(loss, reduction)
 
 
+@op
 def _cut_off(input: Tensor, target: Tensor) -> Tensor:
     with no_grad():
         x, t = input.detach(), target.detach()
@@ -423,6 +430,7 @@ def _cut_off_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
     return gx, g * ((-x).log1p() - x.log()) if of_target else None
 
 
+@op
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,

@@ -13,6 +13,7 @@ from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
 from lucid_gpu.ops.losses import Flag, reduction_of
 from lucid_gpu.ops.reductions import expand_lazily
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor, apply
 
@@ -38,6 +39,7 @@ def _positive(t: Any) -> Tensor:
 # --- distances ------------------------------------------------------------------------------------
 
 
+@op
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
@@ -58,6 +60,7 @@ def pairwise_distance(
     return distance
 
 
+@op
 @guarded
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """``x1 . x2 / (max(|x1|, eps) max(|x2|, eps))`` over a dimension.
@@ -99,6 +102,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 # --- margins of pairs and triplets ----------------------------------------------------------------
 
 
+@op
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -125,6 +129,7 @@ def hinge_embedding_loss(
     return reduce_loss(loss.to(input.dtype) if input.dtype.category < 2 else loss, reduction)
 
 
+@op
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -155,6 +160,7 @@ def margin_ranking_loss(
     return reduce_loss(_positive(-target * (input1 - input2) + margin), reduction)
 
 
+@op
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -198,6 +204,7 @@ def cosine_embedding_loss(
     )
 
 
+@op
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -241,6 +248,7 @@ def triplet_margin_loss(
     return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
 
 
+@op
 def triplet_margin_with_distance_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -293,6 +301,7 @@ def _triplet(
 # --- margins between classes ----------------------------------------------------------------------
 
 
+@op
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -325,6 +334,7 @@ def soft_margin_loss(
     return reduce_loss(-logsigmoid(target * input), reduction)
 
 
+@op
 def multilabel_soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -365,6 +375,7 @@ def _require_long(target: Tensor) -> None:
         raise RuntimeError(f"expected scalar type Long but found {target.dtype.name}")
 
 
+@op
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -437,6 +448,7 @@ def _check_targets(target: Tensor, low: int, classes: int, words: str) -> None:
         raise RuntimeError(f"{words}: they are class numbers below {classes}")
 
 
+@op
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,

@@ -16,11 +16,13 @@ from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.arguments import put_into, require_one_dtype, require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, state
 from lucid_gpu.tensor import Tensor, _set, _tensor, from_array
 
 
+@op
 def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """Matrix product, broadcasting over leading dimensions.
 
@@ -127,6 +129,7 @@ def _multiply_matrices(where: device, x: Any, y: Any, d: dtype) -> Any:
     return _multiply(where, x, y, d)
 
 
+@op
 def _product(a: Tensor, b: Tensor) -> Tensor:
     x, y = a.array, b.array
     left, right = a._expr.program, b._expr.program
@@ -184,6 +187,7 @@ def _summed(array: Any, shape: tuple[int, ...], where: device, d: dtype) -> Tens
     return gradient if array.shape == shape else sum_to_shape(gradient, shape)
 
 
+@op
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input @ weight.T + bias``, whose weight gradient comes out in the weight's own layout.
 
@@ -259,6 +263,7 @@ def _multiply_beside(where: device, x: Any, y: Any, d: dtype) -> Any:
     return backend(where).matmul_beside(x, y, d)
 
 
+@op
 def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     """Product of two matrices, (n, k) and (k, m).
 
@@ -272,6 +277,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     return matmul(input, mat2, out=out)
 
 
+@op
 def bmm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     """Products of matrix pairs, (b, n, k) and (b, k, m).
 
@@ -285,11 +291,13 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     return matmul(input, mat2, out=out)
 
 
+@op
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """Matrix (n, k) times vector (k,)."""
     return matmul(input, vec)
 
 
+@op
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Inner product of two vectors.
 
@@ -307,6 +315,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     return matmul(input, tensor)
 
 
+@op
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """All products of two vectors' elements.
 
@@ -318,6 +327,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return input.unsqueeze(1) * vec2
 
 
+@op
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
@@ -337,6 +347,7 @@ for _function in METHODS:
     setattr(Tensor, _function.__name__, _function)
 
 
+@op
 def _dot(self: Tensor, tensor: Any) -> Tensor:
     """Inner product of two vectors; of matrices and arrays, `numpy.dot`."""
     ours = isinstance(tensor, Tensor)

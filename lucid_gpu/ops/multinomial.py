@@ -13,9 +13,11 @@ from lucid_gpu.ops.random import _finish
 from lucid_gpu.ops.random_numbers import (
     _placed,
 )
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
+@op
 def multinomial(
     input: Tensor,
     num_samples: int,

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -19,6 +20,7 @@ __all__ = ["moments"]
 SMALL = 1 << 16  # elements up to which a few array operations beat building a kernel
 
 
+@op
 def moments(input: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Mean and variance (divided by the count) over some dimensions, which are kept with size 1.
 

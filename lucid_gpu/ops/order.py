@@ -18,12 +18,14 @@ from lucid_gpu.ops.reductions import (
     kept_shape,
     normalise_dim,
 )
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 SPARSEST = 4  # counters for each element, beyond which sorting them is as good
 Found = Tensor | tuple[Tensor, ...]
 
 
+@op
 def msort(input: Tensor) -> Tensor:
     """The values in order along the first dimension; of the input's shape."""
     values: Tensor = sort(input, 0).values
@@ -35,6 +37,7 @@ def _require_order(name: str, d: dt.dtype, bools: bool = True) -> None:
         raise NotImplementedError(f'"{name}" not implemented for {d.name}')
 
 
+@op
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The ``k``-th smallest along a dimension, counted from 1, and where it is; NaNs come last.
 
@@ -65,6 +68,7 @@ def _at(input: Tensor, dim: int, order: Any, place: Any, keepdim: bool, name: st
     return _found_at(input, dim, from_array(found, dt.int64, input.device), keepdim, name)
 
 
+@op
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent element along a dimension (the smallest of several), and where one is.
 
@@ -97,6 +101,7 @@ class Extrema(NamedTuple):
     max: Tensor
 
 
+@op
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Extrema:
     """Smallest and largest element, of all or along a dimension."""
     over = () if dim is None else dim
@@ -106,6 +111,7 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 # --- equal elements -------------------------------------------------------------------------------
 
 
+@op
 def unique(
     input: Tensor,
     sorted: bool = True,
@@ -138,6 +144,7 @@ def unique(
     return _distinct(input, True, return_inverse, return_counts, dim)
 
 
+@op
 def unique_consecutive(
     input: Tensor,
     return_inverse: bool = False,
@@ -210,6 +217,7 @@ def _whole(input: Tensor, array: Any) -> Tensor:
     return from_array(array.astype("int64", copy=False), dt.int64, input.device)
 
 
+@op
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
@@ -254,6 +262,7 @@ def _wide(t: Tensor) -> Any:
 # --- places in what is in order -------------------------------------------------------------------
 
 
+@op
 def searchsorted(
     sorted_sequence: Tensor,
     input: Any,
@@ -329,6 +338,7 @@ def _bisected(xp: Any, sequence: Any, wanted: Any, behind: bool) -> Any:
     return low
 
 
+@op
 def bucketize(
     input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:

@@ -14,6 +14,7 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["pad"]
@@ -21,6 +22,7 @@ __all__ = ["pad"]
 Sides = tuple[tuple[int, int], ...]  # before and after, for each of the last dimensions
 
 
+@op
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
     """Put borders around the last dimensions, or with negative numbers cut borders off.
 
@@ -133,6 +135,7 @@ def _constant(input: Tensor, sides: Sides, value: Any) -> Tensor:
     return framed(input, sides, value)
 
 
+@op
 def framed(input: Tensor, sides: Sides, value: Any) -> Tensor:
     """A border of one value; where sides are negative, less than the input."""
     source, lead = input.array, input.ndim - len(sides)
@@ -204,6 +207,7 @@ def _moves(shape: Sequence[int], sides: Sides, mode: str) -> Iterator[tuple[int,
             yield dim, (*whole, slice(before + extent, None)), (*whole, last)
 
 
+@op
 def bordered(input: Tensor, sides: Sides, mode: str) -> Tensor:
     """Borders on the last dimensions, copied from the inside."""
     source = input.array
@@ -227,6 +231,7 @@ def _bordered_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
     return (folded_in(g, node.sides, node.mode),)
 
 
+@op
 def folded_in(g: Tensor, sides: Sides, mode: str) -> Tensor:
     """Borders added to what they were copied from, and taken away: the adjoint of `bordered`."""
     shape = _grown(g.array.shape, tuple([(-a, -b) for a, b in sides]))

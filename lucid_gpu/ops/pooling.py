@@ -16,6 +16,7 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.sliding import Sizes, Slide
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d"]
@@ -70,6 +71,7 @@ _MEAN = """The mean of each window of {what}.
 
 
 def _max_of_rank(rank: int) -> Callable[..., Any]:
+    @op
     def max_pool(
         input: Tensor,
         kernel_size: Any,
@@ -86,6 +88,7 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
 
 
 def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
+    @op
     def avg_pool(
         input: Tensor,
         kernel_size: Any,
@@ -103,6 +106,7 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
     return named(avg_pool, f"avg_pool{rank}d", _MEAN, rank)
 
 
+@op
 def avg_pool1d(
     input: Tensor,
     kernel_size: Any,
@@ -122,6 +126,7 @@ avg_pool2d, avg_pool3d = (_mean_of_rank(rank) for rank in (2, 3))
 FUNCTIONS = (avg_pool1d, max_pool1d, max_pool2d, max_pool3d)
 
 
+@op
 def _max_pool(
     rank: int, input: Tensor, settings: tuple[Any, ...], ceil_mode: bool, indices: bool
 ) -> Any:
@@ -136,6 +141,7 @@ def _max_pool(
     return pooled, _as_before(rank, input, from_array(places, None, input.device))
 
 
+@op
 def _avg_pool(
     rank: int,
     input: Tensor,
@@ -200,6 +206,7 @@ def _max_pool_vjp(node: Any, g: Tensor) -> Any:
     return (_put(g, node.saved_tensors[0].array, node.frame),)
 
 
+@op
 def _put(g: Tensor, places: Any, frame: Frame) -> Tensor:
     """Gradients of maxima, put onto the pixels they were; the adjoint of `_take`."""
     return record(
@@ -211,6 +218,7 @@ def _put(g: Tensor, places: Any, frame: Frame) -> Tensor:
     )
 
 
+@op
 def _take(input: Tensor, places: Any, frame: Frame) -> Tensor:
     """The pixel at a known place of each window; the adjoint of `_put`."""
     return record(
@@ -246,6 +254,7 @@ def _mean_of_volumes(
     return means / divisor if divisor else means
 
 
+@op
 def _mean(x: Tensor, frame: Frame, padding: bool, divisor: int) -> Tensor:
     return record(
         "AvgPool2DBackward0",
@@ -256,6 +265,7 @@ def _mean(x: Tensor, frame: Frame, padding: bool, divisor: int) -> Tensor:
     )
 
 
+@op
 def _spread(g: Tensor, frame: Frame, padding: bool, divisor: int) -> Tensor:
     """Gradients of means, spread over their windows; the adjoint of `_mean`."""
     return record(

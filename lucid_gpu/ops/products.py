@@ -8,6 +8,7 @@ from lucid_gpu.ops.arguments import public, require_one_dtype
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.matmul import _conj, addmm, dot, matmul, outer
 from lucid_gpu.ops.shape import reshape
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
@@ -21,6 +22,7 @@ def added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     return (input if beta == 1 else input * beta) + product
 
 
+@op
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * (mat @ vec)`` of a matrix and a vector; ``input`` broadcasts to it.
 
@@ -39,6 +41,7 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any 
     return added(input, matmul(mat, vec), beta, alpha)
 
 
+@op
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)`` of two vectors; ``input`` broadcasts to it.
 
@@ -66,6 +69,7 @@ def _batches(batch1: Tensor, batch2: Tensor) -> None:
         )
 
 
+@op
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
@@ -78,6 +82,7 @@ def baddbmm(
     return added(input, matmul(batch1, batch2), beta, alpha)
 
 
+@op
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
@@ -94,16 +99,19 @@ def addbmm(
     return added(input, matmul(wide, reshape(batch2, (b * k, batch2.shape[2]))), beta, alpha)
 
 
+@op
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """Inner product of two vectors, the first conjugated."""
     return dot(_conj(input), other)
 
 
+@op
 def ger(input: Tensor, vec2: Tensor) -> Tensor:
     """Alias of `outer`."""
     return outer(input, vec2)
 
 
+@op
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """Kronecker's product: each element of the first tensor times the whole second one."""
     rank = max(input.ndim, other.ndim)
@@ -120,6 +128,7 @@ def _in_place(function: Any) -> Any:
     return method
 
 
+@op
 def addmv_(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """`addmv` in place."""
     result: Tensor = _in_place(addmv)(input, mat, vec, beta=beta, alpha=alpha)

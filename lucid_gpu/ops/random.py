@@ -21,6 +21,7 @@ from lucid_gpu.ops.random_numbers import (
     _placed,
     _uniform,
 )
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -46,6 +47,7 @@ def _finish(result: Tensor, requires_grad: bool, out: Tensor | None, name: str) 
     return result.requires_grad_() if requires_grad else result
 
 
+@op
 def rand(
     *sizes: Any,
     size: Sequence[int] | None = None,
@@ -81,6 +83,7 @@ def rand(
     return _finish(result, requires_grad, out, "rand")
 
 
+@op
 def randn(
     *sizes: Any,
     size: Sequence[int] | None = None,
@@ -101,6 +104,7 @@ def randn(
     return _finish(result, requires_grad, out, "randn")
 
 
+@op
 def randint(
     *args: Any,
     low: int = 0,
@@ -149,6 +153,7 @@ def randint(
     return _finish(result, requires_grad, out, "randint")
 
 
+@op
 def randperm(
     n: int,
     *,
@@ -186,6 +191,7 @@ def _options_like(input: Tensor, d: Any, where: Any) -> tuple[dtype, device]:
     )
 
 
+@op
 def rand_like(
     input: Tensor,
     *,
@@ -201,6 +207,7 @@ def rand_like(
     return _finish(result, requires_grad, None, "rand_like")
 
 
+@op
 def randn_like(
     input: Tensor,
     *,
@@ -216,6 +223,7 @@ def randn_like(
     return _finish(result, requires_grad, None, "randn_like")
 
 
+@op
 def randint_like(
     input: Tensor,
     low: int,
@@ -236,6 +244,7 @@ def randint_like(
     return _finish(result, requires_grad, None, "randint_like")
 
 
+@op
 def normal(
     mean: Any,
     std: Any = 1.0,
@@ -287,6 +296,7 @@ def normal(
     return _finish(result, requires_grad, out, "normal")
 
 
+@op
 def bernoulli(
     input: Tensor,
     p: float | None = None,
@@ -319,6 +329,7 @@ def bernoulli(
     return _finish(result, False, out, "bernoulli")
 
 
+@op
 def _coins(p: Any, shape: Sequence[int], where: device, generator: Generator | None) -> Tensor:
     """True with probability ``p``, a number or a tensor that broadcasts to ``shape``."""
     if isinstance(p, Tensor):
@@ -340,6 +351,7 @@ def _coins(p: Any, shape: Sequence[int], where: device, generator: Generator | N
 # --- methods --------------------------------------------------------------------------------------
 
 
+@op
 def uniform_(
     self: Tensor, *limits: float, generator: Generator | None = None, **named: float
 ) -> Tensor:
@@ -361,6 +373,7 @@ def uniform_(
     return self._write(value, "uniform_")
 
 
+@op
 def normal_(
     self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -369,6 +382,7 @@ def normal_(
     return self._write(value, "normal_")
 
 
+@op
 def random_(self: Tensor, *limits: int, generator: Generator | None = None, **named: int) -> Tensor:
     """Fill with integers, in place: ``random_()``, ``random_(to)`` or ``random_(from, to)``.
 
@@ -389,6 +403,7 @@ def _whole_numbers(d: dtype) -> int:
     return int(_bounds(d)[1]) + 1
 
 
+@op
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with ones of probability ``p`` (a number or a tensor) and zeros, in place.
 
@@ -398,6 +413,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     return self._write(value, "bernoulli_")
 
 
+@op
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with exponential random numbers of rate ``lambd``, in place.
 

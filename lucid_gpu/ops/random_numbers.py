@@ -23,6 +23,7 @@ from lucid_gpu.fusion.expression import drawn
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.generator import Generator, _draw
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 
 
@@ -72,6 +73,7 @@ def _complex(pairs: Tensor, d: dtype, shift: float) -> Tensor:
     return value + shift if shift else value
 
 
+@op
 def _uniform(
     shape: Sequence[int],
     d: dtype,
@@ -113,6 +115,7 @@ def _uniform_fused(
     return value
 
 
+@op
 def _normal(
     shape: Sequence[int],
     d: dtype,
@@ -141,6 +144,7 @@ def _normal(
     return _placed(array, shape, d, where)
 
 
+@op
 def _integers(
     low: int,
     high: int,

@@ -14,6 +14,7 @@ from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.recurrence import CELLS, Weights, walk
 from lucid_gpu.ops.shape import cat, stack
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -106,6 +107,7 @@ def _direction(
 
 
 def _layer_function(mode: str) -> Callable[..., tuple[Tensor, ...]]:
+    @op
     def function(*arguments: Any) -> tuple[Tensor, ...]:
         return _recurrent(mode, arguments)
 
@@ -156,6 +158,7 @@ def check_cell(
             )
 
 
+@op
 def lstm_cell(
     input: Tensor,
     hx: Sequence[Tensor],
@@ -183,6 +186,7 @@ def lstm_cell(
 
 
 def _cell_function(mode: str, name: str) -> Callable[..., Tensor]:
+    @op
     def function(
         input: Tensor,
         hx: Tensor,

@@ -23,6 +23,7 @@ from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
@@ -107,6 +108,7 @@ def expand_lazily(t: Tensor, shape: tuple[int, ...]) -> Tensor:
 # --- sum ------------------------------------------------------------------------------------------
 
 
+@op
 def sum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
@@ -214,6 +216,7 @@ def _sum_vjp(node: Any, g: Tensor) -> Any:
     return (expand_lazily(g, node.shape),)
 
 
+@op
 def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Sum over whatever broadcasting ``shape`` to the input's shape repeated."""
     dims = pending_reductions.repeated(input._expr.program.shape, shape)
@@ -222,6 +225,7 @@ def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return _summed("SumBackward1", input, dims, shape)
 
 
+@op
 def mean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
@@ -268,6 +272,7 @@ def _mean_vjp(node: Any, g: Tensor) -> Any:
     return (expand_lazily(g / (node.count or 1), node.shape),)
 
 
+@op
 def var(
     input: Tensor,
     dim: Dims = None,
@@ -359,6 +364,7 @@ def _var_vjp(node: Any, g: Tensor) -> Any:
     return (g * (x - center) * (2 / node.divisor),)
 
 
+@op
 def std(
     input: Tensor,
     dim: Dims = None,
@@ -372,6 +378,7 @@ def std(
     return _root(var(wide, dim, unbiased, keepdim, correction=correction)).to(input.dtype.to_real())
 
 
+@op
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
@@ -417,6 +424,7 @@ def _prod_vjp(node: Any, g: Tensor) -> Any:
     return (g * products_of_others(x, node.dim).conj_physical(),)
 
 
+@op
 def norm(
     input: Tensor,
     p: Any = "fro",
@@ -468,6 +476,7 @@ def _root(total: Tensor, exponent: float = 0.5) -> Tensor:
     return apply(TABLE["where"], zero, total * 0, root)
 
 
+@op
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """``log(sum(exp(input)))`` over dimensions, without overflow.
 
@@ -524,6 +533,7 @@ class ValuesAndIndices(NamedTuple):
     indices: Tensor
 
 
+@op
 def _extremum(
     name: str, input: Tensor, dim: Dims, keepdim: bool, nan_takes: bool = False, title: str = ""
 ) -> Tensor:
@@ -581,6 +591,7 @@ def _refuse_nothing(
             )
 
 
+@op
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Largest element over dimensions; ties share the gradient. Shapes as of `sum`.
 
@@ -589,6 +600,7 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     return _extremum("amax", _in_order("amax", input), dim, keepdim)
 
 
+@op
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Smallest element over dimensions; ties share the gradient. Shapes as of `sum`.
 
@@ -604,6 +616,7 @@ def _in_order(name: str, input: Tensor) -> Tensor:
     return input
 
 
+@op
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Position of the (first) largest element, int64; of the flat tensor without ``dim``.
 
@@ -612,6 +625,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     return _place_of("argmax", input, dim, keepdim)
 
 
+@op
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Position of the (first) smallest element, int64; of the flat tensor without ``dim``.
 
@@ -627,6 +641,7 @@ def _place_of(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tenso
     return _position(name, input, dim, keepdim)
 
 
+@op
 def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     axis = None if dim is None else normalise_dim(dim, input.ndim)
     if 0 in input.shape:
@@ -653,6 +668,7 @@ def _nothing(node: Any, *cotangents: Tensor) -> Any:
     return (None,)
 
 
+@op
 def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Largest element of all, with indices along ``dim``, or elementwise with another tensor.
 
@@ -662,6 +678,7 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     return _max_or_min("max", input, dim, keepdim)
 
 
+@op
 def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """Smallest element of all, with indices along ``dim``, or elementwise with another tensor.
 
@@ -700,6 +717,7 @@ def _found_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) 
 # --- medians --------------------------------------------------------------------------------------
 
 
+@op
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all elements, with indices along ``dim``; NaN where there is one.
 
@@ -711,6 +729,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     return _median(input, dim, keepdim, ignore_nan=False)
 
 
+@op
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """`median` of the elements that are not NaN.
 
@@ -722,6 +741,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 PARTITIONED = ("float32", "float64", "int32", "int64")
 
 
+@op
 def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> Any:
     if input.dtype is dt.bool or input.dtype.is_complex:
         raise NotImplementedError(f'"median" not implemented for {input.dtype.name}')
@@ -785,16 +805,19 @@ def _shared_by_ties(name: str, flat: Tensor, value: Tensor) -> Tensor:
 # --- truth ----------------------------------------------------------------------------------------
 
 
+@op
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether all elements are true, or those over dimensions; shapes and errors as of `sum`."""
     return _truth("all", input, dim, keepdim)
 
 
+@op
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether any element is true, or one over dimensions; shapes and errors as of `sum`."""
     return _truth("any", input, dim, keepdim)
 
 
+@op
 def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     input = input.detach()
     truth = input if input.dtype is dt.bool else input != 0
@@ -807,6 +830,7 @@ def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     return result.to(to)
 
 
+@op
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """How many elements are not zero."""
     return sum(input != 0, dim)

@@ -12,9 +12,11 @@ from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import flip, transpose
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, duplicate
 
 
+@op
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Elements moved along dimensions; those that leave at one end enter at the other.
 
@@ -48,6 +50,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     return rolled(input, by, [normalise_dim(dim, input.ndim) for dim in over])
 
 
+@op
 def rolled(input: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
     """The same for as many dimensions as shifts, counted from the front."""
     given = array = input.array
@@ -127,6 +130,7 @@ def _blocks(dim: int, cut: int, extent: int) -> tuple[tuple[slice, ...], ...]:
     return tuple([(*before, end) for end in ends])
 
 
+@op
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     """A plane turned by ``k`` times 90 degrees, from the first of two dimensions to the second.
 
@@ -152,6 +156,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     return transpose(flip(input, b), a, b) if k == 1 else flip(transpose(input, a, b), b)
 
 
+@op
 def flipud(input: Tensor) -> Tensor:
     """The first dimension in reverse order, as a copy.
 
@@ -162,6 +167,7 @@ def flipud(input: Tensor) -> Tensor:
     return flip(input, 0)
 
 
+@op
 def fliplr(input: Tensor) -> Tensor:
     """The second dimension in reverse order, as a copy of the same shape.
 

@@ -23,12 +23,14 @@ from lucid_gpu.ops.index_add import _by_elements, _checked, keys_of_slices, scat
 from lucid_gpu.ops.indexing import along, gather, scatter
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 _JOINING = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
 _REDUCTIONS = ("sum", "mean", *_JOINING)
 
 
+@op
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -89,6 +91,7 @@ def _count(input: Tensor, dim: int, index: Tensor, include_self: bool) -> Tensor
     return found if include_self else found.clamp(min=1)
 
 
+@op
 def _joined(
     input: Tensor, dim: int, index: Tensor, src: Tensor, keys: Any, reduce: str, include_self: bool
 ) -> Tensor:
@@ -214,6 +217,7 @@ def _of_product(node: Any, g: Tensor, x: Tensor, src: Tensor, result: Tensor) ->
     return own, others
 
 
+@op
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
     include_self: bool = True,

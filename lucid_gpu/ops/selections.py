@@ -14,9 +14,11 @@ from lucid_gpu.ops.indexing import slice_view, with_values
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.ops.splitting import narrow
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 
+@op
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One position of a dimension, which goes, as a view.
 
@@ -38,6 +40,7 @@ def _position(input: Tensor, dim: int, index: int) -> tuple[Any, ...]:
     return (*[slice(None)] * dim, index)
 
 
+@op
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of the input with ``src`` at one position of a dimension.
 
@@ -47,6 +50,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return _with_part(input, src, _position(input, dim, index))
 
 
+@op
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
@@ -81,11 +85,13 @@ def _with_part(input: Tensor, src: Tensor, index: tuple[Any, ...]) -> Tensor:
     return with_values(input, index, src.to(input.dtype))
 
 
+@op
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`narrow` as a copy."""
     return narrow(input, dim, start, length).clone()
 
 
+@op
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of the input with one number at positions of a dimension.
 
@@ -125,6 +131,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     return indexing.index_put(input, indices, value)
 
 
+@op
 def index_put_(
     input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -133,6 +140,7 @@ def index_put_(
     return result
 
 
+@op
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of the input with the first elements of ``source`` where the mask is true, in order.
 
@@ -177,12 +185,14 @@ def room_for(*tensors: Tensor) -> tuple[int, ...]:
     return broadcast_shapes([tuple(t.shape) for t in tensors], "masked_scatter")
 
 
+@op
 def argwhere(input: Tensor) -> Tensor:
     """The positions of the elements that are not zero, one a row."""
     found: Tensor = indexing.nonzero(input)
     return found
 
 
+@op
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """`nonzero` with a given number of rows: cut, or filled up with one number.
 
@@ -195,6 +205,7 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return cat([found, rest], 0)
 
 
+@op
 def repeat_interleave(
     input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:

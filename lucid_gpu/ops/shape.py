@@ -27,6 +27,7 @@ from lucid_gpu.ops.reductions import (
     reshape_lazily,
     sum_to_shape,
 )
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply
@@ -138,6 +139,7 @@ def _reshape_vjp(node: Any, g: Tensor) -> Any:
     return (reshape_lazily(g, node.shape),)
 
 
+@op
 def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The same elements in another shape: a view where the layout allows it, else a copy.
 
@@ -165,6 +167,7 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     return view_of(input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=own)
 
 
+@op
 def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """As `reshape`, but never a copy; ``view(dtype)`` reads the same bytes as another type.
 
@@ -224,6 +227,7 @@ def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
             )
 
 
+@op
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions ``start_dim`` to ``end_dim`` joined into one: ``(a, b, c)`` to ``(a, b * c)``.
 
@@ -239,6 +243,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(input, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
 
 
+@op
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """One dimension split into several, as a view: ``(a, b * c)`` to ``(a, b, c)``.
 
@@ -251,6 +256,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return reshape(input, (*shape[:dim], *inner, *shape[dim + 1 :]))
 
 
+@op
 def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """A view without dimensions of extent 1, all or the given ones: ``(a, 1, b)`` to ``(a, b)``.
 
@@ -262,6 +268,7 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     return reshape(input, tuple([n for i, n in enumerate(shape) if i not in gone]))
 
 
+@op
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A view with a new dimension of extent 1 at ``dim``: ``(a, b)`` to ``(a, 1, b)``.
 
@@ -272,6 +279,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     return reshape_strided(input, (*shape[:dim], 1, *shape[dim:]), dim)
 
 
+@op
 def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
     """Insert an extent of 1, which any layout allows."""
     array = base_array(input)
@@ -286,6 +294,7 @@ def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
     )
 
 
+@op
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in another order, as a view: of shape ``(x.shape[d] for d in dims)``.
 
@@ -314,6 +323,7 @@ def _permute_vjp(node: Any, g: Tensor) -> Any:
     return (permute(g, node.inverse),)
 
 
+@op
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged, as a view: ``(a, b, c)`` to ``(c, b, a)`` for 0 and 2.
 
@@ -335,6 +345,7 @@ def _transpose_vjp(node: Any, g: Tensor) -> Any:
     return (transpose(g, *node.dims),)
 
 
+@op
 def t(input: Tensor) -> Tensor:
     """A matrix transposed; vectors and numbers as they are.
 
@@ -347,6 +358,7 @@ def t(input: Tensor) -> Tensor:
     return transpose(input, 0, 1) if input.ndim == 2 else view_as(input, input)
 
 
+@op
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Dimensions moved to other places, the rest in order, as a view.
 
@@ -374,6 +386,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     return permute(input, order)
 
 
+@op
 def expand(input: Tensor, *shape: Any, size: Any = None, implicit: bool = False) -> Tensor:
     """Broadcast to a larger shape without a copy; -1 keeps an extent.
 
@@ -408,26 +421,31 @@ def _expand_vjp(node: Any, g: Tensor) -> Any:
     return (sum_to_shape(g, node.shape),)
 
 
+@op
 def broadcast_to(input: Tensor, size: Any) -> Tensor:
     """`expand` under NumPy's name."""
     return expand(input, size)
 
 
+@op
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """Broadcast to another tensor's shape."""
     return expand(input, tuple(other.shape))
 
 
+@op
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """A view in another tensor's shape."""
     return view(input, tuple(other.shape))
 
 
+@op
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`reshape` to another tensor's shape."""
     return reshape(input, tuple(other.shape))
 
 
+@op
 def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     """The elements in row-major (or the given) order: the tensor itself, or a copy."""
     if memory_format is not None:
@@ -437,6 +455,7 @@ def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     return input if is_contiguous(input) else clone(input)
 
 
+@op
 def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
     """Whether the elements stand in memory in row-major order, or in the given one."""
     if memory_format is not None and memory_format.order is not None:
@@ -471,6 +490,7 @@ def _in_row_major(input: Tensor) -> bool:
     return True
 
 
+@op
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy of the elements in memory of its own, through which gradients flow."""
     if memory_format is not None:
@@ -495,6 +515,7 @@ def _same_vjp(node: Any, g: Tensor) -> Any:
 # --- joining --------------------------------------------------------------------------------------
 
 
+@op
 def cat(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Any = None
 ) -> Tensor:
@@ -552,6 +573,7 @@ def _cat_vjp(node: Any, g: Tensor) -> Any:
     return parts
 
 
+@op
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor:
     """Tensors of one shape joined along a new dimension.
 
@@ -589,6 +611,7 @@ def _stack_vjp(node: Any, g: Tensor) -> Any:
     return [g[place + (i,)] if needed else None for i, needed in enumerate(node.needs_input_grad)]
 
 
+@op
 def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     """The tensor laid side by side ``sizes`` times: of shape ``(sizes[d] * x.shape[d] for d)``.
 
@@ -608,6 +631,7 @@ def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     return reshape(clone(spread), [a * b for a, b in zip(times, own, strict=True)])
 
 
+@op
 def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
     """As `repeat`, of the same shape, with missing leading counts taken as 1.
 
@@ -617,6 +641,7 @@ def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
     return repeat(input, (1,) * max(input.ndim - len(times), 0) + times)
 
 
+@op
 def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in reverse order, as a copy of the same shape.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["channel_shuffle", "pixel_shuffle", "pixel_unshuffle"]
@@ -17,6 +18,7 @@ def _check(name: str, setting: str, input: Tensor, factor: int) -> None:
         raise RuntimeError(f"{name} expects a positive {setting}, but got {factor}")
 
 
+@op
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """``(*, c r^2, h, w)`` to ``(*, c, h r, w r)``: channels become pixels.
 
@@ -48,6 +50,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return apart.reshape(*lead, c, h * r, w * r)
 
 
+@op
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """``(*, c, h r, w r)`` to ``(*, c r^2, h, w)``: the inverse of `pixel_shuffle`.
 
@@ -77,6 +80,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     return apart.reshape(*lead, c * r * r, h, w)
 
 
+@op
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Channels of ``groups`` groups dealt out in turn; Zhang et al., "ShuffleNet" (2018).
 

@@ -9,6 +9,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import as_dtype
 from lucid_gpu.ops.creation import arange, ones
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 Shape = Callable[[Tensor, float], Tensor]  # of positions and the last of them
@@ -52,6 +53,7 @@ def _cosines(*weights: float) -> Shape:
     return shape
 
 
+@op
 def hann_window(
     window_length: int,
     periodic: bool = True,
@@ -80,6 +82,7 @@ def hann_window(
     )
 
 
+@op
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -97,6 +100,7 @@ def hamming_window(
     return _made("hamming_window", shape, window_length, periodic, dtype, device, requires_grad)
 
 
+@op
 def blackman_window(
     window_length: int,
     periodic: bool = True,
@@ -115,6 +119,7 @@ def blackman_window(
     return _made("blackman_window", shape, window_length, periodic, dtype, device, requires_grad)
 
 
+@op
 def bartlett_window(
     window_length: int,
     periodic: bool = True,
@@ -134,6 +139,7 @@ def bartlett_window(
     return _made("bartlett_window", shape, window_length, periodic, dtype, device, requires_grad)
 
 
+@op
 def kaiser_window(
     window_length: int,
     periodic: bool = True,

@@ -15,6 +15,7 @@ from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import guarded, told
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, from_array
@@ -22,6 +23,7 @@ from lucid_gpu.tensor import Tensor, from_array
 __all__ = ["log_softmax", "softmax"]
 
 
+@op
 def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """The logarithm of `softmax`: ``x - logsumexp(x)``.
 
@@ -49,6 +51,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
     return _by_rows(input, dim, True)
 
 
+@op
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along a dimension; arguments as for `log_softmax`.
 
@@ -72,9 +75,10 @@ def _as_method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     method.__name__ = method.__qualname__ = function.__name__
     method.__doc__ = function.__doc__
-    return method
+    return op(method)
 
 
+@op
 def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
     """One op, whose gradient reads the result: a kernel each way, or a few calls of NumPy."""
     if not input.ndim:

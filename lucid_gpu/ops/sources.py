@@ -12,6 +12,7 @@ from lucid_gpu.dtypes import as_dtype, get_default_dtype
 from lucid_gpu.ops.creation import _from_host, empty, from_array_shared, shared, tensor
 from lucid_gpu.ops.elementwise import to
 from lucid_gpu.ops.strides import as_strided
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
@@ -93,6 +94,7 @@ def frombuffer(
     return found.requires_grad_() if requires_grad else found
 
 
+@op
 def logspace(
     start: float,
     end: float,
@@ -119,6 +121,7 @@ def logspace(
     return _from_host(array, d, resolve(device, options.get("out")), requires_grad, options)
 
 
+@op
 def range(
     start: float = 0,
     end: Any = None,
@@ -144,6 +147,7 @@ def range(
     return _from_host(array, d, resolve(device, options.get("out")), requires_grad, options)
 
 
+@op
 def empty_strided(
     size: Sequence[int],
     stride: Sequence[int],
@@ -168,6 +172,7 @@ def empty_strided(
     return found.requires_grad_() if requires_grad else found
 
 
+@op
 def new_empty_strided(
     self: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any
 ) -> Tensor:

@@ -12,9 +12,11 @@ from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import written
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply, from_array
 
 
+@op
 def polygamma(n: Any, input: Any = None) -> Tensor:
     """The ``n``-th derivative of `digamma`: ``(-1)**(n + 1) n! zeta(n + 1, x)``.
 
@@ -37,6 +39,7 @@ def polygamma(n: Any, input: Any = None) -> Tensor:
     return apply(TABLE["zeta"], float(n + 1), input) * float((-1) ** (n + 1) * math.factorial(n))
 
 
+@op
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension ``p`` at each element.
 
@@ -50,6 +53,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     return total + p * (p - 1) / 4 * math.log(math.pi)
 
 
+@op
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """``log(x / (1 - x))`` of each element moved into ``[eps, 1 - eps]``; NaN outside [0, 1].
 
@@ -65,6 +69,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     return (input / (1 - input)).log()
 
 
+@op
 def sinc(input: Tensor) -> Tensor:
     """``sin(pi x) / (pi x)``, 1 at 0, element by element."""
     angle = input * math.pi
@@ -81,22 +86,26 @@ def sinc(input: Tensor) -> Tensor:
 _SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in range(10)]  # the next is below 2e-20
 
 
+@op
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """``log2(2**a + 2**b)`` without overflow, element by element; the two broadcast."""
     ln2 = math.log(2.0)
     return (input * ln2).logaddexp(other * ln2) / ln2
 
 
+@op
 def fmax(input: Tensor, other: Tensor) -> Tensor:
     """The larger of two elements; a number where the other is NaN. The two broadcast."""
     return where((input >= other).logical_or(other.isnan()), input, other)
 
 
+@op
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """The smaller of two elements; a number where the other is NaN. The two broadcast."""
     return where((input <= other).logical_or(other.isnan()), input, other)
 
 
+@op
 def float_power(input: Any, exponent: Any) -> Tensor:
     """Powers in double precision, element by element; the two broadcast.
 
@@ -112,6 +121,7 @@ def float_power(input: Any, exponent: Any) -> Tensor:
     return apply(TABLE["pow"], *given)
 
 
+@op
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """Of each element: 0 below zero, 1 above, ``values`` at it; the two broadcast.
 
@@ -128,6 +138,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     return where(input.detach() == 0, values.detach(), step)
 
 
+@op
 def positive(input: Tensor) -> Tensor:
     """The input, of its shape.
 
@@ -141,6 +152,7 @@ def positive(input: Tensor) -> Tensor:
 # --- what floats are made of ----------------------------------------------------------------------
 
 
+@op
 def signbit(input: Tensor) -> Tensor:
     """Whether each element's sign is negative; of -0.0 and some NaNs it is.
 
@@ -154,6 +166,7 @@ def signbit(input: Tensor) -> Tensor:
     return from_array(xp_of(input).signbit(array), dt.bool, input.device)
 
 
+@op
 def isposinf(input: Tensor) -> Tensor:
     """Whether each element is infinity.
 
@@ -162,6 +175,7 @@ def isposinf(input: Tensor) -> Tensor:
     return _is(input, math.inf, "isposinf")
 
 
+@op
 def isneginf(input: Tensor) -> Tensor:
     """Whether each element is negative infinity.
 
@@ -178,11 +192,13 @@ def _is(input: Tensor, number: float, name: str) -> Tensor:
     return input == number
 
 
+@op
 def isreal(input: Tensor) -> Tensor:
     """Whether each element's imaginary part is 0."""
     return input.imag == 0 if input.dtype.is_complex else input.detach().isnan().logical_or(True)
 
 
+@op
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """``input * 2**other``, element by element; the two broadcast."""
     return input * apply(TABLE["pow"], 2.0, other)
@@ -195,6 +211,7 @@ class Parts(NamedTuple):
     exponent: Tensor
 
 
+@op
 def frexp(input: Tensor) -> Parts:
     """Each element's mantissa, in [0.5, 1), and exponent (int32): ``mantissa * 2**exponent``.
 
@@ -208,6 +225,7 @@ def frexp(input: Tensor) -> Parts:
     return Parts(where(input.detach().isfinite(), input / scale, input), exponents)
 
 
+@op
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
     """The neighbour of each element, of the type's numbers, towards ``other``; the two broadcast.
 
@@ -216,6 +234,7 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
     return _of_arrays("nextafter", input, other)
 
 
+@op
 def gcd(input: Tensor, other: Tensor) -> Tensor:
     """The greatest common divisors, element by element; the two broadcast.
 
@@ -224,6 +243,7 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
     return _of_arrays("gcd", input, other)
 
 
+@op
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """The least common multiples, element by element; the two broadcast.
 

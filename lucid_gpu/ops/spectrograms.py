@@ -8,9 +8,11 @@ from lucid_gpu.ops import fourier
 from lucid_gpu.ops.creation import arange, ones
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.shape import stack
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
+@op
 def stft(
     input: Tensor,
     n_fft: int,
@@ -120,6 +122,7 @@ def _settings(
     return hop, pad(window, (before, n_fft - length - before))
 
 
+@op
 def istft(
     input: Tensor,
     n_fft: int,

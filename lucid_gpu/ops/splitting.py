@@ -13,11 +13,13 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _share, base_array, cat, stack
 from lucid_gpu.storage import SameMemory
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, is_inference_mode_enabled, state
 from lucid_gpu.tensor import Tensor
 
 
+@op
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """``length`` positions of a dimension from ``start`` on, as a view.
 
@@ -70,6 +72,7 @@ def _dimension_to_split(input: Tensor, dim: int, name: str) -> int:
     return normalise_dim(dim, input.ndim)
 
 
+@op
 def split(
     input: Tensor, split_size_or_sections: Any = None, dim: int = 0, *, split_size: Any = None
 ) -> tuple[Tensor, ...]:
@@ -97,11 +100,13 @@ def split(
     return _views_of(input, name, dim, parts)
 
 
+@op
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts, of these sizes along a dimension, else of the input's shape."""
     return split(input, list(split_sizes), dim)
 
 
+@op
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` views along a dimension, of equal shape but for the last.
 
@@ -117,6 +122,7 @@ def _chunk_size(input: Tensor, chunks: int, dim: int) -> int:
     return max(1, -(-extent // chunks))
 
 
+@op
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along a dimension, which they lose.
 
@@ -182,6 +188,7 @@ def _unbind_vjp(node: Any, *parts: Tensor) -> Any:
     return (stack(parts, node.dim),)
 
 
+@op
 def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """As `split`, but the parts may be written in place.
 
@@ -202,6 +209,7 @@ def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tu
     return results
 
 
+@op
 def unsafe_split_with_sizes(
     input: Tensor, split_sizes: Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -209,6 +217,7 @@ def unsafe_split_with_sizes(
     return unsafe_split(input, list(split_sizes), dim)
 
 
+@op
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """As `chunk`, but the parts may be written in place: see `unsafe_split`.
 
@@ -217,6 +226,7 @@ def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]
     return unsafe_split(input, _chunk_size(input, chunks, dim), dim)
 
 
+@op
 def tensor_split(
     input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None,
     sections: int | None = None,

@@ -11,14 +11,17 @@ from lucid_gpu.ops import shape
 from lucid_gpu.ops.arguments import public, require_one_device
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.splitting import tensor_split
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Size, Tensor
 
 
+@op
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Alias of `cat`."""
     return shape.cat(tensors, dim)
 
 
+@op
 def concatenate(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Alias of `cat`."""
     return shape.cat(tensors, dim)
@@ -32,16 +35,19 @@ def _each(rule: Callable[[Tensor], Tensor], tensors: tuple[Any, ...]) -> Any:
     return tuple([rule(t) for t in given])
 
 
+@op
 def atleast_1d(*tensors: Any) -> Any:
     """Numbers as vectors; others as they are. One tensor, several, or a sequence of them."""
     return _each(_at_least_1d, tensors)
 
 
+@op
 def atleast_2d(*tensors: Any) -> Any:
     """Numbers and vectors as matrices of one row; others as they are."""
     return _each(_at_least_2d, tensors)
 
 
+@op
 def atleast_3d(*tensors: Any) -> Any:
     """(n,) as (1, n, 1) and (n, m) as (n, m, 1); others as they are."""
     return _each(_at_least_3d, tensors)
@@ -68,6 +74,7 @@ def _joined(name: str, tensors: Any, raise_rank: Any, dim: int | None) -> Tensor
     return shape.cat(raised, dim)
 
 
+@op
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors side by side: along the second dimension, vectors along their only one.
 
@@ -76,6 +83,7 @@ def hstack(tensors: Sequence[Tensor]) -> Tensor:
     return _joined("hstack", tensors, _at_least_1d, None)
 
 
+@op
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors one below the other: along the first dimension, vectors as rows.
 
@@ -84,6 +92,7 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return _joined("vstack", tensors, _at_least_2d, 0)
 
 
+@op
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors one behind the other, along the third dimension; vectors as ``(1, n, 1)``.
 
@@ -92,11 +101,13 @@ def dstack(tensors: Sequence[Tensor]) -> Tensor:
     return _joined("dstack", tensors, _at_least_3d, 2)
 
 
+@op
 def row_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Alias of `vstack`."""
     return vstack(tensors)
 
 
+@op
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Vectors as the columns of a matrix; matrices side by side.
 
@@ -123,6 +134,7 @@ def _cut(name: str, input: Tensor, where: Any, dim: int, least: int) -> tuple[Te
     return tensor_split(input, where, dim)
 
 
+@op
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Views of parts side by side: equal ones, or cut at the given positions.
 
@@ -131,6 +143,7 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return _cut("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1, 1)
 
 
+@op
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Views of parts one below the other, of the input's shape but for the first dimension.
 
@@ -140,6 +153,7 @@ def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return _cut("vsplit", input, indices_or_sections, 0, 2)
 
 
+@op
 def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Views of parts one behind the other, of the input's shape but for the third dimension.
 
@@ -149,6 +163,7 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return _cut("dsplit", input, indices_or_sections, 2, 3)
 
 
+@op
 def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along the diagonal of a larger one, zeros elsewhere; vectors count as rows.
 
@@ -193,6 +208,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
         ) from None
 
 
+@op
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """Views of tensors in the shape they broadcast to."""
     given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors

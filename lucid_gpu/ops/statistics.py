@@ -15,11 +15,13 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.indexing import gather, sort
 from lucid_gpu.ops.order import searchsorted
 from lucid_gpu.ops.reductions import Dims, normalise_dim
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@op
 def quantile(
     input: Tensor,
     q: Any,
@@ -49,6 +51,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
+@op
 def nanquantile(
     input: Tensor,
     q: Any,
@@ -133,6 +136,7 @@ def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Ten
 # --- moments --------------------------------------------------------------------------------------
 
 
+@op
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
@@ -147,6 +151,7 @@ def nansum(
     return reductions.sum(input, dim, keepdim, dtype=dtype)
 
 
+@op
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
@@ -163,6 +168,7 @@ def nanmean(
     return nansum(input, dim, keepdim, dtype=dtype) / reductions.sum(known, dim, keepdim)
 
 
+@op
 def std_mean(
     input: Tensor,
     dim: Dims = None,
@@ -175,6 +181,7 @@ def std_mean(
     return _with_mean(reductions.std, input, dim, unbiased, keepdim, correction)
 
 
+@op
 def var_mean(
     input: Tensor,
     dim: Dims = None,
@@ -196,6 +203,7 @@ def _with_mean(
     return first, reductions.mean(input, dim, keepdim)
 
 
+@op
 def cov(
     input: Tensor,
     *,
@@ -272,6 +280,7 @@ def _weights(x: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> Ten
     return math.prod(given_ones[1:], start=given_ones[0])
 
 
+@op
 def corrcoef(input: Tensor) -> Tensor:
     """Pearson's correlation coefficients of variables, shape (variables, observations).
 
@@ -292,6 +301,7 @@ def corrcoef(input: Tensor) -> Tensor:
     return c if c.dtype.is_complex else c.clamp(-1, 1)
 
 
+@op
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The input; slices of a dimension with a ``p``-norm above ``maxnorm`` are made that long.
 
@@ -316,6 +326,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 # --- counts ---------------------------------------------------------------------------------------
 
 
+@op
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each number from 0 on occurs, or the sum of its weights.
 
@@ -365,6 +376,7 @@ def _weighed(places: Tensor, weights: Tensor, length: int) -> Tensor:
     return totals.index_add(0, places, weights.detach().to(d))
 
 
+@op
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements lie in each of ``bins`` equal parts of [min, max]; of input's type.
 
@@ -388,6 +400,7 @@ class Histogram(NamedTuple):
     bin_edges: Tensor
 
 
+@op
 def histogram(
     input: Tensor,
     bins: Any,
@@ -464,6 +477,7 @@ def _in_bins(input: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
 # --- closeness ------------------------------------------------------------------------------------
 
 
+@op
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
@@ -486,6 +500,7 @@ def isclose(
     return near.logical_or(distance.isfinite().logical_and(distance <= atol + (rtol * b).abs()))
 
 
+@op
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
@@ -493,6 +508,7 @@ def allclose(
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
+@op
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether shape and all elements are equal."""
     return input.shape == other.shape and bool((input == other).all())

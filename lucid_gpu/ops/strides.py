@@ -13,6 +13,7 @@ from lucid_gpu.ops.indexing import getitem_parsed, place
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _same_vjp, _sizes, base_array, cat, movedim, view_of
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
@@ -77,6 +78,7 @@ def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
 # --- views by strides -----------------------------------------------------------------------------
 
 
+@op
 def as_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
@@ -112,6 +114,7 @@ def as_strided(
     return restrided(input, sizes, strides, relative, _strides(input))
 
 
+@op
 def restrided(
     input: Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], relative: int,
     own: tuple[int, ...],
@@ -174,6 +177,7 @@ def _positions(xp: Any, sizes: Sequence[int], strides: Sequence[int]) -> Any:
     return found
 
 
+@op
 def as_strided_(
     self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
@@ -183,6 +187,7 @@ def as_strided_(
     return becoming(as_strided)(self, size, stride, storage_offset)
 
 
+@op
 def as_strided_scatter(
     input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
     storage_offset: int | None = None,
@@ -201,6 +206,7 @@ def as_strided_scatter(
     return copy
 
 
+@op
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of ``size`` that slide over a dimension by ``step``, as a view; they come last.
 

@@ -6,10 +6,12 @@ from typing import Any
 
 from lucid_gpu.device import CPU, device, resolve
 from lucid_gpu.devices import backend, cuda_memory
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
 
 
+@op
 def to_device(input: Tensor, where: Any, non_blocking: bool = False) -> Tensor:
     """The tensor on a device; itself if it is there."""
     target = resolve(where)

@@ -24,6 +24,7 @@ from lucid_gpu.ops.sliding import (
     setting,
     slide_of,
 )
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
@@ -61,6 +62,7 @@ _DOC = """Filters put onto each place of {what}, and added up: the adjoint of `c
 
 
 def _of_rank(rank: int) -> Callable[..., Tensor]:
+    @op
     def conv_transpose(
         input: Tensor,
         weight: Tensor,

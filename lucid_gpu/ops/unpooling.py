@@ -12,6 +12,7 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.sliding import Sizes, Slide
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor
 
@@ -70,6 +71,7 @@ _NORM = """``(sum over a window of x^p)^(1/p)`` for each window of {what}.
 def _unpool_of_rank(rank: int) -> Callable[..., Tensor]:
     name = f"max_unpool{rank}d"
 
+    @op
     def max_unpool(
         input: Tensor,
         indices: Tensor,
@@ -96,6 +98,7 @@ def _unpool_of_rank(rank: int) -> Callable[..., Tensor]:
 
 
 def _norm_of_rank(rank: int) -> Callable[..., Tensor]:
+    @op
     def lp_pool(
         input: Tensor,
         norm_type: float,

@@ -8,11 +8,13 @@ from typing import Any
 from lucid_gpu.kernels import im2col
 from lucid_gpu.kernels.windows import Frame, Pair, Window
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["fold", "unfold"]
 
 
+@op
 def unfold(
     input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
@@ -50,6 +52,7 @@ def unfold(
     return _unfolded(input, window)
 
 
+@op
 def fold(
     input: Tensor,
     output_size: Any,
@@ -107,6 +110,7 @@ def fold(
     return _folded(input, (channels, *size), window)
 
 
+@op
 def _unfolded(x: Tensor, window: Window) -> Tensor:
     frame = Frame(x.shape, window)
     return record(
@@ -124,6 +128,7 @@ def _unfolded_vjp(node: Any, g: Tensor) -> Any:
     return (_folded(g, node.image, node.window),)
 
 
+@op
 def _folded(columns: Tensor, image: tuple[int, ...], window: Window) -> Tensor:
     frame = Frame((columns.shape[0], *image), window)
     return record(

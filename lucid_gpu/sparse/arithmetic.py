@@ -26,6 +26,7 @@ from lucid_gpu.sparse.gradients import (
 )
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.sparse.tensor import SparseTensor, asked_by, refuse
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 _NUMBERS = (bool, int, float, complex)
@@ -38,6 +39,7 @@ def _is_scalar(value: Any) -> bool:
 # --- changes of form ------------------------------------------------------------------------------
 
 
+@op
 def coalesce(input: SparseTensor) -> SparseTensor:
     """Elements at one place added up, in order; the tensor itself where that is known."""
     if input.pattern.coalesced:
@@ -56,6 +58,7 @@ def _same_vjp(node: Any, g: Tensor) -> Any:
     return (g,)
 
 
+@op
 def values(input: SparseTensor) -> Tensor:
     """The values of a coalesced tensor, shape (elements, *dense dimensions)."""
     input._check_coalesced("values")
@@ -63,6 +66,7 @@ def values(input: SparseTensor) -> Tensor:
     return kept if kept.requires_grad else kept.detach()
 
 
+@op
 def to_dense(input: SparseTensor) -> Tensor:
     """All elements in one array."""
     result: Tensor = record(
@@ -98,6 +102,7 @@ def _added(start: Any, s: SparseTensor, alpha: Any) -> Any:
     return array.astype(s.dtype.numpy, copy=False) if start is None else array
 
 
+@op
 def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
     """Two of the listed dimensions exchanged.
 
@@ -122,6 +127,7 @@ def _transposed_vjp(node: Any, g: Tensor) -> Any:
     return (g.transpose(*node.dims),)
 
 
+@op
 def t(input: SparseTensor) -> SparseTensor:
     """A matrix transposed; a vector as it is.
 
@@ -138,11 +144,13 @@ def t(input: SparseTensor) -> SparseTensor:
     return _transposed(input, 0, 1, "TBackward0")
 
 
+@op
 def matrix_transposed(self: SparseTensor) -> SparseTensor:
     """The last two dimensions exchanged: ``x.mT``."""
     return transpose(self, -2, -1)
 
 
+@op
 def clone(input: SparseTensor) -> SparseTensor:
     """A copy with its own memory, through which gradients flow."""
     elements = input.elements
@@ -151,6 +159,7 @@ def clone(input: SparseTensor) -> SparseTensor:
     )
 
 
+@op
 def to(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
     """Convert to a dtype, a device, both, or those of another tensor."""
     before = input.elements.values
@@ -168,11 +177,13 @@ def _to_vjp(node: Any, g: Tensor) -> Any:
     return (g.to(*node.home),)
 
 
+@op
 def cpu(self: SparseTensor) -> SparseTensor:
     """The tensor in host memory."""
     return to(self, "cpu")
 
 
+@op
 def cuda(self: SparseTensor, index: Any = None) -> SparseTensor:
     """The tensor on a GPU (the current one, or of a number)."""
     return to(self, "cuda" if index is None else f"cuda:{int(index)}")
@@ -188,6 +199,7 @@ def _convert(d: dt.dtype) -> Any:
 # --- arithmetic -----------------------------------------------------------------------------------
 
 
+@op
 def neg(input: SparseTensor) -> SparseTensor:
     """The negative of each element."""
     return recorded("NegBackward0", input.pattern, -input.elements.values, (input,), _neg_vjp)
@@ -197,6 +209,7 @@ def _neg_vjp(node: Any, g: Tensor) -> Any:
     return (-g,)
 
 
+@op
 def mul(input: Any, other: Any) -> SparseTensor:
     """A sparse tensor times a number."""
     s, factor = (input, other) if isinstance(input, SparseTensor) else (other, input)
@@ -231,6 +244,7 @@ def _conj(x: Tensor) -> Tensor:
     return x.conj_physical() if x.dtype.is_complex else x
 
 
+@op
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> SparseTensor:
     """A sparse tensor divided by a number.
 
@@ -260,6 +274,7 @@ def _div_vjp(node: Any, g: Tensor) -> Any:
     return ((g / divisor).to(node.dtype),)
 
 
+@op
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """``input + alpha * other``, of one shape: two sparse tensors, or dense and sparse (dense).
 
@@ -279,6 +294,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     )
 
 
+@op
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """``input - alpha * other`` of one shape, as `add`."""
     return add(input, other, alpha=-alpha)
@@ -342,16 +358,19 @@ def _add_to_dense(dense: Tensor, s: SparseTensor, alpha: Any) -> Tensor:
     return result
 
 
+@op
 def add_(self: SparseTensor, other: Any, *, alpha: Any = 1) -> SparseTensor:
     """Add a sparse tensor, in place."""
     return self._become(add(self, other, alpha=alpha), "add_")
 
 
+@op
 def zero_(self: SparseTensor) -> SparseTensor:
     """List no elements any more."""
     return self._become(zeros_like(self, None, None, False), "zero_")
 
 
+@op
 def zeros_like(input: SparseTensor, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     """A sparse tensor of the same size that lists no elements."""
     p, where = input.pattern, input.device if device is None else resolve(device)
@@ -365,6 +384,7 @@ def zeros_like(input: SparseTensor, dtype: Any, device: Any, requires_grad: bool
 # --- sums -----------------------------------------------------------------------------------------
 
 
+@op
 def sum(
     input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -389,6 +409,7 @@ def sum(
     return _without(p, outer, keepdim, size, kept)
 
 
+@op
 def total_of(input: SparseTensor, listed: bool) -> Tensor:
     """The sum of all elements; ``listed``: the gradient is sparse."""
     total = input.elements.values.sum()
@@ -453,6 +474,7 @@ SparseTensor.__iadd__ = add_  # type: ignore[assignment]
 _ELEMENTWISE: dict[str, Any] = {"add": add, "sub": sub, "mul": mul, "div": div, "neg": neg}
 
 
+@op
 def elementwise(op: Op, operands: Sequence[Any]) -> Tensor:
     """A row of the op table, element by element, where an operand is sparse."""
     function = _ELEMENTWISE.get(op.name)

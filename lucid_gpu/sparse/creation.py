@@ -14,6 +14,7 @@ from lucid_gpu.ops.creation import as_tensor, zeros
 from lucid_gpu.sparse.gradients import assemble, at_places, recorded
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.sparse.tensor import SparseTensor, refuse
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 _SIGNATURES = (
@@ -22,6 +23,7 @@ _SIGNATURES = (
 )
 
 
+@op
 def sparse_coo_tensor(
     indices: Any = None,
     values: Any = None,
@@ -182,6 +184,7 @@ def _check_bounds(indices: Tensor, size: Sequence[int]) -> None:
             )
 
 
+@op
 def to_sparse(input: Tensor, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
     """The elements that are not zero, as a sparse tensor.
 
@@ -219,6 +222,7 @@ def _to_sparse_vjp(node: Any, g: Tensor) -> Any:
     return (g.to_dense(),)
 
 
+@op
 def rebuilt(
     indices: Tensor, values: Tensor, size: tuple[int, ...], coalesced: bool, requires_grad: bool
 ) -> Tensor:

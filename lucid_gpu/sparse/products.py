@@ -13,9 +13,11 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.sparse.arithmetic import t
 from lucid_gpu.sparse.gradients import assemble, at_places, gradient, is_listed, values_of
 from lucid_gpu.sparse.tensor import SparseTensor, refuse
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
+@op
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Product of a sparse and a dense matrix or vector, in either order (dense).
 
@@ -26,6 +28,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     return _matmul(input, other, "matmul", "MmBackward0")
 
 
+@op
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Product of a sparse and a dense matrix, whose gradient is sparse.
 

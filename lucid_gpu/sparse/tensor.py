@@ -34,8 +34,6 @@ _INSIDE = tuple(
             "devices",
             "tensor.py",
             os.path.join("nn", "modules"),
-            os.path.join("ops", "exchange.py"),
-            os.path.join("cuda", "elsewhere.py"),
         )
     ]
 )

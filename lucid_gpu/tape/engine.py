@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush, heappushpop
 from typing import Any
 
+from lucid_gpu.tape.door import interpreters, op
 from lucid_gpu.tape.hooks import run_after, run_before, show_to_tensors
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import AccumulateGrad, Node
@@ -100,6 +101,12 @@ def backward(
     return _run_on_another_thread(this, roots, retain_graph, create_graph, inputs, accumulate)
 
 
+@op
+def run_node(node: Node, cotangents: list[Any]) -> Sequence[Any]:
+    """The gradients of a node's inputs."""
+    return node.vjp(cotangents)
+
+
 def _run(
     this: Pass,
     roots: Sequence[tuple[Node, int, Any]],
@@ -186,7 +193,7 @@ def _run(
                     if have is not None and have[output] is not None and node.add_to(have[output]):
                         have[output] = None
                 if watcher is None:
-                    results = node.vjp(cotangents)
+                    results = run_node(node, cotangents) if interpreters else node.vjp(cotangents)
                 else:
                     results = watcher.run(node, cotangents)
                 if hooks is not None and hooks.post:

@@ -48,6 +48,8 @@ class _State(threading.local):
         The node that is running, where anomaly mode asks.
     of_arrays : int
         Inside how many functions of arrays that `lucid_gpu.numpy` differentiates.
+    in_op : bool
+        Whether an op's body is running that autocast has seen: what it calls is not cast again.
     step : int
         The number of the step that this thread is in: see `lucid_gpu.fusion.written.begin_step`.
     written : dict
@@ -63,6 +65,7 @@ class _State(threading.local):
     task: Any = None
     node: Any = None
     of_arrays: int = 0
+    in_op: bool = False
     step: int = 0
 
     def __init__(self) -> None:

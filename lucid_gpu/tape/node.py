@@ -39,6 +39,7 @@ class Node:
     reads_cotangent = False  # will its vjp ask for the bytes of the cotangent
     reads_alone = False  # ... and do no arithmetic: cotangents of such nodes share a kernel
     adds = False  # can its vjp add its first gradient to what is there already: see `add_to`
+    runs_user_code = False  # does its vjp call what a user wrote
     gathers = False  # may it run in the place of others that wait beside it: see `gather`
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:

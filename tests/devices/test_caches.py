@@ -91,10 +91,6 @@ def test_what_cannot_be_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert caches() == MOST
 
 
-def test_pieces_for_usual_caches() -> None:
-    assert (native_loops.row_bytes(False), native_loops.row_bytes(True)) == (32 * KIB, 256 * KIB)
-
-
 def using(monkeypatch: pytest.MonkeyPatch, sizes: Caches) -> None:
     """Plan everything anew for caches of these sizes."""
     for place in (native_loops, blocks):
@@ -102,6 +98,11 @@ def using(monkeypatch: pytest.MonkeyPatch, sizes: Caches) -> None:
     forget()
     monkeypatch.setattr(blocked, "_codes", {})
     monkeypatch.setattr(blocked, "_earlier", {})
+
+
+def test_pieces_for_usual_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    using(monkeypatch, USUAL)
+    assert (native_loops.row_bytes(False), native_loops.row_bytes(True)) == (32 * KIB, 256 * KIB)
 
 
 def results() -> list[Any]:

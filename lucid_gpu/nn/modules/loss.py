@@ -46,7 +46,7 @@ class _Loss(Row):
 
     def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
         old = settings.pop("size_average", None), settings.pop("reduce", None)
-        settings["reduction"] = F.reduction_of(*old, settings["reduction"], stacklevel=4)
+        settings["reduction"] = F.reduction_of(*old, settings["reduction"])
         self._check(settings)
         return settings
 

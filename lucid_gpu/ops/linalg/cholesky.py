@@ -16,6 +16,7 @@ from lucid_gpu.ops.linalg.matrices import (
 )
 from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
@@ -33,6 +34,7 @@ class Factor(NamedTuple):
     info: Tensor
 
 
+@op
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The lower triangular ``L`` with ``A = L L^H``; with ``upper`` its adjoint.
 
@@ -55,6 +57,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     return _factor(input, upper, "linalg.cholesky", True).L
 
 
+@op
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Factor:
     """As `cholesky`, but ``info`` is the order of the minor that is not positive-definite.
 
@@ -65,6 +68,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
     return _factor(input, upper, "linalg.cholesky_ex", check_errors)
 
 
+@op
 def _factor(A: Tensor, upper: bool, name: str, check: bool) -> Factor:
     require_square(name, A)
     L, numbers = _lower_factor(A)

@@ -20,6 +20,7 @@ from lucid_gpu.ops.linalg.matrices import (
 )
 from lucid_gpu.ops.linalg.svd import svd
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -31,6 +32,7 @@ class SignAndLogarithm(NamedTuple):
     logabsdet: Tensor
 
 
+@op
 def det(A: Tensor) -> Tensor:
     """The determinant of each matrix.
 
@@ -50,6 +52,7 @@ def det(A: Tensor) -> Tensor:
     return _determinant(A, "linalg.det")
 
 
+@op
 def _determinant(A: Tensor, name: str) -> Tensor:
     require_square(name, A)
     factors = _factors(A)
@@ -96,6 +99,7 @@ def _cofactors(A: Tensor) -> Tensor:
     return turned * ((U * others.unsqueeze(-2)) @ Vh)
 
 
+@op
 def slogdet(A: Tensor) -> SignAndLogarithm:
     """The sign of the determinant of each matrix, and the logarithm of its absolute value.
 
@@ -113,6 +117,7 @@ def slogdet(A: Tensor) -> SignAndLogarithm:
     return _signed_logarithm(A, "linalg.slogdet")
 
 
+@op
 def _signed_logarithm(A: Tensor, name: str) -> SignAndLogarithm:
     require_square(name, A)
     factors = _factors(A)
@@ -136,6 +141,7 @@ def _slogdet_vjp(node: Any, g_sign: Tensor, g_size: Tensor) -> Any:
     return (g.unsqueeze(-1).unsqueeze(-1) * _inverse_adjoint(A, factors),)
 
 
+@op
 def logdet(input: Tensor) -> Tensor:
     """The logarithm of each matrix's determinant: NaN where negative, ``-inf`` where it is zero.
 

@@ -21,6 +21,7 @@ from lucid_gpu.ops.linalg.matrices import (
 from lucid_gpu.ops.linalg.quotients import solution
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import _nothing
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 _COMPLEX = {dt.float32: dt.complex64, dt.float64: dt.complex128}
@@ -33,6 +34,7 @@ class Eigen(NamedTuple):
     eigenvectors: Tensor
 
 
+@op
 def eigh(input: Tensor, UPLO: str = "L") -> Eigen:
     """Eigenvalues, ascending, and orthonormal eigenvectors of Hermitian matrices.
 
@@ -80,6 +82,7 @@ def _from_vectors(V: Any, L: Any, g_L: Any, g_V: Any) -> Any:
     return V @ ((inner + adjoint(inner)) * 0.5) @ adjoint(V)
 
 
+@op
 def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues, ascending, of Hermitian matrices, shape (..., n).
 
@@ -94,6 +97,7 @@ def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
     return result
 
 
+@op
 def eig(input: Tensor) -> Eigen:
     """Eigenvalues and eigenvectors of length 1 of square matrices: always complex.
 
@@ -140,6 +144,7 @@ def _eig_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
     return (found.real if node.real else found,)
 
 
+@op
 def eigvals(input: Tensor) -> Tensor:
     """Eigenvalues of square matrices, complex, in no particular order."""
     return eig(input).eigenvalues

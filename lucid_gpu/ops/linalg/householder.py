@@ -15,6 +15,7 @@ from lucid_gpu.devices.lapack import Triangle
 from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, upper, with_diagonal
 from lucid_gpu.ops.linalg.quotients import by_triangle
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
@@ -25,6 +26,7 @@ class GeQRF(NamedTuple):
     tau: Tensor
 
 
+@op
 def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of a product of Householder's reflections.
 
@@ -104,6 +106,7 @@ def _require_wide(name: str, input: Tensor) -> None:
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}')
 
 
+@op
 def geqrf(input: Tensor) -> GeQRF:
     """LAPACK's QR decomposition of matrices: ``R`` on and above the diagonal, reflections below.
 
@@ -125,11 +128,13 @@ def _geqrf_vjp(node: Any, *g: Tensor) -> Any:
     raise NotImplementedError("the derivative for 'geqrf' is not implemented: see linalg.qr.")
 
 
+@op
 def orgqr(input: Tensor, input2: Tensor) -> Tensor:
     """`linalg.householder_product` by LAPACK's name."""
     return householder_product(input, input2)
 
 
+@op
 def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:

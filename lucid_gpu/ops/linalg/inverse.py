@@ -20,6 +20,7 @@ from lucid_gpu.ops.linalg.matrices import (
 )
 from lucid_gpu.ops.linalg.quotients import by_triangle, solved, solved_vectors
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 SINGULAR = (
@@ -43,6 +44,7 @@ class Solution(NamedTuple):
     info: Tensor
 
 
+@op
 def inv(A: Tensor) -> Tensor:
     """The inverse of each matrix.
 
@@ -60,16 +62,19 @@ def inv(A: Tensor) -> Tensor:
     return inverse_of(A, "linalg.inv").inverse
 
 
+@op
 def inverse(input: Tensor) -> Tensor:
     """Alias of `inv`: inverses of square matrices, (..., n, n)."""
     return inv(input)
 
 
+@op
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
     """As `inv`, but where a matrix is singular its inverse is NaN and ``info`` the zero pivot."""
     return inverse_of(A, "linalg.inv_ex", check_errors)
 
 
+@op
 def inverse_of(A: Tensor, name: str, check: bool = True) -> Inverse:
     """Inverses and LAPACK's ``info``."""
     require_square(name, A)
@@ -97,6 +102,7 @@ def _pulled_back(y: Any, g: Any) -> Any:
     return -(turned @ g @ turned)
 
 
+@op
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """The solution ``X`` of ``A X = B``, or of ``X A = B`` where ``left`` is False.
 
@@ -120,6 +126,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     return _solve(A, B, left, "linalg.solve", True).result
 
 
+@op
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Solution:
     """As `solve`, but where a matrix is singular the result is NaN and ``info`` the zero pivot."""
     return _solve(A, B, left, "linalg.solve_ex", check_errors)
@@ -163,6 +170,7 @@ def _fit(name: str, A: Tensor, B: Tensor, left: bool) -> None:
         )
 
 
+@op
 def solve_triangular(
     input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -202,6 +210,7 @@ class Triangular(NamedTuple):
     cloned_coefficient: Tensor
 
 
+@op
 def triangular_solve(
     input: Tensor,
     A: Tensor,
@@ -214,6 +223,7 @@ def triangular_solve(
     return Triangular(by_triangle(A.mT if transpose else A, input, kept), A.clone())
 
 
+@op
 def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
     """The inverse of `tensordot` over the first ``ind`` dimensions.
 
@@ -240,6 +250,7 @@ def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
     return found.reshape((*shape[ind:], *shape[:ind]))
 
 
+@op
 def tensorsolve(input: Tensor, other: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """The solution ``X`` of ``tensordot(input, X, X.ndim) == other``.
 
@@ -258,6 +269,7 @@ def tensorsolve(input: Tensor, other: Tensor, dims: Sequence[int] | None = None)
     return X.reshape(shape)
 
 
+@op
 def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """The solution of ``A X = B`` where ``L`` is the Cholesky factor of ``A``.
 
@@ -291,6 +303,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     return by_triangle(L, by_triangle(L, input, kept, upper), kept, not upper)
 
 
+@op
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is ``L``, shape (..., n, n).
 

@@ -11,6 +11,7 @@ from lucid_gpu.ops.linalg.old_names import SVD
 from lucid_gpu.ops.linalg.qr import qr
 from lucid_gpu.ops.linalg.svd import svd
 from lucid_gpu.ops.random import randn
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
@@ -23,6 +24,7 @@ def _range(A: Tensor, q: int, niter: int) -> Tensor:
     return Q
 
 
+@op
 def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> SVD:
     """The ``q`` largest singular values of ``A - M``, nearly, with ``A - M ~ U diag(S) V^H``.
 
@@ -54,6 +56,7 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
     return SVD(Q @ inner, S, adjoint(Vh))
 
 
+@op
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
     """Principal components, nearly: `svd_lowrank` of the rows without their mean.
 

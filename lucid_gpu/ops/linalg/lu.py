@@ -18,6 +18,7 @@ from lucid_gpu.ops.linalg.matrices import (
 from lucid_gpu.ops.linalg.quotients import solution, triangle
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import cat
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -44,6 +45,7 @@ class PLU(NamedTuple):
     U: Tensor
 
 
+@op
 def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
     """Factors ``L``, without its diagonal of ones, and ``U`` of each matrix in one, and pivots.
 
@@ -70,6 +72,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
     return LU(factors, pivots)
 
 
+@op
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUWithInfo:
     """As `lu_factor`; ``info`` is the first pivot that is zero, or 0."""
     if not pivot:
@@ -139,6 +142,7 @@ def _permutation(pivots: Tensor, m: int, like: Tensor) -> Tensor:
     return (order.unsqueeze(-2) == places.unsqueeze(-1)).to(like.dtype)
 
 
+@op
 def lu(A: Tensor, *, pivot: bool = True) -> PLU:
     """A permutation, a lower and an upper triangular matrix with ``A = P L U``.
 
@@ -150,6 +154,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> PLU:
     return lu_unpack(factors, pivots)
 
 
+@op
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> PLU:
@@ -179,6 +184,7 @@ def lu_unpack(
     return PLU(P, L, U)
 
 
+@op
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:

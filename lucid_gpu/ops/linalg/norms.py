@@ -12,11 +12,13 @@ from lucid_gpu.ops.linalg.matrices import require_inexact, require_matrices, req
 from lucid_gpu.ops.linalg.svd import svdvals
 from lucid_gpu.ops.reductions import normalise_dim, normalise_dims
 from lucid_gpu.ops.shape import movedim
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 Dims = Any
 
 
+@op
 def vector_norm(
     x: Tensor, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -53,6 +55,7 @@ def _converted(name: str, x: Tensor, dtype: Any) -> Tensor:
     return x.to(d)
 
 
+@op
 def matrix_norm(
     A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -110,6 +113,7 @@ def _kept(x: Tensor, *dims: int) -> Tensor:
     return x
 
 
+@op
 def norm(
     A: Tensor, ord: Any = None, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -146,6 +150,7 @@ def norm(
     return vector_norm(A, ord, dims, keepdim, dtype=dtype)
 
 
+@op
 def cond(input: Tensor, p: Any = None) -> Tensor:
     """The condition number: the norm of a matrix times that of its inverse.
 

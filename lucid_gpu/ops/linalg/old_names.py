@@ -10,6 +10,7 @@ from lucid_gpu.ops.linalg import svd as _svd
 from lucid_gpu.ops.linalg.matrices import adjoint
 from lucid_gpu.ops.linalg.norms import matrix_norm, vector_norm
 from lucid_gpu.ops.linalg.qr import QR
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
@@ -21,6 +22,7 @@ class SVD(NamedTuple):
     V: Tensor
 
 
+@op
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
     """`linalg.svd` in its old form: ``V`` instead of its adjoint, by default reduced.
 
@@ -38,27 +40,32 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
     return SVD(U, S, adjoint(Vh))
 
 
+@op
 def qr(input: Tensor, some: bool = True) -> QR:
     """`linalg.qr` in its old form."""
     return _qr.qr(input, "reduced" if some else "complete")
 
 
+@op
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
     """`linalg.lu_factor` in its old form, with ``info`` after the pivots if that is asked for."""
     found = _lu.lu_factor_ex(A, pivot=pivot)
     return tuple(found) if get_infos else (found.LU, found.pivots)
 
 
+@op
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """`linalg.lu_solve` in its old form, with ``B``, of shape (..., n, k), first."""
     return _lu.lu_solve(LU_data, LU_pivots, input)
 
 
+@op
 def frobenius_norm(input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
     """`linalg.vector_norm` over dimensions, by default all elements."""
     return vector_norm(input, 2, dim or None, keepdim)
 
 
+@op
 def nuclear_norm(input: Tensor, dim: object = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of the matrices in two dimensions."""
     return matrix_norm(input, "nuc", dim, keepdim)

@@ -13,9 +13,11 @@ from lucid_gpu.ops.linalg.inverse import inverse_of
 from lucid_gpu.ops.linalg.matrices import conj, identity_like, require_inexact, require_square
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import stack
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
+@op
 def matrix_power(input: Tensor, n: int) -> Tensor:
     """``n`` factors of each matrix, by squaring; of the inverse where ``n`` is negative.
 
@@ -54,6 +56,7 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
         input = input @ input
 
 
+@op
 def matrix_exp(input: Tensor) -> Tensor:
     """The exponential of each matrix: its power series, for the matrix scaled and squared.
 
@@ -92,6 +95,7 @@ def matrix_exp(input: Tensor) -> Tensor:
     return total
 
 
+@op
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices, multiplied in the order that costs least.
 
@@ -161,11 +165,13 @@ def _multiplied(factors: list[Tensor], cuts: dict[tuple[int, int], int]) -> Tens
     return product(0, len(factors) - 1)
 
 
+@op
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """`multi_dot`, the product of matrices, under its old name."""
     return multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()
 
 
+@op
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dimension of three elements.
 
@@ -205,11 +211,13 @@ def crossed(input: Tensor, other: Tensor, dim: int) -> Tensor:
     return stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], place)
 
 
+@op
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The vector product along a dimension of three elements."""
     return crossed(input, other, dim)
 
 
+@op
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Inner products along a dimension, ``sum(conj(x) * y)``; the two broadcast.
 
@@ -225,6 +233,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return (conj(x) * y).sum(dim)
 
 
+@op
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Powers of each element, from the 0th to the ``N - 1``-th, along a new last dimension.
 
@@ -240,6 +249,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return stack(powers, -1)
 
 
+@op
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """A view of the diagonals of the matrices in two dimensions, by default the last ones."""
     found: Tensor = A.diagonal(offset, dim1, dim2)

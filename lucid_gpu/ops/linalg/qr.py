@@ -8,6 +8,7 @@ from lucid_gpu.devices import linalg
 from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, on_arrays, require_matrices
 from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 WITHOUT_Q = (
@@ -24,6 +25,7 @@ class QR(NamedTuple):
     R: Tensor
 
 
+@op
 def qr(A: Tensor, mode: str = "reduced") -> QR:
     """Matrices with orthonormal columns and upper triangular ones, ``A = Q R``.
 

@@ -14,6 +14,7 @@ from lucid_gpu.devices.lapack import Triangle
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.linalg.matrices import adjoint, lower, upper, with_diagonal
 from lucid_gpu.ops.record import record
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
@@ -27,6 +28,7 @@ class _Way(NamedTuple):
     turned: bool = False  # whether ``A^H`` stands for ``A``
 
 
+@op
 def solved(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:
     """Solutions for matrices, and which systems were singular."""
     A, B = _together(A, B)

@@ -21,6 +21,7 @@ from lucid_gpu.ops.linalg.matrices import (
 )
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import _nothing
+from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 NOT_FINITE = (
@@ -37,6 +38,7 @@ class SVD(NamedTuple):
     Vh: Tensor
 
 
+@op
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SVD:
     """Singular vectors and values, ``A = U diag(S) Vh``, the values from the largest down.
 
@@ -113,6 +115,7 @@ def _skew(x: Any) -> Any:
     return x - adjoint(x)
 
 
+@op
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values, shape (..., min(m, n)), from the largest down.
 
@@ -149,6 +152,7 @@ def _beside(tolerance: Any) -> Any:
     return tolerance.unsqueeze(-1) if isinstance(tolerance, Tensor) else tolerance
 
 
+@op
 def pinv(
     input: Tensor,
     rcond: Any = None,
@@ -218,11 +222,13 @@ def _pinv_vjp(node: Any, g: Tensor) -> Any:
     return (outside - A @ (P @ outside) + beside - (beside @ P) @ A - Ph @ g @ Ph,)
 
 
+@op
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """`pinv` of matrices, (..., m, n), under its old name."""
     return pinv(input, rcond)
 
 
+@op
 def matrix_rank(
     input: Tensor,
     tol: Any = None,
@@ -270,6 +276,7 @@ class LeastSquares(NamedTuple):
     singular_values: Tensor
 
 
+@op
 def lstsq(
     input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> LeastSquares:

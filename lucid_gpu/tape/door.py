@@ -1,0 +1,102 @@
+"""The door of ops: where autocast, vmap and a second GPU see a call before its body runs.
+
+A function marked with `op` may be called from anywhere, by any name. In ordinary programs nobody is
+behind the door and a call goes straight to the body. While `interpreters` holds something, the
+call goes to the first of them; each calls the next, and the last calls the body.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+__all__ = ["Interpreter", "Watch", "body_of", "interpret", "interpreters", "op", "op_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Next = Callable[..., Any]
+Interpreter = Callable[[Any, tuple[Any, ...], dict[str, Any], Next], Any]
+"""Called as ``(op, args, kwargs, go_on)``; ``go_on(*args, **kwargs)`` is what comes after it."""
+
+AUTOCAST, VMAP, DEVICE = range(3)  # the order in which they see a call
+interpreters: list[Interpreter] = []
+_ranks: list[int] = []
+_changing = threading.Lock()
+
+
+def op(body: F) -> F:
+    """Let interpreters see each call of a function; the result has it as ``body``."""
+
+    @functools.wraps(body)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if interpreters:
+            return interpret(call, args, kwargs)
+        return body(*args, **kwargs)
+
+    call.body = body  # type: ignore[attr-defined]
+    return cast(F, call)
+
+
+def interpret(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a call of an op gives, by all interpreters of this moment."""
+    chain = tuple(interpreters)
+
+    def go_on_from(place: int) -> Next:
+        if place == len(chain):
+            body: Next = op.body
+            return body
+
+        def go_on(*args: Any, **kwargs: Any) -> Any:
+            return chain[place](op, args, kwargs, go_on_from(place + 1))
+
+        return go_on
+
+    return go_on_from(0)(*args, **kwargs)
+
+
+def body_of(function: F) -> F:
+    """What an op leads to where nobody is behind the door; any other function as it is."""
+    inner: F | None = getattr(function, "__wrapped__", None)
+    return inner if inner is not None and function.__dict__.get("body") is inner else function
+
+
+def op_of(function: Any) -> Any:
+    """The op that a public function calls: itself, or what it wraps; None if there is none."""
+    while function is not None and body_of(function) is function:
+        function = getattr(function, "__wrapped__", None)
+    return function
+
+
+class Watch:
+    """Keeps an interpreter behind the door while any thread is inside a ``with`` of this.
+
+    Parameters
+    ----------
+    rank : int
+        `AUTOCAST`, `VMAP` or `DEVICE`.
+    make : callable
+        Gives the interpreter, when it is first wanted.
+    """
+
+    def __init__(self, rank: int, make: Callable[[], Interpreter]) -> None:
+        self.rank, self.make = rank, make
+        self.users = 0
+        self.interpreter: Interpreter | None = None
+
+    def __enter__(self) -> None:
+        if self.interpreter is None:
+            self.interpreter = self.make()
+        with _changing:
+            if not self.users:
+                at = sum(rank < self.rank for rank in _ranks)
+                _ranks.insert(at, self.rank)
+                interpreters.insert(at, self.interpreter)
+            self.users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with _changing:
+            self.users -= 1
+            if not self.users:
+                at = _ranks.index(self.rank)
+                del _ranks[at], interpreters[at]
