@@ -57,8 +57,9 @@ def interpret(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def body_of(function: F) -> F:
     """What an op leads to where nobody is behind the door; any other function as it is."""
-    inner: F | None = getattr(function, "__wrapped__", None)
-    return inner if inner is not None and function.__dict__.get("body") is inner else function
+    inner = getattr(function, "__wrapped__", None)
+    is_op = inner is not None and function.__dict__.get("body") is inner
+    return cast(F, inner) if is_op else function
 
 
 def op_of(function: Any) -> Any:
