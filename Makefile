@@ -17,7 +17,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-python-loops test-processors test-host-arithmetic test-cuda-standin test-cuda-driver lint lines files snapshots names docs pictures bench bench-loops bench-check gpu clean release-check wheels fuzz-checkpoints soak fuzz
+.PHONY: help train test test-all test-python-loops test-processors test-host-arithmetic test-cuda-standin test-cuda-driver lint lines files index snapshots names docs pictures bench bench-loops bench-check gpu clean release-check wheels fuzz-checkpoints soak fuzz
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-17s%s\n", $$1, $$2}'
@@ -87,6 +87,9 @@ lines:  ## lines of code in each folder, beside the last tag's
 
 files:  ## write docs/files.md and the tree of docs/architecture.md anew
 	@$(PYTHON) tools/list_files.py $(ARGS)
+
+index: $(STAMPS)/test  ## write lucid_gpu/ops/index.py anew: which file holds an op that is imported late
+	@$(PY) tools/list_ops.py $(ARGS)
 
 snapshots: $(STAMPS)/test  ## write tests/snapshots/ anew: signatures, messages, generated CUDA C
 	@$(PY) tools/take_snapshots.py $(ARGS)

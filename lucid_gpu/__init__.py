@@ -52,8 +52,8 @@ from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import registry as _registry
 from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops import transfer as _transfer
-from lucid_gpu.ops.arguments import guarded as _guarded
-from lucid_gpu.ops.arguments import public as _public
+from lucid_gpu.ops.arguments import published as _published
+from lucid_gpu.ops.arguments import with_out as _with_out
 from lucid_gpu.ops.creation import tensor  # named, since type checkers see the module else
 from lucid_gpu.tape.modes import (
     enable_grad,
@@ -73,15 +73,13 @@ e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 
 for _module in (creation, shape, complex_numbers):
     for _function in _module.FUNCTIONS:
-        globals()[_function.__name__] = _guarded(_function)
+        globals()[_function.__name__] = _published(_function)
 for _module in (reductions, _cumsum, indexing, _index_add, _matmul, _softmax):
     for _function in _module.METHODS:
-        globals()[_function.__name__] = _guarded(_function)
-globals().update(elementwise.FUNCTIONS)
-spmm = _guarded(_matmul.mm)
-for _name in _registry.TAKE_OUT:
-    if _name in globals():
-        globals()[_name] = _public(globals()[_name])
+        globals()[_function.__name__] = _published(_function)
+for _name, _function in elementwise.FUNCTIONS.items():
+    globals()[_name] = _with_out(_function)
+spmm = _published(_matmul.mm)
 
 _LAZY = {
     "accelerator": "lucid_gpu.accelerator",
@@ -192,7 +190,7 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _registry.FUNCTIONS:
         found = _registry.load(_registry.FUNCTIONS[name], name)
-        found = globals()[name] = (_public if name in _registry.TAKE_OUT else _guarded)(found)
+        found = globals()[name] = _published(found)
         _registry.findable({name: found}, __name__)
         return found
     from lucid_gpu.absent import lacking
@@ -209,19 +207,19 @@ def is_tensor(value: Any) -> Any:
     return isinstance(value, Tensor)
 
 
-@_guarded
+@_published
 def is_inference(input: Tensor) -> Any:
     """Whether a tensor, of any shape, was made in inference mode, or views what was."""
     return input.is_inference()
 
 
-@_guarded
+@_published
 def numel(input: Tensor) -> Any:
     """Number of elements."""
     return input.numel()
 
 
-@_guarded
+@_published
 def is_floating_point(input: Tensor) -> Any:
     """Whether a tensor's element type is a floating point type."""
     return input.dtype.is_floating_point

@@ -162,6 +162,22 @@ def _uncast(function: Any, args: Any, kwargs: Any, out: Any) -> Any:
         state.in_op = before
 
 
+def takes_out(function: Op) -> Op:
+    """Say that ``out=`` is taken by the function of `lucid_gpu`, where the method takes none."""
+    function.takes_out = True  # type: ignore[attr-defined]
+    return function
+
+
+def with_out(function: Op) -> Op:
+    """A function that `takes_out` with ``out=``; any other as it is."""
+    return public(function) if getattr(function, "takes_out", False) else function
+
+
+def published(method: Op) -> Op:
+    """A method as a function of `lucid_gpu`."""
+    return with_out(guarded(method))
+
+
 def put_into(result: Any, out: Any, name: str) -> Any:
     """Put a result, or each of several, where ``out=`` says."""
     from lucid_gpu.ops.elementwise import into

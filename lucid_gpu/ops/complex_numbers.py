@@ -8,6 +8,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.optable import TABLE
+from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.elementwise import cast, where
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import base_array, view_of
@@ -60,6 +61,7 @@ def _imag_vjp(node: Any, g: Tensor) -> Any:
 
 
 @op
+@takes_out
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """Complex numbers of two real tensors of one type, which broadcast.
 
@@ -99,6 +101,7 @@ def _complex_vjp(node: Any, g: Tensor) -> Any:
 
 
 @op
+@takes_out
 def angle(input: Tensor) -> Tensor:
     """The elements' angles in the complex plane; of real ones 0, pi if negative, NaN if NaN."""
     if input.dtype.is_complex:

@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import require_tensor, takes_out
 from lucid_gpu.ops.complex_numbers import complex, imag, real
 from lucid_gpu.ops.shape import base_array, stack, view_of
 from lucid_gpu.tape.door import op
@@ -72,6 +72,7 @@ def _whole_vjp(node: Any, g: Tensor) -> Any:
 
 
 @op
+@takes_out
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers by absolute value and angle, which broadcast.
 

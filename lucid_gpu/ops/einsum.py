@@ -13,7 +13,7 @@ import string
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from lucid_gpu.ops.arguments import no_tensor
+from lucid_gpu.ops.arguments import no_tensor, takes_out
 from lucid_gpu.ops.diagonals import diagonal
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import permute, reshape, squeeze
@@ -306,6 +306,7 @@ def _grouped(x: Tensor, labels: Sequence[Label], batch: Any, *groups: list[Label
 
 
 @op
+@takes_out
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Products summed over pairs of dimensions, one of each tensor.
 
@@ -366,6 +367,7 @@ def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
 
 
 @op
+@takes_out
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Products summed over the last dimensions, ``(*a, n)`` and ``(*b, n)`` to ``(*a, *b)``.
 

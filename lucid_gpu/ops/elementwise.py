@@ -17,7 +17,7 @@ from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.expression import of_number
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.typing_rules import refusals
-from lucid_gpu.ops.arguments import require_float, require_one_dtype, require_tensor
+from lucid_gpu.ops.arguments import require_float, require_one_dtype, require_tensor, takes_out
 from lucid_gpu.ops.in_place import alias_before, before_write, written
 from lucid_gpu.ops.record import constant, record
 from lucid_gpu.tape.door import op
@@ -390,6 +390,7 @@ def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
 # --- compositions ---------------------------------------------------------------------------------
 
 
+@takes_out
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Elements moved into ``[min, max]``, which broadcast; the gradient passes where they were.
 
@@ -428,12 +429,14 @@ def _clamp_between(input: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return kept
 
 
+@takes_out
 def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Alias of `clamp`."""
     return clamp(input, min, max)
 
 
 @op
+@takes_out
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """``input + weight * (end - input)``, broadcast; exactly ``end`` at weight 1.
 
@@ -462,6 +465,7 @@ def _of_one_type(*operands: Tensor) -> tuple[Tensor, ...]:
 
 
 @op
+@takes_out
 def addcmul(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Any, value: Number = 1
 ) -> Tensor:
@@ -480,6 +484,7 @@ def addcmul(
 
 
 @op
+@takes_out
 def addcdiv(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Any, value: Number = 1
 ) -> Tensor:
@@ -512,6 +517,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 
 @op
+@takes_out
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
@@ -536,6 +542,7 @@ def nan_to_num(
 
 
 @op
+@takes_out
 def rad2deg(input: Tensor) -> Tensor:
     """Radians to degrees, element by element.
 
@@ -545,6 +552,7 @@ def rad2deg(input: Tensor) -> Tensor:
 
 
 @op
+@takes_out
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees to radians, element by element.
 
@@ -580,6 +588,7 @@ def _rounded(input: Tensor, decimals: int) -> Tensor:
 
 
 @op
+@takes_out
 def frac(input: Tensor) -> Tensor:
     """The elements' fractional parts.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.indexing import along, gather, index_select, keys_of_slices, with_values
 from lucid_gpu.ops.record import record
@@ -45,6 +45,7 @@ class Addition(NamedTuple):
 
 
 @op
+@takes_out
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
@@ -88,6 +89,7 @@ def index_add_(
 
 
 @op
+@takes_out
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of the input with ``src`` added at ``index`` along a dimension.
 
@@ -131,6 +133,7 @@ def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @op
+@takes_out
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of the input with slices of ``source`` at positions of a dimension.
 

@@ -22,6 +22,7 @@ from lucid_gpu.ops.arguments import (
     require_one_device,
     require_one_dtype,
     require_tensor,
+    takes_out,
 )
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record
@@ -551,6 +552,7 @@ def index_put(
 
 
 @op
+@takes_out
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at positions of the flattened tensor, in the index's shape."""
     return _picked("TakeBackward0", input.reshape(-1), index)
@@ -769,6 +771,7 @@ def _names_elements(array: Any, index: Any) -> bool:
 
 
 @op
+@takes_out
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather`, where other dimensions broadcast; without ``dim``, of the flattened tensor.
 
@@ -794,6 +797,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 
 @op
+@takes_out
 def scatter(
     input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
     reduce: str | None = None,
@@ -868,6 +872,7 @@ def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
 
 
 @op
+@takes_out
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of a dimension named by a vector of positions.
 
@@ -890,6 +895,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 @op
+@takes_out
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where the (broadcast) mask is true, as a vector.
 
@@ -904,6 +910,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 
 @op
+@takes_out
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Indices of the elements that are not zero: a matrix, or a tuple of vectors."""
     xp = xp_of(input)
@@ -919,6 +926,7 @@ def _index_tensor(input: Tensor, array: Any) -> Tensor:
 
 
 @op
+@takes_out
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
     """Values in order along a dimension, and where they came from (int64); of the input's shape.
 
@@ -982,6 +990,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 
 @op
+@takes_out
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The ``k`` largest (or smallest) along a dimension, and where they are (int64).
 
@@ -1071,6 +1080,7 @@ def _leading_of_rows(rows: Any, k: int, largest: bool) -> Any:
 
 
 @op
+@takes_out
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of a matrix, zeros above.
 
@@ -1080,6 +1090,7 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
 
 
 @op
+@takes_out
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of a matrix, zeros below.
 

@@ -13,7 +13,7 @@ from lucid_gpu.fusion.background_leaf import of_background
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
-from lucid_gpu.ops.arguments import put_into, require_one_dtype, require_tensor
+from lucid_gpu.ops.arguments import put_into, require_one_dtype, require_tensor, takes_out
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.door import op
@@ -292,12 +292,14 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
 
 
 @op
+@takes_out
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """Matrix (n, k) times vector (k,)."""
     return matmul(input, vec)
 
 
 @op
+@takes_out
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Inner product of two vectors.
 
@@ -316,6 +318,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
 
 
 @op
+@takes_out
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """All products of two vectors' elements.
 
@@ -328,6 +331,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 
 
 @op
+@takes_out
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import scans
-from lucid_gpu.ops.arguments import public, require_one_device
+from lucid_gpu.ops.arguments import public, require_one_device, takes_out
 from lucid_gpu.ops.creation import as_tensor
 from lucid_gpu.ops.indexing import sort
 from lucid_gpu.ops.reductions import (
@@ -218,6 +218,7 @@ def _whole(input: Tensor, array: Any) -> Tensor:
 
 
 @op
+@takes_out
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
@@ -263,6 +264,7 @@ def _wide(t: Tensor) -> Any:
 
 
 @op
+@takes_out
 def searchsorted(
     sorted_sequence: Tensor,
     input: Any,
@@ -339,6 +341,7 @@ def _bisected(xp: Any, sequence: Any, wanted: Any, behind: bool) -> Any:
 
 
 @op
+@takes_out
 def bucketize(
     input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:

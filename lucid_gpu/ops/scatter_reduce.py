@@ -16,7 +16,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.index_add import rows_of
-from lucid_gpu.ops.arguments import require_tensor
+from lucid_gpu.ops.arguments import require_tensor, takes_out
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import alias_before, written
 from lucid_gpu.ops.index_add import _by_elements, _checked, keys_of_slices, scatter_add
@@ -31,6 +31,7 @@ _REDUCTIONS = ("sum", "mean", *_JOINING)
 
 
 @op
+@takes_out
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -218,6 +219,7 @@ def _of_product(node: Any, g: Tensor, x: Tensor, src: Tensor, result: Tensor) ->
 
 
 @op
+@takes_out
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
     include_self: bool = True,

@@ -8,7 +8,7 @@ from typing import Any
 import lucid_gpu.dtypes as dt
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.ops import indexing
-from lucid_gpu.ops.arguments import guarded, require_one_device, require_tensor
+from lucid_gpu.ops.arguments import guarded, require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.indexing import slice_view, with_values
 from lucid_gpu.ops.reductions import normalise_dim
@@ -51,6 +51,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 
 @op
+@takes_out
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
@@ -86,6 +87,7 @@ def _with_part(input: Tensor, src: Tensor, index: tuple[Any, ...]) -> Tensor:
 
 
 @op
+@takes_out
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`narrow` as a copy."""
     return narrow(input, dim, start, length).clone()

@@ -12,7 +12,7 @@ from typing import Any
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import softmax as kernels
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.ops.arguments import guarded, told
+from lucid_gpu.ops.arguments import guarded, takes_out, told
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.tape.door import op
@@ -67,6 +67,7 @@ def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
 def _as_method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Of tensors and of `lucid_gpu`: the dimension is not optional there."""
 
+    @takes_out
     def method(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
         try:
             return function(input, dim, dtype)

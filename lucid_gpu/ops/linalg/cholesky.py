@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import linalg
+from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.linalg.matrices import (
     adjoint,
     complain,
@@ -35,6 +36,7 @@ class Factor(NamedTuple):
 
 
 @op
+@takes_out
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The lower triangular ``L`` with ``A = L L^H``; with ``upper`` its adjoint.
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.devices import linalg, xp_of
 from lucid_gpu.devices.lapack import Triangle
+from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, upper, with_diagonal
 from lucid_gpu.ops.linalg.quotients import by_triangle
 from lucid_gpu.ops.record import record
@@ -107,6 +108,7 @@ def _require_wide(name: str, input: Tensor) -> None:
 
 
 @op
+@takes_out
 def geqrf(input: Tensor) -> GeQRF:
     """LAPACK's QR decomposition of matrices: ``R`` on and above the diagonal, reflections below.
 
@@ -129,12 +131,14 @@ def _geqrf_vjp(node: Any, *g: Tensor) -> Any:
 
 
 @op
+@takes_out
 def orgqr(input: Tensor, input2: Tensor) -> Tensor:
     """`linalg.householder_product` by LAPACK's name."""
     return householder_product(input, input2)
 
 
 @op
+@takes_out
 def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.devices import linalg
 from lucid_gpu.devices.lapack import Triangle
-from lucid_gpu.ops.arguments import require_one_device
+from lucid_gpu.ops.arguments import require_one_device, takes_out
 from lucid_gpu.ops.linalg.matrices import (
     adjoint,
     complain,
@@ -63,6 +63,7 @@ def inv(A: Tensor) -> Tensor:
 
 
 @op
+@takes_out
 def inverse(input: Tensor) -> Tensor:
     """Alias of `inv`: inverses of square matrices, (..., n, n)."""
     return inv(input)
@@ -211,6 +212,7 @@ class Triangular(NamedTuple):
 
 
 @op
+@takes_out
 def triangular_solve(
     input: Tensor,
     A: Tensor,
@@ -270,6 +272,7 @@ def tensorsolve(input: Tensor, other: Tensor, dims: Sequence[int] | None = None)
 
 
 @op
+@takes_out
 def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """The solution of ``A X = B`` where ``L`` is the Cholesky factor of ``A``.
 
@@ -304,6 +307,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 
 
 @op
+@takes_out
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is ``L``, shape (..., n, n).
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import linalg
+from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.linalg.matrices import adjoint as _adjoint
 from lucid_gpu.ops.linalg.matrices import (
@@ -155,6 +156,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> PLU:
 
 
 @op
+@takes_out
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> PLU:

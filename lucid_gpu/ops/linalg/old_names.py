@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.linalg import lu as _lu
 from lucid_gpu.ops.linalg import qr as _qr
 from lucid_gpu.ops.linalg import svd as _svd
@@ -23,6 +24,7 @@ class SVD(NamedTuple):
 
 
 @op
+@takes_out
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
     """`linalg.svd` in its old form: ``V`` instead of its adjoint, by default reduced.
 
@@ -41,12 +43,14 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
 
 
 @op
+@takes_out
 def qr(input: Tensor, some: bool = True) -> QR:
     """`linalg.qr` in its old form."""
     return _qr.qr(input, "reduced" if some else "complete")
 
 
 @op
+@takes_out
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
     """`linalg.lu_factor` in its old form, with ``info`` after the pivots if that is asked for."""
     found = _lu.lu_factor_ex(A, pivot=pivot)
@@ -54,6 +58,7 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
 
 
 @op
+@takes_out
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """`linalg.lu_solve` in its old form, with ``B``, of shape (..., n, k), first."""
     return _lu.lu_solve(LU_data, LU_pivots, input)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.ops.arguments import require_one_dtype
+from lucid_gpu.ops.arguments import require_one_dtype, takes_out
 from lucid_gpu.ops.linalg.inverse import inverse_of
 from lucid_gpu.ops.linalg.matrices import conj, identity_like, require_inexact, require_square
 from lucid_gpu.ops.reductions import normalise_dim
@@ -18,6 +18,7 @@ from lucid_gpu.tensor import Tensor
 
 
 @op
+@takes_out
 def matrix_power(input: Tensor, n: int) -> Tensor:
     """``n`` factors of each matrix, by squaring; of the inverse where ``n`` is negative.
 
@@ -166,12 +167,14 @@ def _multiplied(factors: list[Tensor], cuts: dict[tuple[int, int], int]) -> Tens
 
 
 @op
+@takes_out
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """`multi_dot`, the product of matrices, under its old name."""
     return multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()
 
 
 @op
+@takes_out
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dimension of three elements.
 

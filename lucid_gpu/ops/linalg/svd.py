@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import linalg
+from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.linalg.matrices import (
     EPSILON,
     LinAlgError,
@@ -223,6 +224,7 @@ def _pinv_vjp(node: Any, g: Tensor) -> Any:
 
 
 @op
+@takes_out
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """`pinv` of matrices, (..., m, n), under its old name."""
     return pinv(input, rcond)

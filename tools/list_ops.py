@@ -1,0 +1,92 @@
+"""Write lucid_gpu/ops/index.py: which file holds an op that is imported when it is first asked for.
+
+    python tools/list_ops.py            # write it anew
+    python tools/list_ops.py --check    # 1 where it is not up to date
+
+A file of `lucid_gpu/ops` that `import lucid_gpu` does not import lists its ops itself: methods of
+`Tensor` in ``METHODS``, functions of `lucid_gpu` in ``FUNCTIONS``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+TREE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TREE))
+
+INDEX = TREE / "lucid_gpu" / "ops" / "index.py"
+PACKAGE = "lucid_gpu.ops"
+HEAD = '''"""Which file holds an op that is imported when it is first asked for.
+
+Written by tools/list_ops.py (``make index``) from the ``METHODS`` and ``FUNCTIONS`` of each file.
+"""
+
+from __future__ import annotations
+
+# fmt: off
+'''
+WIDTH = 100
+
+
+def late_files() -> Iterator[str]:
+    """The files of `lucid_gpu.ops` that ``import lucid_gpu`` leaves out."""
+    import lucid_gpu
+    import lucid_gpu.ops
+
+    names = [found.name for found in pkgutil.walk_packages(lucid_gpu.ops.__path__, f"{PACKAGE}.")]
+    early = set(sys.modules)
+    yield from (name for name in names if name not in early)
+
+
+def names_of(file: str, table: str) -> list[str]:
+    """The names of the ops that a file lists in one of its tables."""
+    return [op.__name__ for op in getattr(importlib.import_module(file), table, ())]
+
+
+def text() -> str:
+    """The index, as it should be."""
+    files = sorted(late_files())
+    parts = [HEAD]
+    for table, what in (("METHODS", "methods of `Tensor`"), ("FUNCTIONS", "of `lucid_gpu`")):
+        parts.append(f"{table}: dict[str, str] = {{  # file of this folder: {what}\n")
+        for file in files:
+            names = names_of(file, table)
+            if names:
+                parts.append(_entry(file.removeprefix(f"{PACKAGE}."), names))
+        parts.append("}\n")
+    return "".join([*parts, "# fmt: on\n"])
+
+
+def _entry(file: str, names: list[str]) -> str:
+    """A file's line, or lines of strings that Python joins."""
+    rows, row = [], ""
+    for name in names:
+        if row and len(row) + len(name) > WIDTH - 16:
+            rows.append(row)
+            row = ""
+        row += f"{name} "
+    rows.append(row.rstrip())
+    if len(rows) == 1 and len(rows[0]) + len(file) < WIDTH - 12:
+        return f'    "{file}": "{rows[0]}",\n'
+    body = "".join(f'        "{row}"\n' for row in rows)
+    return f'    "{file}":\n{body.rstrip()},\n'
+
+
+def main() -> int:
+    """Write the index, or say whether it is up to date."""
+    wanted = text()
+    if "--check" in sys.argv:
+        if INDEX.read_text("utf-8") == wanted:
+            return 0
+        print(f"{INDEX.relative_to(TREE)} is not up to date: make index")
+        return 1
+    INDEX.write_text(wanted, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
