@@ -1,7 +1,7 @@
 """`compile` for programs that call it: ops fuse without it, so it changes nothing.
 
 What ``torch.compile`` finds by tracing a function is found here while the program runs: see
-docs/architecture.md. There are no graph breaks, and nothing is compiled twice for another shape.
+docs/internals.md. There are no graph breaks, and nothing is compiled twice for another shape.
 """
 
 from __future__ import annotations

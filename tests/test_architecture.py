@@ -8,6 +8,7 @@ from pathlib import Path
 from tools import list_files
 
 TREE = Path(__file__).resolve().parents[1]
+PAGES = ("architecture", "internals", "adding_an_op")
 
 
 def test_the_list_and_the_tree_are_true() -> None:
@@ -36,7 +37,7 @@ def test_what_a_file_is_for_is_its_first_sentence(tmp_path: Path) -> None:
 
 
 def test_every_file_it_names_exists() -> None:
-    text = (TREE / "docs" / "architecture.md").read_text("utf-8")
+    text = "".join((TREE / "docs" / f"{page}.md").read_text("utf-8") for page in PAGES)
     folders = ("lucid_gpu", "kernels", "tests", "bench", "examples", "tools")
     known = {p.name for folder in folders for p in (TREE / folder).rglob("*")}
     named = set(re.findall(r"`(?:[\w/]+/)?(\w+\.(?:py|cuh|cu|md))`", text))
