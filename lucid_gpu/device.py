@@ -114,4 +114,6 @@ def resolve(value: Any, out: Any = None) -> device:
         backend(wanted)  # raises, with the mend, where there is no GPU
         if wanted.index is None:
             wanted = device("cuda", backend(wanted).current_index())
+        elif wanted.index:  # the first is there
+            backend(wanted).require_index(wanted.index)
     return wanted

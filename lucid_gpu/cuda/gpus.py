@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lucid_gpu.device import device as _device
-from lucid_gpu.devices import backend as _room
-from lucid_gpu.devices import device_errors
+from lucid_gpu.devices import backend, device_errors
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.cuda_memory import release_passed
 
@@ -39,7 +38,7 @@ def cupy() -> Any:
     RuntimeError
         Where there is none; the message says what is missing and what mends it.
     """
-    return _room(_device("cuda")).xp
+    return backend(_device("cuda")).xp
 
 
 def index_of(where: Any) -> int:
@@ -95,7 +94,7 @@ def device_count() -> int:
 
 def current_device() -> int:
     """The number of the GPU that ``"cuda"`` means now."""
-    return _room(_device("cuda")).current_index()
+    return backend(_device("cuda")).current_index()
 
 
 def set_device(device: Any) -> None:
@@ -118,12 +117,8 @@ def set_device(device: Any) -> None:
 
 def _checked(device: Any) -> int:
     """The number of a device that exists."""
-    index, count = index_of(device), cupy().cuda.runtime.getDeviceCount()
-    if index >= count:
-        raise RuntimeError(
-            f"CUDA error: invalid device ordinal: there is no device {index}, this machine has "
-            f"{count}"
-        )
+    index = index_of(device)
+    backend(_device("cuda")).require_index(index)
     return index
 
 

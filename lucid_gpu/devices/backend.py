@@ -20,6 +20,10 @@ class Backend(Protocol):
     xp: Any
 
     def current_index(self) -> int: ...
+    def require_index(self, index: int) -> None:
+        """Refuse a device that this machine does not have."""
+        ...
+
     def device_of(self, array: Any) -> device: ...
     def is_borrowed(self, array: Any) -> bool:
         """Whether the memory of an array that is no view belongs to some other object."""

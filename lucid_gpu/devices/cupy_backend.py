@@ -140,6 +140,14 @@ class CupyBackend:
         index: int = self.xp.cuda.runtime.getDevice()
         return index
 
+    def require_index(self, index: int) -> None:
+        count = self.xp.cuda.runtime.getDeviceCount()
+        if index >= count:
+            raise RuntimeError(
+                f"CUDA error: invalid device ordinal: there is no device {index}, this machine has "
+                f"{count}"
+            )
+
     def device_of(self, array: Any) -> device:
         return device("cuda", array.device.id)
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lucid_gpu.device import device
+from lucid_gpu.device import device, resolve
 from lucid_gpu.tape.door import DEVICE, Watch
 
 __all__ = ["follow_tensors"]
@@ -29,7 +29,7 @@ def _on_its_gpu(
     from lucid_gpu.devices.cupy_backend import import_cupy
 
     asked = kwargs.get("device")
-    index = device(asked).index if isinstance(asked, (str, device)) else None
+    index = resolve(asked).index if isinstance(asked, (str, device)) else None
     if index is None:
         index = _index_of((*args, *kwargs.values()))
     if index is None:

@@ -31,6 +31,9 @@ class NumpyBackend:
     def current_index(self) -> int:
         return 0
 
+    def require_index(self, index: int) -> None:
+        """There is one CPU, whatever its number."""
+
     def device_of(self, array: Any) -> device:
         return CPU
 

@@ -183,6 +183,11 @@ def _part(input: Tensor, part: Any) -> Any:
         if part.ndim == 0 and part.dtype.category == 1:
             return int(part.item())
         if part.device != input.device:
+            if part.device.type != "cpu":
+                raise RuntimeError(
+                    "indices should be either on cpu or on the same device as the indexed tensor "
+                    f"({input.device}), but one is on {part.device}; move it with .to(...)"
+                )
             part = part.to(input.device)
         array = part.detach().array
         return array.astype(bool) if part.dtype is dt.uint8 else array
@@ -555,6 +560,7 @@ def index_put(
 @takes_out
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at positions of the flattened tensor, in the index's shape."""
+    require_one_device("take", input, index)
     return _picked("TakeBackward0", input.reshape(-1), index)
 
 
@@ -854,6 +860,7 @@ def scatter(
 def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
+    require_one_device("scatter", input, index, src if isinstance(src, Tensor) else None)
     own, sizes = list(input.shape) or [1], list(index.shape) or [1]
     given = src.shape if isinstance(src, Tensor) and src.ndim else sizes
     if not index.numel():

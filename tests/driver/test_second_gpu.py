@@ -75,3 +75,32 @@ def test_the_cpu_is_as_before(driver: Any) -> None:
 def test_sparse_tensors_are_where_they_were_made(driver: Any) -> None:
     dense = (torch.eye(2, device="cuda:1") * 3).to_sparse().to_dense()
     assert dense.tolist() == [[3, 0], [0, 3]] and dense.array.device.id == 1
+
+
+REFUSED = {
+    "x[i]": lambda x, i: x[i],
+    "x[1, i]": lambda x, i: x[1, i],
+    "x[mask]": lambda x, i: x[torch.ones(2, 3, device="cuda:0") > 0],
+    "x[i] = 0": lambda x, i: x.__setitem__(i, 0.0),
+    "take": lambda x, i: x.take(i),
+    "index_put": lambda x, i: x.index_put((i,), x[0]),
+    "scatter": lambda x, i: x.scatter(0, i.reshape(1, 2), 0.0),
+    "gather": lambda x, i: x.gather(0, i.reshape(1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_indices_on_another_gpu_are_refused(name: str, driver: Any) -> None:
+    x = torch.arange(6.0, device="cuda:1").reshape(2, 3)
+    with pytest.raises(RuntimeError, match="same device"):
+        REFUSED[name](x, torch.tensor([0, 1], device="cuda:0"))
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert x[torch.tensor([1])].tolist() == [[3, 4, 5]]
+
+
+def test_a_gpu_that_there_is_not(driver: Any) -> None:
+    x = torch.ones(2, device="cuda")
+    calls = [lambda: torch.ones(3, device="cuda:7"), lambda: x.to("cuda:7"), lambda: x.cuda(7)]
+    for call in calls:
+        with pytest.raises(RuntimeError, match="there is no device 7, this machine has 2"):
+            call()
