@@ -188,9 +188,12 @@ def on_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
         copied = self.device == where and not self.requires_grad
         return give(self, force=force or copied)
 
+    def made_on(value: Any, out: Any = None) -> Any:
+        return where if value is None and out is None else resolve(value, out)
+
     for name, module in list(sys.modules.items()):
         if name.startswith("lucid_gpu.") and getattr(module, "resolve", None) is resolve:
-            monkeypatch.setattr(module, "resolve", lambda d: where if d is None else resolve(d))
+            monkeypatch.setattr(module, "resolve", made_on)
     monkeypatch.setattr(lucid_gpu, "from_numpy", lambda array: take(array).to(where))
     monkeypatch.setattr(lucid_gpu.Tensor, "numpy", numpy)
 
