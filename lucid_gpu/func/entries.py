@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lucid_gpu.func.batching import BatchLevel, NeedsArray
+from lucid_gpu.func.rule import RULES, Rule
 from lucid_gpu.func.trees import flatten, unflatten
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tensor import Tensor
 from lucid_gpu.user_warnings import warn_user
-
-Rule = Callable[..., Any]
 
 
 class Entry:
@@ -30,16 +29,13 @@ class Entry:
         The op; calling it comes here.
     body : function
         What it does otherwise.
-    rule : callable
-        ``rule(level, function, *args, **kwargs)`` for arguments batched at ``level``.
     fewest, most : int
         How many arguments the function takes by position.
     """
 
-    def __init__(self, function: Any, rule: Rule | None) -> None:
+    def __init__(self, function: Any) -> None:
         self.function = function
         self.body = function.body
-        self.rule = rule
         code = self.body.__code__
         many = code.co_flags & inspect.CO_VARARGS
         self.most = sys.maxsize if many else code.co_argcount
@@ -53,9 +49,10 @@ class Entry:
         if not isinstance(level, BatchLevel):
             return level.call(self.function, go_on, args, kwargs)
         try:
-            if self.rule is not None:
+            rule = RULES.get(self.function)
+            if rule is not None:
                 given, named = self.bound(args, kwargs)
-                result = self.rule(level, self.function, *given, **named)
+                result = rule(level, self.function, *given, **named)
                 if result is not NotImplemented:
                     return result
             return go_on(*args, **kwargs)  # written with other ops, perhaps

@@ -28,6 +28,10 @@ _UNBATCHED = (
 class RandomEntry(Entry):
     """Comes to the innermost `vmap` of the thread, batched arguments or not."""
 
+    def __init__(self, function: Any, rule: Rule) -> None:
+        super().__init__(function)
+        self.rule = rule
+
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Rule) -> Any:
         awake = [level for level in batch_levels() if not level.asleep]
         if not awake:
@@ -35,7 +39,6 @@ class RandomEntry(Entry):
         # dropout draws by `_uniform`, if at all
         if awake[-1].randomness == "error" and self.function is not dropout.dropout:
             raise RuntimeError(_REFUSED)
-        assert self.rule is not None
         return self.rule(awake[-1], self, *args, **kwargs)
 
 

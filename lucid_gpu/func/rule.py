@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lucid_gpu.tape.door import op_of
+
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}
 
 
 def rule(*functions: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for these functions."""
+    """Register a rule for these ops; TypeError for a function that is none."""
 
     def register(one: Rule) -> Rule:
         for function in functions:
+            if op_of(function) is not function:
+                raise TypeError(f"rule(): {function.__name__} is no op; mark it with @op first")
             RULES[function] = one
         return one
 

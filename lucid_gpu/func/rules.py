@@ -14,7 +14,6 @@ from lucid_gpu.func import (  # noqa: F401  their rules register themselves
 )
 from lucid_gpu.func.entries import Entry
 from lucid_gpu.func.random_rules import RANDOM, RandomEntry
-from lucid_gpu.func.rule import RULES
 from lucid_gpu.tape.door import VMAP, Interpreter, Watch
 
 
@@ -26,7 +25,7 @@ def _interpreter() -> Interpreter:
     ) -> Any:
         entry = entries.get(op)
         if entry is None:
-            entry = entries[op] = Entry(op, RULES.get(op))
+            entry = entries[op] = Entry(op)
         return entry.run(args, kwargs, go_on)
 
     return batched
