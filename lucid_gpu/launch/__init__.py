@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.launch.kernel import Kernel
@@ -27,9 +26,4 @@ if os.environ.get("LUCID_EXECUTOR", "") not in ("", "host-cuda"):
 
 def runs_cuda_c(where: device) -> bool:
     """Whether a family's CUDA C runs for arrays of a device, rather than its NumPy twin."""
-    return where.type == "cuda" or _environment.get(_EXECUTOR) == _HOST_CUDA
-
-
-# What os.environ keeps, encoded: asked so often that encoding the name each time tells.
-_environment: Any = os.environ._data  # type: ignore[attr-defined]
-_EXECUTOR, _HOST_CUDA = os.environ.encodekey("LUCID_EXECUTOR"), os.environ.encodevalue("host-cuda")
+    return where.type == "cuda" or os.environ.get("LUCID_EXECUTOR") == "host-cuda"
