@@ -1,13 +1,12 @@
 """Anomaly mode: which op's gradient failed or became NaN, and where that op was called.
 
 While it is on, on all threads, every op is computed on its own line and has a node of its own, and
-every node notes who made it. While it is off none of this is asked: making a node and building an
-op are what they are.
+every node notes who made it. While it is off, making a node and running one ask whether it is on.
 """
 
 from __future__ import annotations
 
-import sys
+import inspect
 import traceback
 import warnings
 from types import FrameType
@@ -17,10 +16,10 @@ from lucid_gpu.fusion import Eager
 from lucid_gpu.fusion.gradient import gradient_leaves
 from lucid_gpu.fusion.program import Program, forget
 from lucid_gpu.fusion.region import RegionNode
-from lucid_gpu.tape.engine import run_node, watching
+from lucid_gpu.launch.planning import steps
+from lucid_gpu.tape.engine import run_node
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import Edge, Node
-from lucid_gpu.tensor import Tensor, apply
+from lucid_gpu.tape.node import Node, watching
 
 __all__ = [
     "detect_anomaly",
@@ -29,13 +28,17 @@ __all__ = [
     "set_detect_anomaly",
 ]
 
-_plain_init = Node.__init__
-
 
 class _Watcher:
     """What the engine asks about each node while the mode is on."""
 
     check_nan = True
+
+    def note(self, node: Node) -> None:
+        """Note where a node is made, and by which other."""
+        node.metadata["traceback_"] = traceback.format_list(traceback.extract_stack(_users_frame()))
+        if state.node is not None:
+            node.metadata["parent_"] = state.node
 
     def run(self, node: Node, cotangents: list[Any]) -> Any:
         """Run a node; what is made meanwhile notes it as its parent."""
@@ -109,33 +112,11 @@ def _leaves_under(program: Program, number: int) -> set[int]:
     return set().union(*[_leaves_under(program, a) for a in instruction.args])
 
 
-# --- notes on nodes -------------------------------------------------------------------------------
-
-
-def _noting_init(self: Node, edges: tuple[Edge, ...] = ()) -> None:
-    _plain_init(self, edges)
-    if isinstance(self, RegionNode) and not _made_on_its_line(sys._getframe(1)):
-        return
-    self.metadata["traceback_"] = traceback.format_list(traceback.extract_stack(_users_frame()))
-    if state.node is not None:
-        self.metadata["parent_"] = state.node
-
-
-def _made_on_its_line(frame: FrameType | None) -> bool:
-    """Whether a region's node is made by its op, not later for an op from before the mode."""
-    while frame is not None and frame.f_code is not Tensor._realise.__code__:
-        frame = frame.f_back
-    caller = None if frame is None else frame.f_back
-    return caller is not None and caller.f_code in (apply.__code__, _Watcher.run.__code__)
-
-
 def _users_frame() -> FrameType | None:
     """The innermost frame outside of this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
         if frame.f_globals.get("__name__", "").partition(".")[0] != "lucid_gpu":
             return frame
-        frame = frame.f_back
     return None
 
 
@@ -164,8 +145,9 @@ def _switch(on: bool, check_nan: bool) -> None:
         return
     if on:
         _Setting.eager = Eager.on
+        steps.count += 1  # what is pending now is older than the mode
+        watching.since = steps.count
     watching.by = _watcher if on else None
-    setattr(Node, "__init__", _noting_init if on else _plain_init)  # noqa: B010
     Eager.on = True if on else _Setting.eager
     forget()  # what is remembered of ops skips the question
 

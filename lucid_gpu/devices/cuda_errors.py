@@ -6,7 +6,8 @@ noted on the way there.
 
 from __future__ import annotations
 
-import sys
+import inspect
+import traceback
 from types import FrameType
 from typing import Any
 
@@ -77,16 +78,14 @@ def work_under_way() -> str:
 
     It is the innermost function with tensors for arguments, or the plan of a fused kernel.
     """
-    frame: FrameType | None = sys._getframe(1)
     result = ""
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
         name = frame.f_globals.get("__name__", "")
         if name.startswith("lucid_gpu."):
             found = _work(frame)
             if found:
                 return result + found
             result = result or _result(frame)
-        frame = frame.f_back
     return result.removesuffix(" in ")
 
 

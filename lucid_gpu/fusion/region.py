@@ -19,7 +19,7 @@ from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.tape.engine import observing
 from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.modes import WATCHED, state
-from lucid_gpu.tape.node import AccumulateGrad, Edge, Node
+from lucid_gpu.tape.node import AccumulateGrad, Edge, Node, watching
 
 _COMMUTES = ("add", "mul")
 _COUNTS_NUMBERS = (*_COMMUTES, "sub", "div")  # PyTorch makes a tensor of a number there
@@ -58,6 +58,8 @@ class RegionNode(Node):
 
     def __init__(self, expr: Expr) -> None:
         super().__init__(region_edges(expr))
+        if watching.by is not None and expr.since < watching.since:
+            self.metadata.clear()  # its op was called before anybody watched
         self.made_by = expr.made_by
         self.program: Program = expr.program
         self.leaves: tuple[Cell, ...] = expr.leaves

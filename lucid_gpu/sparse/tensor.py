@@ -6,8 +6,9 @@ name: methods here, and functions when they ask for the array.
 
 from __future__ import annotations
 
+import inspect
 import os
-import sys
+import traceback
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -94,16 +95,17 @@ def refuse(name: str, where: device, why: str = "it takes no sparse tensors") ->
 
 
 def asked_by(otherwise: str = "this operation") -> str:
-    """The function of this package that the user called."""
-    found, frame = otherwise, sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    """The function of this package that the user called; for the sentence of an error only."""
+    found = otherwise
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            break
         name = frame.f_code.co_name
         if name[0] == "_" and hasattr(Tensor, name[1:]):
             name = name[1:]
         outside = not frame.f_code.co_filename.startswith(_INSIDE)
         if outside and name[0] != "_" and name not in _NAMELESS:
             found = name
-        frame = frame.f_back  # type: ignore[assignment]
     return found
 
 
@@ -267,23 +269,32 @@ def _expr(cell: Cell, like: Expr, needs_grad: bool) -> Expr:
     return Expr(load_program(p.dtype, p.shape, None, needs_grad, p.device, p.marks), (cell,), None)
 
 
-# Methods in the body of Tensor are about the graph and hold as they are, but for these.
-_OF_ARRAYS = frozenset(
-    (
-        "__array__",
-        "__bool__",
-        "__complex__",
-        "__contains__",
-        "__float__",
-        "__index__",
-        "__int__",
-        "__iter__",
-        "item",
-    )
+# Methods of Tensor that hold for sparse ones as they are: of the graph, and of types and sizes.
+_OF_THE_GRAPH = frozenset(
+    [
+        "__array_function__",
+        "__copy__",
+        "__cupy_override_elementwise_kernel__",
+        "__deepcopy__",
+        "__format__",
+        "__hash__",
+        "__len__",
+        "__pos__",
+        "__rdivmod__",
+        "as_gradient",
+        "backward",
+        "detach_",
+        "is_inference",
+        "plus",
+        "register_hook",
+        "register_post_accumulate_grad_hook",
+        "requires_grad_",
+        "retain_grad",
+        "unrecorded",
+    ]
 )
-# Methods that ops attach work on arrays, but for these.
 _OF_SHAPES = frozenset(
-    (
+    [
         "dim",
         "element_size",
         "is_complex",
@@ -292,7 +303,7 @@ _OF_SHAPES = frozenset(
         "nelement",
         "numel",
         "size",
-    )
+    ]
 )
 
 
@@ -300,26 +311,10 @@ def refuse_the_rest() -> None:
     """Give each method of Tensor that has no sparse form one that says so."""
     for name, method in vars(Tensor).items():
         private = name[0] == "_" and not name.endswith("__")
-        if (
-            name in vars(SparseTensor)
-            or private
-            or not isinstance(method, (FunctionType, LazyMethod))
-        ):
+        kept = private or name in _OF_THE_GRAPH or name in _OF_SHAPES
+        if kept or name in vars(SparseTensor) or not isinstance(method, (FunctionType, LazyMethod)):
             continue
-        own = (
-            isinstance(method, FunctionType)
-            and method.__module__ == Tensor.__module__
-            and method.__code__.co_name == name
-        )
-        if name not in _OF_SHAPES and (not own or name in _OF_ARRAYS):
-            setattr(SparseTensor, name, _refusing(name))
-
-
-def _defined_there(name: str, method: Any) -> bool:
-    """Whether the body of the class defines a method: most are attached to it."""
-    if not isinstance(method, FunctionType):
-        return False
-    return method.__module__ == Tensor.__module__ and method.__code__.co_name == name
+        setattr(SparseTensor, name, _refusing(name))
 
 
 def _refusing(name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from lucid_gpu.tape.door import interpreters, op
 from lucid_gpu.tape.hooks import run_after, run_before, show_to_tensors
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import AccumulateGrad, Node
+from lucid_gpu.tape.node import AccumulateGrad, Node, watching
 
 Key = tuple[Node, int]
 
@@ -32,12 +32,6 @@ class observing:
     def add(cls, change: int) -> None:
         with cls._lock:
             cls.count += change
-
-
-class watching:
-    """Who looks at every node as it runs: anomaly mode, or nobody."""
-
-    by: Any = None
 
 
 class Pass:

@@ -24,6 +24,19 @@ SECOND_TIME = (
 )
 
 
+class watching:
+    """Who is told of every node that is made, and runs it: anomaly mode, or nobody.
+
+    Attributes
+    ----------
+    since : int
+        The step, as `lucid_gpu.launch.planning` counts them, from which on nodes are told of.
+    """
+
+    by: Any = None
+    since = 0
+
+
 class Node:
     """A recorded function: where its gradient comes from is the engine's affair, where it goes is
     ``_edges``.
@@ -45,6 +58,8 @@ class Node:
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
         self._edges = edges
         self._sequence = next(_sequence)
+        if watching.by is not None:
+            watching.by.note(self)
 
     def name(self) -> str:
         """What `grad_fn` shows it as."""
