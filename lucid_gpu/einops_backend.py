@@ -8,7 +8,6 @@ from typing import Any
 from einops._backends import AbstractBackend
 
 from lucid_gpu.ops.creation import arange, from_numpy
-from lucid_gpu.ops.einsum import einsum
 from lucid_gpu.ops.shape import cat, stack
 from lucid_gpu.tensor import Tensor
 
@@ -80,6 +79,8 @@ class LucidBackend(AbstractBackend):
 
     def einsum(self, pattern: str, *x: Tensor) -> Tensor:
         """Sums of products."""
+        from lucid_gpu.ops.einsum import einsum
+
         return einsum(pattern, *x)
 
     def layers(self) -> Any:

@@ -1,53 +1,19 @@
-"""Libraries that have to be told of tensors, whichever is imported first.
+"""einops on tensors: it finds its back ends among the subclasses of a class of its own.
 
-einops finds its back ends among the subclasses of one of its classes, opt_einsum the functions of
-an array library by a table. What we have to say is said when both are there: at once, or when their
-module has been imported.
+So ours has to be there before einops meets a tensor, and it is made with the package, whichever of
+the two is imported first. opt_einsum needs nothing: it calls `lucid_gpu.tensordot`,
+`lucid_gpu.transpose` and `lucid_gpu.einsum`, as of every package whose arrays it does not know.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from typing import Any
+import contextlib
+import importlib
 
 __all__ = ["introduce"]
 
-# their module: ours, which tells them
-MODULES = {
-    "einops._backends": "lucid_gpu.einops_backend",
-    "opt_einsum.backends.dispatch": "lucid_gpu.opt_einsum_backend",
-}
-
-
-class Watch:
-    """An entry of ``sys.meta_path`` that finds nothing and sees these imports."""
-
-    def __init__(self, awaited: set[str]) -> None:
-        self.awaited = awaited
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """None, but for what is awaited: its own spec, and our module after it ran."""
-        if name not in self.awaited:
-            return None
-        self.awaited.remove(name)
-        spec = importlib.util.find_spec(name)
-        loader: Any = None if spec is None else spec.loader
-        if loader is None:
-            return spec
-        run = loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            run(module)
-            importlib.import_module(MODULES[name])
-
-        loader.exec_module = exec_module
-        return spec
-
 
 def introduce() -> None:
-    """Called once, when the package has been imported."""
-    for theirs, ours in MODULES.items():
-        if theirs in sys.modules:
-            importlib.import_module(ours)
-    sys.meta_path.insert(0, Watch(set(MODULES).difference(sys.modules)))
+    """Make the back end of einops, where einops is installed; called when the package is there."""
+    with contextlib.suppress(ImportError):  # of einops, or of a class that it has no more
+        importlib.import_module("lucid_gpu.einops_backend")

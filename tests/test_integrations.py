@@ -66,19 +66,30 @@ def test_what_einops_tells_of_tensors(device: str) -> None:
 
 ORDERS = {
     "einops first": "import einops, lucid_gpu as m",
-    "einops later": "import lucid_gpu as m; assert 'einops' not in sys.modules; import einops",
+    "einops later": "import lucid_gpu as m; x = m.ones(2, 3); import einops",
+    "by name": "import lucid_gpu as m; from einops import rearrange; import einops",
 }
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_orders_of_import(order: str) -> None:
     program = (
-        f"import sys; {ORDERS[order]}; x = einops.rearrange(m.ones(2, 3), 'a b -> (b a)')\n"
+        f"import sys; hooks = [*sys.meta_path], [*sys.path_hooks]; {ORDERS[order]}\n"
+        "x = einops.rearrange(m.ones(2, 3), 'a b -> (b a)')\n"
         "assert type(x) is m.Tensor and x.shape == (6,)\n"
         "import opt_einsum; y = opt_einsum.contract('ij,jk,kl->li', *[m.ones(2, 2)] * 3)\n"
         "assert type(y) is m.Tensor and y.tolist() == [[4, 4], [4, 4]]\n"
-        "watch, = [f for f in sys.meta_path if type(f).__module__ == 'lucid_gpu.integrations']\n"
-        "assert not watch.awaited"
+        "assert hooks == ([*sys.meta_path], [*sys.path_hooks])"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("broken", ["None", "types.ModuleType('einops')"])
+def test_the_package_works_without_einops(broken: str) -> None:
+    """It is not installed, or is a version whose back ends are elsewhere."""
+    program = (
+        f"import sys, types; sys.modules['einops'] = {broken}\n"
+        "import lucid_gpu; assert lucid_gpu.ones(2).tolist() == [1, 1]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -168,6 +179,17 @@ def test_contract_of_opt_einsum(device: str) -> None:
     found.sum().backward()
     (gradient,) = lucid_gpu.autograd.grad(expected.sum(), y)
     assert np.allclose(y.grad.tolist(), gradient.tolist())
+
+
+def test_functions_take_numpys_axes(device: str) -> None:
+    """As `opt_einsum.contract` calls them, when it knows nothing of a package."""
+    x = lucid_gpu.tensor(IMAGES, device=device)
+    for axes in ((3, 0, 2, 1), [0, 1, 3, 2]):
+        assert np.array_equal(lucid_gpu.transpose(x, axes).cpu().numpy(), IMAGES.transpose(axes))
+    found = lucid_gpu.tensordot(x, x, axes=((0, 1), (0, 1)))
+    assert np.allclose(found.cpu().numpy(), np.tensordot(IMAGES, IMAGES, axes=((0, 1), (0, 1))))
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'dim1'"):
+        lucid_gpu.transpose(x, 1)
 
 
 def test_settings_as_pytorchs(settings: Any) -> None:

@@ -31,7 +31,6 @@ BELOW: dict[str, tuple[str, ...]] = {
     "compiler": (),
     "distributed": ("absent",),
     "integrations": (),
-    "opt_einsum_backend": (),
     "multiprocessing": ("nn",),
     "einops_backend": ("ops",),
     "determinism": ("devices",),

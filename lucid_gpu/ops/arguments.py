@@ -88,7 +88,7 @@ def no_tensor(place: int, element: Any, argument: int = 0) -> TypeError:
 def guarded(function: Op, method: bool = False) -> Op:
     """A function that says which argument is no tensor, after it failed because of that.
 
-    NumPy's names for ``dim`` and ``keepdim`` are looked at then, too.
+    NumPy's names for ``dim``, ``dims`` and ``keepdim`` are looked at then, too.
     """
 
     body = body_of(function)
@@ -126,7 +126,7 @@ def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
             one_device(op, [t._expr.program for t in (first, *others) if t is not None])
 
 
-_NUMPYS_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+_NUMPYS_NAMES = {"axis": "dim", "axes": "dims", "keepdims": "keepdim"}
 
 
 def _in_our_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _in_our_names(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def public(function: Op) -> Op:
-    """An op as users call it: with NumPy's names for ``dim`` and ``keepdim`` too, and ``out=``."""
+    """An op as users call it: with NumPy's names (``axis`` for ``dim``) too, and ``out=``."""
 
     body = body_of(function)
 

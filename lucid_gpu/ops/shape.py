@@ -6,6 +6,7 @@ cotangent.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -699,6 +700,13 @@ def _transposed(self: Tensor, *dims: Any, **named: Any) -> Tensor:
     return permute(self, *dims) if dims else _big_t(self)
 
 
+@functools.wraps(transpose)
+def _transposed_function(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+    if len(dims) == 1 and isinstance(dims[0], (tuple, list)):  # NumPy's order of all dimensions
+        return permute(input, dims[0])
+    return transpose(input, *dims, **named)
+
+
 METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, transpose, t, movedim,
            expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
            repeat, tile, flip)  # fmt: skip
@@ -710,4 +718,5 @@ _set("transpose", _transposed)
 for _name, _getter in (("mT", _m_t), ("T", _big_t), ("mH", _m_h), ("H", _big_h)):
     setattr(Tensor, _name, property(_getter))
 _METHODS_ONLY = (view, expand, expand_as, view_as, reshape_as, contiguous, is_contiguous, repeat)
-FUNCTIONS = (*[f for f in METHODS if f not in _METHODS_ONLY], cat, stack)
+_functions = [f for f in METHODS if f not in (*_METHODS_ONLY, transpose)]
+FUNCTIONS = (*_functions, _transposed_function, cat, stack)
