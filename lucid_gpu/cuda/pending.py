@@ -15,7 +15,8 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lucid_gpu.fusion import pending_reductions
@@ -67,7 +68,7 @@ def watch() -> None:
             return made
 
         tensors._new = noted
-        engine.backward = _in_order(engine.backward)
+        engine.run_inside(_in_order)
         for found in gc.get_objects():
             if issubclass(type(found), Tensor):
                 _living.add(found)
@@ -94,17 +95,14 @@ def switch(stream: Any, index: int) -> None:
     stream.use()
 
 
-def _in_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """The backward pass after the other streams' work so far, and theirs from now on after it."""
-
-    def ordered(*arguments: Any, **named: Any) -> Any:
-        _meet(before=True)
-        try:
-            return backward(*arguments, **named)
-        finally:
-            _meet(before=False)
-
-    return ordered
+@contextmanager
+def _in_order() -> Iterator[None]:
+    """A backward pass after the other streams' work so far, and theirs from now on after it."""
+    _meet(before=True)
+    try:
+        yield
+    finally:
+        _meet(before=False)
 
 
 def _meet(before: bool) -> None:

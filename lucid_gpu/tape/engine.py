@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from heapq import heappop, heappush, heappushpop
 from typing import Any
 
@@ -32,6 +33,15 @@ class observing:
     def add(cls, change: int) -> None:
         with cls._lock:
             cls.count += change
+
+
+_around: Callable[[], AbstractContextManager[None]] | None = None
+
+
+def run_inside(context: Callable[[], AbstractContextManager[None]] | None) -> None:
+    """Run every pass inside of a ``with context()``: a program with streams orders them there."""
+    global _around
+    _around = context
 
 
 class Pass:
@@ -90,9 +100,11 @@ def backward(
         Gradients of ``inputs`` that the pass reached, where they were not accumulated.
     """
     this = Pass(state.task, inputs is None)
-    if this.depth == 0 or this.depth % PASSES_PER_THREAD:
-        return _run(this, roots, retain_graph, create_graph, inputs, accumulate)
-    return _run_on_another_thread(this, roots, retain_graph, create_graph, inputs, accumulate)
+    run = _run if this.depth == 0 or this.depth % PASSES_PER_THREAD else _run_on_another_thread
+    if _around is None:
+        return run(this, roots, retain_graph, create_graph, inputs, accumulate)
+    with _around():
+        return run(this, roots, retain_graph, create_graph, inputs, accumulate)
 
 
 @op
