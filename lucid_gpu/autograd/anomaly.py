@@ -16,6 +16,7 @@ from lucid_gpu.fusion import Eager
 from lucid_gpu.fusion.gradient import gradient_leaves
 from lucid_gpu.fusion.program import Program, forget
 from lucid_gpu.fusion.region import RegionNode
+from lucid_gpu.fusion.written import begin_pass
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.tape.engine import run_node
 from lucid_gpu.tape.modes import state
@@ -145,9 +146,8 @@ def _switch(on: bool, check_nan: bool) -> None:
         return
     if on:
         _Setting.eager = Eager.on
-        steps.count += 1  # what is pending now is older than the mode
-        watching.since = steps.count
-    watching.by = _watcher if on else None
+        begin_pass()  # what is pending now is older than the mode
+    watching.tell(_watcher if on else None, steps.count)
     Eager.on = True if on else _Setting.eager
     forget()  # what is remembered of ops skips the question
 

@@ -36,6 +36,11 @@ class watching:
     by: Any = None
     since = 0
 
+    @classmethod
+    def tell(cls, by: Any, since: int = 0) -> None:
+        """Tell ``by`` of nodes from now on; None tells nobody."""
+        cls.by, cls.since = by, since
+
 
 class Node:
     """A recorded function: where its gradient comes from is the engine's affair, where it goes is
