@@ -189,7 +189,7 @@ class _Foreign:
 
 
 def _wrapped(cls: Any, stream: Any, index: int) -> Any:
-    pending.watch()
+    pending.watch(stream, index)
     found = object.__new__(cls)
     found.device = _device("cuda", index)
     found._cupy = stream

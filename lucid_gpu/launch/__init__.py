@@ -13,7 +13,7 @@ import warnings
 from lucid_gpu.device import device
 from lucid_gpu.launch.kernel import Kernel
 
-__all__ = ["Kernel", "runs_cuda_c"]
+__all__ = ["Executor", "Kernel", "runs_cuda_c"]
 
 
 if os.environ.get("LUCID_EXECUTOR", "") not in ("", "host-cuda"):
@@ -24,6 +24,18 @@ if os.environ.get("LUCID_EXECUTOR", "") not in ("", "host-cuda"):
     )
 
 
+class Executor:
+    """What runs kernels for CPU tensors: ``LUCID_EXECUTOR``, as it was at the import.
+
+    Attributes
+    ----------
+    host_cuda : bool
+        Whether CUDA C is compiled for the host and run there.
+    """
+
+    host_cuda = os.environ.get("LUCID_EXECUTOR") == "host-cuda"
+
+
 def runs_cuda_c(where: device) -> bool:
     """Whether a family's CUDA C runs for arrays of a device, rather than its NumPy twin."""
-    return where.type == "cuda" or os.environ.get("LUCID_EXECUTOR") == "host-cuda"
+    return where.type == "cuda" or Executor.host_cuda

@@ -360,7 +360,7 @@ def test_devices_must_agree(device: str) -> None:
 
 def test_cpu_tensors_without_a_way_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.delenv("LUCID_EXECUTOR", raising=False)
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", False)
     y = lucid_gpu.zeros(3)
     with pytest.raises(RuntimeError, match="give its NumPy twin as kernel.*LUCID_EXECUTOR=host-c"):
         scale(ones(3), y, 1.0, 3)

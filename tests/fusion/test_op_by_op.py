@@ -127,7 +127,7 @@ def test_a_sum_waits_where_it_would_add_in_another_order():
 
 def test_reductions_with_what_is_made_of_them(monkeypatch):
     """Through tensors: several values, tails, values stored beside."""
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     counts = compare_all(monkeypatch)
     x = lucid_gpu.rand(64, 48).requires_grad_()
     w = lucid_gpu.rand(48)
@@ -168,7 +168,7 @@ EXAMPLES = float(os.environ.get("LUCID_TEST_EXAMPLES", "1"))
 
 @pytest.mark.parametrize("grad", slow_but((False, True), False))
 def test_random_programs(monkeypatch, grad):
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     counts = compare_all(monkeypatch)
     rng = np.random.default_rng(7)
     for _ in range(math.ceil(8 * EXAMPLES)):
@@ -190,7 +190,7 @@ def test_random_programs(monkeypatch, grad):
 @pytest.fixture
 def cold(monkeypatch):
     """Nothing is compiled yet, and fused kernels compile in the background when it lets them."""
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     launcher = launcher_of(CPU)
     monkeypatch.setattr(launcher, "kernels", {})
     monkeypatch.setattr(launcher, "met", {})

@@ -26,7 +26,7 @@ def executor(request: Any, monkeypatch: Any) -> Any:
 
     forget()
     if request.param == "host-cuda":
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     with eager(False):
         yield request.param
     forget()
@@ -215,7 +215,7 @@ class TestWhatIsStoredToo:
         from lucid_gpu.fusion.program import forget
 
         forget()
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
         with eager(False):
             yield
         forget()

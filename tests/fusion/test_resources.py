@@ -29,7 +29,7 @@ def bias_gelu_residual(x, r, bias):
 
 @pytest.fixture
 def operands(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[list]:
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     shapes = (SHAPE, SHAPE, SHAPE[1:])
     yield [lucid_gpu.rand(s).to(request.param).requires_grad_() for s in shapes]
 

@@ -26,7 +26,7 @@ TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(by_calls, "FEWEST", 0 if request.param == "calls" else 1 << 60)
     if request.param not in ("numpy", "calls"):
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
         monkeypatch.setattr(family, "has_tensor_cores", lambda _: request.param == "tensor cores")
     return request.param
 

@@ -25,7 +25,7 @@ TOLERANCE = {"float32": 3e-5, "float64": 1e-12, "float16": 3e-5, "bfloat16": 3e-
 @pytest.fixture(params=["numpy", "cuda c"])
 def executor(request, monkeypatch):
     if request.param == "cuda c":
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
 
 
 def axes(shape):
@@ -90,7 +90,7 @@ def lazy():
 
 
 def test_kernels_and_bytes(monkeypatch, lazy):
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     x = lucid_gpu.randn(4, 3, 8, 8, requires_grad=True)
     weight, bias = [lucid_gpu.ones(3, requires_grad=True) for _ in "12"]
     running = [lucid_gpu.zeros(3), lucid_gpu.ones(3)]

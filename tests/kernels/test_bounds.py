@@ -12,7 +12,7 @@ from lucid_gpu.nn import functional as F
 @pytest.fixture(params=["numpy", "cuda c"])
 def executor(request, monkeypatch):
     if request.param == "cuda c":
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
 
 
 @pytest.mark.parametrize("d", [np.int8, np.int32, np.int64])

@@ -186,7 +186,7 @@ def test_kernels_and_bytes() -> None:
 @pytest.fixture(params=["numpy", "host-cuda"])
 def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU tensors go both ways: NumPy's and the GPU's."""
-    monkeypatch.setenv("LUCID_EXECUTOR", request.param)
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", request.param == "host-cuda")
 
 
 @pytest.mark.usefixtures("executor")
@@ -242,7 +242,7 @@ class TestOp:
 
 
 def test_three_kernels_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     x, target, _ = problem((64, 100), np.float32)
     leaf, t = lucid_gpu.tensor(x, requires_grad=True), lucid_gpu.tensor(target)
     with profiler.record() as log:

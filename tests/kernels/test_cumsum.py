@@ -30,7 +30,7 @@ SHAPES = [
 @pytest.fixture(params=["numpy", "cuda c"])
 def executor(request, monkeypatch):
     if request.param == "cuda c":
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
 
 
 def exact(x, dim, reverse):
@@ -99,7 +99,7 @@ def launched(function):
 
 
 def test_one_kernel_reads_and_writes_each_element_once(monkeypatch):
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     x = lucid_gpu.ones(6, 100, requires_grad=True)
     (forward,) = launched(lambda: x.cumsum(1))
     assert forward[1:] == (2400, 2400)
@@ -114,7 +114,7 @@ def test_one_kernel_reads_and_writes_each_element_once(monkeypatch):
 
 
 def test_a_long_row_is_cut_into_chunks(monkeypatch):
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     x = lucid_gpu.ones(2**14)
     x.numpy()
     totals, scan, last = launched(lambda: x.cumsum(0))

@@ -84,7 +84,7 @@ def test_complex_columns_add_up(executor: str) -> None:
 
 
 def test_each_is_one_kernel_that_moves_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     frame = Frame((2, 3, 8, 8), Window((3, 3), padding=(1, 1)))
     x = np.ones(frame.shape, np.float32)
     with profiler.record() as run:
@@ -165,7 +165,7 @@ def test_blocks_of_windows_add_up(
 
 
 def test_columns_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     monkeypatch.setattr(convolution, "COLUMN_BYTES", 2 * 9 * 16 * 8)  # two images' columns
     frame = Frame((5, 1, 4, 4), Window((3, 3), padding=(1, 1)))
     x, weight = np.ones(frame.shape), np.ones((2, 1, 3, 3))
@@ -175,7 +175,7 @@ def test_columns_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_windows_of_one_pixel_need_no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     frame = Frame((5, 3, 4, 4), Window((1, 1)))
     x, weight = np.ones(frame.shape), np.ones((2, 3, 1, 1))
     with profiler.record() as run:

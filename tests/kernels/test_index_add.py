@@ -30,7 +30,7 @@ SKEWS = {
 @pytest.fixture(params=["numpy", "cuda c"])
 def executor(request, monkeypatch):
     if request.param == "cuda c":
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
 
 
 def exact(out, keys, values):
@@ -78,7 +78,7 @@ def test_rows_left_out(executor):
 
 
 def test_rows_wider_than_a_grid_is_high(monkeypatch):
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     monkeypatch.setattr(family, "LARGEST_GRID", 2)  # a GPU's 65535 means rows of 2 million columns
     keys, values = np.zeros(40, np.int64), normal((3, 40, 1301)).astype(np.float32)
     out = np.zeros((3, 2, 1301), np.float32)
@@ -140,7 +140,7 @@ def launched(function):
 
 
 def test_kernels_and_bytes_of_an_embedding_gradient(monkeypatch):
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     weight = lucid_gpu.zeros(50, 64, requires_grad=True)
     index = lucid_gpu.tensor(rng.integers(0, 50, 200))
     y, g = F.embedding(index, weight), lucid_gpu.ones(200, 64)

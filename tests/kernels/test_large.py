@@ -24,7 +24,7 @@ pytestmark = [needs_compiler, pytest.mark.slow]
 @pytest.fixture(autouse=True)
 def _cuda_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     yield
     forget()
 
@@ -142,7 +142,7 @@ def test_index_add_and_embedding() -> None:
 def test_random_numbers_are_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     lucid_gpu.manual_seed(3)
     here = lucid_gpu.rand(MANY).numpy()
-    monkeypatch.delenv("LUCID_EXECUTOR")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", False)
     forget()
     lucid_gpu.manual_seed(3)
     np.testing.assert_array_equal(here, lucid_gpu.rand(MANY).numpy())

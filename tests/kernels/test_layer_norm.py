@@ -185,7 +185,7 @@ def test_kernels_and_bytes(columns: int) -> None:
 @pytest.fixture(params=["numpy", "host-cuda"])
 def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU tensors go both ways: NumPy's and the GPU's."""
-    monkeypatch.setenv("LUCID_EXECUTOR", request.param)
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", request.param == "host-cuda")
 
 
 def layer(x: Any, w: Any, b: Any) -> Any:
@@ -231,7 +231,7 @@ class TestOp:
 
 
 def test_three_kernels_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     x, g, w, b = (lucid_gpu.tensor(a) for a in problem((8, 64), np.float32))
     leaves = [t.requires_grad_() for t in (x, w, b)]
     with profiler.record() as log:

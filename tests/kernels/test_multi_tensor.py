@@ -23,7 +23,7 @@ def executor(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "cuda c":
         if shutil.which("g++") is None:
             pytest.skip("the host executor compiles with g++, which is missing")
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
 
 
 def arrays_of(d: dt.dtype, sizes: tuple[int, ...] = SIZES, shift: int = 0) -> list[Any]:
@@ -98,7 +98,7 @@ def test_the_same_input_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> 
     """However the arrays are spread over tables."""
     if shutil.which("g++") is None:
         pytest.skip("the host executor compiles with g++, which is missing")
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     arrays = arrays_of(dt.float32, (9000,) * (family.TABLE.rows + 20))
     first = family.total_norm(arrays, 2.0, dt.float32, CPU)
     again = family.total_norm([a.copy() for a in arrays], 2.0, dt.float32, CPU)

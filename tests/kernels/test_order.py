@@ -182,7 +182,7 @@ def bits(name: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_order_gives_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     with lucid_gpu.profiler.record() as run:
         wanted = bits(name)
     assert run.kernels
@@ -196,7 +196,7 @@ def test_of_several_positions_outside_one_is_told(
     order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever thread comes last: the one result that depends on the order."""
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     monkeypatch.setenv("LUCID_HOST_ORDER", order)
     index = np.zeros(1000, np.int64)
     index[[3, 40, 900]] = 7, 8, 9

@@ -114,7 +114,7 @@ def test_means(case: str, kind: Any, divisor: int, padding: bool, executor: str)
 
 
 def test_each_is_one_kernel_that_moves_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     frame = Frame((2, 3, 8, 8), Window((3, 3), (2, 2), (1, 1)))
     x = np.ones(frame.shape, np.float32)
     with profiler.record() as run:

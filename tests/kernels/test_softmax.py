@@ -156,7 +156,7 @@ def test_one_kernel_reads_once_and_writes_once(columns: int) -> None:
 @pytest.fixture
 def by_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU tensors take the way of the GPU."""
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
 
 
 @pytest.mark.usefixtures("by_kernel")

@@ -62,5 +62,5 @@ def windows(array: Any, frame: Frame, border: float) -> Any:
 @pytest.fixture(params=["numpy", "cuda c"])
 def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The NumPy twin, and the CUDA C run on the host."""
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda" if request.param == "cuda c" else "")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", request.param == "cuda c")
     return str(request.param)

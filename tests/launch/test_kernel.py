@@ -197,9 +197,9 @@ def test_wrong_launches() -> None:
 
 
 def test_who_runs_cuda_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LUCID_EXECUTOR", raising=False)
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", False)
     assert runs_cuda_c(device("cuda:1")) and not runs_cuda_c(CPU)
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     assert runs_cuda_c(CPU)
 
 

@@ -150,7 +150,7 @@ def cuda_c(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if device == "cpu":
         if shutil.which("g++") is None:
             pytest.skip("the host executor compiles with g++, which is missing")
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     forget()
     yield device
     forget()

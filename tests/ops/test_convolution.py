@@ -181,7 +181,7 @@ def test_a_changed_input_is_noticed(device):
 
 
 def test_on_a_gpu_each_direction_makes_columns_once(monkeypatch):
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     x = lucid_gpu.rand(2, 3, 8, 8, requires_grad=True)
     w = lucid_gpu.rand(4, 3, 3, 3, requires_grad=True)
     g = lucid_gpu.rand(2, 4, 8, 8)
@@ -213,7 +213,7 @@ def test_on_a_gpu_gradients_of_filters_do_not_copy_single_images(size, images, c
         return found.numpy(), [k.name for k in backward.kernels].count("lucid_im2col_float32")
 
     wanted, _ = gradient()
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     found, count = gradient()
     assert count == copies  # of windows
     np.testing.assert_allclose(found, wanted, 1e-4, 1e-4)

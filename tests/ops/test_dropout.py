@@ -78,7 +78,7 @@ def cuda_c(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if device == "cpu":
         if shutil.which("g++") is None:
             pytest.skip("the host executor compiles with g++, which is missing")
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     forget()
     yield device
     forget()
@@ -97,7 +97,7 @@ def test_numbers_are_those_of_numpy(cuda_c: str, monkeypatch: pytest.MonkeyPatch
             there = F.dropout(lucid_gpu.ones(shape, device=cuda_c, dtype=getattr(lucid_gpu, d)))
             there.array
             with monkeypatch.context() as local:
-                local.delenv("LUCID_EXECUTOR", raising=False)
+                local.setattr("lucid_gpu.launch.Executor.host_cuda", False)
                 forget()
                 lucid_gpu.manual_seed(4)
                 here = F.dropout(lucid_gpu.ones(shape, dtype=getattr(lucid_gpu, d)))

@@ -103,7 +103,7 @@ def test_float_indices_are_torchs_error():
 @pytest.mark.parametrize("source", ["itself", "its data"])
 def test_rows_of_a_tensor_added_to_itself_are_the_old_ones(source, monkeypatch):
     """Threads write rows that others still have to read."""
-    monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+    monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     old = np.arange(300.0).reshape(100, 3)
     wanted = old.copy()
     wanted[(np.arange(100) + 99) % 100] += old

@@ -83,7 +83,7 @@ def test_cuda_c_makes_the_numbers_of_numpy(device: str, monkeypatch: pytest.Monk
     wanted = drawn_by(lucid_gpu, "cpu")
     forget()
     if device == "cpu":
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     found = drawn_by(lucid_gpu, device)
     forget()
     for name, expected in wanted.items():

@@ -98,7 +98,7 @@ def test_double_precision(name: str, executor: str, monkeypatch: pytest.MonkeyPa
     if executor == "host-cuda":
         if not shutil.which("g++"):
             pytest.skip("compiles with g++, which is missing")
-        monkeypatch.setenv("LUCID_EXECUTOR", executor)
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", executor == "host-cuda")
     get, x = TAILS[name]
     got = get(lucid_gpu.special)(lucid_gpu.from_numpy(x)).numpy()
     np.testing.assert_allclose(got, get(scipy)(x), rtol=1e-12, atol=1e-13)

@@ -32,7 +32,7 @@ def where(request: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> Iterato
     if request.param == "cuda c":
         if device != "cpu" or shutil.which("g++") is None:
             pytest.skip("a GPU runs CUDA C anyway; the host executor compiles with g++")
-        monkeypatch.setenv("LUCID_EXECUTOR", "host-cuda")
+        monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
     yield device
 
 
