@@ -102,7 +102,6 @@ _NUMPY_EXECUTOR = (
     "fusion/numpy_source.py",
     "fusion/memory_order.py",
     "fusion/native_loops.py",
-    "fusion/native_steps.py",
     "fusion/special.py",
     "fusion/special_functions.py",
 )

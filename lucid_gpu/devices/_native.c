@@ -5,9 +5,8 @@
  *     loop(char **arguments, npy_intp const *counts, npy_intp const *steps, void *data)
  *
  * `walk` calls those of a table in turn, without the GIL. A table is an array of intp, five words an
- * entry (`Entry`); Python writes it (lucid_gpu/devices/calls.py, fusion/native_loops.py). The
- * arithmetic is NumPy's to the last bit. What goes away is the interpreter between two calls, and
- * its lock.
+ * entry (`Entry`); Python writes it (lucid_gpu/devices/recording.py). The arithmetic is NumPy's to
+ * the last bit. What goes away is the interpreter between two calls, and its lock.
  *
  * The module is optional: where it is missing, the same calls are made from Python.
  */
@@ -25,36 +24,39 @@ typedef struct {
     npy_intp loop;      /* a PyUFuncGenericFunction; 0 where the entry stands for another table */
     npy_intp arguments; /* char **; or that table */
     npy_intp counts;    /* npy_intp *; or how many entries of it */
-    npy_intp steps;     /* npy_intp * */
+    npy_intp steps;     /* npy_intp *; or how many times */
     npy_intp data;      /* what the ufunc keeps beside the loop */
 } Entry;
 
 enum { WORDS = sizeof(Entry) / sizeof(npy_intp) };
 
-/* Call the loops of a table in turn; tables nest by a few levels. */
+/* Call the loops of a table in turn, and again; tables nest by a few levels. */
 static void
-walk_entries(const Entry *entry, npy_intp entries)
+walk_entries(const Entry *table, npy_intp entries, npy_intp times)
 {
-    for (; entries > 0; --entries, ++entry) {
-        if (entry->loop == 0) {
-            walk_entries((const Entry *)entry->arguments, entry->counts);
-        }
-        else {
-            ((PyUFuncGenericFunction)entry->loop)(
-                (char **)entry->arguments, (const npy_intp *)entry->counts,
-                (const npy_intp *)entry->steps, (void *)entry->data);
+    for (; times > 0; --times) {
+        for (npy_intp i = 0; i < entries; ++i) {
+            const Entry *entry = table + i;
+            if (entry->loop == 0) {
+                walk_entries((const Entry *)entry->arguments, entry->counts, entry->steps);
+            }
+            else {
+                ((PyUFuncGenericFunction)entry->loop)(
+                    (char **)entry->arguments, (const npy_intp *)entry->counts,
+                    (const npy_intp *)entry->steps, (void *)entry->data);
+            }
         }
     }
 }
 
 PyDoc_STRVAR(walk_doc,
-"walk(table, entries)\n"
+"walk(table, entries, times)\n"
 "--\n\n"
-"Call the loops of the first ``entries`` of a table in turn, without the GIL.\n\n"
+"Call the loops of the first ``entries`` of a table in turn, without the GIL; so many times.\n\n"
 "Parameters\n"
 "----------\n"
 "table : numpy.ndarray of intp, contiguous, at least ``5 * entries`` long\n"
-"entries : int\n\n"
+"entries, times : int\n\n"
 "Raises\n"
 "------\n"
 "TypeError, ValueError\n"
@@ -63,8 +65,10 @@ PyDoc_STRVAR(walk_doc,
 static PyObject *
 walk(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 2) {
-        PyErr_Format(PyExc_TypeError, "walk() takes a table and how many entries, got %zd", nargs);
+    if (nargs != 3) {
+        PyErr_Format(PyExc_TypeError,
+                     "walk() takes a table, how many entries, and how many times; got %zd arguments",
+                     nargs);
         return NULL;
     }
     if (!PyArray_CheckExact(args[0])) {
@@ -76,6 +80,10 @@ walk(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
     if (entries == -1 && PyErr_Occurred()) {
         return NULL;
     }
+    Py_ssize_t times = PyLong_AsSsize_t(args[2]);
+    if (times == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
     if (PyArray_TYPE(table) != NPY_INTP || !PyArray_IS_C_CONTIGUOUS(table) ||
         !PyArray_ISALIGNED(table) || !PyArray_ISNOTSWAPPED(table) || entries < 0 ||
         entries > PyArray_SIZE(table) / WORDS) {
@@ -84,8 +92,81 @@ walk(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
     }
     const Entry *first = (const Entry *)PyArray_DATA(table);
     Py_BEGIN_ALLOW_THREADS
-    walk_entries(first, entries);
+    walk_entries(first, entries, times);
     Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* The words of an array of intp, as Python writes them; NULL with an error set for another one. */
+static npy_intp *
+words_of(PyObject *object, npy_intp *count)
+{
+    if (PyArray_CheckExact(object)) {
+        PyArrayObject *array = (PyArrayObject *)object;
+        if (PyArray_TYPE(array) == NPY_INTP && PyArray_ISCARRAY(array)) {
+            *count = PyArray_SIZE(array);
+            return PyArray_DATA(array);
+        }
+    }
+    PyErr_SetString(PyExc_TypeError, "point(): expected a contiguous array of intp");
+    return NULL;
+}
+
+PyDoc_STRVAR(point_doc,
+"point(addresses, bases, operands, offsets, arguments)\n"
+"--\n\n"
+"Write the addresses over the first bases; then ``arguments = bases[operands] + offsets``.\n\n"
+"Parameters\n"
+"----------\n"
+"addresses : list or tuple of int\n"
+"bases, operands, offsets, arguments : numpy.ndarray of intp, contiguous\n"
+"    The last three are equally long.\n\n"
+"Raises\n"
+"------\n"
+"TypeError, ValueError\n"
+"    For other arrays, too many addresses, or an operand that has no base.");
+
+static PyObject *
+point(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    npy_intp *words[4], counts[4];
+    if (nargs != 5) {
+        PyErr_Format(PyExc_TypeError, "point() takes 5 arguments, got %zd", nargs);
+        return NULL;
+    }
+    for (int i = 0; i < 4; ++i) {
+        words[i] = words_of(args[i + 1], &counts[i]);
+        if (words[i] == NULL) {
+            return NULL;
+        }
+    }
+    PyObject *addresses = PySequence_Fast(args[0], "point(): expected a sequence of addresses");
+    if (addresses == NULL) {
+        return NULL;
+    }
+    Py_ssize_t given = PySequence_Fast_GET_SIZE(addresses);
+    if (given > counts[0] || counts[1] != counts[2] || counts[1] != counts[3]) {
+        PyErr_SetString(PyExc_ValueError, "point(): the arrays do not belong together");
+        Py_DECREF(addresses);
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < given; ++i) {
+        Py_ssize_t at = PyLong_AsSsize_t(PySequence_Fast_GET_ITEM(addresses, i));
+        if (at == -1 && PyErr_Occurred()) {
+            Py_DECREF(addresses);
+            return NULL;
+        }
+        words[0][i] = at;
+    }
+    Py_DECREF(addresses);
+    for (npy_intp i = 0; i < counts[1]; ++i) {
+        npy_intp operand = words[1][i];
+        if (operand < 0 || operand >= counts[0]) {
+            PyErr_SetString(PyExc_ValueError, "point(): an operand has no base");
+            return NULL;
+        }
+        words[3][i] = words[0][operand] + words[2][i];
+    }
     Py_RETURN_NONE;
 }
 
@@ -188,6 +269,7 @@ addresses(PyObject *module, PyObject *arrays)
 
 static PyMethodDef methods[] = {
     {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, walk_doc},
+    {"point", (PyCFunction)(void (*)(void))point, METH_FASTCALL, point_doc},
     {"find_loop", find_loop, METH_VARARGS, find_loop_doc},
     {"address", address, METH_O, address_doc},
     {"addresses", addresses, METH_O, addresses_doc},

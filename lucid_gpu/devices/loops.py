@@ -5,7 +5,7 @@ A ufunc holds compiled SIMD loops, one a combination of types, all of one C sign
 NumPy's to the last bit; what goes away is the interpreter (a third of a microsecond a call) and its
 lock. Where the C file was not compiled, the same calls are made from Python.
 
-`lucid_gpu.devices.calls` writes such tables as one writes NumPy.
+`lucid_gpu.devices.recording` writes such tables as one writes NumPy.
 """
 
 from __future__ import annotations
@@ -22,10 +22,21 @@ try:
 except ImportError:  # it is optional: without a compiler there is none
     _native = None  # type: ignore[assignment]
 
-__all__ = ["POINTER", "TABLE", "address", "addresses", "available", "compiled", "loop_of", "walk"]
+__all__ = [
+    "POINTER",
+    "TABLE",
+    "address",
+    "addresses",
+    "available",
+    "compiled",
+    "has_loop",
+    "loop_of",
+    "point",
+    "walk",
+]
 
 POINTER = np.dtype(np.intp)
-TABLE = 0  # the first word of an entry that stands for another table: its address, its entries
+TABLE = 0  # first word of an entry that stands for another table: address, entries, times
 
 
 def compiled() -> bool:
@@ -37,6 +48,12 @@ def compiled() -> bool:
 def available() -> bool:
     """Whether tables can be walked, and ``LUCID_NATIVE_LOOPS=0`` does not say otherwise."""
     return compiled() and os.environ.get("LUCID_NATIVE_LOOPS") != "0"
+
+
+@functools.cache
+def has_loop(ufunc: Any, signature: str) -> bool:
+    """Whether a ufunc has a loop for types such as ``"ff->f"``."""
+    return signature in ufunc.types
 
 
 @functools.cache
@@ -60,4 +77,5 @@ address = _address if _native is None else _native.address
 addresses = _addresses if _native is None else _native.addresses
 
 
-walk: Any = None if _native is None else _native.walk  # only where `available`
+walk: Any = None if _native is None else _native.walk  # both only where `available`
+point: Any = None if _native is None else _native.point

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import threads
+from lucid_gpu.devices.loops import address, addresses
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import blocked, blocks, native_loops
+from lucid_gpu.fusion import blocked, blocks
 from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import Instruction, intern, load_program
@@ -129,8 +130,8 @@ def _execute(
     numbers = [blocked.as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
     small = threads.run_quietly(run.once, *[None for _ in loads], *numbers) if run.once else ()
     if run.native is not None:
-        given = [native_loops.address(number) for number in (*numbers, *small)]
-        at = [native_loops.addresses(column) for column in columns]
+        given = [address(number) for number in (*numbers, *small)]
+        at = [addresses(column) for column in columns]
         rows = zip(*[at[c] for c in read], *at[: len(stores)], strict=True)
         n, sizes = len(read), [array.size for array in columns[0]]
         run.native.run([([*r[:n], *given, *r[n:]], m) for r, m in zip(rows, sizes, strict=True)])

@@ -1,12 +1,8 @@
 """A block's ufunc calls without the interpreter between them.
 
-This module finds the loops of a generated block (`lucid_gpu.devices.loops`) and lists them with
-their argument pointers in a table, which is walked as a whole. What goes away is the interpreter
-and, with it, the lock that made two threads wait for each other. So blocks can be as small as the
-L1 cache.
-
-A row of the iteration space is one pass over the table. The last entry adds to every argument
-pointer its increment, by NumPy's own integer addition; a table of tables walks many rows.
+This module records the calls of a generated block (`lucid_gpu.devices.recording`). What goes away
+is the interpreter and, with it, the lock that made two threads wait for each other. So blocks can
+be as small as the L1 cache: a row of the iteration space is one repeat of the recording.
 
 Where this cannot work (the C file was not compiled, an op that is not a ufunc, a type without such
 loops) `build` says None, and the plan runs as ordinary Python. ``LUCID_NATIVE_LOOPS=0`` says so
@@ -24,8 +20,8 @@ import numpy as np
 
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.caches import caches
-from lucid_gpu.devices.loops import POINTER, TABLE, address, addresses, available, loop_of, walk
-from lucid_gpu.devices.pool import aligned
+from lucid_gpu.devices.loops import addresses, available, has_loop
+from lucid_gpu.devices.recording import Recording
 
 WIDTH = 2048  # elements of a row where the iteration space is flat, or fewer: see `row_bytes`
 LONG = 5  # calls for each array from which a call's own cost counts more than where rows lie
@@ -36,7 +32,6 @@ CHUNK_ELEMENTS = 256 * 1024  # taken at once from the shared counter: each turn 
 SHARES = 2  # of each thread, at least: another may be slower
 ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
 EXTREMA = ("maximum", "minimum")  # NumPy's loops of them are vectorised over arrays only
-WORDS = 5  # of an entry: loop, arguments, count, steps, data
 
 
 def row_bytes(long: bool) -> int:
@@ -119,68 +114,79 @@ def flat_rows(
     return Rows(total // width, width, moves)
 
 
-class Kernel:
-    """A block as a table of loops; made by `build`.
+class Block(NamedTuple):
+    """The calls of a generated block, and the names in them.
 
-    Parameters
+    Attributes
     ----------
     statements : list of Statement
     types : mapping of str to numpy.dtype
         Of every name.
     fixed : mapping of str to 0-d array
         Names with a value of their own.
-    given : list of str
+    inputs : list of str
         Names whose arrays come with each run, in order.
     scratch : list of str
-    rows : Rows
     """
 
-    def __init__(
-        self,
-        statements: Sequence[Statement],
-        loops: Sequence[tuple[int, int]],
-        types: Mapping[str, np.dtype[Any]],
-        fixed: Mapping[str, Any],
-        given: Sequence[str],
-        scratch: Sequence[str],
-        rows: Rows,
-    ) -> None:
-        self.statements = statements
-        self.loops = loops
-        self.types = types
-        self.fixed = dict(fixed)
-        self.given = list(given)
-        self.scratch = list(scratch)
+    statements: Sequence[Statement]
+    types: Mapping[str, np.dtype[Any]]
+    fixed: Mapping[str, Any]
+    inputs: Sequence[str]
+    scratch: Sequence[str]
+
+    def declare(self, recording: Recording, rows: Rows, leaps: Sequence[int] | None = None) -> Any:
+        """The operands of the inputs, each as a line of a row."""
+        result = {}
+        for i, name in enumerate(self.inputs):
+            kind, (move, step) = self.types[name], rows.moves.get(name, (0, 0))
+            shape, strides = ((rows.width,), (step,)) if step else ((1,), (kind.itemsize,))
+            leap = 0 if leaps is None else leaps[i]
+            result[name] = recording.operand(shape, strides, move, leap, kind)
+        return result
+
+    def record(self, recording: Recording, names: dict[str, Any], width: int) -> None:
+        """The calls on a row; ``names`` are the inputs."""
+        for name in self.scratch:
+            names[name] = recording.scratch(width, kind=self.types[name])
+        spread = {n for s in self.statements if s.ufunc in EXTREMA for n in s.operands}
+        for name, number in self.fixed.items():
+            # extrema are three times as fast with a row of the number
+            value = np.full(width, number) if name in spread else number
+            names[name] = recording.constant(value, number.dtype)
+        for s in self.statements:
+            recording(getattr(np, s.ufunc), *[names[n] for n in s.operands], names[s.out])
+
+
+class Kernel:
+    """A block over rows; made by `build`."""
+
+    def __init__(self, block: Block, rows: Rows) -> None:
+        self.block = block
         self.rows = rows
+        self.recording = Recording()
+        block.record(self.recording, block.declare(self.recording, rows), rows.width)
         self.chunk = max(1, min(CHUNK_ELEMENTS // rows.width, rows.number))
-        self.spare: list[Table] = []
         self.whole = rows.number * rows.width
-        short = self.whole * len(statements) <= ALONE and rows.number <= self.chunk
+        short = self.whole * len(block.statements) <= ALONE and rows.number <= self.chunk
         self.at_once = short and not rows.period
 
     def __call__(self, *jobs: tuple[Sequence[Any], int]) -> None:
-        """Run over flat arrays; a job is the arrays of ``given`` and their number of elements."""
+        """Run over flat arrays; a job is the arrays of the inputs and their number of elements."""
         if len(jobs) == 1 and self.at_once and 0 <= jobs[0][1] - self.whole < self.rows.width:
             arrays, count = jobs[0]
-            table = self._table()
-            table.point(addresses(arrays))
-            table.run(self.rows.number)
-            if count > self.whole:
-                table.run_tail(count - self.whole)  # which is where the rows ended
-            self.spare.append(table)
+            self.recording.run(addresses(arrays), self.rows.number, 1, count - self.whole)
             return
         self.run([(addresses(arrays), count) for arrays, count in jobs])
 
     def run(self, jobs: Sequence[tuple[list[int], int]]) -> None:
         """The same with the arrays' addresses."""
         width = self.rows.width
-        tasks: list[tuple[list[int], int, int]] = []  # pointers, first row, elements
+        tasks: list[tuple[list[int], int, int]] = []  # addresses, first row, elements
         total = sum([count for _, count in jobs])
-        alone = total * len(self.statements) <= ALONE or threads.team.count == 1
+        alone = total * len(self.block.statements) <= ALONE or threads.team.count == 1
         if alone and len(jobs) > 1 and all(count <= width for _, count in jobs):
-            table = self._table()
-            table.run_each(jobs)
-            self.spare.append(table)
+            self.recording.run_each(jobs)
             return
         share = -(-total // width // (threads.team.count * SHARES))
         chunk = self.chunk if alone else min(self.chunk, share)
@@ -205,130 +211,21 @@ class Kernel:
 
         threads.team.run(lambda: self._work(shared()))
 
-    def _table(self) -> Table:
-        try:
-            return self.spare.pop()
-        except IndexError:  # none left by an earlier run, or another thread took it
-            return Table(self)
-
     def _work(self, tasks: Any) -> None:
-        table = self._table()
         width = self.rows.width
         for pointers, row, count in tasks:
-            table.point(pointers, row)
-            rows, tail = divmod(count, width)
-            if rows:
-                table.run(rows)
-            if tail:
-                if rows:
-                    table.point(pointers, row + rows)
-                table.run_tail(tail)
-        self.spare.append(table)
+            at = self._at_row(pointers, row) if row else pointers
+            rows, rest = divmod(count, width)
+            self.recording.run(at, rows, 1, rest)
 
-
-def repeated(table: Any, times: int) -> Any:
-    """A table that walks another one so often."""
-    return np.array([TABLE, address(table), len(table) // WORDS, 0, 0] * times, POINTER)
-
-
-def adding(a: Any, b: Any, out: Any, kept: list[Any]) -> list[int]:
-    """The words of an entry that adds integers; ``kept`` holds what they point to."""
-    add = loop_of(np.add, f"{POINTER.char * 2}->{POINTER.char}")
-    assert add is not None
-    arguments = np.array([address(a), address(b), address(out)], POINTER)
-    count, steps = np.array([len(out)], POINTER), np.array([POINTER.itemsize] * 3, POINTER)
-    kept += [a, b, out, arguments, count, steps]
-    return [add[0], address(arguments), address(count), address(steps), add[1]]
-
-
-def spread_over_rows(statements: Sequence[Statement], fixed: Mapping[str, Any]) -> set[str]:
-    """Numbers that stand in memory once an element: extrema are three times as fast with rows."""
-    return {n for s in statements if s.ufunc in EXTREMA for n in s.operands if n in fixed}
-
-
-class Table:
-    """One thread's table: argument pointers, their increments, scratch memory."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        rows, types = kernel.rows, kernel.types
-        self.kept: list[Any] = [kernel]  # constants whose addresses stand in the table
-        names = [*kernel.given, *kernel.scratch, *kernel.fixed]
-        place = {name: i for i, name in enumerate(names)}
-        self.bases = np.zeros(len(names), POINTER)
-        self.given = len(kernel.given)
-        self.memory = [aligned(rows.width * types[name].itemsize) for name in kernel.scratch]
-        for name, block in zip(kernel.scratch, self.memory, strict=True):
-            self.bases[place[name]] = address(block)
-        for name, number in kernel.fixed.items():
-            self.bases[place[name]] = address(number)
-        slots = [n for s in kernel.statements for n in (*s.operands, s.out)]
-        moves = {**{s: (0, types[s].itemsize) for s in kernel.scratch}, **rows.moves}
-        for name in spread_over_rows(kernel.statements, kernel.fixed):
-            self.kept.append(np.full(rows.width, kernel.fixed[name]))
-            self.bases[place[name]] = address(self.kept[-1])
-            moves[name] = (0, types[name].itemsize)
-        self.slots = np.array([place[n] for n in slots], POINTER)
-        self.increments = np.array([moves.get(n, (0, 0))[0] for n in slots], POINTER)
-        self.steps = np.array([moves.get(n, (0, 0))[1] for n in slots], POINTER)
-        self.period = rows.period
-        self.leaps = np.array([rows.leaps.get(n, 0) for n in slots], POINTER)
-        self.arguments = np.zeros(len(slots), POINTER)
-        self.count = np.array([rows.width], POINTER)
-        self._fill(kernel)
-
-    def _fill(self, kernel: Kernel) -> None:
-        size = POINTER.itemsize
-        words: list[int] = []
-        slot = 0
-        for statement, (loop, data) in zip(kernel.statements, kernel.loops, strict=True):
-            at = slot * size
-            words += [
-                loop,
-                address(self.arguments) + at,
-                address(self.count),
-                address(self.steps) + at,
-                data,
-            ]
-            slot += len(statement.operands) + 1
-        words += adding(self.arguments, self.increments, self.arguments, self.kept)
-        self.row = np.array(words, POINTER)
-        self.entries = len(kernel.statements) + 1
-        chunk = min(kernel.chunk, kernel.rows.number)
-        self.many = repeated(self.row, chunk)
-
-    def point(self, pointers: Sequence[int], row: int = 0) -> None:
-        """Let the arguments start at a row of the arrays at ``pointers``."""
-        self.bases[: self.given] = pointers
-        self.bases.take(self.slots, out=self.arguments, mode="wrap")
-        if row and self.period:
-            periods, row = divmod(row, self.period)
-            self.arguments += self.leaps * periods
-        if row:
-            self.arguments += self.increments * row
-
-    def run(self, rows: int) -> None:
-        if rows == 1:
-            walk(self.row, self.entries)
-        else:
-            walk(self.many, rows)
-
-    def run_each(self, jobs: Sequence[tuple[list[int], int]]) -> None:
-        """Run jobs of one row or less: their arguments are found together."""
-        bases = np.empty((len(jobs), len(self.bases)), POINTER)
-        bases[:] = self.bases
-        bases[:, : self.given] = [pointers for pointers, _ in jobs]
-        before = int(self.count[0])
-        for arguments, (_, width) in zip(bases.take(self.slots, axis=1), jobs, strict=True):
-            self.arguments[:] = arguments
-            self.count[0] = width
-            walk(self.row, self.entries)
-        self.count[0] = before
-
-    def run_tail(self, width: int) -> None:
-        before = int(self.count[0])
-        self.count[0] = width
-        walk(self.row, self.entries)
-        self.count[0] = before
+    def _at_row(self, pointers: Sequence[int], row: int) -> list[int]:
+        """Where the row of the arrays begins."""
+        rows, names = self.rows, self.block.inputs
+        periods, row = divmod(row, rows.period) if rows.period else (0, row)
+        return [
+            at + periods * rows.leaps.get(name, 0) + row * rows.moves.get(name, (0, 0))[0]
+            for at, name in zip(pointers, names, strict=True)
+        ]
 
 
 _TYPES = frozenset("fd?")
@@ -338,23 +235,19 @@ def build(
     lines: Sequence[str],
     types: Mapping[str, np.dtype[Any]],
     fixed: Mapping[str, Any],
-    given: Sequence[str],
+    inputs: Sequence[str],
     scratch: Sequence[str],
     rows: Rows,
 ) -> Kernel | None:
-    """A kernel of generated lines, or None where they cannot be walked; see `Kernel`."""
+    """A kernel of generated lines, or None where they cannot be walked; see `Block`."""
     if not available() or not lines or not rows.number:
         return None
     statements = parse(lines)
     if statements is None:
         return None
-    loops = []
     for s in statements:
-        kinds = [types[name].char for name in (*s.operands, s.out)]
-        if not _TYPES.issuperset(kinds):
+        kinds = "".join([types[name].char for name in (*s.operands, s.out)])
+        signature = f"{kinds[:-1]}->{kinds[-1]}"
+        if not _TYPES.issuperset(kinds) or not has_loop(getattr(np, s.ufunc), signature):
             return None
-        found = loop_of(getattr(np, s.ufunc), f"{''.join(kinds[:-1])}->{kinds[-1]}")
-        if found is None:
-            return None
-        loops.append(found)
-    return Kernel(statements, loops, types, fixed, given, scratch, rows)
+    return Kernel(Block(statements, types, fixed, inputs, scratch), rows)

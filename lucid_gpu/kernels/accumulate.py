@@ -1,8 +1,8 @@
 """What a ufunc accumulates along rows, on the host: many rows side by side.
 
 `numpy.ufunc.accumulate` waits for each result before it starts on the next. Here blocks of rows are
-turned, so that a step of all of them is one call of a compiled loop (`lucid_gpu.devices.calls`).
-The arithmetic and its order are the same, and so is every bit.
+turned, so that a step of all of them is one call of a compiled loop
+(`lucid_gpu.devices.recording`). The arithmetic and its order are the same, and so is every bit.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices import threads
-from lucid_gpu.devices.calls import Calls
-from lucid_gpu.devices.loops import address, available, loop_of
+from lucid_gpu.devices.loops import address, available, has_loop
+from lucid_gpu.devices.recording import Recording
 from lucid_gpu.kernels.row_blocks import each
 
 __all__ = ["accumulate"]
@@ -66,7 +66,7 @@ def _applies(ufunc: np.ufunc, x: Any, dim: int) -> bool:
         and ROWS * x.shape[dim] <= x.size
         and abs(x.strides[dim]) < MANY * x.itemsize
         and (kind in "fd" or (kind == "l" and ufunc in (np.maximum, np.minimum)))
-        and loop_of(ufunc, f"{kind}{kind}->{kind}") is not None
+        and has_loop(ufunc, f"{kind}{kind}->{kind}")
         and available()
     )
 
@@ -79,8 +79,8 @@ def _of_rows(ufunc: np.ufunc, x: Any, y: Any) -> None:
 
 
 @functools.lru_cache(maxsize=32)
-def _recorded(ufunc: np.ufunc, kind: str, columns: int) -> Calls:
-    calls = Calls(kind)
+def _recorded(ufunc: np.ufunc, kind: str, columns: int) -> Recording:
+    calls = Recording(kind)
     size = calls.kind.itemsize
     shape, strides = (ROWS, columns), (columns * size, size)
     x, y = [calls.operand(shape, strides, ROWS * columns * size) for _ in "xy"]
@@ -108,7 +108,7 @@ def _spread(stride: int) -> bool:
     return len({row * stride % 4096 // 64 for row in range(ROWS)}) > ROWS // 2
 
 
-def _copy(calls: Calls, a: Any, b: Any) -> None:
+def _copy(calls: Recording, a: Any, b: Any) -> None:
     """Along the longer side."""
     longer = a.shape[1] >= a.shape[0]
     calls.rows(np.positive, *((a, b) if longer else (a.T, b.T)))

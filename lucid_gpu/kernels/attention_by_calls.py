@@ -1,7 +1,8 @@
 """Attention on the host for heads whose scores stay in the cache: recorded calls, no interpreter.
 
-A head is a few hundred calls of NumPy's loops and BLAS (`lucid_gpu.devices.calls`). Of a causal
-head only scores that are seen are computed, but for the corners of the blocks on the diagonal.
+A head is a few hundred calls of NumPy's loops and BLAS (`lucid_gpu.devices.recording`). Of a
+causal head only scores that are seen are computed, but for the corners of the blocks on the
+diagonal.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices import threads
-from lucid_gpu.devices.calls import Calls
 from lucid_gpu.devices.loops import address, available
+from lucid_gpu.devices.recording import Recording
 from lucid_gpu.kernels.row_blocks import each
 
 __all__ = ["applies", "backward", "forward"]
@@ -55,10 +56,12 @@ def backward(
     _run(_backward, (*saved, g, *gradients), scale, causal)
 
 
-def _run(record: Callable[..., Calls], arrays: tuple[Any, ...], scale: float, causal: bool) -> None:
+def _run(
+    record: Callable[..., Recording], arrays: tuple[Any, ...], scale: float, causal: bool
+) -> None:
     """Each thread is given its heads at once: between two calls it would wait for the others."""
     batch, heads = arrays[0].shape[:2]
-    calls = record(heads, tuple([(x.shape[2:], x.strides) for x in arrays]), scale, causal)
+    calls = record(tuple([(x.shape[2:], x.strides) for x in arrays]), scale, causal)
     addresses = [address(x) for x in arrays]
     strides = [x.strides[:2] for x in arrays]
     shares = threads.team.count
@@ -83,17 +86,17 @@ def _blocks(queries: int, keys: int, causal: bool) -> Iterator[tuple[slice, slic
         yield slice(first, last), slice(0, last if causal else keys), seen
 
 
-def _operands(calls: Calls, heads: int, layouts: tuple[Layout, ...]) -> list[Any]:
+def _operands(calls: Recording, layouts: tuple[Layout, ...]) -> list[Any]:
     return [
-        calls.operand(shape, (down, 4)[: len(shape)], over, across - heads * over)
+        calls.operand(shape, (down, 4)[: len(shape)], over, across)
         for shape, (across, over, down, *_) in layouts
     ]
 
 
 @functools.lru_cache(maxsize=32)
-def _forward(heads: int, layouts: tuple[Layout, ...], scale: float, causal: bool) -> Calls:
-    calls = Calls()
-    q, k, v, out, lse = _operands(calls, heads, layouts)
+def _forward(layouts: tuple[Layout, ...], scale: float, causal: bool) -> Recording:
+    calls = Recording()
+    q, k, v, out, lse = _operands(calls, layouts)
     (queries, width), keys = q.shape, len(k)
     s, my_q, top, total = (calls.scratch(queries, n) for n in (keys, width, 1, 1))
     turned = calls.scratch(width, keys)
@@ -119,9 +122,9 @@ def _forward(heads: int, layouts: tuple[Layout, ...], scale: float, causal: bool
 
 
 @functools.lru_cache(maxsize=32)
-def _backward(heads: int, layouts: tuple[Layout, ...], scale: float, causal: bool) -> Calls:
-    calls = Calls()
-    q, k, v, out, lse, g, dq, dk, dv = _operands(calls, heads, layouts)
+def _backward(layouts: tuple[Layout, ...], scale: float, causal: bool) -> Recording:
+    calls = Recording()
+    q, k, v, out, lse, g, dq, dk, dv = _operands(calls, layouts)
     (queries, width), keys = q.shape, len(k)
     p, ds, less, delta = (calls.scratch(queries, n) for n in (keys, keys, 1, 1))
     my_q, along = calls.scratch(queries, width), calls.scratch(queries, width)

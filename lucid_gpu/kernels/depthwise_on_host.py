@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices.calls import Calls
 from lucid_gpu.devices.loops import address, available
+from lucid_gpu.devices.recording import Recording
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.kernels.row_blocks import each, slices
@@ -71,9 +71,9 @@ class _Planes:
 
     def settings(self) -> tuple[Any, ...]:
         """What the recorded calls depend on."""
-        return self.x.dtype.char, self.piece, self.pieces, self.room, tuple(self.taps)
+        return self.x.dtype.char, self.piece, self.room, tuple(self.taps)
 
-    def run(self, calls: Calls, arrays: Sequence[Any]) -> None:
+    def run(self, calls: Recording, arrays: Sequence[Any]) -> None:
         """Run recorded calls on all pieces of some channels."""
         calls.run([address(a) for a in arrays], self.pieces, len(arrays[0]))
 
@@ -157,9 +157,9 @@ def weight_gradient(x: Any, g: Any, slides: tuple[Taps, Taps], axes: Sequence[in
 
 
 @functools.lru_cache(maxsize=64)
-def _sums(kind: str, piece: int, pieces: int, room: int, taps: tuple[Tap, ...]) -> Calls:
+def _sums(kind: str, piece: int, room: int, taps: tuple[Tap, ...]) -> Recording:
     """Of planes, what is added up, and a channel's filter."""
-    calls, planes, total, weight = _operands(kind, piece, pieces, room, taps)
+    calls, planes, total, weight = _operands(kind, piece, room, taps)
     product = calls.scratch(piece)
     for tap in taps:
         part = planes[tap.phase][tap.offset :][:piece]
@@ -172,9 +172,9 @@ def _sums(kind: str, piece: int, pieces: int, room: int, taps: tuple[Tap, ...]) 
 
 
 @functools.lru_cache(maxsize=64)
-def _products(kind: str, piece: int, pieces: int, room: int, taps: tuple[Tap, ...]) -> Calls:
+def _products(kind: str, piece: int, room: int, taps: tuple[Tap, ...]) -> Recording:
     """Of planes, cotangents, and the sums of products for each tap."""
-    calls, planes, cotangents, found = _operands(kind, piece, pieces, room, taps)
+    calls, planes, cotangents, found = _operands(kind, piece, room, taps)
     more = calls.scratch(len(taps))
     for tap in taps:
         part = planes[tap.phase][tap.offset :][:piece]
@@ -183,9 +183,9 @@ def _products(kind: str, piece: int, pieces: int, room: int, taps: tuple[Tap, ..
     return calls
 
 
-def _operands(kind: str, piece: int, pieces: int, room: int, taps: Sequence[Tap]) -> Any:
-    calls, item = Calls(kind), np.dtype(kind).itemsize
-    along, across = piece * item, (room - pieces * piece) * item
+def _operands(kind: str, piece: int, room: int, taps: Sequence[Tap]) -> Any:
+    calls, item = Recording(kind), np.dtype(kind).itemsize
+    along, across = piece * item, room * item
     phases = 1 + max([tap.phase for tap in taps])
     reach = piece + max([tap.offset for tap in taps])
     planes = [calls.operand((reach,), (item,), along, across) for _ in range(phases)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import product
 from math import prod
@@ -12,7 +13,8 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.loops import POINTER, address, available, loop_of, walk
+from lucid_gpu.devices.loops import address, available
+from lucid_gpu.devices.recording import Recording
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.bounds import unspread
@@ -233,20 +235,19 @@ def _add_elements(out: Any, keys: Any, values: Any) -> None:
 
 
 def _add_rows(out: Any, keys: Any, values: Any) -> None:
-    """Row after row, each by NumPy's compiled loop; see `lucid_gpu.devices.loops`."""
-    found = loop_of(np.add, f"{out.dtype.char * 2}->{out.dtype.char}")
-    if found is None:
-        _add_elements(out, keys, values)
-        return
-    arguments = np.empty((len(keys), 3), POINTER)
-    arguments[:, 0] = arguments[:, 2] = address(out) + keys * out.strides[0]
-    arguments[:, 1] = address(values) + np.arange(len(keys)) * values.strides[0]
-    numbers = np.array([out.shape[1], *[out.itemsize] * 3], POINTER)
-    table = np.empty((len(keys), 5), POINTER)
-    table[:, 0], table[:, 4] = found
-    table[:, 1] = address(arguments) + np.arange(len(keys)) * arguments.strides[0]
-    table[:, 2], table[:, 3] = address(numbers), address(numbers) + POINTER.itemsize
-    walk(table, len(keys))
+    """Row after row, each by NumPy's compiled loop (`lucid_gpu.devices.recording`)."""
+    addresses = np.empty((len(keys), 2), np.intp)
+    addresses[:, 0] = address(out) + keys * out.strides[0]
+    addresses[:, 1] = address(values) + np.arange(len(keys)) * values.strides[0]
+    _row(out.shape[1], out.dtype).run_at(addresses)
+
+
+@functools.lru_cache(maxsize=64)
+def _row(columns: int, kind: Any) -> Recording:
+    calls = Recording(kind)
+    out, values = [calls.operand((columns,), (kind.itemsize,)) for _ in range(2)]
+    calls(np.add, out, values, out)
+    return calls
 
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:

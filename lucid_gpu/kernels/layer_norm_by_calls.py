@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices.blas import UNSHARED
-from lucid_gpu.devices.calls import Calls
 from lucid_gpu.devices.loops import address, available
 from lucid_gpu.devices.pool import pool
+from lucid_gpu.devices.recording import Recording
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
 from lucid_gpu.kernels.row_blocks import each
 
@@ -47,7 +47,7 @@ def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
     mean, rstd = (np.empty((rows, 1), np.float32) for _ in range(2))
     given = weight is not None, bias is not None
 
-    def record(count: int) -> Calls:
+    def record(count: int) -> Recording:
         return _normalised(count, x.shape[1], eps, rms, given)
 
     _each_of_rows(record, x.shape, [x, y, mean, rstd], [weight, bias], 0)
@@ -63,7 +63,7 @@ def gradients(
     mean = known.rstd if rms else known.mean
     given = weight is not None, earlier is not None
 
-    def record(count: int) -> Calls:
+    def record(count: int) -> Recording:
         return _gradients(count, x.shape[1], rms, given, wanted)
 
     rowwise = [x, g, dx, mean, known.rstd, x if earlier is None else earlier]
@@ -74,7 +74,7 @@ def gradients(
 
 
 def _each_of_rows(
-    record: Callable[[int], Calls],
+    record: Callable[[int], Recording],
     shape: tuple[int, int],
     rowwise: list[Any],
     along: list[Any],
@@ -112,7 +112,7 @@ def _spread(vector: Any) -> Any:
     return result
 
 
-def _operands(calls: Calls, rows: int, columns: int, widths: str) -> list[Any]:
+def _operands(calls: Recording, rows: int, columns: int, widths: str) -> list[Any]:
     """Operands: ``w`` a whole row each, ``1`` one number a row, ``=`` the same for all rows."""
     shapes = {"w": (columns, columns), "1": (1, 1), "=": (columns, 0), "+": (columns, 0)}
     made = []
@@ -124,8 +124,10 @@ def _operands(calls: Calls, rows: int, columns: int, widths: str) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=64)
-def _normalised(rows: int, columns: int, eps: float, rms: bool, given: tuple[bool, bool]) -> Calls:
-    calls = Calls()
+def _normalised(
+    rows: int, columns: int, eps: float, rms: bool, given: tuple[bool, bool]
+) -> Recording:
+    calls = Recording()
     x, y, mean, rstd, weight, bias = _operands(calls, rows, columns, "ww11==")
     squares = calls.scratch(rows, columns)
     share = calls.constant(np.full((columns, 1), 1 / columns))
@@ -150,8 +152,8 @@ def _normalised(rows: int, columns: int, eps: float, rms: bool, given: tuple[boo
 @functools.lru_cache(maxsize=64)
 def _gradients(
     rows: int, columns: int, rms: bool, given: tuple[bool, bool], wanted: Wanted
-) -> Calls:
-    calls = Calls()
+) -> Recording:
+    calls = Recording()
     operands = _operands(calls, rows, columns, "www11w=++")
     x, g, dx, mean, rstd, earlier, weight, dweight, dbias = operands
     centred, h, t = (calls.scratch(rows, columns) for _ in range(3))

@@ -22,8 +22,8 @@ from lucid_gpu.devices.copies import write
 from lucid_gpu.devices.loops import address
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager, blocked, foreach
-from lucid_gpu.fusion.native_loops import Kernel, Rows
-from lucid_gpu.fusion.native_steps import Operand, Product, Steps, panels_of
+from lucid_gpu.fusion.native_loops import Kernel
+from lucid_gpu.fusion.native_steps import Product, panels_of, recorded
 from lucid_gpu.fusion.realise import plan_for
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.observers import debug, observers
@@ -238,20 +238,18 @@ class NativeWalk(Walk):
         """Walk with parts of the sequences on each thread."""
         operands = [*[given[k] for k in traced.reads], *made]
         batch, width = self.sizes[0], made[0][0].shape[1]
-        moves = {
-            name: array.strides
-            for name, (array, _) in zip(traced.kernel.given, operands, strict=True)
-        }
-        steps = _steps(traced.kernel, batch, width, tuple(moves.items()), there)
+        moves = tuple([array.strides for array, _ in operands])
         runs = self.order.runs if there else self.order.runs[::-1]
         (a, _), (b, _), (out, _) = factors
         k, m = b.shape
         parts = _parts(batch, self.shape[0] * k * m)
         panels = self._panels(b, parts[0][1])
-        strides = a.strides[0], out.strides[0]
-        bases = [(address(array), array.strides[0], kind) for array, kind in operands]
-        feet = [(address(array), array.strides[0], kind) for array, kind in factors]
-        feet[1] = address(panels), 0, None
+        count, strides = len(panels), (a.strides[0], out.strides[0])
+        feet = [(a, factors[0][1]), (panels, _STAYS), (out, factors[2][1])]
+        bases = [
+            (address(array), 0 if array is panels else array.strides[0], kind)
+            for array, kind in (*operands, *feet)
+        ]
         counter = iter(parts)
 
         def work() -> None:
@@ -261,17 +259,10 @@ class NativeWalk(Walk):
                     if rows <= 0:
                         continue
                     at, move = _places(run, low, self.reverse, there)
-                    product = Product(rows, k, m, len(panels), strides, a.itemsize)
-                    steps(
-                        [Operand(p + at[i] * s, move[i] * s) for p, s, i in bases],
-                        [
-                            Operand(p, 0) if i is None else Operand(p + at[i] * s, move[i] * s)
-                            for p, s, i in feet
-                        ],
-                        product,
-                        rows,
-                        run.steps,
-                    )
+                    *leaps, over_a, _, over_out = [move[kind] * s for _, s, kind in bases]
+                    product = Product(rows, k, m, count, strides, (over_a, over_out))
+                    step = recorded(traced.kernel, width, moves, tuple(leaps), product, there)
+                    step.run([p + at[kind] * s for p, s, kind in bases], rows, run.steps)
 
         on_few_threads(0, threads.run_quietly if len(parts) == 1 else threads.team.run, work)
 
@@ -291,10 +282,3 @@ def _parts(batch: int, multiplications: int) -> list[tuple[int, int]]:
     count = min(threads.team.count, batch // FEWEST) if multiplications > ALONE else 1
     each = -(-batch // max(count, 1))
     return [(low, min(low + each, batch)) for low in range(0, batch, each)]
-
-
-@lru_cache(64)
-def _steps(
-    kernel: Kernel, batch: int, width: int, moves: tuple[tuple[str, Any], ...], there: bool
-) -> Steps:
-    return Steps(kernel, Rows(batch, width, dict(moves)), there)

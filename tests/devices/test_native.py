@@ -44,7 +44,7 @@ def test_loops_are_called_in_turn(kind: str) -> None:
     a, b = [rng.integers(1, 9, 1000).astype(kind)[::2] for _ in "ab"]
     total, out = np.empty(500, kind), np.empty(500, kind)
     calls = [Call(np.add, a, b, total), Call(np.multiply, total, b, out)]
-    loops.walk(np.array([c.words for c in calls], POINTER), 2)
+    loops.walk(np.array([c.words for c in calls], POINTER), 2, 1)
     np.testing.assert_array_equal(total, a + b)
     np.testing.assert_array_equal(out, (a + b) * b)
 
@@ -53,12 +53,13 @@ def test_loops_are_called_in_turn(kind: str) -> None:
 def test_tables_stand_for_other_tables() -> None:
     a, one = np.zeros(7), np.ones(7)
     inner = np.array(Call(np.add, a, one, a).words, POINTER)
-    middle = np.array([TABLE, loops.address(inner), 1, 0, 0] * 3, POINTER)
-    outer = np.array([TABLE, loops.address(middle), 3, 0, 0] * 5, POINTER)
-    loops.walk(outer, 5)
-    np.testing.assert_array_equal(a, np.full(7, 15.0))
-    loops.walk(outer, 0)
-    np.testing.assert_array_equal(a, np.full(7, 15.0))
+    middle = np.array([TABLE, loops.address(inner), 1, 3, 0] * 2, POINTER)
+    outer = np.array([TABLE, loops.address(middle), 2, 5, 0] * 2, POINTER)
+    loops.walk(outer, 2, 7)
+    np.testing.assert_array_equal(a, np.full(7, 3.0 * 2 * 5 * 2 * 7))
+    for entries, times in ((0, 1), (2, 0), (2, -1)):
+        loops.walk(outer, entries, times)
+    np.testing.assert_array_equal(a, np.full(7, 3.0 * 2 * 5 * 2 * 7))
 
 
 @needs_native
@@ -66,8 +67,8 @@ def test_several_threads_walk_at_once() -> None:
     arrays = [np.zeros(1000) for _ in range(4)]
     one = np.ones(1000)
     calls = [Call(np.add, a, one, a) for a in arrays]
-    tables = [np.array(c.words * 2000, POINTER) for c in calls]
-    team = [threading.Thread(target=loops.walk, args=(t, 2000)) for t in tables]
+    tables = [np.array(c.words * 20, POINTER) for c in calls]
+    team = [threading.Thread(target=loops.walk, args=(t, 20, 100)) for t in tables]
     for thread in team:
         thread.start()
     for thread in team:
@@ -91,9 +92,43 @@ def test_what_is_no_table_is_refused() -> None:
     ]
     for table, count, error in refused:
         with pytest.raises(error):
-            loops.walk(table, count)
-    with pytest.raises(TypeError, match="a table and how many entries"):
-        loops.walk(entries)
+            loops.walk(table, count, 1)
+    for times, error in (("1", TypeError), (1 << 80, OverflowError)):
+        with pytest.raises(error):
+            loops.walk(entries, 2, times)
+    with pytest.raises(TypeError, match="a table, how many entries, and how many times"):
+        loops.walk(entries, 2)
+
+
+@needs_native
+def test_arguments_are_pointed_at_operands() -> None:
+    bases, arguments = np.array([0, 0, 70], POINTER), np.zeros(4, POINTER)
+    operands, offsets = np.array([2, 0, 1, 0], POINTER), np.array([0, 1, 2, -3], POINTER)
+    for addresses in ([10, 20], (10, 20)):
+        loops.point(addresses, bases, operands, offsets, arguments)
+        np.testing.assert_array_equal(bases, [10, 20, 70])
+        np.testing.assert_array_equal(arguments, [70, 11, 22, 7])
+    own = (bases, operands, offsets, arguments)
+    refused: list[tuple[tuple[Any, ...], type[Exception]]] = [
+        (([1, 2, 3, 4], *own), ValueError),
+        (([1], bases[:1].copy(), *own[1:]), ValueError),
+        (([1], bases, -operands, offsets, arguments), ValueError),
+        (([1], bases, operands, offsets[:3], arguments), ValueError),
+        (([1], bases, operands, offsets, arguments[:3]), ValueError),
+        (([1], bases[::-1], *own[1:]), TypeError),
+        (([1], bases, operands.astype(np.int32), offsets, arguments), TypeError),
+        (([1], bases, operands, [0, 1, 2, 3], arguments), TypeError),
+        ((1, *own), TypeError),
+        (([0.5], *own), TypeError),
+        (([1 << 80], *own), OverflowError),
+        (own, TypeError),
+    ]
+    for wrong, error in refused:
+        with pytest.raises(error):
+            loops.point(*wrong)
+    arguments.flags.writeable = False
+    with pytest.raises(TypeError):
+        loops.point([1], *own)
 
 
 def test_addresses_are_those_of_the_elements() -> None:

@@ -1,0 +1,550 @@
+"""Calls of NumPy's ufuncs, recorded once and run many times: without the interpreter, or with it.
+
+Where a kernel works on a few hundred numbers at a time (one head of attention, one row to be
+normalized), calling NumPy costs more than the arithmetic, and two threads wait for each other's
+interpreter lock between the calls. So the calls are recorded as data, on arrays that stand for
+memory. Types and bounds are checked at that time. `_Native` writes a recording as a table of
+machine words for the C file (`lucid_gpu.devices.loops`); where that was not compiled, or is
+switched off, `_Calls` makes the same calls from Python and computes the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lucid_gpu.devices.loops import (
+    POINTER,
+    TABLE,
+    address,
+    available,
+    has_loop,
+    loop_of,
+    point,
+    walk,
+)
+from lucid_gpu.devices.pool import aligned
+
+__all__ = ["Recording"]
+
+_SPAN = 40  # bits of an offset inside one operand; above them stands the operand's number
+_ZERO = 1 << _SPAN - 1  # the offset of an operand's first element: strides may be negative
+_WORD = POINTER.itemsize
+_EXTREMA = (np.maximum, np.minimum)
+_TOGETHER = 1 << 20  # bytes of scratch memory of the repeats that `_Calls` makes at once
+
+
+class _Memory:
+    """What NumPy makes an array of without looking at the memory."""
+
+    def __init__(
+        self, at: int, shape: Sequence[int], strides: Sequence[int], kind: np.dtype[Any]
+    ) -> None:
+        self.__array_interface__ = {
+            "data": (at, False),
+            "shape": tuple(shape),
+            "strides": tuple(strides),
+            "typestr": kind.str,
+            "version": 3,
+        }
+
+
+class _Operand(NamedTuple):
+    """Memory of a recording; ``content`` is None where its address comes with each run.
+
+    Else it is the number of bytes of scratch memory, or an array of constants.
+    """
+
+    move: int  # bytes from repeat to repeat
+    leap: int  # bytes from group to group
+    content: Any
+
+
+class _Reference(NamedTuple):
+    """An argument of a call: elements ``offset`` bytes into the memory of an operand."""
+
+    operand: int
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    kind: np.dtype[Any]
+
+    def overlaps(self, other: _Reference) -> bool:
+        """Whether both may share memory without being the same elements in the same order."""
+        if self.operand != other.operand or self[1:4] == other[1:4]:
+            return False
+        (low, high), (first, last) = self._ends(), other._ends()
+        return low <= last and first <= high
+
+    def _ends(self) -> tuple[int, int]:
+        """The offsets of the first and the last byte."""
+        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        low = self.offset + sum([r for r in reach if r < 0])
+        return low, self.offset + sum([r for r in reach if r > 0]) + self.kind.itemsize - 1
+
+
+class _Step(NamedTuple):
+    """One call: along a line, along rows, or a product of matrices. The last argument is written.
+
+    ``first`` and ``count`` are None, or say which elements of each row are meant.
+    """
+
+    ufunc: np.ufunc
+    arguments: tuple[_Reference, ...]
+    first: Any = None
+    count: Any = None
+
+    @property
+    def signature(self) -> str:
+        kinds = "".join([a.kind.char for a in self.arguments])
+        return f"{kinds[:-1]}->{kinds[-1]}"
+
+
+class Recording:
+    """Calls in a fixed order, of float32 unless another type is named.
+
+    A run makes the calls ``repeats`` times; for each repeat, an operand lies ``move`` bytes further
+    on. It does so for ``groups`` of repeats, where operands begin ``leap`` bytes further on. Runs
+    on NumPy's loops let go of the GIL, and threads may run one recording at once.
+
+    No repeat reads what another repeat of its group writes. An operand with no ``move`` may be
+    added to in each repeat, by one call that reads and writes it.
+    """
+
+    def __init__(self, kind: Any = "f") -> None:
+        self.kind = np.dtype(kind)
+        self.operands: list[_Operand] = []
+        self.inputs = 0  # operands whose addresses come with each run; these come first
+        self.before: list[_Step] = []  # once a group, before the repeats
+        self.steps: list[_Step] = []
+        self.after: list[_Step] = []
+        self.spare: list[_Native | _Calls] = []
+
+    def operand(
+        self,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        move: int = 0,
+        leap: int = 0,
+        kind: Any = None,
+    ) -> Any:
+        """Memory whose address comes with each run; all such operands are declared first."""
+        if self.inputs < len(self.operands):
+            raise ValueError("operands come before scratch memory and constants")
+        self.inputs += 1
+        return self._operand(_Operand(move, leap, None), shape, strides, self._kind(kind))
+
+    def scratch(self, *shape: int, kind: Any = None) -> Any:
+        """Memory of its own for each thread; a repeat finds anything in it."""
+        d = self._kind(kind)
+        return self._operand(_Operand(0, 0, d.itemsize * prod(shape)), shape, None, d)
+
+    def constant(self, value: Any, kind: Any = None) -> Any:
+        """Numbers that are known now."""
+        array = np.array(value, self._kind(kind), order="C")
+        return self._operand(_Operand(0, 0, array), array.shape, None, array.dtype)
+
+    def _kind(self, kind: Any) -> np.dtype[Any]:
+        return self.kind if kind is None else np.dtype(kind)
+
+    def _operand(self, made: _Operand, shape: Any, strides: Any, kind: np.dtype[Any]) -> Any:
+        if strides is None:
+            strides = [kind.itemsize * prod(shape[i + 1 :]) for i in range(len(shape))]
+        if sum([abs(s) * n for n, s in zip(shape, strides, strict=True)]) >= _ZERO:
+            raise ValueError("an operand is too large to be recorded")
+        self.operands.append(made)
+        at = (len(self.operands) << _SPAN) + _ZERO
+        return np.asarray(_Memory(at, shape, strides, kind))
+
+    def __call__(self, ufunc: np.ufunc, *arrays: Any) -> None:
+        """A call along one line; the last array is written. Single elements are spread."""
+        count = arrays[-1].size
+        arguments = []
+        for a in arrays:
+            if a.size not in (1, count) or not (a.size == 1 or a.ndim == 1 or _is_dense(a)):
+                raise ValueError(f"{a.shape} with strides {a.strides} is no line of {count}")
+            step = 0 if a.size == 1 else a.strides[-1]
+            arguments.append(_reference(a, (count,), (step,)))
+        if any(a.overlaps(arguments[-1]) for a in arguments[:-1]):
+            raise ValueError("a line is written over other elements of an argument")
+        self._add(_Step(ufunc, tuple(arguments)))
+
+    def rows(self, ufunc: np.ufunc, *arrays: Any, first: Any = None, count: Any = None) -> None:
+        """A call along each row of matrices, or the part of it from ``first`` on.
+
+        Columns are spread over the rows; where only a column is written, it takes in the largest
+        (or smallest) element of each row. ``first`` and ``count`` are numbers, or one for each row.
+        """
+        rows = max([len(a) for a in arrays if a.ndim])
+        wide = max([a.shape[1] for a in arrays if a.ndim])
+        arguments = []
+        for a in arrays:
+            shape = a.shape or (1, 1)
+            if shape[0] not in (1, rows) or shape[1] not in (1, wide):
+                raise ValueError(f"{a.shape} are no {rows} rows of {wide}")
+            strides = [s if n > 1 else 0 for n, s in zip(shape, a.strides or (0, 0), strict=True)]
+            arguments.append(_reference(a, (rows, wide), tuple(strides)))
+        out = arguments[-1]
+        if wide > 1 and not out.strides[1] and (ufunc not in _EXTREMA or arguments[0] != out):
+            raise ValueError("rows are reduced to a column by maximum and minimum only")
+        if first is not None or count is not None:
+            first = np.broadcast_to(0 if first is None else first, rows)
+            count = np.broadcast_to(wide - first if count is None else count, rows)
+            if (first < 0).any() or (count < 0).any() or (first + count > wide).any():
+                raise ValueError(f"a part of a row ends outside of its {wide} elements")
+        self._add(_Step(ufunc, tuple(arguments), first, count))
+
+    def matmul(self, a: Any, b: Any, out: Any, once: bool = False) -> None:
+        """A product of matrices; ``once``: once a group, before or after the repeats."""
+        if (*a.shape, b.shape[1]) != (out.shape[0], b.shape[0], out.shape[1]):
+            raise ValueError(f"no product of {a.shape} and {b.shape} is {out.shape}")
+        arguments = tuple([_reference(x, x.shape, x.strides) for x in (a, b, out)])
+        self._add(_Step(np.matmul, arguments), once)
+
+    def _add(self, step: _Step, once: bool = False) -> None:
+        if not has_loop(step.ufunc, step.signature):
+            raise TypeError(f"{step.ufunc.__name__} has no loop {step.signature}")
+        if once:
+            (self.after if self.steps else self.before).append(step)
+        elif self.after:
+            raise ValueError("repeated calls follow one another")
+        else:
+            self.steps.append(step)
+
+    @cached_property
+    def length(self) -> int:
+        """The elements of each call, where all run along lines of one length, else 0."""
+        found = {s.arguments[-1].shape for s in (*self.before, *self.steps, *self.after)}
+        return min(found)[0] if len(found) == 1 and len(min(found)) == 1 else 0
+
+    def run(self, addresses: Sequence[int], repeats: int, groups: int = 1, rest: int = 0) -> None:
+        """Run on the operands at these addresses, and on the memory after them.
+
+        ``rest``: make the calls once more after that, on so many elements of each line.
+        """
+        if rest and not (groups == 1 and 0 < rest <= self.length):
+            raise ValueError(f"{rest} elements of lines of {self.length or 'several lengths'}")
+        runner = self._runner()
+        runner.run(addresses, repeats, groups, rest)
+        self.spare.append(runner)
+
+    def run_each(self, jobs: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Run once for each of the jobs: addresses, and elements of each line."""
+        if max([count for _, count in jobs]) > self.length:
+            raise ValueError(f"a job of more than {self.length} elements")
+        runner = self._runner()
+        runner.run_each(jobs)
+        self.spare.append(runner)
+
+    def run_at(self, addresses: Any) -> None:
+        """Run once at each row of an array of addresses, in that order."""
+        if self.before or self.after:
+            raise ValueError("some calls are made once a group")
+        runner = self._runner()
+        runner.run_at(addresses)
+        self.spare.append(runner)
+
+    def _runner(self) -> _Native | _Calls:
+        try:
+            return self.spare.pop()
+        except IndexError:  # none left by an earlier run, or another thread took it
+            return _Native(self) if available() else _Calls(self)
+
+
+def _is_dense(a: Any) -> bool:
+    return bool(a.flags.c_contiguous)
+
+
+def _reference(a: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> _Reference:
+    at = address(a)
+    offset = (at & (1 << _SPAN) - 1) - _ZERO
+    return _Reference((at >> _SPAN) - 1, offset, shape, strides, a.dtype)
+
+
+# --- without the interpreter ----------------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """A step as calls of one loop along one line each: what stands in the table about them."""
+
+    loop: tuple[int, int]  # and its data
+    operands: Any  # numbers and offsets, a row a call
+    offsets: Any
+    numbers: Any  # counts, then strides: a row a call, or one row for all
+    counts: int  # how many of these are counts
+
+
+def _part(step: _Step) -> _Part:
+    loop = loop_of(step.ufunc, step.signature)
+    assert loop is not None
+    arguments = step.arguments
+    operands = np.array([[a.operand for a in arguments]], POINTER)
+    offsets = np.array([[a.offset for a in arguments]], POINTER)
+    if step.ufunc.signature is not None:
+        a, b, out = arguments
+        words = [1, *a.shape, b.shape[1], 0, 0, 0, *a.strides, *b.strides, *out.strides]
+        return _Part(loop, operands, offsets, np.array([words], POINTER), 4)
+    *rows, wide = arguments[0].shape
+    numbers = np.array([[wide, *[a.strides[-1] for a in arguments]]], POINTER)
+    if rows:
+        down = np.array([a.strides[0] for a in arguments], POINTER)
+        offsets = offsets + np.arange(rows[0], dtype=POINTER)[:, None] * down
+        if step.count is not None:
+            some = step.count > 0
+            offsets = (offsets + step.first[:, None] * numbers[:, 1:])[some]
+            numbers = np.repeat(numbers, len(offsets), 0)
+            numbers[:, 0] = step.count[some]
+        operands = np.broadcast_to(operands, offsets.shape)
+    return _Part(loop, operands, offsets, numbers, 1)
+
+
+def _flat(arrays: Sequence[Any]) -> Any:
+    joined: Any = np.concatenate([a.reshape(-1) for a in arrays]) if arrays else []
+    return np.array(joined, POINTER)
+
+
+class _Native:
+    """One thread's table of a recording, and its scratch memory.
+
+    Entries of calls point to their arguments, which are one array. Those of calls with an operand
+    that comes with a run stand before the others: only they change. Between repeats, NumPy's
+    addition of integers moves them on; it is an entry of the table too.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.memory = [
+            aligned(o.content) if isinstance(o.content, int) else o.content
+            for o in recording.operands[recording.inputs :]
+        ]
+        at = [0] * recording.inputs + [address(m) for m in self.memory]
+        self.bases = np.array(at, POINTER)
+        before, steps, after = [
+            [part for part in map(_part, some) if len(part.offsets)]
+            for some in (recording.before, recording.steps, recording.after)
+        ]
+        moved, still = _split(steps, recording.inputs)
+        once, rest = _split(before + after, recording.inputs)
+        parts = moved + once + still + rest
+        self.operands = operands = _flat([p.operands for p in parts])
+        self.offsets = offsets = _flat([p.offsets for p in parts])
+        self.arguments = self.bases[operands] + offsets
+        self.numbers = _flat([p.numbers for p in parts])
+        self.length = np.array([recording.length], POINTER)  # of each line; or 0
+        repeated = sum([p.offsets.size for p in moved])
+        changing = repeated + sum([p.offsets.size for p in once])
+        self.pointed = (
+            self.bases,
+            operands[:changing],
+            offsets[:changing],
+            self.arguments[:changing],
+        )
+        moves, leaps = np.array([o[:2] for o in recording.operands], POINTER).T
+        self.moves, self.leaps = moves[operands[:changing]], leaps[operands[:changing]]
+        self.moves[repeated:] = 0
+        self.onward = np.empty_like(self.leaps)  # from a group's end to where the next begins
+        self.repeats = -1
+        self._write(recording, parts, [before, steps, after], repeated)
+
+    def _write(
+        self, recording: Recording, parts: list[_Part], phases: list[list[_Part]], repeated: int
+    ) -> None:
+        length = address(self.length) if recording.length else None
+        words, arguments, numbers = {}, address(self.arguments), address(self.numbers)
+        for part in parts:
+            words[id(part)] = _words(part, arguments, numbers, length)
+            arguments += part.offsets.size * _WORD
+            numbers += part.numbers.size * _WORD
+        before, steps, after = [[words[id(part)] for part in some] for some in phases]
+        self.row = _flat([*steps, self._addition(self.moves[:repeated])])
+        self.entries = len(self.row) // 5
+        again = np.array([TABLE, address(self.row), self.entries, 0, 0], POINTER)
+        self.group = _flat([*before, again, *after, self._addition(self.onward)])
+        self.times = sum([len(w) for w in before]) * 5 + 3  # where the number of repeats stands
+        self.plain = not recording.before and not recording.after
+
+    def _addition(self, amounts: Any) -> Any:
+        """An entry that adds amounts to the first arguments."""
+        loop = loop_of(np.add, f"{POINTER.char * 2}->{POINTER.char}")
+        assert loop is not None
+        to = address(self.arguments)
+        words = [to, address(amounts), to, len(amounts), _WORD, _WORD, _WORD]
+        self.memory += [amounts, np.array(words, POINTER)]
+        at = address(self.memory[-1])
+        return np.array([loop[0], at, at + 3 * _WORD, at + 4 * _WORD, loop[1]], POINTER)
+
+    def run(self, addresses: Sequence[int], repeats: int, groups: int, rest: int) -> None:
+        point(addresses, *self.pointed)
+        if groups == 1 and self.plain:
+            walk(self.row, self.entries, repeats)
+            if rest:
+                self._walk_part(rest)
+            return
+        if self.repeats != repeats:
+            np.subtract(self.leaps, self.moves * repeats, self.onward)
+            self.repeats = self.group[self.times] = repeats
+        walk(self.group, len(self.group) // 5, groups)
+
+    def _walk_part(self, length: int) -> None:
+        """Make the calls on so many elements of each line."""
+        before = self.length[0]
+        self.length[0] = length
+        walk(self.row, self.entries, 1)
+        self.length[0] = before
+
+    def run_each(self, jobs: Sequence[tuple[Sequence[int], int]]) -> None:
+        for addresses, length in jobs:
+            point(addresses, *self.pointed)
+            self._walk_part(length)
+
+    def run_at(self, addresses: Any) -> None:
+        """All runs' entries are one table, with arguments of their own."""
+        count, inputs = addresses.shape
+        arguments = np.empty((count, len(self.arguments)), POINTER)
+        for i, operand in enumerate(self.operands.tolist()):
+            at = addresses[:, operand] if operand < inputs else self.bases[operand]
+            np.add(at, self.offsets[i], arguments[:, i])
+        table = np.empty((count, 5 * (self.entries - 1)), POINTER)
+        onward = np.arange(count) * arguments.strides[0]
+        onward += address(arguments) - address(self.arguments)
+        for i, word in enumerate(self.row[:-5].tolist()):
+            table[:, i] = word + onward if i % 5 == 1 else word
+        walk(table, count * (self.entries - 1), 1)
+
+
+def _split(parts: Sequence[_Part], inputs: int) -> tuple[list[_Part], list[_Part]]:
+    """Calls with an operand that comes with a run, and those without."""
+    changing = [(p.operands < inputs).any() for p in parts]
+    return (
+        [p for p, changes in zip(parts, changing, strict=True) if changes],
+        [p for p, changes in zip(parts, changing, strict=True) if not changes],
+    )
+
+
+def _words(part: _Part, arguments: int, numbers: int, length: int | None) -> Any:
+    """A part's entries in a table: loop, arguments, counts, strides, data."""
+    calls, width = part.offsets.shape
+    result = np.empty((calls, 5), POINTER)
+    row = np.arange(calls) * _WORD
+    own = numbers + (row * part.numbers.shape[1] if len(part.numbers) > 1 else 0)
+    result[:, 0], result[:, 4] = part.loop
+    result[:, 1] = arguments + row * width
+    result[:, 2] = own if length is None else length
+    result[:, 3] = own + part.counts * _WORD
+    return result
+
+
+# --- with the interpreter -------------------------------------------------------------------------
+
+
+class _Calls:
+    """One thread's scratch memory for a recording that is made as calls of NumPy.
+
+    A call of many repeats is one call of NumPy on arrays with one more dimension, where scratch
+    memory suffices; so the interpreter's time counts less.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        own = recording.operands[recording.inputs :]
+        self.bytes = [o.content if isinstance(o.content, int) else 0 for o in own]
+        touched: dict[int, int] = {}  # by how many repeated steps
+        for step in recording.steps:
+            for number in {a.operand for a in step.arguments}:
+                touched[number] = touched.get(number, 0) + 1
+        sums = {s.arguments[-1].operand for s in recording.steps if self._adds_up(s)}
+        self.most = 1  # repeats at once
+        if all(touched[number] == 1 for number in sums):
+            self.most = max(_TOGETHER // max(sum(self.bytes), 1), 1)
+        self.count = 0  # repeats for which there is scratch memory
+        self.memory: list[Any] = []
+
+    def _adds_up(self, step: _Step) -> bool:
+        """Whether repeats write the same memory."""
+        number = step.arguments[-1].operand
+        return number < self.recording.inputs and not self.recording.operands[number].move
+
+    def run(self, addresses: Sequence[int], repeats: int, groups: int, rest: int) -> None:
+        recording, operands = self.recording, self.recording.operands
+        for group in range(groups):
+            at = [a + group * o.leap for a, o in zip(addresses, operands, strict=False)]
+            self._make(recording.before, at, 1)
+            for first in range(0, repeats, self.most):
+                here = [a + first * o.move for a, o in zip(at, operands, strict=False)]
+                self._make(recording.steps, here, min(self.most, repeats - first))
+            self._make(recording.after, at, 1)
+        if rest:
+            here = [a + repeats * o.move for a, o in zip(addresses, operands, strict=False)]
+            self._make(recording.steps, here, 1, rest)
+
+    def run_each(self, jobs: Sequence[tuple[Sequence[int], int]]) -> None:
+        for addresses, length in jobs:
+            self._make(self.recording.steps, addresses, 1, length)
+
+    def run_at(self, addresses: Any) -> None:
+        for row in addresses.tolist():
+            self._make(self.recording.steps, row, 1)
+
+    def _make(
+        self,
+        steps: Sequence[_Step],
+        addresses: Sequence[int],
+        count: int,
+        length: int | None = None,
+    ) -> None:
+        """Make the calls of some repeats, on so many elements of each line."""
+        if steps and self.count < count:
+            own = self.recording.operands[self.recording.inputs :]
+            self.memory = [
+                o.content if not size else aligned(size * count)
+                for o, size in zip(own, self.bytes, strict=True)
+            ]
+            self.count = count
+        at = [*addresses, *[address(m) for m in self.memory]]
+        for step in steps:
+            arrays = [self._view(a, at, count)[..., :length] for a in step.arguments]
+            if self._adds_up(step):
+                for repeat in range(count):
+                    _call(step, [a[repeat] for a in arrays])
+            else:
+                _call(step, arrays)
+
+    def _view(self, argument: _Reference, at: Sequence[int], count: int) -> Any:
+        """An argument as an array whose first dimension is that of the repeats."""
+        number, inputs = argument.operand, self.recording.inputs
+        move = self.recording.operands[number].move
+        if number >= inputs:
+            move = self.bytes[number - inputs]
+        shape, strides = (count, *argument.shape), (move, *argument.strides)
+        return np.asarray(_Memory(at[number] + argument.offset, shape, strides, argument.kind))
+
+
+def _call(step: _Step, arrays: Sequence[Any]) -> None:
+    """A step as one call of NumPy, or one a row: where rows differ or build on earlier ones."""
+    ufunc, arguments = step.ufunc, step.arguments
+    out = arguments[-1]
+    if ufunc.signature is not None or len(out.shape) == 1:
+        ufunc(*arrays[:-1], out=arrays[-1])
+        return
+    first, count = step.first, step.count
+    rows, wide = out.shape
+    same = first is None or (np.ptp(first) == np.ptp(count) == 0)
+    if same and not any(a.overlaps(out) for a in arguments[:-1]):
+        low, many = (0, wide) if first is None else (first[0], count[0])
+        parts = [(slice(None), low, many)] if many else []
+    else:
+        parts = [
+            (slice(row, row + 1), *((0, wide) if first is None else (first[row], count[row])))
+            for row in range(rows)
+            if first is None or count[row]
+        ]
+    for some, low, many in parts:
+        cut = [a[..., some, low : low + many] for a in arrays]
+        if wide > 1 and not out.strides[1]:
+            column = cut[-1][..., :1]
+            ufunc(column, ufunc.reduce(cut[1], -1, keepdims=True), out=column)
+        else:
+            ufunc(*cut[:-1], out=cut[-1])
