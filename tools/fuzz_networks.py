@@ -43,7 +43,7 @@ MODES: dict[str, dict[str, str]] = {  # and the environment of each
 }
 ROWS = "norm|softm|nll|kl_div|cross_entropy|logsumexp"  # kernels of rows, written by hand
 EXACT = {  # the same bits as fused, where no line of the network names one of these:
-    "native off": f"{ROWS}|atten|Atten|Transf|LSTM|GRU|RNN|conv",
+    "native off": "LSTM|GRU|RNN",
     "one thread": rf"{ROWS}|conv|cat|L\(",
     "again": "$^",  # once more in the same process, its plans known by now; after one step
 }

@@ -35,7 +35,7 @@ _SPAN = 40  # bits of an offset inside one operand; above them stands the operan
 _ZERO = 1 << _SPAN - 1  # the offset of an operand's first element: strides may be negative
 _WORD = POINTER.itemsize
 _EXTREMA = (np.maximum, np.minimum)
-_TOGETHER = 1 << 20  # bytes of scratch memory of the repeats that `_Calls` makes at once
+_TOGETHER = 1 << 21  # bytes of scratch memory of the repeats that `_Calls` makes at once
 
 
 class _Memory:
@@ -111,8 +111,9 @@ class Recording:
     on. It does so for ``groups`` of repeats, where operands begin ``leap`` bytes further on. Runs
     on NumPy's loops let go of the GIL, and threads may run one recording at once.
 
-    No repeat reads what another repeat of its group writes. An operand with no ``move`` may be
-    added to in each repeat, by one call that reads and writes it.
+    No repeat reads what another one writes, nor does a group, unless some calls are made once a
+    group. An operand with no ``move`` may be added to in each repeat, by one call that reads and
+    writes it.
     """
 
     def __init__(self, kind: Any = "f") -> None:
@@ -189,8 +190,9 @@ class Recording:
             strides = [s if n > 1 else 0 for n, s in zip(shape, a.strides or (0, 0), strict=True)]
             arguments.append(_reference(a, (rows, wide), tuple(strides)))
         out = arguments[-1]
-        if wide > 1 and not out.strides[1] and (ufunc not in _EXTREMA or arguments[0] != out):
-            raise ValueError("rows are reduced to a column by maximum and minimum only")
+        reduced = wide > 1 and not out.strides[1]
+        if reduced and (ufunc not in _EXTREMA or arguments[0] != out or out.kind.char not in "fd"):
+            raise ValueError("rows are reduced to a column by maximum and minimum of floats only")
         if first is not None or count is not None:
             first = np.broadcast_to(0 if first is None else first, rows)
             count = np.broadcast_to(wide - first if count is None else count, rows)
@@ -443,108 +445,122 @@ def _words(part: _Part, arguments: int, numbers: int, length: int | None) -> Any
 class _Calls:
     """One thread's scratch memory for a recording that is made as calls of NumPy.
 
-    A call of many repeats is one call of NumPy on arrays with one more dimension, where scratch
-    memory suffices; so the interpreter's time counts less.
+    The calls of many groups and repeats are one call of NumPy, on arrays with two more dimensions,
+    as far as scratch memory suffices; so the interpreter's time counts less.
     """
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        own = recording.operands[recording.inputs :]
-        self.bytes = [o.content if isinstance(o.content, int) else 0 for o in own]
-        touched: dict[int, int] = {}  # by how many repeated steps
-        for step in recording.steps:
-            for number in {a.operand for a in step.arguments}:
-                touched[number] = touched.get(number, 0) + 1
-        sums = {s.arguments[-1].operand for s in recording.steps if self._adds_up(s)}
-        self.most = 1  # repeats at once
-        if all(touched[number] == 1 for number in sums):
-            self.most = max(_TOGETHER // max(sum(self.bytes), 1), 1)
-        self.count = 0  # repeats for which there is scratch memory
-        self.memory: list[Any] = []
-
-    def _adds_up(self, step: _Step) -> bool:
-        """Whether repeats write the same memory."""
-        number = step.arguments[-1].operand
-        return number < self.recording.inputs and not self.recording.operands[number].move
+        inputs, operands = recording.inputs, recording.operands
+        self.sizes = [o.content if isinstance(o.content, int) else 0 for o in operands]
+        self.most = max(_TOGETHER // max(sum(self.sizes), 1), 1)  # repeats at once
+        written = {s.arguments[-1].operand for s in recording.steps}
+        self.sums = {n for n in written if n < inputs and not operands[n].move}
+        touched = [n for s in recording.steps for n in {a.operand for a in s.arguments}]
+        self.repeats_at_once = all(touched.count(n) == 1 for n in self.sums)
+        once = recording.before or recording.after
+        self.groups_at_once = not once and all(operands[n].leap for n in written if n < inputs)
+        self.room = 0  # repeats, of all groups, for which there is scratch memory
+        self.own: list[Any] = []
+        self.views: dict[Any, Any] = {}  # of own memory
+        self.masks: dict[int, Any] = {}
 
     def run(self, addresses: Sequence[int], repeats: int, groups: int, rest: int) -> None:
-        recording, operands = self.recording, self.recording.operands
-        for group in range(groups):
-            at = [a + group * o.leap for a, o in zip(addresses, operands, strict=False)]
-            self._make(recording.before, at, 1)
-            for first in range(0, repeats, self.most):
-                here = [a + first * o.move for a, o in zip(at, operands, strict=False)]
-                self._make(recording.steps, here, min(self.most, repeats - first))
-            self._make(recording.after, at, 1)
+        recording = self.recording
+        columns = _share(repeats, self.most) if self.repeats_at_once else 1
+        rows = _share(groups, max(self.most // columns, 1)) if self.groups_at_once else 1
+        for group in range(0, groups, rows):
+            extents = min(rows, groups - group)
+            self._make(recording.before, self._at(addresses, group, 0), (1, 1))
+            for first in range(0, repeats, columns):
+                at = self._at(addresses, group, first)
+                self._make(recording.steps, at, (extents, min(columns, repeats - first)))
+            self._make(recording.after, self._at(addresses, group, 0), (1, 1))
         if rest:
-            here = [a + repeats * o.move for a, o in zip(addresses, operands, strict=False)]
-            self._make(recording.steps, here, 1, rest)
+            self._make(recording.steps, self._at(addresses, 0, repeats), (1, 1), rest)
 
     def run_each(self, jobs: Sequence[tuple[Sequence[int], int]]) -> None:
         for addresses, length in jobs:
-            self._make(self.recording.steps, addresses, 1, length)
+            self._make(self.recording.steps, addresses, (1, 1), length)
 
     def run_at(self, addresses: Any) -> None:
         for row in addresses.tolist():
-            self._make(self.recording.steps, row, 1)
+            self._make(self.recording.steps, row, (1, 1))
+
+    def _at(self, addresses: Sequence[int], group: int, repeat: int) -> list[int]:
+        operands = self.recording.operands
+        return [a + group * o.leap + repeat * o.move for a, o in zip(addresses, operands)]
 
     def _make(
         self,
         steps: Sequence[_Step],
         addresses: Sequence[int],
-        count: int,
+        extents: tuple[int, int],
         length: int | None = None,
     ) -> None:
-        """Make the calls of some repeats, on so many elements of each line."""
-        if steps and self.count < count:
-            own = self.recording.operands[self.recording.inputs :]
-            self.memory = [
-                o.content if not size else aligned(size * count)
-                for o, size in zip(own, self.bytes, strict=True)
+        """Make the calls of some groups and repeats, on so many elements of each line."""
+        if self.room < extents[0] * extents[1]:
+            self.room, inputs = extents[0] * extents[1], self.recording.inputs
+            self.own = [
+                aligned(size * self.room) if size else o.content
+                for o, size in zip(self.recording.operands[inputs:], self.sizes[inputs:])
             ]
-            self.count = count
-        at = [*addresses, *[address(m) for m in self.memory]]
-        for step in steps:
-            arrays = [self._view(a, at, count)[..., :length] for a in step.arguments]
-            if self._adds_up(step):
-                for repeat in range(count):
-                    _call(step, [a[repeat] for a in arrays])
+            self.views = {}
+        with np.errstate(all="ignore"):
+            for step in steps:
+                arrays = [self._view(a, addresses, extents) for a in step.arguments]
+                if length is not None:
+                    arrays = [a[..., :length] for a in arrays]
+                if step.arguments[-1].operand in self.sums:
+                    for repeat in range(extents[1]):
+                        self._call(step, [a[:, repeat] for a in arrays])
+                else:
+                    self._call(step, arrays)
+
+    def _view(self, a: _Reference, addresses: Sequence[int], extents: tuple[int, int]) -> Any:
+        """An argument as an array whose first dimensions are those of the groups and repeats."""
+        view, number = self.views.get((id(a), extents)), a.operand - self.recording.inputs
+        if view is None:
+            operand, size = self.recording.operands[a.operand], self.sizes[a.operand]
+            at, outer = 0, (operand.leap, operand.move)
+            if number < 0:
+                at = addresses[a.operand]
             else:
-                _call(step, arrays)
+                at, outer = address(self.own[number]), (size * extents[1], size)
+            shape, strides = (*extents, *a.shape), (*outer, *a.strides)
+            view = np.asarray(_Memory(at + a.offset, shape, strides, a.kind))
+            if number >= 0:
+                self.views[id(a), extents] = view
+        return view
 
-    def _view(self, argument: _Reference, at: Sequence[int], count: int) -> Any:
-        """An argument as an array whose first dimension is that of the repeats."""
-        number, inputs = argument.operand, self.recording.inputs
-        move = self.recording.operands[number].move
-        if number >= inputs:
-            move = self.bytes[number - inputs]
-        shape, strides = (count, *argument.shape), (move, *argument.strides)
-        return np.asarray(_Memory(at[number] + argument.offset, shape, strides, argument.kind))
-
-
-def _call(step: _Step, arrays: Sequence[Any]) -> None:
-    """A step as one call of NumPy, or one a row: where rows differ or build on earlier ones."""
-    ufunc, arguments = step.ufunc, step.arguments
-    out = arguments[-1]
-    if ufunc.signature is not None or len(out.shape) == 1:
-        ufunc(*arrays[:-1], out=arrays[-1])
-        return
-    first, count = step.first, step.count
-    rows, wide = out.shape
-    same = first is None or (np.ptp(first) == np.ptp(count) == 0)
-    if same and not any(a.overlaps(out) for a in arguments[:-1]):
-        low, many = (0, wide) if first is None else (first[0], count[0])
-        parts = [(slice(None), low, many)] if many else []
-    else:
-        parts = [
-            (slice(row, row + 1), *((0, wide) if first is None else (first[row], count[row])))
-            for row in range(rows)
-            if first is None or count[row]
-        ]
-    for some, low, many in parts:
-        cut = [a[..., some, low : low + many] for a in arrays]
-        if wide > 1 and not out.strides[1]:
-            column = cut[-1][..., :1]
-            ufunc(column, ufunc.reduce(cut[1], -1, keepdims=True), out=column)
+    def _call(self, step: _Step, arrays: Sequence[Any]) -> None:
+        """A step as one call of NumPy, or one a row: where rows build on earlier ones."""
+        ufunc, arguments = step.ufunc, step.arguments
+        mask: Any = True
+        out = arguments[-1]
+        if ufunc.signature is not None or len(out.shape) == 1:
+            ufunc(*arrays[:-1], out=arrays[-1])
+            return
+        if step.first is not None:
+            mask = self.masks.get(id(step))
+            if mask is None:
+                number = np.arange(out.shape[1]) - step.first[:, None]
+                mask = self.masks[id(step)] = (number >= 0) & (number < step.count[:, None])
+        if out.shape[1] > 1 and not out.strides[1]:
+            column = arrays[-1][..., :1]
+            start = -np.inf if ufunc is np.maximum else np.inf
+            found = ufunc.reduce(arrays[1], -1, keepdims=True, initial=start, where=mask)
+            ufunc(column, found, out=column)
+        elif any(a.overlaps(out) for a in arguments[:-1]):
+            for row in range(out.shape[0]):
+                part = mask if mask is True else mask[row]
+                ufunc(
+                    *[a[..., row, :] for a in arrays[:-1]], out=arrays[-1][..., row, :], where=part
+                )
         else:
-            ufunc(*cut[:-1], out=cut[-1])
+            ufunc(*arrays[:-1], out=arrays[-1], where=mask)
+
+
+def _share(count: int, most: int) -> int:
+    """The parts of a count, none of more than ``most``, as equal as may be."""
+    return -(-count // max(-(-count // most), 1)) or 1

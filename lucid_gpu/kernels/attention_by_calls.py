@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices import threads
-from lucid_gpu.devices.loops import address, available
+from lucid_gpu.devices.loops import address
 from lucid_gpu.devices.recording import Recording
 from lucid_gpu.kernels.row_blocks import each
 
@@ -40,7 +40,6 @@ def applies(arrays: tuple[Any, ...], causal: bool) -> bool:
         and (queries == keys or not causal)
         and all(x.dtype == np.float32 and x.strides[3] == 4 for x in arrays)
         and all(x.strides[2] >= 0 for x in arrays)
-        and available()
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices.blas import UNSHARED
-from lucid_gpu.devices.loops import address, available
+from lucid_gpu.devices.loops import address
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.recording import Recording
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
@@ -36,7 +36,6 @@ def applies(*arrays: Any) -> bool:
         x.size >= FEWEST
         and x.shape[1] <= WIDEST
         and all(a.dtype == np.float32 and a.flags.c_contiguous for a in arrays)
-        and available()
     )
 
 

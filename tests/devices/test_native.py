@@ -172,19 +172,24 @@ torch.manual_seed(0)
 digest = hashlib.sha256()
 lstm = torch.nn.LSTM(24, 32, 2)
 norm, mlp = torch.nn.LayerNorm(32), torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU())
-optimizer = torch.optim.Adam([*lstm.parameters(), *norm.parameters(), *mlp.parameters()])
+other, conv = torch.nn.RMSNorm(32), torch.nn.Conv2d(12, 12, 3, padding=1, groups=12)
+table = torch.nn.Embedding(50, 24)
+parts = [lstm, norm, mlp, other, conv, table]
+optimizer = torch.optim.Adam([p for part in parts for p in part.parameters()])
 for step in range(3):
-    x = torch.randn(9, 12, 24)
+    x = torch.randn(64, 12, 24) + table(torch.arange(64 * 12).reshape(64, 12) * 7 % 50)
     y = norm(lstm(x)[0])
-    q = y.reshape(9, 4, 12, 8)
-    z = F.scaled_dot_product_attention(q, q, q).reshape(9, 12, 32) + y
-    target = torch.arange(108) % 32
+    q = other(y).reshape(64, 4, 12, 8)
+    z = F.scaled_dot_product_attention(q, q, q, is_causal=step == 1).reshape(64, 12, 32) + y
+    z = z + conv(z[None].transpose(1, 2))[0].transpose(0, 1)
+    target = torch.arange(64 * 12) % 32
     loss = mlp(z).tanh().square().mean() + F.cross_entropy(z.reshape(-1, 32), target)
+    loss = loss + z.cumsum(0).tanh().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     digest.update(loss.detach().numpy().tobytes())
-for p in mlp.parameters():
+for p in [p for part in parts for p in part.parameters()]:
     digest.update(p.detach().numpy().tobytes())
 print(digest.hexdigest())
 """
