@@ -29,13 +29,17 @@ from lucid_gpu.devices.loops import (
 )
 from lucid_gpu.devices.pool import aligned
 
-__all__ = ["Recording"]
+__all__ = ["NoLoopError", "Recording"]
 
 _SPAN = 40  # bits of an offset inside one operand; above them stands the operand's number
 _ZERO = 1 << _SPAN - 1  # the offset of an operand's first element: strides may be negative
 _WORD = POINTER.itemsize
 _EXTREMA = (np.maximum, np.minimum)
 _TOGETHER = 1 << 21  # bytes of scratch memory of the repeats that `_Calls` makes at once
+
+
+class NoLoopError(TypeError):
+    """A ufunc is not computed in some types without converting them."""
 
 
 class _Memory:
@@ -94,14 +98,10 @@ class _Step(NamedTuple):
     """
 
     ufunc: np.ufunc
-    arguments: tuple[_Reference, ...]
+    types: str  # such as ``"ff->f"``
+    arguments: Sequence[_Reference]
     first: Any = None
     count: Any = None
-
-    @property
-    def signature(self) -> str:
-        kinds = "".join([a.kind.char for a in self.arguments])
-        return f"{kinds[:-1]}->{kinds[-1]}"
 
 
 class Recording:
@@ -120,6 +120,7 @@ class Recording:
         self.kind = np.dtype(kind)
         self.operands: list[_Operand] = []
         self.inputs = 0  # operands whose addresses come with each run; these come first
+        self.lines: dict[int, tuple[Any, _Reference]] = {}  # whole operands, as arguments
         self.before: list[_Step] = []  # once a group, before the repeats
         self.steps: list[_Step] = []
         self.after: list[_Step] = []
@@ -159,20 +160,25 @@ class Recording:
             raise ValueError("an operand is too large to be recorded")
         self.operands.append(made)
         at = (len(self.operands) << _SPAN) + _ZERO
-        return np.asarray(_Memory(at, shape, strides, kind))
+        array = np.asarray(_Memory(at, shape, strides, kind))
+        if array.ndim < 2 or array.flags.c_contiguous:
+            self.lines[id(array)] = array, _line(array)
+        return array
 
     def __call__(self, ufunc: np.ufunc, *arrays: Any) -> None:
         """A call along one line; the last array is written. Single elements are spread."""
+        arguments = [self.lines[id(a)][1] if id(a) in self.lines else _line(a) for a in arrays]
         count = arrays[-1].size
-        arguments = []
-        for a in arrays:
-            if a.size not in (1, count) or not (a.size == 1 or a.ndim == 1 or _is_dense(a)):
-                raise ValueError(f"{a.shape} with strides {a.strides} is no line of {count}")
-            step = 0 if a.size == 1 else a.strides[-1]
-            arguments.append(_reference(a, (count,), (step,)))
-        if any(a.overlaps(arguments[-1]) for a in arguments[:-1]):
-            raise ValueError("a line is written over other elements of an argument")
-        self._add(_Step(ufunc, tuple(arguments)))
+        if count == 1:  # a step of zero would mean a sum
+            arguments = [a._replace(strides=(a.kind.itemsize,)) for a in arguments]
+        for a in arguments:
+            if a.shape[0] not in (1, count):
+                raise ValueError(f"{a.shape[0]} elements are no line of {count}")
+        out = arguments[-1]
+        for other in arguments[:-1]:
+            if other.operand == out.operand and other.overlaps(out):
+                raise ValueError("a line is written over other elements of an argument")
+        self._add(ufunc, arguments)
 
     def rows(self, ufunc: np.ufunc, *arrays: Any, first: Any = None, count: Any = None) -> None:
         """A call along each row of matrices, or the part of it from ``first`` on.
@@ -198,18 +204,28 @@ class Recording:
             count = np.broadcast_to(wide - first if count is None else count, rows)
             if (first < 0).any() or (count < 0).any() or (first + count > wide).any():
                 raise ValueError(f"a part of a row ends outside of its {wide} elements")
-        self._add(_Step(ufunc, tuple(arguments), first, count))
+        self._add(ufunc, arguments, first, count)
 
     def matmul(self, a: Any, b: Any, out: Any, once: bool = False) -> None:
         """A product of matrices; ``once``: once a group, before or after the repeats."""
         if (*a.shape, b.shape[1]) != (out.shape[0], b.shape[0], out.shape[1]):
             raise ValueError(f"no product of {a.shape} and {b.shape} is {out.shape}")
-        arguments = tuple([_reference(x, x.shape, x.strides) for x in (a, b, out)])
-        self._add(_Step(np.matmul, arguments), once)
+        arguments = [_reference(x, x.shape, x.strides) for x in (a, b, out)]
+        self._add(np.matmul, arguments, once=once)
 
-    def _add(self, step: _Step, once: bool = False) -> None:
-        if not has_loop(step.ufunc, step.signature):
-            raise TypeError(f"{step.ufunc.__name__} has no loop {step.signature}")
+    def _add(
+        self,
+        ufunc: np.ufunc,
+        arguments: Sequence[_Reference],
+        first: Any = None,
+        count: Any = None,
+        once: bool = False,
+    ) -> None:
+        kinds = "".join([a.kind.char for a in arguments])
+        types = f"{kinds[:-1]}->{kinds[-1]}"
+        if not has_loop(ufunc, types):
+            raise NoLoopError(f"{ufunc.__name__} has no loop {types}")
+        step = _Step(ufunc, types, arguments, first, count)
         if once:
             (self.after if self.steps else self.before).append(step)
         elif self.after:
@@ -257,56 +273,72 @@ class Recording:
             return _Native(self) if available() else _Calls(self)
 
 
-def _is_dense(a: Any) -> bool:
-    return bool(a.flags.c_contiguous)
-
-
 def _reference(a: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> _Reference:
     at = address(a)
     offset = (at & (1 << _SPAN) - 1) - _ZERO
     return _Reference((at >> _SPAN) - 1, offset, shape, strides, a.dtype)
 
 
+def _line(a: Any) -> _Reference:
+    """An array as a line of its elements; a single one is spread."""
+    if a.ndim > 1 and not a.flags.c_contiguous:
+        raise ValueError(f"{a.shape} with strides {a.strides} is no line")
+    return _reference(a, (a.size,), (0 if a.size == 1 else a.strides[-1],))
+
+
 # --- without the interpreter ----------------------------------------------------------------------
 
 
 class _Part(NamedTuple):
-    """A step as calls of one loop along one line each: what stands in the table about them."""
+    """A step as calls of one loop along one line each: what stands in the table about them.
 
-    loop: tuple[int, int]  # and its data
-    operands: Any  # numbers and offsets, a row a call
+    The first three are lists for one call, and arrays with a row a call for several.
+    """
+
+    operands: Any  # numbers, and offsets
     offsets: Any
-    numbers: Any  # counts, then strides: a row a call, or one row for all
-    counts: int  # how many of these are counts
+    numbers: Any  # counts, then strides; one list for all calls where these are the same
+    counts: int  # how many of the numbers are counts
+    loop: tuple[int, int]  # and its data
+
+    @property
+    def calls(self) -> int:
+        return 1 if type(self.offsets) is list else len(self.offsets)
 
 
 def _part(step: _Step) -> _Part:
-    loop = loop_of(step.ufunc, step.signature)
+    loop = loop_of(step.ufunc, step.types)
     assert loop is not None
     arguments = step.arguments
-    operands = np.array([[a.operand for a in arguments]], POINTER)
-    offsets = np.array([[a.offset for a in arguments]], POINTER)
+    operands, offsets = [a.operand for a in arguments], [a.offset for a in arguments]
     if step.ufunc.signature is not None:
         a, b, out = arguments
-        words = [1, *a.shape, b.shape[1], 0, 0, 0, *a.strides, *b.strides, *out.strides]
-        return _Part(loop, operands, offsets, np.array([words], POINTER), 4)
-    *rows, wide = arguments[0].shape
-    numbers = np.array([[wide, *[a.strides[-1] for a in arguments]]], POINTER)
-    if rows:
-        down = np.array([a.strides[0] for a in arguments], POINTER)
-        offsets = offsets + np.arange(rows[0], dtype=POINTER)[:, None] * down
-        if step.count is not None:
-            some = step.count > 0
-            offsets = (offsets + step.first[:, None] * numbers[:, 1:])[some]
-            numbers = np.repeat(numbers, len(offsets), 0)
-            numbers[:, 0] = step.count[some]
-        operands = np.broadcast_to(operands, offsets.shape)
-    return _Part(loop, operands, offsets, numbers, 1)
+        extents = [1, *a.shape, b.shape[1]]
+        strides = [0, 0, 0, *a.strides, *b.strides, *out.strides]
+        return _Part(operands, offsets, extents + strides, 4, loop)
+    *rows, wide = arguments[-1].shape
+    numbers: Any = [wide, *[a.strides[-1] for a in arguments]]
+    if not rows:
+        return _Part(operands, offsets, numbers, 1, loop)
+    down = np.array([a.strides[0] for a in arguments], POINTER)
+    of_rows = offsets + np.arange(rows[0], dtype=POINTER)[:, None] * down
+    if step.count is not None:
+        some = step.count > 0
+        of_rows = (of_rows + step.first[:, None] * np.array(numbers[1:], POINTER))[some]
+        numbers = np.repeat([numbers], len(of_rows), 0)
+        numbers[:, 0] = step.count[some]
+    return _Part(np.broadcast_to(operands, of_rows.shape), of_rows, numbers, 1, loop)
 
 
-def _flat(arrays: Sequence[Any]) -> Any:
-    joined: Any = np.concatenate([a.reshape(-1) for a in arrays]) if arrays else []
-    return np.array(joined, POINTER)
+def _size(part: Any) -> int:
+    return len(part) if type(part) is list else part.size
+
+
+def _flat(parts: Sequence[Any]) -> Any:
+    """Lists and arrays as one array."""
+    if all(type(part) is list for part in parts):
+        return np.array([word for part in parts for word in part], POINTER)
+    return np.concatenate([np.asarray(part, POINTER).reshape(-1) for part in parts])
 
 
 class _Native:
@@ -325,7 +357,7 @@ class _Native:
         at = [0] * recording.inputs + [address(m) for m in self.memory]
         self.bases = np.array(at, POINTER)
         before, steps, after = [
-            [part for part in map(_part, some) if len(part.offsets)]
+            [part for part in map(_part, some) if part.calls]
             for some in (recording.before, recording.steps, recording.after)
         ]
         moved, still = _split(steps, recording.inputs)
@@ -336,8 +368,8 @@ class _Native:
         self.arguments = self.bases[operands] + offsets
         self.numbers = _flat([p.numbers for p in parts])
         self.length = np.array([recording.length], POINTER)  # of each line; or 0
-        repeated = sum([p.offsets.size for p in moved])
-        changing = repeated + sum([p.offsets.size for p in once])
+        repeated = sum([_size(p.offsets) for p in moved])
+        changing = repeated + sum([_size(p.offsets) for p in once])
         self.pointed = (
             self.bases,
             operands[:changing],
@@ -354,21 +386,21 @@ class _Native:
     def _write(
         self, recording: Recording, parts: list[_Part], phases: list[list[_Part]], repeated: int
     ) -> None:
-        length = address(self.length) if recording.length else None
+        length = address(self.length) if recording.length else 0
         words, arguments, numbers = {}, address(self.arguments), address(self.numbers)
         for part in parts:
             words[id(part)] = _words(part, arguments, numbers, length)
-            arguments += part.offsets.size * _WORD
-            numbers += part.numbers.size * _WORD
+            arguments += _size(part.offsets) * _WORD
+            numbers += _size(part.numbers) * _WORD
         before, steps, after = [[words[id(part)] for part in some] for some in phases]
         self.row = _flat([*steps, self._addition(self.moves[:repeated])])
         self.entries = len(self.row) // 5
-        again = np.array([TABLE, address(self.row), self.entries, 0, 0], POINTER)
+        again = [TABLE, address(self.row), self.entries, 0, 0]
         self.group = _flat([*before, again, *after, self._addition(self.onward)])
-        self.times = sum([len(w) for w in before]) * 5 + 3  # where the number of repeats stands
+        self.times = sum([_size(w) for w in before]) + 3  # where the number of repeats stands
         self.plain = not recording.before and not recording.after
 
-    def _addition(self, amounts: Any) -> Any:
+    def _addition(self, amounts: Any) -> list[int]:
         """An entry that adds amounts to the first arguments."""
         loop = loop_of(np.add, f"{POINTER.char * 2}->{POINTER.char}")
         assert loop is not None
@@ -376,7 +408,7 @@ class _Native:
         words = [to, address(amounts), to, len(amounts), _WORD, _WORD, _WORD]
         self.memory += [amounts, np.array(words, POINTER)]
         at = address(self.memory[-1])
-        return np.array([loop[0], at, at + 3 * _WORD, at + 4 * _WORD, loop[1]], POINTER)
+        return [loop[0], at, at + 3 * _WORD, at + 4 * _WORD, loop[1]]
 
     def run(self, addresses: Sequence[int], repeats: int, groups: int, rest: int) -> None:
         point(addresses, *self.pointed)
@@ -419,23 +451,26 @@ class _Native:
 
 def _split(parts: Sequence[_Part], inputs: int) -> tuple[list[_Part], list[_Part]]:
     """Calls with an operand that comes with a run, and those without."""
-    changing = [(p.operands < inputs).any() for p in parts]
-    return (
-        [p for p, changes in zip(parts, changing, strict=True) if changes],
-        [p for p, changes in zip(parts, changing, strict=True) if not changes],
-    )
+    changing: list[_Part] = []
+    still: list[_Part] = []
+    for part in parts:
+        lowest = min(part.operands) if type(part.operands) is list else part.operands.min()
+        (changing if lowest < inputs else still).append(part)
+    return changing, still
 
 
-def _words(part: _Part, arguments: int, numbers: int, length: int | None) -> Any:
+def _words(part: _Part, arguments: int, numbers: int, length: int) -> Any:
     """A part's entries in a table: loop, arguments, counts, strides, data."""
-    calls, width = part.offsets.shape
-    result = np.empty((calls, 5), POINTER)
-    row = np.arange(calls) * _WORD
-    own = numbers + (row * part.numbers.shape[1] if len(part.numbers) > 1 else 0)
+    loop, data = part.loop
+    after = part.counts * _WORD
+    if part.calls == 1:
+        return [loop, arguments, length or numbers, numbers + after, data]
+    result = np.empty((part.calls, 5), POINTER)
+    row = np.arange(part.calls) * _WORD
+    own = numbers if type(part.numbers) is list else numbers + row * part.numbers.shape[1]
     result[:, 0], result[:, 4] = part.loop
-    result[:, 1] = arguments + row * width
-    result[:, 2] = own if length is None else length
-    result[:, 3] = own + part.counts * _WORD
+    result[:, 1] = arguments + row * part.offsets.shape[1]
+    result[:, 2], result[:, 3] = own, own + after
     return result
 
 

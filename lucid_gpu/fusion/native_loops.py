@@ -11,6 +11,7 @@ too.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +21,8 @@ import numpy as np
 
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.caches import caches
-from lucid_gpu.devices.loops import addresses, available, has_loop
-from lucid_gpu.devices.recording import Recording
+from lucid_gpu.devices.loops import addresses, available
+from lucid_gpu.devices.recording import NoLoopError, Recording
 
 WIDTH = 2048  # elements of a row where the iteration space is flat, or fewer: see `row_bytes`
 LONG = 5  # calls for each array from which a call's own cost counts more than where rows lie
@@ -48,7 +49,8 @@ class Statement(NamedTuple):
     out: str
 
 
-def parse(lines: Sequence[str]) -> list[Statement] | None:
+@functools.lru_cache(maxsize=512)
+def parse(lines: tuple[str, ...]) -> list[Statement] | None:
     """The generated lines as statements; None where one is not a plain ufunc call."""
     result = []
     for line in "; ".join(lines).split("; "):
@@ -150,10 +152,12 @@ class Block(NamedTuple):
         for name in self.scratch:
             names[name] = recording.scratch(width, kind=self.types[name])
         spread = {n for s in self.statements if s.ufunc in EXTREMA for n in s.operands}
+        read = {n for s in self.statements for n in s.operands}
         for name, number in self.fixed.items():
-            # extrema are three times as fast with a row of the number
-            value = np.full(width, number) if name in spread else number
-            names[name] = recording.constant(value, number.dtype)
+            if name in read:
+                # extrema are three times as fast with a row of the number
+                value = np.full(width, number) if name in spread else number
+                names[name] = recording.constant(value, number.dtype)
         for s in self.statements:
             recording(getattr(np, s.ufunc), *[names[n] for n in s.operands], names[s.out])
 
@@ -242,12 +246,14 @@ def build(
     """A kernel of generated lines, or None where they cannot be walked; see `Block`."""
     if not available() or not lines or not rows.number:
         return None
-    statements = parse(lines)
+    statements = parse(tuple(lines))
     if statements is None:
         return None
     for s in statements:
         kinds = "".join([types[name].char for name in (*s.operands, s.out)])
-        signature = f"{kinds[:-1]}->{kinds[-1]}"
-        if not _TYPES.issuperset(kinds) or not has_loop(getattr(np, s.ufunc), signature):
+        if not _TYPES.issuperset(kinds):
             return None
-    return Kernel(Block(statements, types, fixed, inputs, scratch), rows)
+    try:
+        return Kernel(Block(statements, types, fixed, inputs, scratch), rows)
+    except NoLoopError:
+        return None

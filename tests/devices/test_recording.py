@@ -171,7 +171,7 @@ def test_rows_that_build_on_one_another() -> None:
 WRONG: list[tuple[Callable[[Recording, Any, Any, Any], Any], type[Exception], str]] = [
     (lambda c, line, rows, flag: c(np.add, line, line[:2], line), ValueError, "no line of 4"),
     (lambda c, line, rows, flag: c(np.exp, line[:-1], line[1:]), ValueError, "other elements"),
-    (lambda c, line, rows, flag: c(np.exp, rows.T, c.scratch(12)), ValueError, "no line of 12"),
+    (lambda c, line, rows, flag: c(np.exp, rows.T, c.scratch(12)), ValueError, "is no line"),
     (lambda c, line, rows, flag: c(np.add, line, flag, line), TypeError, "no loop f"),
     (lambda c, line, rows, flag: c(np.modf, line, line, line), TypeError, "no loop ff->f"),
     (lambda c, line, rows, flag: c.rows(np.exp, rows[:2], rows), ValueError, "no 3 rows of 4"),
