@@ -26,7 +26,8 @@ def step(weight: Any, x: Any) -> float:
     return float(loss.item())
 
 
-def test_any_allocation_may_fail_and_the_next_try_works(driver: Any) -> None:
+def fail_each_allocation(driver: Any) -> None:
+    """Fail the first allocation of a step, then the second, until the step needs no more."""
     x = torch.ones(64, 64, device="cuda")
     weight = torch.ones(64, 64, device="cuda", requires_grad=True)
     step(weight, x)  # everything is compiled
@@ -53,6 +54,13 @@ def test_any_allocation_may_fail_and_the_next_try_works(driver: Any) -> None:
         torch.manual_seed(1)
         assert step(weight, x) == wanted and weight.detach().cpu().equal(after)
     assert 3 <= failed < 40
+
+
+def test_any_allocation_may_fail_and_the_next_try_works(in_process: Callable[[str], str]) -> None:
+    in_process(  # alone: what other tests left in the pool would be used instead
+        "import driver_standin; from tests.driver.test_failures import fail_each_allocation; "
+        "fail_each_allocation(driver_standin)"
+    )
 
 
 def test_an_allocation_that_fails_once_is_tried_again(driver: Any) -> None:
