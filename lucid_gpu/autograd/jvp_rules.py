@@ -185,4 +185,8 @@ RULES: dict[Any, Callable[[Call], Tangents]] = {
     matmul._product_vjp: _bilinear(matmul._product),
     matmul._linear_vjp: _bilinear(matmul.linear),
     convolution._convolved_vjp: _bilinear(convolution._convolved, "window", "groups"),
+    convolution._input_gradient_vjp: _bilinear(
+        convolution._input_gradient, "shape", "window", "groups"
+    ),
+    convolution._weight_gradient_vjp: _bilinear(convolution._weight_gradient, "window", "groups"),
 }

@@ -49,7 +49,7 @@ def _linear(
 
 
 @rule(inverse.inverse_of, determinant._determinant, determinant._signed_logarithm, cholesky._factor,
-      qr.qr, lu.lu_factor_ex, lu.lu_unpack, svd.svd, svd.svdvals, svd.pinv, svd.matrix_rank,
+      qr.qr, lu.lu_factor, lu.lu_factor_ex, svd.svd, svd.svdvals, svd.pinv, svd.matrix_rank,
       eigen.eigh, eigen.eigvalsh, eigen.eig, products.matrix_exp)  # fmt: skip
 def _matrices(level: BatchLevel, f: Any, A: Tensor, *args: Any, **options: Any) -> Any:
     return level.wrap_all(f(level.value(A), *args, **options))

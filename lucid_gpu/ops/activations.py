@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.ops.arguments import require_float, require_one_device, require_tensor
+from lucid_gpu.ops.arguments import require_float, require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import leaky_relu
 from lucid_gpu.ops.random_numbers import _uniform
@@ -35,6 +35,7 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
 
 
 @op
+@takes_out
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """``x`` outside ``[-lambd, lambd]``, zero inside; elementwise.
 

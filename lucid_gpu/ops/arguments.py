@@ -148,7 +148,12 @@ def public(function: Op) -> Op:
         out = kwargs.pop("out", None)
         if out is not None and interpreters:
             return _uncast(function, args, _in_our_names(kwargs), out)
-        return put_into(function(*args, **_in_our_names(kwargs)), out, function.__name__)
+        kwargs = _in_our_names(kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except AttributeError as error:
+            raise told(function, error, args, kwargs) from None
+        return put_into(result, out, function.__name__)
 
     return cast(Op, op)
 

@@ -774,12 +774,14 @@ def logsigmoid(input: Tensor) -> Tensor:
 @op
 def softsign(input: Tensor) -> Tensor:
     """``x / (1 + |x|)``; elementwise."""
+    require_tensor("softsign", "input", 1, input)
     return input / (1 + input.abs())
 
 
 @op
 def tanhshrink(input: Tensor) -> Tensor:
     """``x - tanh(x)``; elementwise."""
+    require_tensor("tanhshrink", "input", 1, input)
     return input - input.tanh()
 
 

@@ -230,6 +230,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     ValueError, NotImplementedError, RuntimeError
         For maps of integers or of another shape, and for sizes that are none or of another count.
     """
+    require_tensor("affine_grid", "theta", 1, theta)
     if not theta.is_floating_point():
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     sizes, axes = tuple(size), len(size) - 2

@@ -164,6 +164,7 @@ def local_response_norm(
         Channels beyond the first and last count as zero.
     alpha, beta, k : float
     """
+    require_tensor("local_response_norm", "input", 1, input)
     if input.ndim < 3:
         raise ValueError(
             f"Expected 3D or higher dimensionality                          input (got {input.ndim}"
@@ -191,5 +192,6 @@ def normalize(
     eps : float
     out : Tensor, optional
     """
+    require_tensor("normalize", "input", 1, input)
     length = input.norm(p, dim, keepdim=True).clamp(min=eps)
     return into(input / length, out, "normalize")

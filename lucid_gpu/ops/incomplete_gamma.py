@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.stacking import broadcast_tensors
@@ -33,6 +33,7 @@ def _integral(name: str, scipys: str, sign: int, text: str) -> Callable[..., Ten
         return None, g * ((a - 1).xlogy(x) - x - a.lgamma()).exp() * sign
 
     @op
+    @takes_out
     def function(input: Tensor, other: Tensor) -> Tensor:
         require_tensor(name, "input", 1, input)
         require_tensor(name, "other", 2, other)

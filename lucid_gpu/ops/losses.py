@@ -293,6 +293,7 @@ def gaussian_nll_loss(
     ValueError
         For negative variances or those of another shape, and another reduction.
     """
+    require_tensors("gaussian_nll_loss", input=input, target=target)
     shape = tuple(input.shape)
     given: Tensor = var if isinstance(var, Tensor) else input.new_ones(shape) * float(var)
     if bool((given < 0).any()):

@@ -13,7 +13,13 @@ from lucid_gpu.fusion.background_leaf import of_background
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
-from lucid_gpu.ops.arguments import put_into, require_one_dtype, require_tensor, takes_out
+from lucid_gpu.ops.arguments import (
+    put_into,
+    require_one_dtype,
+    require_tensor,
+    require_tensors,
+    takes_out,
+)
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.tape.door import op
@@ -197,6 +203,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     weight : Tensor, shape (m, k)
     bias : Tensor, shape (m,), optional
     """
+    require_tensors("linear", input=input, weight=weight)
     a, b = input._expr.program, weight._expr.program
     if len(b.shape) != 2 or not a.shape or a.shape[-1] != b.shape[1]:
         rows, columns = math.prod(a.shape[:-1]), a.shape[-1] if a.shape else 1

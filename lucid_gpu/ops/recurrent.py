@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid_gpu.dtypes import int64
 from lucid_gpu.ops.dropout import dropout
 from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.recurrence import CELLS, Weights, walk
@@ -40,7 +39,7 @@ _DOC = """{title}: layers over sequences.
 
 def _recurrent(mode: str, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
     input, *rest = arguments
-    if isinstance(rest[0], Tensor) and rest[0].dtype is int64:
+    if isinstance(rest[2], (list, tuple)):  # the weights are one place further
         sizes, hx, *settings = rest
         return _layers(mode, input, tuple(sizes.tolist()), hx, *settings)
     hx, *settings, batch_first = rest
@@ -103,6 +102,11 @@ def _direction(
             bias, other = None, bias + other
     projection = params[-1] if len(params) % 2 else None
     gates = linear(rows, w_ih, bias)
+    if gates.dtype.category < 2 and mode != "RNN_RELU":
+        raise RuntimeError(
+            f"{mode.lower()}: result type Float can't be cast to the desired output type "
+            f"{gates.dtype.name}: convert input, states and weights with .float()"
+        )
     return walk(CELLS[mode], gates, sizes, start, Weights(w_hh, other, projection), reverse)
 
 

@@ -195,6 +195,7 @@ def argwhere(input: Tensor) -> Tensor:
 
 
 @op
+@takes_out
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """`nonzero` with a given number of rows: cut, or filled up with one number.
 

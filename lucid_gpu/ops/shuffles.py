@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -9,6 +10,7 @@ __all__ = ["channel_shuffle", "pixel_shuffle", "pixel_unshuffle"]
 
 
 def _check(name: str, setting: str, input: Tensor, factor: int) -> None:
+    require_tensor(name, "input", 1, input)
     if input.ndim < 3:
         raise RuntimeError(
             f"{name} expects input to have at least 3 dimensions, but got input with {input.ndim} "
@@ -95,6 +97,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     RuntimeError
         For fewer than three dimensions, and ``groups`` that do not divide the channels.
     """
+    require_tensor("channel_shuffle", "input", 1, input)
     if input.ndim < 3:
         raise RuntimeError(
             f"channel_shuffle expects input with > 2 dims, but got input with sizes "

@@ -12,7 +12,7 @@ from typing import Any
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import softmax as kernels
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.ops.arguments import guarded, takes_out, told
+from lucid_gpu.ops.arguments import guarded, require_tensor, takes_out, told
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.tape.door import op
@@ -103,6 +103,7 @@ def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
 
 
 def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Tensor, int]:
+    require_tensor(name, "input", 1, input)
     if dtype is not None:
         input = input.to(dtype)
     if not input.is_floating_point():

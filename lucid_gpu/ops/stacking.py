@@ -8,7 +8,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import typing_rules
 from lucid_gpu.ops import shape
-from lucid_gpu.ops.arguments import public, require_one_device
+from lucid_gpu.ops.arguments import no_tensor, public, require_one_device
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.splitting import tensor_split
 from lucid_gpu.tape.door import op
@@ -32,7 +32,15 @@ def _each(rule: Callable[[Tensor], Tensor], tensors: tuple[Any, ...]) -> Any:
     if len(tensors) == 1 and isinstance(tensors[0], Tensor):
         return rule(tensors[0])
     given = tensors[0] if len(tensors) == 1 else tensors
-    return tuple([rule(t) for t in given])
+    return tuple([rule(t) for t in _all_tensors(given)])
+
+
+def _all_tensors(given: Any) -> Any:
+    """What is iterated over, and no tensor in it is refused."""
+    for place, value in enumerate(given):
+        if not isinstance(value, Tensor):
+            raise no_tensor(place, value)
+        yield value
 
 
 @op
@@ -66,7 +74,7 @@ def _at_least_3d(t: Tensor) -> Tensor:
 
 
 def _joined(name: str, tensors: Any, raise_rank: Any, dim: int | None) -> Tensor:
-    raised = [raise_rank(t) for t in tensors]
+    raised = [raise_rank(t) for t in _all_tensors(tensors)]
     if not raised:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
     if dim is None:

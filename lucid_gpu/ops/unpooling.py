@@ -106,6 +106,7 @@ def _norm_of_rank(rank: int) -> Callable[..., Tensor]:
         stride: Any = None,
         ceil_mode: bool = False,
     ) -> Tensor:
+        require_tensor(f"lp_pool{rank}d", "input", 1, input)
         settings = kernel_size, stride, 0, 1
         means = pooling._avg_pool(rank, input.pow(norm_type), settings, ceil_mode, True, 0)
         one = isinstance(kernel_size, int)

@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid_gpu.kernels import im2col
 from lucid_gpu.kernels.windows import Frame, Pair, Window
+from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -34,6 +35,7 @@ def unfold(
     RuntimeError
         For another rank, settings out of range, or a window larger than the padded image.
     """
+    require_tensor("unfold", "input", 1, input)
     window = _window(kernel_size, dilation, padding, stride)
     if input.ndim not in (3, 4) or 0 in input.shape[-3:]:
         raise RuntimeError(
@@ -81,6 +83,7 @@ def fold(
     TypeError
         For sizes that are not whole numbers.
     """
+    require_tensor("fold", "input", 1, input)
     size = _pair(output_size, "output_size")
     window = _window(kernel_size, dilation, padding, stride)
     if input.ndim not in (2, 3) or 0 in input.shape[-2:]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import lapack, linalg
+from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.linalg.inverse import inverse_of, recorded_inverse
 from lucid_gpu.ops.linalg.matrices import (
@@ -100,6 +101,7 @@ def _cofactors(A: Tensor) -> Tensor:
 
 
 @op
+@takes_out
 def slogdet(A: Tensor) -> SignAndLogarithm:
     """The sign of the determinant of each matrix, and the logarithm of its absolute value.
 

@@ -65,12 +65,14 @@ def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
 
 @op
+@takes_out
 def frobenius_norm(input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
     """`linalg.vector_norm` over dimensions, by default all elements."""
     return vector_norm(input, 2, dim or None, keepdim)
 
 
 @op
+@takes_out
 def nuclear_norm(input: Tensor, dim: object = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of the matrices in two dimensions."""
     return matrix_norm(input, "nuc", dim, keepdim)

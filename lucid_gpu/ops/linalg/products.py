@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.ops.arguments import require_one_dtype, takes_out
+from lucid_gpu.ops.arguments import no_tensor, require_one_dtype, several, takes_out
 from lucid_gpu.ops.linalg.inverse import inverse_of
 from lucid_gpu.ops.linalg.matrices import conj, identity_like, require_inexact, require_square
 from lucid_gpu.ops.reductions import normalise_dim
@@ -112,7 +112,10 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     RuntimeError
         For fewer than two tensors, and shapes that do not fit each other.
     """
-    factors = list(tensors)
+    factors = several("multi_dot", tensors)
+    for place, factor in enumerate(factors):
+        if not isinstance(factor, Tensor):
+            raise no_tensor(place, factor)
     if len(factors) < 2:
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(factors)}")
     _check_chain(factors)
