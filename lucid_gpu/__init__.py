@@ -173,7 +173,7 @@ _FROM = {
             *("channel_shuffle", "cosine_similarity", "pairwise_distance", "pixel_shuffle"),
             "pixel_unshuffle",
             *("alpha_dropout", "celu", "celu_", "dropout", "feature_alpha_dropout", "relu"),
-            *("relu_", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_"),
+            *("relu_", "rrelu", "rrelu_", "selu", "selu_", "threshold_"),
             *("group_norm", "layer_norm", "rms_norm"),
         ),
         "lucid_gpu.nn.functional",

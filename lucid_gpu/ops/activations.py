@@ -20,6 +20,7 @@ __all__ = ["glu", "gumbel_softmax", "hardshrink", "prelu", "rrelu", "softshrink"
 
 
 @op
+@takes_out
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     """``x`` where it is above ``threshold``, else ``value``; elementwise.
 
@@ -191,4 +192,5 @@ def gumbel_softmax(
     return ones - soft.detach() + soft
 
 
-METHODS = FUNCTIONS = (prelu, hardshrink)
+METHODS = (prelu, hardshrink)
+FUNCTIONS = (prelu, hardshrink, threshold)

@@ -66,7 +66,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "tensor_types": "type new byte char",
 }
 FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
-    "activations": "prelu hardshrink",
+    "activations": "prelu hardshrink threshold",
     "adaptive_pooling": "adaptive_avg_pool1d adaptive_max_pool1d",
     "axes": "swapaxes swapdims moveaxis ravel adjoint is_same_size",
     "complex_views":

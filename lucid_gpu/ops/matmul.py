@@ -337,6 +337,12 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return input.unsqueeze(1) * vec2
 
 
+def in_type_of(product: Tensor, *numbers: Any) -> list[Any]:
+    """Factors of a product; those of integers are cut off, as in PyTorch."""
+    whole = product.dtype.category < 2
+    return [int(n) if whole and isinstance(n, float) else n for n in numbers]
+
+
 @op
 @takes_out
 def addmm(
@@ -348,6 +354,7 @@ def addmm(
     """
     require_one_dtype("addmm: self and mat2 must have the same dtype", input, mat2)
     product = mm(mat1, mat2)
+    beta, alpha = in_type_of(product, beta, alpha)
     if beta == 0:  # what is there may be NaN
         return product if alpha == 1 else product * alpha
     return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)

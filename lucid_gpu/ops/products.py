@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid_gpu.ops.arguments import public, require_one_dtype
 from lucid_gpu.ops.in_place import written
-from lucid_gpu.ops.matmul import _conj, addmm, dot, matmul, outer
+from lucid_gpu.ops.matmul import _conj, addmm, dot, in_type_of, matmul, outer
 from lucid_gpu.ops.shape import reshape
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -15,6 +15,7 @@ from lucid_gpu.tensor import Tensor
 def added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     """``beta * input + alpha * product``, in the product's shape; not read where beta is 0."""
     wide = tuple(product.shape)
+    beta, alpha = in_type_of(product, beta, alpha)
     input = input.expand(wide)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
@@ -45,11 +46,16 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)`` of two vectors; ``input`` broadcasts to it.
 
-    RuntimeError for what is no vector.
+    RuntimeError for what is no vector, and for integers times a real ``beta`` or ``alpha``.
     """
     for name, vector in (("vec1", vec1), ("vec2", vec2)):
         if vector.ndim != 1:
             raise RuntimeError(f"addr: Expected 1-D argument {name}, but got {vector.ndim}-D")
+    for name, number in (("beta", beta), ("alpha", alpha)):
+        if isinstance(number, float) and input.dtype.category < 2:
+            raise RuntimeError(
+                f"For integral input tensors, argument {name} must not be a floating point number."
+            )
     return added(input, outer(vec1, vec2), beta, alpha)
 
 

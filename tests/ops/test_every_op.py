@@ -38,20 +38,17 @@ KNOWN: dict[tuple[str, str], str] = {
     ("autocast", "corrcoef"): INSIDE,
     ("autocast", "cov"): INSIDE,
     ("autocast", "linalg.pinv"): INSIDE,
-    ("types-int64", "addmm"): "a real beta or alpha makes the result real",
-    ("types-int64", "addmv"): "a real beta or alpha makes the result real",
     ("types-int64", "lu_unpack"): "integers become real",
     ("types-bool", "lu_unpack"): "bool becomes real",
     ("types-int64", "rnn_tanh_cell"): "integers are refused, where PyTorch makes them real",
-    ("out", "threshold"): "takes no out=: it is that of nn.functional",
 }
 # What is computed here of types that PyTorch refuses.
 WIDER = {
-    "int64": """addr cholesky_solve logaddexp2 max_pool1d prelu stft stft-2
+    "int64": """cholesky_solve logaddexp2 max_pool1d prelu stft stft-2
         nn.functional.embedding_bag nn.functional.fold nn.functional.gaussian_nll_loss
         nn.functional.glu nn.functional.grid_sample nn.functional.max_unpool1d
         nn.functional.max_unpool2d nn.functional.max_unpool3d nn.functional.unfold""",
-    "bool": """addr cholesky_solve conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+    "bool": """cholesky_solve conv1d conv2d conv3d conv_transpose1d conv_transpose2d
         conv_transpose3d linalg.vander logaddexp2 mvlgamma prelu stft stft-2 triangular_solve
         nn.functional.embedding_bag nn.functional.glu nn.functional.grid_sample
         nn.functional.local_response_norm nn.functional.max_unpool1d nn.functional.max_unpool2d
