@@ -387,7 +387,7 @@ ROWS = [
     row("as_strided_scatter", t(2, 3), t(2, 2), (2, 2), (3, 1))
     .but(strides="it replaces strides")
     .but(
-        gradients="PyTorch counts is that of what was overwritten, and none of what was kept",
+        gradients="PyTorch gives it to what was overwritten and not to what was kept",
         vmap="PyTorch has no rule",
     ),
     row("Tensor.unfold", t(2, 5), 1, 3, 2),

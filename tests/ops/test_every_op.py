@@ -25,7 +25,7 @@ SPACES = ("linalg", "fft", "special", "nn.functional", "Tensor")
 
 # (test, row) -> what is wrong. These must fail: who repairs one takes out its line.
 PAIR = "PyTorch's function, not that of nn.functional, always gives the indices too"
-CELL = "PyTorch's list for the CPU does not name it; nn.GRUCell calls it under autocast"
+CELL = "PyTorch does not cast it on a CPU"
 INSIDE = "PyTorch casts the products that it is made of"
 KNOWN: dict[tuple[str, str], str] = {
     ("values", "adaptive_max_pool1d"): PAIR,
