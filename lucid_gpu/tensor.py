@@ -24,7 +24,7 @@ from lucid_gpu.devices import backend, backend_of_array
 from lucid_gpu.devices.copies import laid_out, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
-from lucid_gpu.fusion import expression, living, region, written
+from lucid_gpu.fusion import expression, region, written
 from lucid_gpu.fusion.expression import Cell, Expr, apart, fits, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
@@ -829,8 +829,6 @@ class Tensor:
             return same
         other = _new(type(self))
         other._expr, other._storage = same._expr, same._storage
-        if living.noting:
-            living.note(other)
         other._memory().add(other)
         other.__dict__.update({k: v for k, v in self.__dict__.items() if k[0] != "_"})
         return other.requires_grad_() if self.requires_grad else other
@@ -849,8 +847,6 @@ class Tensor:
     def _like(cls, original: Tensor, value: Tensor) -> Tensor:
         other = _new(cls)
         other._expr = value._expr
-        if living.noting:
-            living.note(other)
         other.__dict__.update({k: v for k, v in original.__dict__.items() if k[0] != "_"})
         if original.requires_grad:
             other.requires_grad_()
@@ -918,8 +914,6 @@ def _rebuild(
         tensor = tensor.to(where)
     other = _new(kind)
     other._expr = tensor._expr
-    if living.noting:
-        living.note(other)
     return other.requires_grad_(requires_grad)
 
 
@@ -1094,8 +1088,6 @@ def store_written(*beside: Tensor) -> None:
 def _tensor(expr: Expr) -> Tensor:
     tensor = _new(Tensor)
     tensor._expr = expr
-    if living.noting:
-        living.note(tensor)
     return tensor
 
 
@@ -1246,8 +1238,6 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
         expr.made_by = (op, a)
         expr.node = None
         expr.since = steps.count
-        if living.noting:
-            living.note(tensor)
         return tensor
 
     return _at_the_door(op, method)
@@ -1294,8 +1284,6 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
                 expr.made_by = (op, other, a) if reflected else (op, a, other)
                 expr.node = None
                 expr.since = steps.count
-                if living.noting:
-                    living.note(tensor)
                 return tensor
             if program is not None and _store_old(self):
                 return method(self, other)
@@ -1336,8 +1324,6 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             expr.made_by = (op, a, b)
             expr.node = None
             expr.since = steps.count
-            if living.noting:
-                living.note(tensor)
             return tensor
         if program is not None and _store_old(self, other):
             return method(self, other)

@@ -189,7 +189,7 @@ class _Foreign:
 
 
 def _wrapped(cls: Any, stream: Any, index: int) -> Any:
-    pending.watch(stream, index)
+    pending.watch()
     found = object.__new__(cls)
     found.device = _device("cuda", index)
     found._cupy = stream

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
-from lucid_gpu.device import device
 from lucid_gpu.devices.copies import laid_out
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
@@ -22,13 +20,6 @@ waiting: list[
     Any
 ] = []  # weak references to reductions not yet computed (`fusion.pending_reductions`)
 realise_beside: Any = None  # set by fusion/pending_reductions.py
-_inside: tuple[int, Callable[[device], AbstractContextManager[None]]] | None = None
-
-
-def run_inside(context: Callable[[device], AbstractContextManager[None]], before: int) -> None:
-    """Compute what is pending on a GPU since before a step inside of a ``with context(gpu)``."""
-    global _inside
-    _inside = before, context
 
 
 def realise(values: Sequence[Expr]) -> list[Any]:
@@ -38,16 +29,12 @@ def realise(values: Sequence[Expr]) -> list[Any]:
     -------
     list of arrays
     """
-    if _inside is not None and values[0].since < _inside[0]:
-        where = values[0].program.device
-        if where.type == "cuda":
-            with _inside[1](where):
-                return (waiting and realise_beside(values)) or execute(*plan_for(values))
     if waiting:
         results = realise_beside(values)
         if results is not None:
             return results
-    return execute(*plan_for(values))
+    plan, leaves = plan_for(values)
+    return execute(plan, leaves)
 
 
 def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:

@@ -8,10 +8,6 @@ import pytest
 
 import lucid_gpu as torch
 from lucid_gpu import cuda
-from lucid_gpu.cuda import pending
-from lucid_gpu.fusion import living, realise
-from lucid_gpu.fusion.written import begin_step
-from lucid_gpu.launch.planning import steps
 
 SEEDS = range(1, 17)
 
@@ -69,39 +65,3 @@ def test_two_streams_of_tensors(driver: Any, waits: bool) -> None:
             right.append(result == 2000 * (base + seed))
             cuda.synchronize()
     assert set(right) == ({True} if waits else {True, False})
-
-
-def read_elsewhere_first(monkeypatch: pytest.MonkeyPatch, ordered: bool) -> float:
-    """A value that is pending since before the first stream is computed on another one."""
-    x = torch.full((1000,), 3.0, device="cuda") + 0
-    x.array
-    cuda.synchronize()
-    h = x + 1
-    begin_step()
-    context = (steps.count, pending._after_all) if ordered else None
-    monkeypatch.setattr(realise, "_inside", context)
-    monkeypatch.setattr(living._noted, "references", [])  # nobody noted it
-    other = cuda.Stream()
-    other.wait_stream(cuda.current_stream())
-    with cuda.stream(other):
-        h.array
-    # It was written on this stream, which need not wait for the other.
-    return float((h * 2).max().item())
-
-
-def test_values_from_before_the_first_stream_are_awaited(
-    driver: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for seed in SEEDS:
-        with driver.order(seed):
-            assert read_elsewhere_first(monkeypatch, ordered=True) == 8
-            cuda.synchronize()
-
-
-def test_values_that_are_not_awaited_are_seen(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = set()
-    for seed in SEEDS:
-        with driver.order(seed):
-            found.add(read_elsewhere_first(monkeypatch, ordered=False))
-            cuda.synchronize()
-    assert found - {8}

@@ -15,7 +15,7 @@ import pytest
 import lucid_gpu
 import lucid_gpu.numpy
 from lucid_gpu.autograd import gradcheck
-from lucid_gpu.fusion import living
+from lucid_gpu.cuda import pending
 
 pytest.importorskip("sklearn", reason="pip install 'lucid-gpu[train]'")
 pytest.importorskip("matplotlib", reason="pip install 'lucid-gpu[train]'")
@@ -265,8 +265,8 @@ def test_the_heat_equations_gradient_leaves_nothing_behind(monkeypatch, device):
         function = lucid_gpu.numpy.grad(lambda r: heat.misfit(r, seen, 0.1, 30))
         return lucid_gpu.as_tensor(function(root)).cpu().numpy()
 
-    def counted():
-        living.tensors()  # forgets the dead, as it does by and by once streams are in use
+    def living():
+        pending._living.tensors()  # forgets the dead, as it does by and by once streams are in use
         gc.collect()
         return len(gc.get_objects()), tracemalloc.get_traced_memory()[0]
 
@@ -274,9 +274,9 @@ def test_the_heat_equations_gradient_leaves_nothing_behind(monkeypatch, device):
     tracemalloc.start()
     try:
         again = [gradient()]
-        before = counted()
+        before = living()
         again += [gradient() for _ in range(3)]
-        after = counted()
+        after = living()
     finally:
         tracemalloc.stop()
     np.testing.assert_array_equal(first, again[-1])
