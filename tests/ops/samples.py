@@ -261,7 +261,7 @@ ROWS = [
         True,
         False,
         False,
-    ),
+    ).but(autocast="PyTorch refuses bfloat16 on processors without AVX-512"),
     row(
         "rnn_relu",
         t(3, 1, 2),
