@@ -51,6 +51,10 @@ class Row:
         return replace(self, of=of)
 
 
+# has_biases, num_layers, dropout, train, bidirectional, batch_first
+ONE_LAYER = (True, 1, 0.0, True, False, False)
+
+
 def row(name: str, *args: Any, **kwargs: Any) -> Row:
     return Row(name, args, kwargs)
 
@@ -243,48 +247,28 @@ ROWS = [
         t(3, 1, 2),
         t(1, 1, 2),
         [t(6, 2), t(6, 2), t(6), t(6)],
-        True,
-        1,
-        0.0,
-        True,
-        False,
-        False,
+        *ONE_LAYER,
     ),
     row(
         "lstm",
         t(3, 1, 2),
         (t(1, 1, 2), t(1, 1, 2)),
         [t(8, 2), t(8, 2), t(8), t(8)],
-        True,
-        1,
-        0.0,
-        True,
-        False,
-        False,
+        *ONE_LAYER,
     ).but(autocast="PyTorch refuses bfloat16 on processors without AVX-512"),
     row(
         "rnn_relu",
         t(3, 1, 2),
         t(1, 1, 2),
         [t(2, 2), t(2, 2), t(2), t(2)],
-        True,
-        1,
-        0.0,
-        True,
-        False,
-        False,
+        *ONE_LAYER,
     ),
     row(
         "rnn_tanh",
         t(3, 1, 2),
         t(1, 1, 2),
         [t(2, 2), t(2, 2), t(2), t(2)],
-        True,
-        1,
-        0.0,
-        True,
-        False,
-        False,
+        *ONE_LAYER,
     ),
     # --- losses and distances
     row("nn.functional.binary_cross_entropy", t(2, 3, of="unit"), t(2, 3, of="unit")),
