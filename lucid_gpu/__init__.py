@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math as _math
+import os as _os
 from typing import Any
 
 from lucid_gpu import autograd as autograd
@@ -66,6 +67,11 @@ from lucid_gpu.tape.modes import (
 from lucid_gpu.tensor import Size, Tensor
 from lucid_gpu.version import __version__
 
+__path__ = [
+    *__path__,
+    _os.path.join(_os.path.dirname(__file__), "compat"),
+]  # see compat/__init__.py
+
 half, float, double = float16, float32, float64
 short, int, long = int16, int32, int64
 cfloat, cdouble = complex64, complex128
@@ -81,7 +87,22 @@ for _name, _function in elementwise.FUNCTIONS.items():
     globals()[_name] = _with_out(_function)
 spmm = _published(_matmul.mm)
 
+_COMPAT = (
+    *(
+        "_C",
+        "_dynamo",
+        "_jit_internal",
+        "_six",
+        "_tensor",
+        "_utils",
+        "cpu",
+        "functional",
+        "futures",
+    ),
+    *("fx", "hub", "jit", "library", "onnx", "overrides", "types"),
+)
 _LAZY = {
+    **{_name: f"lucid_gpu.{_name}" for _name in _COMPAT},
     "accelerator": "lucid_gpu.accelerator",
     "amp": "lucid_gpu.amp",
     "array_api": "lucid_gpu.array_api",
@@ -124,6 +145,7 @@ _FROM = {
         "lucid_gpu.amp.state",
     ),
     "compile": "lucid_gpu.compiler",
+    "install_as_torch": "lucid_gpu.torch",
     "get_default_device": "lucid_gpu.device",
     "set_default_device": "lucid_gpu.device",
     **dict.fromkeys(("can_cast", "finfo", "iinfo"), "lucid_gpu.limits"),
