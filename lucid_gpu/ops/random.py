@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import device, resolve
-from lucid_gpu.devices import backend, philox
+from lucid_gpu.device import device
+from lucid_gpu.devices import backend, philox, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.elementwise import into
