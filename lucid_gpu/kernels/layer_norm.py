@@ -24,7 +24,7 @@ from lucid_gpu.kernels.rows import (
 )
 from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.function import device_of
-from lucid_gpu.launch.launcher import launcher_of
+from lucid_gpu.launch.launchers import launcher_of
 
 __all__ = ["Statistics", "Wanted", "gradients", "normalised"]
 
