@@ -53,10 +53,7 @@ def test_nothing_looks_at_callers_or_at_every_object_there_is() -> None:
 
 
 # Who asks whether CUDA C or NumPy runs, outside of what runs them.
-ASKS = {
-    "cuda/kernel.py",  # whether a kernel of the user's can run at all
-    "ops/cross_entropy.py",
-}
+ASKS = {"cuda/kernel.py"}  # whether a kernel of the user's can run at all
 
 
 def test_which_device_runs_is_asked_below_the_ops() -> None:

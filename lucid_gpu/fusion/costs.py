@@ -15,6 +15,9 @@ class Costs(NamedTuple):
 
     Attributes
     ----------
+    compares_places : bool
+        The gradient of picked elements is a comparison with their places, which fuses; else their
+        cotangents are added at those places.
     draws_again : bool
         Random numbers are drawn by the kernels that use them, instead of being stored and read.
     fuses_small : bool
@@ -25,14 +28,27 @@ class Costs(NamedTuple):
         Plans are walked in blocks by NumPy's loops, which other recorded steps may join.
     """
 
+    compares_places: bool
     draws_again: bool
     fuses_small: bool
     reduces_states: bool
     walks_blocks: bool
 
 
-_NUMPY = Costs(draws_again=False, fuses_small=False, reduces_states=False, walks_blocks=True)
-_CUDA_C = Costs(draws_again=True, fuses_small=True, reduces_states=True, walks_blocks=False)
+_NUMPY = Costs(
+    compares_places=False,
+    draws_again=False,
+    fuses_small=False,
+    reduces_states=False,
+    walks_blocks=True,
+)
+_CUDA_C = Costs(
+    compares_places=True,
+    draws_again=True,
+    fuses_small=True,
+    reduces_states=True,
+    walks_blocks=False,
+)
 
 
 def costs_of(where: device) -> Costs:
