@@ -124,7 +124,7 @@ _FROM = {
         "lucid_gpu.amp.state",
     ),
     "compile": "lucid_gpu.compiler",
-    "get_default_device": "lucid_gpu.device",
+    "get_default_device": "lucid_gpu.devices",
     "set_default_device": "lucid_gpu.device",
     **dict.fromkeys(("can_cast", "finfo", "iinfo"), "lucid_gpu.limits"),
     **dict.fromkeys(

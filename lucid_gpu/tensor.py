@@ -25,6 +25,7 @@ from lucid_gpu.devices.copies import laid_out, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, written
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Cell, Expr, apart, fits, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
@@ -37,7 +38,6 @@ from lucid_gpu.fusion.program import (
     load_program,
 )
 from lucid_gpu.fusion.realise import realise
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import SameMemory, Storage
 from lucid_gpu.tape import door
@@ -506,7 +506,7 @@ class Tensor:
         program = self._expr.program
         arrays = program.leaves
         if not program.is_load and len(program.instructions) == 2 * arrays - 1:
-            few = runs_cuda_c(program.device) or math.prod(program.shape) > SMALL
+            few = costs_of(program.device).fuses_small or math.prod(program.shape) > SMALL
             if arrays >= (2 if few else SUMMED) and program.root.op == "add":
                 self._realise()
         return self + other

@@ -72,7 +72,6 @@ BELOW: dict[str, tuple[str, ...]] = {
 
 # Upward imports allowed inside a function, where they run late: (file, room imported).
 LATE: set[tuple[str, str]] = {
-    ("device.py", "devices"),  # is_available asks the room
     ("tensor.py", "ops"),  # thin methods that hand on
     ("tensor.py", "printing"),
     ("tensor.py", "sparse"),

@@ -11,7 +11,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu import limits
-from lucid_gpu.device import resolve
+from lucid_gpu.devices import resolve
 from lucid_gpu.numpy.operands import as_tensor, first_tensor
 from lucid_gpu.tensor import Tensor
 

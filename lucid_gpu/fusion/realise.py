@@ -9,7 +9,7 @@ from lucid_gpu.devices.copies import laid_out
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import when_forgotten
-from lucid_gpu.launch import Executor
+from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.observers import debug, observed, observers
 from lucid_gpu.tape.levels import ENDED
 
@@ -101,14 +101,10 @@ def executor(plan: Plan) -> Callable[..., Any]:
     """Make a plan runnable on its device."""
     if any(ins.op == "wrapped" for ins in plan.instructions):
         raise RuntimeError(ENDED)
-    if plan.device.type == "cuda":
+    if runs_cuda_c(plan.device):
         from lucid_gpu.fusion import cuda_executor
 
         return cuda_executor.Executable(plan)
-    if Executor.host_cuda:
-        from lucid_gpu.fusion import host_executor
-
-        return host_executor.Executable(plan)
     from lucid_gpu.fusion import memory_order
 
     return memory_order.executable(plan)

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import device, resolve
-from lucid_gpu.devices import backend, backend_of_array
+from lucid_gpu.device import device
+from lucid_gpu.devices import backend, backend_of_array, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.written import begin_step

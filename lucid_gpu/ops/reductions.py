@@ -17,10 +17,10 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion import Eager, expression, pending_reductions
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
@@ -182,7 +182,7 @@ def _in_one_kernel(input: Tensor) -> bool:
         program.dtype.category == 2
         and 0 not in program.shape
         and not program.barred & ~SHARED
-        and runs_cuda_c(program.device)
+        and costs_of(program.device).reduces_states
     )
 
 
@@ -197,8 +197,7 @@ def _at_once(input: Tensor) -> bool:
         and program.dtype.compute is program.dtype
         and 0 < math.prod(program.shape) <= SMALL
         and not program.barred & ~SHARED  # who else holds it may change before a checkpoint's call
-        and not runs_cuda_c(program.device)
-        and program.device.type == "cpu"
+        and not costs_of(program.device).fuses_small
     )
 
 
@@ -647,7 +646,7 @@ def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tenso
     if 0 in input.shape:
         axes = None if axis is None else (axis,)
         _refuse_nothing(name, input.shape, axes, IndexError)
-    if input.ndim and runs_cuda_c(input.device):
+    if input.ndim and costs_of(input.device).reduces_states:
         if input.dtype.itemsize == 2 and not open_levels:
             input._realise()  # the first of equals is so after rounding
         dims = tuple(range(input.ndim)) if axis is None else (axis,)

@@ -11,7 +11,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device as Device
-from lucid_gpu.device import get_default_device
+from lucid_gpu.devices import get_default_device
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.elementwise import to

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.device import CPU, device, resolve
-from lucid_gpu.devices import backend, cuda_memory
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import backend, cuda_memory, resolve
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor

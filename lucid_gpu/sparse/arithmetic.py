@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import resolve
-from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices import backend, resolve, xp_of
 from lucid_gpu.fusion.optable import Op
 from lucid_gpu.kernels.index_add import index_add as add_rows
 from lucid_gpu.ops.creation import zeros

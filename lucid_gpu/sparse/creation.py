@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import resolve
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices import resolve, xp_of
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
 from lucid_gpu.layouts import sparse_coo
 from lucid_gpu.ops.creation import as_tensor, zeros
