@@ -6,7 +6,6 @@ A file holds a family. PyTorch's modules, one for each distribution, are names o
 
 import sys as _sys
 
-from lucid_gpu.argument_errors import all_named_in_errors as _all_named_in_errors
 from lucid_gpu.distributions import (
     bernoulli,
     by_inverse,
@@ -70,6 +69,7 @@ from lucid_gpu.distributions.relaxed import (
 )
 from lucid_gpu.distributions.transforms import *  # noqa: F403
 from lucid_gpu.distributions.wishart import LKJCholesky, Wishart
+from lucid_gpu.nn.argument_errors import all_named_in_errors as _all_named_in_errors
 
 _all_named_in_errors(globals(), Distribution)
 

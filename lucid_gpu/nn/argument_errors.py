@@ -21,7 +21,7 @@ def named_in_errors(kind: type[Any]) -> None:
             init(self, *args, **kwargs)
         except TypeError as error:
             if error.args:
-                error.args = (_told(str(error.args[0]), kind, init), *error.args[1:])
+                error.args = (_reworded(str(error.args[0]), kind, init), *error.args[1:])
             raise
 
     kind.__init__ = __init__
@@ -34,7 +34,7 @@ def all_named_in_errors(names: dict[str, Any], base: type[Any]) -> None:
             named_in_errors(kind)
 
 
-def _told(text: str, kind: type[Any], init: Any) -> str:
+def _reworded(text: str, kind: type[Any], init: Any) -> str:
     text = text.removeprefix(f"{init.__qualname__}() ")
     if re.match("missing|got an|takes", text):
         text = f"{kind.__name__}.__init__() {text}"

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 import lucid_gpu
-from lucid_gpu.absent import _INSTEAD
+from lucid_gpu.compat.absent import _INSTEAD
 
 
 @pytest.mark.parametrize("path", _INSTEAD)

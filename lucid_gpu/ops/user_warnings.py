@@ -8,7 +8,7 @@ import warnings
 
 __all__ = ["warn_user"]
 
-_PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

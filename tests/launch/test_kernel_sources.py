@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lucid_gpu import kernel_sources
+from lucid_gpu.launch import kernel_sources
 
-TREE = Path(__file__).resolve().parents[1]
+TREE = Path(__file__).resolve().parents[2]
 
 
 def test_a_source_tree_has_them():

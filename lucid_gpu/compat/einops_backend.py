@@ -1,4 +1,10 @@
-"""einops on tensors: what its functions call (https://einops.rocks)."""
+"""einops on tensors: what its functions call (https://einops.rocks).
+
+einops finds its back ends among the subclasses of one of its classes, so `import lucid_gpu` imports
+this file, whichever of the two comes first. opt_einsum needs nothing: it calls
+`lucid_gpu.tensordot`, `lucid_gpu.transpose` and `lucid_gpu.einsum`, as of every package whose
+arrays it does not know.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.nn import functional as F
-from lucid_gpu.user_warnings import warn_user
+from lucid_gpu.ops.user_warnings import warn_user
 
 x = lucid_gpu.ones(2, 3)
 CALLS: dict[str, Callable[[], object]] = {

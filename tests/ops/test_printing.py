@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from lucid_gpu.printing import get_printoptions, printoptions
+from lucid_gpu.ops.printing import get_printoptions, printoptions
 from tests.oracle import gives
 
 CASES: dict[str, Any] = {

@@ -28,7 +28,7 @@ def use_deterministic_algorithms(mode: builtins.bool, *, warn_only: builtins.boo
 
 
 def are_deterministic_algorithms_enabled() -> builtins.bool:
-    """What `use_deterministic_algorithms` was last told."""
+    """The `mode` of the last `use_deterministic_algorithms`."""
     return _mode > 0
 
 
