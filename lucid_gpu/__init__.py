@@ -6,6 +6,7 @@ imported when a cuda device is first asked for.
 
 from __future__ import annotations
 
+import contextlib as _contextlib
 import importlib
 import math as _math
 from typing import Any
@@ -33,17 +34,6 @@ from lucid_gpu.dtypes import (
 )
 from lucid_gpu.dtypes import bool as bool
 from lucid_gpu.dtypes import dtype as dtype
-from lucid_gpu.integrations import introduce as _introduce
-from lucid_gpu.layouts import (
-    channels_last,
-    channels_last_3d,
-    contiguous_format,
-    layout,
-    memory_format,
-    preserve_format,
-    sparse_coo,
-    strided,
-)
 from lucid_gpu.ops import complex_numbers, creation, elementwise, indexing, reductions, shape
 from lucid_gpu.ops import cumsum as _cumsum
 from lucid_gpu.ops import index_add as _index_add
@@ -55,6 +45,16 @@ from lucid_gpu.ops import transfer as _transfer
 from lucid_gpu.ops.arguments import published as _published
 from lucid_gpu.ops.arguments import with_out as _with_out
 from lucid_gpu.ops.creation import tensor  # named, since type checkers see the module else
+from lucid_gpu.storage import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    layout,
+    memory_format,
+    preserve_format,
+    sparse_coo,
+    strided,
+)
 from lucid_gpu.tape.modes import (
     enable_grad,
     inference_mode,
@@ -126,7 +126,7 @@ _FROM = {
     "compile": "lucid_gpu.compiler",
     "get_default_device": "lucid_gpu.devices",
     "set_default_device": "lucid_gpu.device",
-    **dict.fromkeys(("can_cast", "finfo", "iinfo"), "lucid_gpu.limits"),
+    **dict.fromkeys(("can_cast", "finfo", "iinfo"), "lucid_gpu.dtypes"),
     **dict.fromkeys(
         (
             "are_deterministic_algorithms_enabled",
@@ -135,7 +135,7 @@ _FROM = {
             "set_deterministic_debug_mode",
             "use_deterministic_algorithms",
         ),
-        "lucid_gpu.determinism",
+        "lucid_gpu.devices.determinism",
     ),
     **dict.fromkeys(
         (
@@ -163,7 +163,7 @@ _FROM = {
     "summary": "lucid_gpu.viz.summary",
     "TypedStorage": "lucid_gpu.ops.storages",
     "UntypedStorage": "lucid_gpu.ops.storages",
-    "set_printoptions": "lucid_gpu.printing",
+    "set_printoptions": "lucid_gpu.ops.printing",
     "get_float32_matmul_precision": "lucid_gpu.devices.precision",
     "set_float32_matmul_precision": "lucid_gpu.devices.precision",
     "default_generator": "lucid_gpu.ops.generator",
@@ -193,7 +193,7 @@ def __getattr__(name: str) -> Any:
         found = globals()[name] = _published(found)
         _registry.findable({name: found}, __name__)
         return found
-    from lucid_gpu.absent import lacking
+    from lucid_gpu.compat.absent import lacking
 
     raise lacking("", name)
 
@@ -233,5 +233,6 @@ def result_type(a: Any, b: Any) -> _dtypes.dtype:
 
 
 _registry.findable(dict(globals()), __name__)
-_introduce()
+with _contextlib.suppress(ImportError):  # of einops, or of a class that it has no more
+    importlib.import_module("lucid_gpu.compat.einops_backend")
 del _function, _module, _name

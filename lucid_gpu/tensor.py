@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu import layouts
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array
 from lucid_gpu.devices.copies import laid_out, write
@@ -39,7 +38,8 @@ from lucid_gpu.fusion.program import (
 )
 from lucid_gpu.fusion.realise import realise
 from lucid_gpu.launch.planning import steps
-from lucid_gpu.storage import SameMemory, Storage
+from lucid_gpu.storage import SameMemory, Storage, strided
+from lucid_gpu.storage import layout as Layout
 from lucid_gpu.tape import door
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
@@ -97,7 +97,7 @@ class Tensor:
     _steps: tuple[Any, ...] = ()  # how it is made from that: (earlier steps, (function, arguments))
     _creation: str | None = None  # why a view must not be written: see `ops.views`
     is_sparse = False
-    layout: layouts.layout = layouts.strided
+    layout: Layout = strided
     _go_backward: Callable[..., None]  # set by autograd/backward.py
     _wrapper: Any = None  # what levels (forward-mode AD, vmap) know of this; see `tape.levels`
 
@@ -696,7 +696,7 @@ class Tensor:
         return bool((self == element).any())
 
     def __repr__(self) -> str:
-        from lucid_gpu.printing import tensor_repr
+        from lucid_gpu.ops.printing import tensor_repr
 
         return tensor_repr(self)
 

@@ -12,9 +12,9 @@ from lucid_gpu.ops.elementwise import leaky_relu
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.softmax import softmax
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply
-from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["glu", "gumbel_softmax", "hardshrink", "prelu", "rrelu", "softshrink", "threshold"]
 

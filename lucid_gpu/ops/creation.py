@@ -18,7 +18,7 @@ from lucid_gpu.devices import backend, backend_of_array, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.written import begin_step
-from lucid_gpu.layouts import strided
+from lucid_gpu.storage import strided
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, _tensor, from_array
 

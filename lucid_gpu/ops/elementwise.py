@@ -20,10 +20,10 @@ from lucid_gpu.fusion.typing_rules import refusals
 from lucid_gpu.ops.arguments import require_float, require_one_dtype, require_tensor, takes_out
 from lucid_gpu.ops.in_place import alias_before, before_write, written
 from lucid_gpu.ops.record import constant, record
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, _set, _tensor, apply, binary, unary
-from lucid_gpu.user_warnings import warn_user
 
 Number = int | float | complex | bool
 _TESTS = ("compare", "logical", "test")

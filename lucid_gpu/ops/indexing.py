@@ -28,11 +28,11 @@ from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_reco
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import constant_number, expand_lazily, normalise_dim
 from lucid_gpu.ops.shape import base_array, view_of
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
-from lucid_gpu.user_warnings import warn_user
 
 
 def _parse(

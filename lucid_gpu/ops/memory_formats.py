@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.devices import xp_of
-from lucid_gpu.layouts import memory_format
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import _same_vjp, clone, contiguous, is_contiguous
+from lucid_gpu.storage import memory_format
 from lucid_gpu.tensor import Tensor
 
 

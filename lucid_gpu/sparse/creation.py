@@ -8,11 +8,11 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import resolve, xp_of
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
-from lucid_gpu.layouts import sparse_coo
 from lucid_gpu.ops.creation import as_tensor, zeros
 from lucid_gpu.sparse.gradients import assemble, at_places, recorded
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.sparse.tensor import SparseTensor, refuse
+from lucid_gpu.storage import sparse_coo
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 

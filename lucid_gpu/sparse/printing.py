@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lucid_gpu import printing
-from lucid_gpu.printing import OPENING
+from lucid_gpu.ops import printing
+from lucid_gpu.ops.printing import OPENING
 from lucid_gpu.sparse.tensor import SparseTensor
 from lucid_gpu.tensor import Tensor
 

@@ -15,11 +15,10 @@ from typing import Any, NoReturn
 from lucid_gpu.device import device
 from lucid_gpu.fusion.expression import Cell, Expr, without_grad
 from lucid_gpu.fusion.program import SPARSE, load_program
-from lucid_gpu.layouts import sparse_coo
 from lucid_gpu.ops.in_place import LEAF_IN_PLACE
 from lucid_gpu.ops.registry import LazyMethod
 from lucid_gpu.sparse.pattern import Pattern
-from lucid_gpu.storage import Storage
+from lucid_gpu.storage import Storage, sparse_coo
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor

@@ -7,9 +7,9 @@ from html import escape
 
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import UninitializedBuffer, UninitializedParameter
+from lucid_gpu.ops.printing import get_printoptions, history_of, number_format
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.optim import Optimizer
-from lucid_gpu.printing import get_printoptions, history_of, number_format
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["module_html", "optimizer_html", "tensor_html"]
