@@ -20,7 +20,7 @@ from lucid_gpu.kernels import cross_entropy as kernels
 from lucid_gpu.kernels.cross_entropy import Settings
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.indexing import gathered
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -80,8 +80,10 @@ def nll_loss(
     _check_weight(input, weight)
     if input.dtype.category != 2:
         raise NotImplementedError(f'"nll_loss" not implemented for {input.dtype.name}')
-    target, kept = _safe(input, target, ignore_index)
-    return _total(-_pick(input, target), target, kept, weight, reduction)
+    safe, kept = _safe(input, target, ignore_index)
+    picked = _pick(input, safe)
+    watch(picked, target)
+    return _total(-picked, safe, kept, weight, reduction)
 
 
 @op
@@ -185,16 +187,18 @@ def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Setting
 
 def _composed(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
     """The same written with tensor ops; smoothing gives the weights a gradient."""
-    target, kept = _safe(input, target, how.ignore)
+    safe, kept = _safe(input, target, how.ignore)
     dim = _class_dim(input)
     scores = log_softmax(input, dim)
-    loss = _pick(scores, target) * (how.smoothing - 1)
+    picked = _pick(scores, safe)
+    watch(picked, target)
+    loss = picked * (how.smoothing - 1)
     if weight is not None:
-        loss = loss * _weights(weight, target)
+        loss = loss * _weights(weight, safe)
         scores = scores * _along(weight, input)
     if how.smoothing:
         loss = loss - scores.mean(dim) * how.smoothing
-    return _total(loss, target, kept, weight, how.reduction, False)
+    return _total(loss, safe, kept, weight, how.reduction, False)
 
 
 def _soft_cross_entropy(

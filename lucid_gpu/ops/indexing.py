@@ -25,7 +25,7 @@ from lucid_gpu.ops.arguments import (
     takes_out,
 )
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import constant_number, expand_lazily, normalise_dim
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.ops.user_warnings import warn_user
@@ -281,8 +281,17 @@ def _picked(kind: str, input: Tensor, index: Any) -> Tensor:
         name = "SelectBackward0" if int in map(type, parsed) else "SliceBackward0"
         return slice_view(input, parsed, name)
     if _ints_apart(parsed):
-        return _picked(kind, *_by_ints_first(input, parsed))
-    return _read(kind, input, parsed)
+        result: Tensor = _picked(kind, *_by_ints_first(input, parsed))
+    else:
+        result = _read(kind, input, parsed)
+    watch(result, *_tensors_of(index))
+    return result
+
+
+def _tensors_of(index: Any) -> list[Tensor]:
+    """The tensors that an index names positions with."""
+    parts = index if isinstance(index, (tuple, list)) else (index,)
+    return [part for part in parts if isinstance(part, Tensor)]
 
 
 def _read(kind: str, input: Tensor, index: Any) -> Tensor:
@@ -444,7 +453,9 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         part.copy_(_spread(value, tuple(part.shape)))
         return
     if recorded or (open_levels and innermost((input, value)) is not None):
-        input._write(with_values(input, parsed, value), "index_put_")
+        written_value = with_values(input, parsed, value)
+        watch(written_value, *_tensors_of(index))
+        input._write(written_value, "index_put_")
         return
     mask = None if basic or value.ndim or input.device.type == "cpu" else _only_mask(parsed)
     if mask is not None:
@@ -551,9 +562,13 @@ def index_put(
     value = _as_value(input, values)
     value = _fitting(input, parsed, value)
     if not accumulate:
-        return with_values(input, parsed, value)
+        result: Tensor = with_values(input, parsed, value)
+        watch(result, *_tensors_of(given))
+        return result
     spread = _spread(value, _selected_shape(input, parsed))
-    return input + place(spread, parsed, tuple(input.shape))
+    added = place(spread, parsed, tuple(input.shape))
+    watch(added, *_tensors_of(given))
+    return input + added
 
 
 @op
@@ -738,7 +753,9 @@ def gathered(
             key = tuple([part.squeeze(dim) for part in key])
     if where.shape[dim] == 1 or name in _PERMUTES:
         key = Distinct(key)
-    return _read(name, input, key)
+    result = _read(name, input, key)
+    watch(result, index)
+    return result
 
 
 def _selected(array: Any, index: Any) -> Any:
@@ -854,7 +871,11 @@ def scatter(
     bounds.check(where, input.shape[dim], dim, input.device, 0, bounds.no_element, wait=True)
     if value.ndim and value.shape != index.shape:
         value = value[tuple([slice(0, n) for n in shape])]
-    return with_values(input, along(where, dim, xp_of(input)), expand_lazily(value, shape))
+    result: Tensor = with_values(
+        input, along(where, dim, xp_of(input)), expand_lazily(value, shape)
+    )
+    watch(result, index)
+    return result
 
 
 def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
