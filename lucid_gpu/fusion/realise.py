@@ -19,7 +19,8 @@ misdeclared = 0  # arrays that did not lie as their leaf's program said, so far
 waiting: list[
     Any
 ] = []  # weak references to reductions not yet computed (`fusion.pending_reductions`)
-realise_beside: Any = None  # set by fusion/pending_reductions.py
+# Asked first, while reductions wait, for values that it computes in a kernel with them.
+askers: list[Callable[[Sequence[Expr]], list[Any] | None]] = []
 
 
 def realise(values: Sequence[Expr]) -> list[Any]:
@@ -30,9 +31,10 @@ def realise(values: Sequence[Expr]) -> list[Any]:
     list of arrays
     """
     if waiting:
-        results = realise_beside(values)
-        if results is not None:
-            return results
+        for ask in askers:
+            results = ask(values)
+            if results is not None:
+                return results
     plan, leaves = plan_for(values)
     return execute(plan, leaves)
 

@@ -14,6 +14,7 @@ from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.indexing import along, gather, index_select, keys_of_slices, with_values
 from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -309,11 +310,5 @@ def _add_in_place(self: Tensor, name: str, what: Addition) -> Tensor:
 
 
 METHODS = (index_add, scatter_add, index_copy)
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function)
-for _name, _method in (
-    ("index_add_", index_add_),
-    ("scatter_add_", scatter_add_),
-    ("index_copy_", written(index_copy)),
-):
-    setattr(Tensor, _name, _method)
+attach(Tensor, *METHODS)
+attach(Tensor, index_add_, scatter_add_, index_copy_=written(index_copy))

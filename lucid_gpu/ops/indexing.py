@@ -26,7 +26,13 @@ from lucid_gpu.ops.arguments import (
 )
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
 from lucid_gpu.ops.record import record, watch
-from lucid_gpu.ops.reductions import constant_number, expand_lazily, normalise_dim
+from lucid_gpu.ops.reductions import (
+    ValuesAndIndices,
+    constant_number,
+    expand_lazily,
+    normalise_dim,
+)
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -758,6 +764,12 @@ def gathered(
     return result
 
 
+def _found_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) -> Any:
+    """The elements at one position along a dimension, and the positions."""
+    values = gathered(name, input, dim, where, keepdim)
+    return ValuesAndIndices(values, where if keepdim else where.squeeze(dim))
+
+
 def _selected(array: Any, index: Any) -> Any:
     """``array[index]``, in bounds; elements and whole slices NumPy's `take` copies sooner."""
     dense = isinstance(array, np.ndarray) and array.flags.c_contiguous and array.size
@@ -864,10 +876,11 @@ def scatter(
     if reduce is not None:
         if reduce not in ("add", "multiply"):
             raise RuntimeError("reduce argument must be either add or multiply.")
-        from lucid_gpu.ops.scatter_reduce import scatter_reduce
-
         spread = value if value.ndim else expand_lazily(value, shape)
-        return scatter_reduce(input, dim, index, spread, "sum" if reduce == "add" else "prod")
+        joined: Tensor = input.scatter_reduce(
+            dim, index, spread, "sum" if reduce == "add" else "prod"
+        )
+        return joined
     bounds.check(where, input.shape[dim], dim, input.device, 0, bounds.no_element, wait=True)
     if value.ndim and value.shape != index.shape:
         value = value[tuple([slice(0, n) for n in shape])]
@@ -978,8 +991,6 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
     IndexError
         For a ``dim`` that there is not.
     """
-    from lucid_gpu.ops.reductions import ValuesAndIndices
-
     where = argsort(input, dim, descending)
     return ValuesAndIndices(gathered("SortBackward0", input, dim, where), where)
 
@@ -1041,8 +1052,6 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     IndexError
         For a ``dim`` that there is not.
     """
-    from lucid_gpu.ops.reductions import ValuesAndIndices
-
     dim = normalise_dim(dim, input.ndim)
     if not hasattr(k, "__index__"):
         raise TypeError(f"topk(): argument 'k' (position 1) must be int, not {type(k).__name__}")
@@ -1141,9 +1150,6 @@ def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
 
 METHODS = (gather, take_along_dim, take, put, index_put, scatter, index_select,
            masked_select, nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, guarded(_function, method=True))  # axis= too
-for _function in (put, index_put, scatter, tril, triu):
-    setattr(Tensor, f"{_function.__name__}_", written(_function))
-for _name, _method in (("__getitem__", getitem), ("__setitem__", setitem)):
-    setattr(Tensor, _name, _method)
+attach(Tensor, *[guarded(op, method=True) for op in METHODS])  # axis= too
+attach(Tensor, **{f"{op.__name__}_": written(op) for op in (put, index_put, scatter, tril, triu)})
+attach(Tensor, __getitem__=getitem, __setitem__=setitem, _found_at=_found_at)

@@ -11,7 +11,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["get_printoptions", "printoptions", "set_printoptions", "tensor_repr"]
+__all__ = ["get_printoptions", "printoptions", "set_printoptions"]
 
 OPENING = "tensor("
 
@@ -156,19 +156,16 @@ def number_format(values: Sequence[Any], d: dt.dtype) -> Any:
 # --- layout ---------------------------------------------------------------------------------------
 
 
-def tensor_repr(t: Tensor) -> str:
-    """The text of a tensor, as PyTorch writes it.
+def __repr__(self: Tensor) -> str:
+    """The text of a tensor, which is realised, as PyTorch writes it."""
+    array = self.detach().cpu().array
+    if self.dtype.compute is not self.dtype:
+        array = array.astype(self.dtype.compute.numpy)
+    body = _values(array, self.dtype.category) if array.size else "[]"
+    return _with_suffixes(OPENING + body, _suffixes(self))
 
-    Parameters
-    ----------
-    t : Tensor
-        Is realised.
-    """
-    array = t.detach().cpu().array
-    if t.dtype.compute is not t.dtype:
-        array = array.astype(t.dtype.compute.numpy)
-    body = _values(array, t.dtype.category) if array.size else "[]"
-    return _with_suffixes(OPENING + body, _suffixes(t))
+
+METHODS = (__repr__,)
 
 
 def _values(array: Any, category: int, indent: int = len(OPENING)) -> str:

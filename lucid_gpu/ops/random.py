@@ -10,7 +10,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend, philox, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.ops.elementwise import into
+from lucid_gpu.ops.arguments import into
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.random_numbers import (
     _bounds,

@@ -18,7 +18,7 @@ from lucid_gpu.tape import modes
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, Node
-from lucid_gpu.tensor import Tensor, _tensor, tensor_of
+from lucid_gpu.tensor import Tensor, _tensor
 
 Vjp = Callable[..., Sequence[Any]]
 
@@ -36,7 +36,7 @@ class SavedOutput:
         self.output = output
         self.version = tensor._version
         self.reference = weakref.ref(tensor)
-        self.kept = tensor_of(expression.without_grad(tensor._expr))  # an edge would be a cycle
+        self.kept = tensor._on(expression.without_grad(tensor._expr))  # an edge would be a cycle
         if not self.kept._expr.program.is_load:
             self.kept._storage = tensor._memory()
             self.kept._storage.add(self.kept)
@@ -45,7 +45,7 @@ class SavedOutput:
         known = self.reference() if self.kept._storage is None else self.kept
         if known is not None and known._version != self.version:
             raise modified(known, self.version, node)
-        result = tensor_of(self.kept._expr)
+        result = self.kept._on(self.kept._expr)
         result._attach(node, self.output)
         return result
 

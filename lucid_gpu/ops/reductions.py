@@ -23,6 +23,7 @@ from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
@@ -418,9 +419,7 @@ def prod(
 def _prod_vjp(node: Any, g: Tensor) -> Any:
     (x,) = node.saved_tensors
     g = g if node.keepdim else g.unsqueeze(node.dim)
-    from lucid_gpu.ops.cumulative import products_of_others
-
-    return (g * products_of_others(x, node.dim).conj_physical(),)
+    return (g * x._products_of_others(node.dim).conj_physical(),)
 
 
 @op
@@ -702,15 +701,7 @@ def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if not input.ndim:
         return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
     where = _position(f"arg{name}", input.detach(), dim, True)
-    return _found_at(input, dim, where, keepdim, f"{name.capitalize()}Backward0")
-
-
-def _found_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) -> Any:
-    """The elements at one position along a dimension, and the positions."""
-    from lucid_gpu.ops.indexing import gathered
-
-    values = gathered(name, input, dim, where, keepdim)
-    return ValuesAndIndices(values, where if keepdim else where.squeeze(dim))
+    return input._found_at(dim, where, keepdim, f"{name.capitalize()}Backward0")
 
 
 # --- medians --------------------------------------------------------------------------------------
@@ -771,7 +762,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
     found = xp.take_along_axis(order, place.astype("int64"), dim)
     where = from_array(found.astype("int64"), dt.int64, input.device)
     name = "NanmedianBackward1" if ignore_nan else "MedianBackward1"
-    return _found_at(input, dim, where, keepdim, name)
+    return input._found_at(dim, where, keepdim, name)
 
 
 def _median_of_all(flat: Tensor, ignore_nan: bool) -> Tensor:
@@ -840,5 +831,4 @@ _OPS: tuple[Any, ...] = (
     nanmedian, all, any, count_nonzero,
 )  # fmt: skip
 METHODS = tuple([public(op) for op in _OPS])
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function)
+attach(Tensor, *METHODS, _sum_to_shape=sum_to_shape)

@@ -14,6 +14,7 @@ from lucid_gpu.kernels import softmax as kernels
 from lucid_gpu.ops.arguments import guarded, require_tensor, takes_out, told
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
@@ -119,5 +120,4 @@ def _old_default(input: Tensor) -> int:
 
 
 METHODS = tuple(map(_as_method, (softmax, log_softmax)))
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, guarded(_function))
+attach(Tensor, *map(guarded, METHODS))

@@ -72,7 +72,7 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def construct(cls: builtins.type[Tensor], args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+def _construct(cls: builtins.type[Tensor], args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
     """``Tensor(...)``: as `FloatTensor`, of the default type; a tensor is taken in any type."""
     unknown = set(named) - {"device", "data", "size"}
     if unknown:
@@ -189,4 +189,4 @@ def char(self: Tensor) -> Tensor:
     return to(self, dt.int8)
 
 
-METHODS = (type, new, byte, char)
+METHODS = (type, new, byte, char, _construct)

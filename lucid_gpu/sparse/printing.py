@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lucid_gpu.ops import printing
 from lucid_gpu.ops.printing import OPENING
-from lucid_gpu.sparse.tensor import SparseTensor
 from lucid_gpu.tensor import Tensor
+
+if TYPE_CHECKING:
+    from lucid_gpu.sparse.tensor import SparseTensor
 
 
 def sparse_repr(s: SparseTensor) -> str:

@@ -148,6 +148,9 @@ class SparseTensor(Tensor):
         """A new tensor object with the same elements and history."""
         return wrap(self._expr, self)
 
+    def _on(self, expr: Expr) -> SparseTensor:
+        return wrap(expr, None)
+
     @property
     def data(self) -> Tensor:
         """The same places and elements, apart from the graph."""
@@ -181,14 +184,6 @@ class SparseTensor(Tensor):
 
     def numpy(self, *, force: bool = False) -> Any:
         raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from lucid_gpu.sparse.creation import rebuilt
-
-        if not self.is_leaf:
-            raise RuntimeError("only leaf tensors can be pickled; detach() this one first")
-        p, values = self.pattern, self.elements.values
-        return rebuilt, (p.indices, values, p.size, p.coalesced, self.requires_grad)
 
     def __repr__(self) -> str:
         from lucid_gpu.sparse.printing import sparse_repr
