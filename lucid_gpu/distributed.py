@@ -22,6 +22,6 @@ def is_initialized() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    from lucid_gpu.absent import lacking
+    from lucid_gpu.compat.absent import lacking
 
     raise lacking("distributed", name)

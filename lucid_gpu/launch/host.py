@@ -24,9 +24,9 @@ from typing import Any
 
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import loops
-from lucid_gpu.kernel_sources import kernel_path
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.compiling import Text
+from lucid_gpu.launch.kernel_sources import kernel_path
 from lucid_gpu.launch.launcher import Extent, Launcher
 from lucid_gpu.launch.source import complete
 

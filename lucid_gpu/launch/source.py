@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.kernel_sources import kernel_path
+from lucid_gpu.launch.kernel_sources import kernel_path
 
 C_TYPES = {
     "bool": "bool",
