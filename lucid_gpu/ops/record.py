@@ -208,6 +208,7 @@ class OpNode(Node):
         if self.saved:
             self.saved = (None,)
             self.kept = None
+        self.watched = ()
 
 
 def _zeros(like: Program) -> Tensor:

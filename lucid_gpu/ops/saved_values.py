@@ -196,6 +196,7 @@ class _Opened(RegionNode):
     saved: tuple[Any, ...]
     alone: Alone
     function = staticmethod(vjp_alone)
+    watched = OpNode.watched
     saved_tensors = OpNode.saved_tensors
     vjp = OpNode.vjp
     release = OpNode.release
