@@ -49,7 +49,7 @@ FAMILIES: dict[str, str] = {
     ),
     "Gradients": "tape autograd func",
     "Files and other libraries": "serialization ops.dlpack",
-    "Devices, precision, settings": "device devices amp compiler",
+    "Devices, precision, settings": "device devices amp compiler torch_names",
     "Looking inside": "fusion viz",
 }
 _OF = {file: family for family, files in FAMILIES.items() for file in files.split()}
