@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lucid_gpu.device import device
 from lucid_gpu.launch import compiling
 from lucid_gpu.launch.arguments import Arguments, Packing
 from lucid_gpu.launch.compiling import Text
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Extent = tuple[int, int, int]  # of a grid or a block: x, y, z
 

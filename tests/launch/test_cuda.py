@@ -17,7 +17,8 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import current_gpu
 from lucid_gpu.fusion import blocked, cuda_executor
 from lucid_gpu.launch import cuda, launchers, nvrtc
-from lucid_gpu.launch.host import HostLauncher, is_cooperative
+from lucid_gpu.launch.host import HostLauncher
+from lucid_gpu.launch.source import is_cooperative
 from tests.fusion.plans import agree, leaf, needs_compiler, op, planned, random
 
 
