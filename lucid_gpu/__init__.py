@@ -175,6 +175,7 @@ _FROM = {
         ),
         "lucid_gpu.ops.tensor_types",
     ),
+    "_assert": "lucid_gpu._C",
     "explain": "lucid_gpu.fusion.explain",
     "is_anomaly_check_nan_enabled": "lucid_gpu.autograd.anomaly",
     "is_anomaly_enabled": "lucid_gpu.autograd.anomaly",

@@ -89,6 +89,9 @@ class Tensor:
     _steps: tuple[Any, ...] = ()  # how it is made from that: (earlier steps, (function, arguments))
     _creation: str | None = None  # why a view must not be written: see `ops.views`
     is_sparse = False
+    # What no tensor is here; packages written for other devices ask.
+    is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = is_quantized = False
+    is_sparse_csr = is_vulkan = is_xla = is_xpu = False
     layout: Layout = strided
     _wrapper: Any = None  # what levels (forward-mode AD, vmap) know of this; see `tape.levels`
 

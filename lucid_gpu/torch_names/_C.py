@@ -63,3 +63,8 @@ def _jit_set_profiling_executor(enabled: bool) -> bool:
 
 
 _jit_set_profiling_mode = _jit_set_profiling_executor
+
+
+def _assert(condition: object, message: str) -> None:
+    """Raise an AssertionError where a condition does not hold."""
+    assert condition, message

@@ -208,3 +208,29 @@ def test_old_places_of_names() -> None:
     assert lucid_gpu.overrides.is_tensor_like(lucid_gpu.ones(1))
     assert lucid_gpu.types.Number and lucid_gpu._C._TensorBase is lucid_gpu.Tensor
     assert lucid_gpu.cpu.device_count() == 1 and lucid_gpu._six.inf == float("inf")
+
+
+def test_private_names_that_packages_call() -> None:
+    x = lucid_gpu.ones(1, 2, 5, 5)
+    assert not any((x.is_mps, x.is_xpu, x.is_xla, x.is_quantized, x.is_meta, x.is_nested))
+    conv = nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect")
+    doubled = conv._conv_forward(x, conv.weight * 2, None)
+    assert lucid_gpu.allclose(doubled, (conv(x) - conv.bias.view(3, 1, 1)) * 2, atol=1e-5)
+    normal = lucid_gpu.distributions.utils._standard_normal
+    assert normal((2, 3), lucid_gpu.float64, None).dtype is lucid_gpu.float64
+    assert utils.checkpoint.get_device_states(x, 1) == ([], [])
+    utils.checkpoint.set_device_states([], [])
+    assert lucid_gpu.autograd._is_checkpoint_valid() and lucid_gpu.cuda._initialized in (0, 1)
+    lucid_gpu._assert(True, "never")
+    with pytest.raises(AssertionError, match="so it is"):
+        lucid_gpu._assert(False, "so it is")
+
+
+def test_a_checkpoint_inside_a_pass_for_certain_inputs_is_not_valid() -> None:
+    seen = []
+    x = lucid_gpu.ones(2, requires_grad=True)
+    y = (x * 2).exp()
+    y.register_hook(lambda g: seen.append(lucid_gpu.autograd._is_checkpoint_valid()))
+    y.sum().backward(retain_graph=True)
+    lucid_gpu.autograd.grad(y.sum(), x)
+    assert seen == [True, False]
