@@ -140,10 +140,10 @@ _FROM = {
             "is_autocast_enabled",
             "set_autocast_cache_enabled",
             "set_autocast_dtype",
-            "set_autocast_enabled",
         ),
         "lucid_gpu.amp.state",
     ),
+    "set_autocast_enabled": "lucid_gpu.amp.autocast_mode",
     "compile": "lucid_gpu.compiler",
     "install_as_torch": "lucid_gpu.torch",
     "get_default_device": "lucid_gpu.devices",
@@ -212,10 +212,9 @@ def __getattr__(name: str) -> Any:
         globals()[name] = found
         return found
     if name.startswith("_foreach_"):
-        from lucid_gpu.torch_names import _foreach
-
-        if name in _foreach.FUNCTIONS:
-            return _foreach.FUNCTIONS[name]
+        found = importlib.import_module("lucid_gpu._foreach").FUNCTIONS.get(name)
+        if found is not None:
+            return found
     if name in _registry.FUNCTIONS:
         found = _registry.load(_registry.FUNCTIONS[name], name)
         found = globals()[name] = _published(found)

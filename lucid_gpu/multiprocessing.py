@@ -22,7 +22,7 @@ from typing import Any
 
 from lucid_gpu.nn.parameter import Buffer, Parameter
 from lucid_gpu.ops import shared_memory
-from lucid_gpu.ops.creation import from_array_shared
+from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.tensor import Tensor
 
 __all__ = [

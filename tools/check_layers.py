@@ -99,6 +99,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "numpy/",
         "array_api/",
         "serialization/",
+        "ops/borrowed.py",
         "ops/creation.py",
         "ops/grids.py",
         "ops/indexing.py",

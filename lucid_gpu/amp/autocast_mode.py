@@ -10,11 +10,11 @@ from typing import Any
 from lucid_gpu.amp.state import (
     KINDS,
     cast,
+    checked,
     clear_autocast_cache,
     get_autocast_dtype,
     is_autocast_enabled,
     set_autocast_dtype,
-    set_autocast_enabled,
     state,
 )
 from lucid_gpu.devices.cupy_backend import problem
@@ -22,11 +22,24 @@ from lucid_gpu.dtypes import bfloat16, dtype, float16
 from lucid_gpu.tape.modes import state as modes
 
 __all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
+__all__ += ["set_autocast_enabled"]
 
 
 def is_autocast_available(device_type: str) -> bool:
     """Whether ops on such a device can be cast."""
     return device_type in KINDS
+
+
+def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
+    """Cast ops on such a device from now on, or no longer; `autocast` does it for a block."""
+    if enabled is None:
+        device_type, enabled = "cuda", bool(device_type)
+    kind = checked(str(device_type))
+    if enabled != state.enabled[kind]:
+        from lucid_gpu.amp.ops import watching
+
+        state.enabled[kind] = enabled
+        watching.__enter__() if enabled else watching.__exit__()
 
 
 class autocast:

@@ -16,7 +16,6 @@ __all__ = [
     "is_autocast_enabled",
     "set_autocast_cache_enabled",
     "set_autocast_dtype",
-    "set_autocast_enabled",
     "state",
 ]
 
@@ -58,18 +57,6 @@ def checked(device_type: str) -> str:
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether ops on such a device are cast now."""
     return state.enabled[checked(device_type)]
-
-
-def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
-    """Cast ops on such a device from now on, or no longer; `autocast` does it for a block."""
-    if enabled is None:
-        device_type, enabled = "cuda", bool(device_type)
-    kind = checked(str(device_type))
-    if enabled != state.enabled[kind]:
-        from lucid_gpu.amp.ops import watching
-
-        state.enabled[kind] = enabled
-        watching.__enter__() if enabled else watching.__exit__()
 
 
 def get_autocast_dtype(device_type: str) -> dtype:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lucid_gpu.autograd.graph import GradientEdge
+from lucid_gpu.autograd.passes import edge_of, gradients, observed, roots_of, run
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
-from lucid_gpu.fusion.region import RegionNode, observe, unobserve
-from lucid_gpu.fusion.written import begin_pass, end_pass
 from lucid_gpu.ops.record import constant
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tape.modes import state
-from lucid_gpu.tensor import Tensor, _tensor, store_written
+from lucid_gpu.tensor import Tensor, _tensor
 
 
 def backward(
@@ -59,15 +55,15 @@ def backward(
     cotangents = _cotangents(outputs, grad_tensors)
     if open_levels and create_graph:
         _refuse_wrapped([*outputs, *cotangents])
-    roots = _roots(outputs, cotangents)
+    roots = roots_of(outputs, cotangents)
     keep = create_graph if retain_graph is None else retain_graph
     if targets is None:
-        _run(roots, keep, create_graph)
+        run(roots, keep, create_graph)
         return
     for target in targets:
         if isinstance(target, Tensor):
             target.retain_grad()
-    _observed(roots, keep, create_graph, [_edge(t) for t in targets], accumulate=True)
+    observed(roots, keep, create_graph, [edge_of(t) for t in targets], accumulate=True)
 
 
 def grad(
@@ -145,62 +141,6 @@ def grad(
     return dict(zip(inputs, found)) if type(inputs) is dict else tuple(found)
 
 
-def gradients(
-    outputs: Sequence[Any],
-    inputs: Sequence[Any],
-    cotangents: Sequence[Tensor],
-    keep: bool,
-    create_graph: bool,
-) -> list[Any]:
-    """As `grad`, with None for inputs the pass does not reach."""
-    if open_levels:
-        level = innermost([*outputs, *inputs, *cotangents])
-        if level is not None:
-            found: list[Any] = level.grad(outputs, inputs, cotangents, keep, create_graph)
-            return found
-    return run_pass(outputs, inputs, cotangents, keep, create_graph)
-
-
-def run_pass(
-    outputs: Sequence[Any],
-    inputs: Sequence[Any],
-    cotangents: Sequence[Tensor],
-    keep: bool,
-    create_graph: bool,
-) -> list[Any]:
-    """As `gradients`, through the graph of ordinary tensors; cotangents may be batched."""
-    edges = [_wanted(i, t) for i, t in enumerate(inputs)]
-    reached = _observed(_roots(outputs, cotangents), keep, create_graph, edges, accumulate=False)
-    for gradient in reached.values():
-        if not gradient.requires_grad and gradient._wrapper is None:
-            gradient._expr = expression.apart(gradient._expr)
-    return [reached.get(edge) for edge in edges]
-
-
-def _observed(
-    roots: list[Any], keep: bool, create_graph: bool, edges: list[Any], accumulate: bool
-) -> dict[Any, Any]:
-    """Run a pass for some inputs; regions are opened where one lies inside."""
-    for node, _ in edges:
-        observe(node)
-    try:
-        return _run(roots, keep, create_graph, edges, accumulate)
-    finally:
-        for node, _ in edges:
-            unobserve(node)
-
-
-def _run(*arguments: Any) -> dict[Any, Any]:
-    """A pass, which is where a step of a loop ends."""
-    if state.written:
-        store_written()
-    begin_pass()
-    try:
-        return engine.backward(*arguments)
-    finally:
-        end_pass()
-
-
 def _refuse_wrapped(tensors: Sequence[Any]) -> None:
     if innermost(tensors) is not None:
         raise RuntimeError(
@@ -233,22 +173,6 @@ def _inputs(given: Any, caller: str) -> Sequence[Any]:
                 f"all inputs have to be Tensors or GradientEdges, but got {type(one).__name__}"
             )
     return found
-
-
-def _edge(tensor: Any) -> tuple[Any, int]:
-    if isinstance(tensor, GradientEdge):
-        return tensor.node, tensor.output_nr
-    edge: tuple[Any, int] = tensor._edge()
-    return edge
-
-
-def _wanted(i: int, tensor: Any) -> tuple[Any, int]:
-    if isinstance(tensor, Tensor) and not tensor.requires_grad:
-        raise RuntimeError(
-            f"One of the differentiated Tensors does not require grad: inputs[{i}], of shape "
-            f"{list(tensor.shape)}"
-        )
-    return _edge(tensor)
 
 
 def _unused(
@@ -395,21 +319,6 @@ def _check_implicit(like: Any) -> None:
             "grad can be implicitly created only for real scalar outputs but got "
             f"{like.dtype}: pass backward(gradient)"
         )
-
-
-def _roots(outputs: Sequence[Any], cotangents: Sequence[Tensor]) -> list[Any]:
-    roots = []
-    for i, (output, cotangent) in enumerate(zip(outputs, cotangents)):
-        node, number = _edge(output)
-        if node is None:
-            raise RuntimeError(
-                f"element {i} of tensors does not require grad and does not have a grad_fn"
-            )
-        tensor = isinstance(output, Tensor)
-        if tensor and isinstance(node, RegionNode) and not output._expr.program.is_load:
-            node.root = weakref.ref(output)
-        roots.append((node, number, cotangent))
-    return roots
 
 
 # --- many cotangents at once ----------------------------------------------------------------------

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from lucid_gpu.device import device
+from lucid_gpu.devices import backend
 from lucid_gpu.fusion import pending_reductions
 from lucid_gpu.fusion import realise as realising
 from lucid_gpu.fusion.expression import Expr
@@ -108,10 +110,9 @@ def _in_order() -> Iterator[None]:
 def _meet(before: bool) -> None:
     if not _streams:
         return
-    from lucid_gpu.cuda.gpus import cupy, current_device
-
+    here = backend(device("cuda"))
     # What is pending now was written on this stream since the last switch, and may go on fusing.
-    index, current = current_device(), cupy().cuda.get_current_stream()
+    index, current = here.current_index(), here.xp.cuda.get_current_stream()
     for (where, _), other in tuple(_streams.items()):
         if where == index and other.ptr != current.ptr:
             first, second = (other, current) if before else (current, other)

@@ -250,16 +250,6 @@ class BatchLevel(Level):
         """What a batched tensor consists of."""
         return [self.value(tensor)]
 
-    def function(self, cls: Any, args: Any) -> Any:
-        from lucid_gpu.func.batched_functions import call
-
-        return call(self, cls, args)
-
-    def grad(self, *call: Any) -> list[Any]:
-        from lucid_gpu.func.batched_grad import grad
-
-        return grad(self, *call)
-
 
 def _in_one_type(op: Op, operands: Sequence[Any]) -> Sequence[Any]:
     """Operands in the types they have for one example: a batch of numbers is still numbers."""

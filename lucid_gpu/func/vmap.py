@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from lucid_gpu.func import batched_functions, batched_grad
 from lucid_gpu.func.batching import BatchLevel, everywhere_batched
 from lucid_gpu.func.rules import watching
 from lucid_gpu.func.trees import Structure, flatten, spread, unflatten
@@ -73,6 +74,16 @@ def vmap(
         return _in_chunks(call, batch, chunk_size)
 
     return mapped
+
+
+class VmapLevel(BatchLevel):
+    """A `BatchLevel` that also knows how functions and gradients go through it."""
+
+    def function(self, cls: Any, args: Any) -> Any:
+        return batched_functions.call(self, cls, args)
+
+    def grad(self, *call: Any) -> list[Any]:
+        return batched_grad.grad(self, *call)
 
 
 class _Call(NamedTuple):
@@ -170,7 +181,7 @@ def _size(call: _Call, leaves: list[Any], dims: list[Any]) -> int:
 
 
 def _run(call: _Call, batch: _Batch, out_dims: Any) -> Any:
-    with watching, BatchLevel(batch.size, call.randomness) as level:
+    with watching, VmapLevel(batch.size, call.randomness) as level:
         given = [
             leaf if dim is None else level.wrap(leaf if dim == 0 else movedim(leaf, dim, 0))
             for leaf, dim in zip(batch.leaves, batch.dims, strict=True)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.nn import functional as F
+from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.creation import zeros
-from lucid_gpu.ops.matmul import matmul
+from lucid_gpu.ops.dropout import dropout
+from lucid_gpu.ops.matmul import linear, matmul
+from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.shape import cat
+from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["additive_mask", "multi_head_attention_forward"]
@@ -124,7 +127,7 @@ def multi_head_attention_forward(
         k, v = cat([k, nothing], 1), cat([v, nothing], 1)
     more = (extra is not None) + add_zero_attn
     if more:
-        mask, padding = (None if t is None else F.pad(t, (0, more)) for t in (mask, padding))
+        mask, padding = (None if t is None else pad(t, (0, more)) for t in (mask, padding))
     if padding is not None:
         spread = _padding_of_heads(padding, (batch, num_heads, k.shape[1]))
         mask = spread if mask is None else mask + spread
@@ -139,9 +142,9 @@ def multi_head_attention_forward(
         q, k, v = (t.unflatten(0, (batch, num_heads)) for t in (q, k, v))
         if mask is not None and mask.shape[0] != 1:
             mask = mask.unflatten(0, (batch, num_heads))
-        out = F.scaled_dot_product_attention(q, k, v, mask, p, is_causal).flatten(0, 1)
+        out = scaled_dot_product_attention(q, k, v, mask, p, is_causal).flatten(0, 1)
     out = out.transpose(0, 1).reshape(length, batch, width)
-    out = F.linear(out, out_proj_weight, out_proj_bias)
+    out = linear(out, out_proj_weight, out_proj_bias)
     if batched:
         return out, shown
     return out.squeeze(1), None if shown is None else shown.squeeze(0)
@@ -245,8 +248,8 @@ def _padding_of_heads(padding: Tensor, shape: tuple[int, int, int]) -> Tensor:
 def _scores(q: Tensor, k: Tensor, mask: Tensor | None, p: float) -> Tensor:
     """The weights of attention, where they are asked for."""
     products = matmul(q * math.sqrt(1.0 / q.shape[-1]), k.mT)
-    weights = F.softmax(products if mask is None else products + mask, -1)
-    return F.dropout(weights, p) if p else weights
+    weights = softmax(products if mask is None else products + mask, -1)
+    return dropout(weights, p) if p else weights
 
 
 def _static(name: str, given: Tensor, heads: int, head: int) -> Tensor:
@@ -284,7 +287,7 @@ def _projected(
                 tuple(w.shape) == shape,
                 f"expecting {name} weights shape of {shape}, but got {w.shape}",
             )
-            found.append(F.linear(t, w, b))
+            found.append(linear(t, w, b))
         return found
     _expect(
         key.shape == value.shape,
@@ -293,10 +296,10 @@ def _projected(
     if packed is None:
         raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
     if query is key is value:
-        return list(F.linear(query, packed, bias).chunk(3, -1))
+        return list(linear(query, packed, bias).chunk(3, -1))
     width = query.shape[-1]
     sizes = [width, 2 * width] if key is value else [width] * 3
     biases = [None] * len(sizes) if bias is None else list(bias.split(sizes))
     maps = zip((query, key, value), packed.split(sizes), biases)
-    found = [F.linear(t, w, b) for t, w, b in maps]
+    found = [linear(t, w, b) for t, w, b in maps]
     return [found[0], *found[1].chunk(2, -1)] if key is value else found

@@ -2,7 +2,7 @@
 
 Three bilinear maps are each other's gradients: `_convolved` (images, filters), `_input_gradient`
 (cotangents, filters) and `_weight_gradient` (images, cotangents). Signals are images of one row.
-Volumes are images too (`volumes`), where no library takes them as they are.
+Volumes are images too, at the end of the file, where no library takes them as they are.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from lucid_gpu.kernels import convolution
 from lucid_gpu.kernels.windows import Frame, Window, inverse
-from lucid_gpu.ops import volumes
+from lucid_gpu.ops import windows
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.sliding import check, check_ranks, check_size, slide_of
+from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -107,7 +107,7 @@ def _convolution(
     elif convolution.takes_volumes(whole.device, whole.dtype.name):
         result = _convolved(whole, weight, Window(*slide), groups)
     else:
-        result = volumes.convolved(whole, weight, Window(*slide), groups)
+        result = _convolved_volumes(whole, weight, Window(*slide), groups)
     return finished(result, bias, batched=whole is input)
 
 
@@ -128,7 +128,7 @@ def _convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor
     frame = Frame(x.shape, window)
     result = convolution.convolve(x.array, weight.array, frame, groups)
     if result is None:
-        return volumes.convolved(x, weight, window, groups)
+        return _convolved_volumes(x, weight, window, groups)
     return record(
         "ConvolutionBackward0",
         result,
@@ -160,7 +160,7 @@ def _input_gradient(
 ) -> Tensor:
     result = convolution.input_gradient(g.array, weight.array, Frame(shape, window), groups)
     if result is None:
-        return volumes.input_gradient(g, weight, shape, window, groups)
+        return volumes_input_gradient(g, weight, shape, window, groups)
     return record(
         "ConvolutionBackwardBackward0",
         result,
@@ -189,7 +189,7 @@ def _weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tenso
     frame = Frame(x.shape, window)
     result = convolution.weight_gradient(x.array, g.array, frame, groups)
     if result is None:
-        return volumes.weight_gradient(x, g, window, groups)
+        return _volumes_weight_gradient(x, g, window, groups)
     return record(
         "ConvolutionBackwardBackward0",
         result,
@@ -221,3 +221,52 @@ def _in_order(g: Tensor, frame: Frame) -> Tensor:
     """A cotangent that both gradients read without copying it once more."""
     order = convolution.memory_order(frame, g.device)
     return g.permute(order).contiguous().permute(inverse(order))
+
+
+# --- volumes: images whose channels are the slices under a filter's depth ------------------------
+
+# No copy runs along three axes, and the gradients are those of what these are made of.
+
+
+def _convolved_volumes(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
+    """Convolution of volumes (n, c, d, h, w) with filters (o, c // groups, kd, kh, kw)."""
+    outputs, channels, deep, *kernel = weight.shape
+    images, slices = _images(x, window)
+    filters = weight.reshape(outputs, channels * deep, *kernel)
+    found = _convolved(images, filters, Slide(*window).window(), groups)
+    return found.reshape(x.shape[0], slices, *found.shape[1:]).transpose(1, 2)
+
+
+def volumes_input_gradient(
+    g: Tensor, weight: Tensor, shape: tuple[int, ...], window: Window, groups: int
+) -> Tensor:
+    """Its gradient by volumes of a shape: each slice gives a filter's depth of slices."""
+    n, c, depth, h, w = g.shape
+    _, channels, deep, tall, wide = shape
+    images = g.transpose(1, 2).reshape(n * depth, c, h, w)
+    filters = weight.reshape(c, weight.shape[1] * weight.shape[2], *weight.shape[3:])
+    stacked = channels * weight.shape[2]
+    whole = (n * depth, stacked, tall, wide)
+    slices = _input_gradient(images, filters, whole, Slide(*window).window(), groups)
+    columns = slices.reshape(n, depth, stacked, tall * wide).transpose(1, 2)
+    columns = columns.reshape(n, stacked, depth * tall * wide)
+    return windows._folded(columns, (channels, deep, tall * wide), Slide(*window).first()).reshape(
+        shape
+    )
+
+
+def _volumes_weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
+    """Its gradient by filters, for cotangents (n, o, od, oh, ow)."""
+    images, slices = _images(x, window)
+    cotangents = g.transpose(1, 2).reshape(x.shape[0] * slices, g.shape[1], *g.shape[3:])
+    found = _weight_gradient(images, cotangents, Slide(*window).window(), groups)
+    return found.reshape(g.shape[1], x.shape[1] // groups, *window.kernel)
+
+
+def _images(x: Tensor, window: Window) -> tuple[Tensor, int]:
+    """For each place of the filter along the depth an image with the slices under it."""
+    n, c, depth, h, w = x.shape
+    seen = windows._unfolded(x.reshape(n, c, depth, h * w), Slide(*window).first())
+    slices, stacked = seen.shape[-1] // (h * w), c * window.kernel[0]
+    images = seen.reshape(n, stacked, slices, h, w).transpose(1, 2)
+    return images.reshape(n * slices, stacked, h, w), slices

@@ -19,10 +19,11 @@ from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.written import begin_step
 from lucid_gpu.ops.arguments import into
+from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.storage import strided
 from lucid_gpu.tape.door import op
-from lucid_gpu.tensor import Tensor, _mark_shared, _set, _tensor, from_array
+from lucid_gpu.tensor import Tensor, _set, _tensor, from_array
 
 
 def _finish(
@@ -259,25 +260,6 @@ def from_numpy(array: Any) -> Tensor:
     found = shared(array)
     assert found is not None
     return found
-
-
-def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
-    """A tensor on an array that somebody else may write, and we perhaps not."""
-    found = backend_of_array(array)
-    assert found is not None
-    d = dt.from_numpy_dtype(array.dtype)
-    view = array.view(np.ndarray) if found.type == "cpu" else array.view()
-    if view.dtype != d.numpy:  # foreign byte order
-        view = view.astype(d.numpy)
-    result = _tensor(expression.of_array(view, d, found.device_of(array)))
-    storage = result._memory()
-    storage.lend(result._expr.leaves[0])
-    on_cpu = found.type == "cpu"
-    storage.read_only = read_only or (on_cpu and not view.flags.writeable)
-    forever = storage.read_only or found.is_borrowed(storage.owner)
-    storage.idle_references = -1 if forever else 3
-    _mark_shared(result)
-    return result
 
 
 def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:

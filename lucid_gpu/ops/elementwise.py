@@ -328,9 +328,7 @@ def where(
     uint8, and shapes that do not broadcast.
     """
     if input is None and other is None and isinstance(condition, Tensor):
-        from lucid_gpu.ops.indexing import nonzero
-
-        return nonzero(condition, as_tuple=True)
+        return condition.nonzero(as_tuple=True)
     if not isinstance(condition, Tensor):
         raise TypeError(
             "where(): argument 'condition' (position 1) must be Tensor, not "

@@ -9,28 +9,17 @@ has ``sizes[t]`` rows, the longest first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.recurrent_cells import CELLS, Cell
+from lucid_gpu.ops.recurrent_cells import CELLS, Cell, Weights
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled, state
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["CELLS", "Cell", "Weights", "walk"]
-
-
-class Weights(NamedTuple):
-    """Of the states: shape (gates * hidden, out), a bias, a projection (out, hidden) or None."""
-
-    w: Any
-    bias: Any
-    projection: Any
-
-    def arrays(self) -> Weights:
-        return Weights(*[None if t is None else t.array for t in self])
 
 
 def walk(
@@ -57,9 +46,7 @@ def walk(
     given = [t for t in (x, *start, *weights) if t is not None]
     if open_levels and innermost(given) is not None:
         return _composed(cell, x, sizes, start, weights, reverse)
-    from lucid_gpu.ops.recurrent_walk import walk_for
-
-    walked = walk_for(cell, x, sizes, weights, reverse)
+    walked = _walk_for(cell, x, sizes, weights, reverse)
     walked.recorded = bool(state.grad) and any(t.requires_grad for t in given)
     result: tuple[Tensor, ...] = record(
         "RecurrentBackward0",
@@ -71,6 +58,17 @@ def walk(
         kept=walked,
     )
     return result
+
+
+def _walk_for(
+    cell: Cell, x: Tensor, sizes: tuple[int, ...], weights: Weights, reverse: bool
+) -> Any:
+    """The fastest walk that there is for such operands."""
+    from lucid_gpu.ops.native_walk import NativeWalk, suits
+    from lucid_gpu.ops.recurrent_walk import Walk
+
+    kind = NativeWalk if len(sizes) > 1 and suits(cell, x, weights) else Walk
+    return kind(cell, x, sizes, reverse)
 
 
 def _walk_vjp(node: Any, *cotangents: Tensor) -> Sequence[Any]:
@@ -117,7 +115,7 @@ def _vjp_composed(
     One operand may be made of another, as ``x`` is of a state that is the input, too: views of them
     are apart.
     """
-    from lucid_gpu.autograd.backward import gradients
+    from lucid_gpu.autograd.passes import gradients
 
     record_again = is_grad_enabled()
     with enable_grad():

@@ -9,15 +9,27 @@ gradient gets that, the states before and the cotangents of those after; it give
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from lucid_gpu.ops.traced import Traced
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["CELLS", "Cell"]
+__all__ = ["CELLS", "Cell", "Weights"]
 
 _Tensors = Sequence[Tensor]
 _Step = tuple[list[Tensor], list[Tensor]]
 _Slopes = tuple[list[Tensor], list[Tensor], list[Tensor]]
+
+
+class Weights(NamedTuple):
+    """Of the states: shape (gates * hidden, out), a bias, a projection (out, hidden) or None."""
+
+    w: Any
+    bias: Any
+    projection: Any
+
+    def arrays(self) -> Weights:
+        return Weights(*[None if t is None else t.array for t in self])
 
 
 def _lstm(x: _Tensors, r: _Tensors, states: _Tensors) -> _Step:

@@ -14,21 +14,10 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.launch.observers import library_call, observers
-from lucid_gpu.ops.recurrence import Weights
-from lucid_gpu.ops.recurrent_cells import Cell
+from lucid_gpu.ops.recurrent_cells import Cell, Weights
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["Carried", "Walk", "in_order", "split", "steps_of", "walk_for"]
-
-
-def walk_for(
-    cell: Cell, x: Tensor, sizes: tuple[int, ...], weights: Weights, reverse: bool
-) -> Walk:
-    """The fastest walk that there is for such operands; of a single step, this one."""
-    from lucid_gpu.ops.native_walk import NativeWalk, suits
-
-    kind = NativeWalk if len(sizes) > 1 and suits(cell, x, weights) else Walk
-    return kind(cell, x, sizes, reverse)
+__all__ = ["Carried", "Walk", "in_order", "split", "steps_of"]
 
 
 def steps_of(sizes: Sequence[int], reverse: bool) -> list[tuple[int, int]]:

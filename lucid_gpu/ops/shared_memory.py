@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.ops.creation import from_array_shared
+from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.ops.strides import address, base_array
 from lucid_gpu.storage import owner_of
 from lucid_gpu.tensor import Tensor

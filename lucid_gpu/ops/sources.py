@@ -9,7 +9,8 @@ import numpy as np
 
 from lucid_gpu.devices import resolve
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
-from lucid_gpu.ops.creation import _from_host, empty, from_array_shared, shared, tensor
+from lucid_gpu.ops.borrowed import from_array_shared
+from lucid_gpu.ops.creation import _from_host, empty, shared, tensor
 from lucid_gpu.ops.elementwise import to
 from lucid_gpu.ops.strides import as_strided
 from lucid_gpu.tape.door import op

@@ -10,7 +10,7 @@ from typing import Any
 
 from lucid_gpu.kernels.convolution import takes_volumes
 from lucid_gpu.kernels.windows import Window
-from lucid_gpu.ops import convolution, volumes
+from lucid_gpu.ops import convolution
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.sliding import (
@@ -116,7 +116,7 @@ def _spread(x: Tensor, weight: Tensor, slide: Slide, more: Sizes, groups: int) -
         return result.squeeze(2)
     if len(size) == 2 or takes_volumes(x.device, x.dtype.name):
         return convolution._input_gradient(x, weight, whole, Window(*slide), groups)
-    return volumes.input_gradient(x, weight, whole, Window(*slide), groups)
+    return convolution.volumes_input_gradient(x, weight, whole, Window(*slide), groups)
 
 
 # --- what is refused ------------------------------------------------------------------------------

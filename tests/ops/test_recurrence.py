@@ -11,7 +11,7 @@ from lucid_gpu import func
 from lucid_gpu.autograd import gradcheck, gradgradcheck
 from lucid_gpu.devices import threads
 from lucid_gpu.fusion import eager, native_steps
-from lucid_gpu.ops import native_walk, recurrent_walk
+from lucid_gpu.ops import native_walk, recurrence, recurrent_walk
 from lucid_gpu.ops.recurrence import CELLS, Weights, walk
 from lucid_gpu.profiler import record
 from tests.oracle import agree
@@ -181,8 +181,8 @@ def test_what_a_walk_keeps_goes_with_its_gradients(mode, kind, device, monkeypat
     if kind is native_walk.NativeWalk and not native_walk.suits(CELLS[mode], given[0], weights):
         pytest.skip("no such walk of this cell here")
     monkeypatch.setattr(
-        recurrent_walk,
-        "walk_for",
+        recurrence,
+        "_walk_for",
         lambda cell, x, sizes, weights, reverse: made(kind(cell, x, sizes, reverse)),
     )
     y, *_ = walked(mode)(*given)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import lucid_gpu._foreach as _foreach
 import numpy as np
 import pytest
 
 import lucid_gpu
-from lucid_gpu.torch_names import _foreach
 from tests import oracle
 
 torch = oracle.torch_module()

@@ -1,0 +1,33 @@
+"""Tensors on memory that somebody else owns: arrays of users', of other libraries, of processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import backend_of_array
+from lucid_gpu.fusion import expression
+from lucid_gpu.tensor import Tensor, _mark_shared, _tensor
+
+__all__ = ["from_array_shared"]
+
+
+def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
+    """A tensor on an array that somebody else may write, and we perhaps not."""
+    found = backend_of_array(array)
+    assert found is not None
+    d = dt.from_numpy_dtype(array.dtype)
+    view = array.view(np.ndarray) if found.type == "cpu" else array.view()
+    if view.dtype != d.numpy:  # foreign byte order
+        view = view.astype(d.numpy)
+    result = _tensor(expression.of_array(view, d, found.device_of(array)))
+    storage = result._memory()
+    storage.lend(result._expr.leaves[0])
+    on_cpu = found.type == "cpu"
+    storage.read_only = read_only or (on_cpu and not view.flags.writeable)
+    forever = storage.read_only or found.is_borrowed(storage.owner)
+    storage.idle_references = -1 if forever else 3
+    _mark_shared(result)
+    return result
