@@ -1,5 +1,7 @@
 """Hold the package to its layering: imports point downward, arrays are made in one folder.
 
+No file imports another that leads back to it, imports inside functions counted.
+
 `BELOW` says which rooms each room of lucid_gpu may import, directly or through what those may. The
 other tables name the exceptions. Run it as ``python tools/check_layers.py``; it prints each breach
 with file and line, and each entry of a table that the tree no longer needs, and exits 1 when there
@@ -118,9 +120,12 @@ ARRAYS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Import:
-    """One import statement: the module it names, its line, and whether it runs late or never."""
+    """One import statement: the module it names and what it takes from there, its line, and
+    whether it runs late or never.
+    """
 
     module: str
+    names: tuple[str, ...]
     line: int
     late: bool
     typing_only: bool
@@ -136,14 +141,20 @@ def imports_of(tree: ast.Module, package: str) -> Iterator[Import]:
             pending += [(child, late, typing_only) for child in node.orelse]
             continue
         late = late or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        names = tuple([a.name for a in node.names]) if isinstance(node, ast.ImportFrom) else ()
         for module in _modules(node, package):
-            yield Import(module, node.lineno, late, typing_only)  # type: ignore[attr-defined]
+            yield Import(module, names, node.lineno, late, typing_only)  # type: ignore[attr-defined]
         pending += [(child, late, typing_only) for child in ast.iter_child_nodes(node)]
 
 
 def _modules(node: ast.AST, package: str) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
+    if isinstance(node, ast.Call):
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if called != "import_module":
+            return []
+        return [str(a.value) for a in node.args[:1] if isinstance(a, ast.Constant)]
     if not isinstance(node, ast.ImportFrom):
         return []
     base = node.module or ""
@@ -193,6 +204,46 @@ def breaches(root: Path) -> list[str]:
             if problem:
                 found.append(f"{name}:{one.line}: {problem}")
     return found
+
+
+def circles(root: Path) -> list[str]:
+    """One sentence for each set of files that import each other, at the top or inside functions."""
+    files = {_module_of(name): imports for name, _, imports in all_imports(root)}
+    leads = {
+        file: {
+            target
+            for one in imports
+            if not one.typing_only
+            for target in ([f"{one.module}.{n}" for n in one.names] + [one.module])
+            if target in files and target != file
+        }
+        for file, imports in files.items()
+    }
+    for file, imports in files.items():  # `from folder import file` needs the file alone
+        for one in imports:
+            if one.names and all(f"{one.module}.{n}" in files for n in one.names):
+                leads[file].discard(one.module)
+    while ends := {file for file in leads if not leads[file]}:  # what leads to no circle
+        leads = {file: there - ends for file, there in leads.items() if file not in ends}
+    reached = {file: _reached(file, leads) for file in leads}
+    sets = {frozenset(f for f in reached[file] if file in reached[f]) for file in leads}
+    return [f"{', '.join(sorted(s))} import each other" for s in sets if s]
+
+
+def _reached(start: str, leads: dict[str, set[str]]) -> set[str]:
+    """All files that a file imports, directly or through others."""
+    found: set[str] = set()
+    pending = [start]
+    while pending:
+        new = leads[pending.pop()] - found
+        found |= new
+        pending += new
+    return found
+
+
+def _module_of(name: str) -> str:
+    parts = Path(name).with_suffix("").parts
+    return ".".join([PACKAGE, *(parts[:-1] if parts[-1] == "__init__" else parts)])
 
 
 def unneeded(root: Path) -> list[str]:
@@ -245,7 +296,7 @@ def _array_problem(name: str, one: Import, top: str) -> str | None:
 def main() -> int:
     """Print the breaches of the tree this script lies in."""
     root = Path(__file__).resolve().parent.parent / PACKAGE
-    found, idle = breaches(root), unneeded(root)
+    found, idle = [*breaches(root), *circles(root)], unneeded(root)
     for line in sorted(found):
         print(f"{PACKAGE}/{line}", file=sys.stderr)
     for line in sorted(idle):

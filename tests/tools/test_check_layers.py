@@ -41,6 +41,28 @@ def test_one_import(tmp_path, file, source, wanted):
         assert wanted in line
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "there_is_one"),
+    [
+        ("from lucid_gpu.ops.b import f", "", False),
+        ("from lucid_gpu.ops.b import f", "from lucid_gpu.ops.a import g", True),
+        ("def f():\n    from lucid_gpu.ops import b", "import lucid_gpu.ops.a", True),
+        ("from . import b", "import importlib\nimportlib.import_module('lucid_gpu.ops.a')", True),
+        ("from lucid_gpu.ops import b", "if TYPE_CHECKING:\n    from . import a", False),
+        ("from lucid_gpu.ops.b import f", "from lucid_gpu.ops.c import g", True),
+    ],
+)
+def test_circles(tmp_path, a, b, there_is_one):
+    folder = tmp_path / "ops"
+    folder.mkdir()
+    texts = {"a": a, "b": b, "c": "def h():\n    import lucid_gpu.ops.a", "__init__": ""}
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(text)
+    found = check_layers.circles(tmp_path)
+    assert bool(found) is there_is_one
+    assert all("lucid_gpu.ops.a, lucid_gpu.ops.b" in line for line in found)
+
+
 def test_entries_that_nothing_needs(tmp_path, monkeypatch):
     (tmp_path / "tape").mkdir()
     (tmp_path / "tape" / "a.py").write_text("def f():\n    import lucid_gpu.nn\n    import numpy")
