@@ -15,7 +15,7 @@ from typing import Any
 from lucid_gpu.amp.state import cast, eligible, state
 from lucid_gpu.dtypes import float32
 from lucid_gpu.nn import functional
-from lucid_gpu.ops import matmul
+from lucid_gpu.ops import matmul, softmax
 from lucid_gpu.tape.door import AUTOCAST, Interpreter, Watch, op_of
 from lucid_gpu.tape.engine import run_node
 from lucid_gpu.tape.modes import state as modes
@@ -156,7 +156,7 @@ def _ops(name: str) -> Iterator[Any]:
     """The ops of this name: in the package, of tensors, among layers' functions."""
     package = sys.modules["lucid_gpu"]
     folder, _, name = name.rpartition(".")
-    homes = [package, Tensor, functional, matmul]  # where attention's `linear` is
+    homes = [package, Tensor, functional, matmul, softmax]  # the last two: what attention calls
     for home in [getattr(package, folder, None)] if folder else homes:
         function = getattr(home, name, None)
         if inspect.isfunction(function) and (op := op_of(function)) is not None:
