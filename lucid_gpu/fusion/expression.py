@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.dtypes import dtype, int64, scalar_type
+from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, int64, scalar_type
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     INFERENCE,
@@ -387,6 +387,8 @@ def emit(
         own = list(given[0])
         raise RuntimeError(f"a tensor of shape {own} does not broadcast to {list(shape)}")
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
+    if op.rule == "compare" or op.name in ("clamp_min", "clamp_max"):
+        args = tuple([_rounded(assembly, a) for a in args])
     needs = _needs_grad(grad, op.differentiable, result, [known[a].needs_grad for a in args])
     same = None if plainly else _simpler(assembly, op, args, result, shape, needs)
     if same is not None:
@@ -434,6 +436,15 @@ def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
     if wanted.category == 1 and not fits(number):
         raise OverflowError(f"value {number} cannot be converted to type {wanted.name}")
     return assembly.append(Instruction("constant", (), wanted, (), False, constant_value(number)))
+
+
+def _rounded(assembly: Assembly, index: int) -> int:
+    """A number that a 16-bit tensor is compared with, or its bound, of the tensor's precision."""
+    number = assembly.instructions[index]
+    if number.op not in ("constant", "scalar") or number.dtype not in (float16, bfloat16):
+        return index
+    wide = assembly.append(Instruction(number.op, (), float32, (), False, number.value))
+    return assembly.append(Instruction("cast", (wide,), number.dtype, (), False))
 
 
 def _simpler(

@@ -8,7 +8,7 @@ from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import require_float, require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.creation import zeros_like
-from lucid_gpu.ops.elementwise import leaky_relu
+from lucid_gpu.ops.elementwise import leaky_relu, unrounded
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.softmax import softmax
@@ -32,7 +32,7 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     require_tensor("threshold", "input", 1, input)
     if input.dtype.category not in (1, 2):
         raise NotImplementedError(f'"threshold" not implemented for {input.dtype.name}')
-    return apply(TABLE["where"], input <= threshold, value, input).to(input.dtype)
+    return apply(TABLE["where"], unrounded(input) <= threshold, value, input).to(input.dtype)
 
 
 @op
@@ -64,9 +64,10 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
             f"lambda must be in range [0, inf) for input dtype {input.dtype.name}, but found "
             f"{lambd}"
         )
+    compared = unrounded(input)
     none = input.detach() * 0  # NaN stays NaN; a gradient that is infinite does not come through
-    inner = apply(TABLE["where"], input < -lambd, input + lambd, none)
-    return apply(TABLE["where"], input > lambd, input - lambd, inner)
+    inner = apply(TABLE["where"], compared < -lambd, input + lambd, none)
+    return apply(TABLE["where"], compared > lambd, input - lambd, inner)
 
 
 @op

@@ -555,8 +555,8 @@ def linspace(
     steps = operator.index(steps)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    d = get_default_dtype() if dtype is None else as_dtype(dtype)
     start, end = [x.item() if isinstance(x, (Tensor, np.generic)) else x for x in (start, end)]
+    d = _type_between("linspace", start, end, dtype)
     if d.category < 2:  # PyTorch cuts what it is given
         start, end = int(start), int(end)
     where = resolve(device, options.get("out"))
@@ -564,6 +564,20 @@ def linspace(
         return _from_host(np.linspace(start, end, steps), d, where, requires_grad, options)
     made = _evenly_spaced(start, end, steps, where).to(d).array
     return _finish(made, d, where, requires_grad, options)
+
+
+def _type_between(name: str, start: Any, end: Any, dtype: Any) -> dtype:
+    """The type of numbers from ``start`` to ``end``; RuntimeError for a real one, complex ends."""
+    d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    if d.category == 3 or not (isinstance(start, complex) or isinstance(end, complex)):
+        return d
+    wide = as_dtype("complex128" if get_default_dtype() is dt.float64 else "complex64")
+    if dtype is not None:
+        raise RuntimeError(
+            f"torch.{name}(): inferred dtype {wide.name} can't be safely cast to passed dtype "
+            f"{d.name}"
+        )
+    return wide
 
 
 def _evenly_spaced(start: Any, end: Any, steps: int, where: device) -> Tensor:

@@ -613,6 +613,11 @@ def silu(input: Tensor) -> Tensor:
     return input * input.sigmoid()
 
 
+def unrounded(input: Tensor) -> Tensor:
+    """What PyTorch compares with a threshold: 16-bit elements in float32, as the number is."""
+    return input.float() if input.dtype in (dt.float16, dt.bfloat16) else input
+
+
 @op
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``, elementwise; ``x`` where ``beta * x > threshold``.
@@ -621,7 +626,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     """
     require_float("softplus", input)
     scaled = input * beta
-    far = scaled > threshold
+    far = unrounded(scaled) > threshold
     curve = apply(TABLE["where"], far, 0.0, scaled).exp().log1p() / beta
     return apply(TABLE["where"], far, input, curve)
 

@@ -139,6 +139,8 @@ def unique(
         For complex tensors.
     IndexError
         For a ``dim`` that there is not.
+    RuntimeError
+        For slices without elements.
     """
     return _distinct(input, True, return_inverse, return_counts, dim)
 
@@ -150,7 +152,10 @@ def unique_consecutive(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Found:
-    """`unique`, but only neighbours are compared and the order is kept."""
+    """`unique`, but only neighbours are compared and the order is kept.
+
+    RuntimeError for slices without elements.
+    """
     return _distinct(input, False, return_inverse, return_counts, dim)
 
 
@@ -160,6 +165,15 @@ def _distinct(input: Tensor, in_order: bool, inverse: bool, counts: bool, dim: i
     array = input.detach().array
     whole = dim is None or not input.ndim
     place = 0 if dim is None else normalise_dim(dim, input.ndim)
+    if not whole and not array.size:
+        if array.shape[place] or 0 in array.shape[:place] + array.shape[place + 1 :]:
+            raise RuntimeError(
+                "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+                "applied"
+            )
+        none = _whole(input, xp.empty(0, "int64"))
+        nothing = input.detach().clone(), *[none.clone() for asked in (inverse, counts) if asked]
+        return nothing[0] if len(nothing) == 1 else nothing
     rows = array.reshape(-1) if whole else xp.moveaxis(array, place, 0)
     if in_order and whole and input.dtype.category == 1 and rows.size:
         low, high = int(rows.min()), int(rows.max())

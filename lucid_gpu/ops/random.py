@@ -11,6 +11,7 @@ from lucid_gpu.devices import backend, philox, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import into
+from lucid_gpu.ops.creation import _largest
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.random_numbers import (
     _bounds,
@@ -357,7 +358,8 @@ def uniform_(
 ) -> Tensor:
     """Fill with uniform random numbers, in place: ``uniform_(from=0, to=1)``, without ``to``.
 
-    RuntimeError where ``from`` is above ``to``; TypeError for other arguments.
+    RuntimeError where ``from`` is above ``to`` or the type does not hold them; TypeError for
+    other arguments.
     """
     low, high = [
         named.pop(name, limits[i] if i < len(limits) else i)
@@ -365,12 +367,25 @@ def uniform_(
     ]
     if named or len(limits) > 2:
         raise TypeError("uniform_() takes two limits, from and to")
+    if self.dtype.category == 2:
+        _check_limits(low, high, self.dtype)
     if low > high:
         raise RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}"
         )
     value = _uniform(self.shape, self.dtype, self.device, generator, low, high)
     return self._write(value, "uniform_")
+
+
+def _check_limits(low: float, high: float, d: dtype) -> None:
+    most = _largest(d)
+    for name, limit in (("from", low), ("to", high)):
+        if not -most <= limit <= most:
+            raise RuntimeError(f"{name} is out of bounds for {d.name}")
+    if high - low > most:
+        raise RuntimeError(
+            f"uniform_ expects to-from <= {most:g}, but found to={high:g} and from={low:g}"
+        )
 
 
 @op

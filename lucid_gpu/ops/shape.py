@@ -649,6 +649,8 @@ def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
 
     RuntimeError for a dimension given twice; TypeError for what is no integer.
     """
+    if dims is None and not order:
+        raise TypeError('flip() missing 1 required positional arguments: "dims"')
     given = _sizes(order if dims is None else (dims,))
     axes = normalise_dims(given, input.ndim) if given else ()
     array = xp_of(input).flip(input.array, axes).copy()  # also where no element moves

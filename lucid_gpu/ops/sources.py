@@ -10,7 +10,7 @@ import numpy as np
 from lucid_gpu.devices import resolve
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
 from lucid_gpu.ops.borrowed import from_array_shared
-from lucid_gpu.ops.creation import _from_host, empty, shared, tensor
+from lucid_gpu.ops.creation import _from_host, _type_between, empty, shared, tensor
 from lucid_gpu.ops.elementwise import to
 from lucid_gpu.ops.strides import as_strided
 from lucid_gpu.tape.door import op
@@ -113,7 +113,8 @@ def logspace(
     """
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    start, end = [x.item() if isinstance(x, (Tensor, np.generic)) else x for x in (start, end)]
+    d = _type_between("logspace", start, end, dtype)
     if d.category < 2:  # PyTorch cuts what it is given
         start, end = int(start), int(end)
     array = np.power(float(base), np.linspace(start, end, steps))

@@ -108,11 +108,15 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
 
 @op
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most ``chunks`` views along a dimension, of equal shape but for the last.
+    """At most ``chunks`` views along a dimension, of equal shape but for the last; of an empty
+    dimension, ``chunks`` empty ones.
 
     RuntimeError where ``chunks`` is not above 0; IndexError for a ``dim`` that there is not.
     """
-    return split(input, _chunk_size(input, chunks, dim), dim)
+    size = _chunk_size(input, chunks, dim)
+    if not input.shape[dim]:  # PyTorch gives as many as were asked for
+        return split(input, [0] * chunks, dim)
+    return split(input, size, dim)
 
 
 def _chunk_size(input: Tensor, chunks: int, dim: int) -> int:

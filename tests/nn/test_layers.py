@@ -153,6 +153,8 @@ def test_dropout_only_in_training():
         (lambda m: m.nn.LocalResponseNorm(3)(m.zeros(2, 3)), "Expected 3D or higher dimension"),
         (lambda m: m.nn.Embedding(3, 2, padding_idx=3), "Padding_idx must be within num_embeddin"),
         (lambda m: m.nn.Unflatten(1, (2, 3))(m.zeros(6)), "Dimension out of range"),
+        (lambda m: m.nn.Unflatten(1, 2), "must be a tuple of ints, but found type int"),
+        (lambda m: m.nn.Unflatten(1, (2, 3.0)), "found element of type float at pos 1"),
         (lambda m: m.nn.Unflatten(1, (2, 4))(m.zeros(0, 6)), "in Unflatten(dim=1"),
         (lambda m: m.nn.Flatten()(m.tensor(1.0)), "Dimension out of range"),
         (lambda m: m.nn.ReLU()([1.0]), "must be Tensor, not list: lucid_gpu.tensor"),

@@ -471,3 +471,19 @@ def test_the_number_goes_to_the_first_factor(
         return [np.allclose(t.tolist(), expected, rtol=1e-5, atol=0) for t in (first, second)]
 
     gives([True, True], scenario, device)
+
+
+@pytest.mark.parametrize("d", ["float16", "bfloat16"])
+def test_numbers_are_compared_in_the_precision_of_the_tensor(d: str, device: str) -> None:
+    def scenario(module: Any, where: str) -> Any:
+        x = module.tensor([0.1, 0.2, 0.3, 1.0], dtype=getattr(module, d), device=where)
+        y = x.clone().requires_grad_()
+        functional = module.nn.functional
+        (slope,) = module.autograd.grad(functional.hardshrink(y, 0.3).sum(), y)
+        bounds = [x == 0.3, x != 0.3, x < 0.3, x <= 0.1, x > 0.1, x >= 0.3, x.eq(0.1), x == 0.1]
+        bounds += [x.clamp(0.3) == 0.3, x.clamp(max=0.3) == 0.3, x.clamp_min(0.2) <= 0.2]
+        shrunk = functional.hardshrink(x, 0.3), functional.threshold(x, 0.3, 5.0), slope
+        return [t.tolist() for t in (*bounds, *shrunk, functional.softplus(x, 1, 0.3)[2])]
+
+    torch = torch_module()
+    gives(scenario(torch, "cpu"), scenario, device)

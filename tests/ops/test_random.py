@@ -369,3 +369,10 @@ MISUSE: dict[str, tuple[Any, str]] = {
 def test_misuse_raises_as_in_torch(name: str) -> None:
     function, words = MISUSE[name]
     same_error(function, words)
+
+
+@pytest.mark.parametrize(
+    "limits", [(0, math.inf), (math.nan, 1), (-math.inf, 1), (-3e38, 3e38), (0, 1e39)]
+)
+def test_limits_that_the_type_does_not_hold_are_refused(limits: tuple[float, float]) -> None:
+    same_error(lambda m: m.zeros(2).uniform_(*limits))

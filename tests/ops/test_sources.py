@@ -30,6 +30,13 @@ MADE: dict[str, Any] = {
     ).to(d),
     "from_dlpack": lambda m, d: m.from_dlpack(np.arange(3)).to(d),
     "logspace": lambda m, d: m.logspace(0, 2, 5, dtype=m.float64, device=d),
+    "linspace to a complex end": lambda m, d: m.linspace(0, 1j, 3, device=d),
+    "linspace from a complex tensor": lambda m, d: m.linspace(m.tensor(2j), 2, 3, device=d),
+    "logspace to a complex end": lambda m, d: m.logspace(0, 1j, 2, device=d).imag.round(decimals=5),
+    "chunks of nothing": lambda m, d: m.stack(m.zeros(2, 0, device=d).chunk(3, 1)),
+    "the different ones of none": lambda m, d: m.stack(
+        m.zeros(0, 3, device=d).unique(dim=0, return_inverse=True, return_counts=True)[1:]
+    ),
     "logspace by 2": lambda m, d: m.logspace(0, 3, 4, base=2, device=d),
     "logspace of integers": lambda m, d: m.logspace(0, 3, 4, dtype=m.int64, device=d),
     "whole quotients": lambda m, d: m.div(
@@ -220,3 +227,21 @@ REFUSED: tuple[tuple[Any, str], ...] = (
 @pytest.mark.parametrize("case", range(len(REFUSED)))
 def test_refusals(case: int) -> None:
     same_error(*REFUSED[case])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.zeros(3, 0).unique(dim=0),
+        lambda m: m.zeros(0, 3).unique(dim=1),
+        lambda m: m.ones(2).flip(),
+    ],
+)
+def test_what_has_no_answer_is_refused(call: Any) -> None:
+    same_error(call)
+
+
+def test_complex_ends_are_not_cut() -> None:
+    for name in ("linspace", "logspace"):
+        with pytest.raises(RuntimeError, match="can't be safely cast to passed dtype float32"):
+            getattr(lucid_gpu, name)(0, 1j, 3, dtype=lucid_gpu.float32)

@@ -34,10 +34,24 @@ class Unflatten(Module):
     ----------
     dim : int
     unflattened_size : tuple of int
+
+    Raises
+    ------
+    TypeError
+        For sizes that are no integers.
     """
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
         super().__init__()
+        if not isinstance(unflattened_size, (tuple, list)):
+            kind = type(unflattened_size).__name__
+            raise TypeError(f"unflattened_size must be a tuple of ints, but found type {kind}")
+        for place, extent in enumerate(unflattened_size):
+            if not isinstance(extent, int):
+                raise TypeError(
+                    "unflattened_size must be tuple of ints, but found element of type "
+                    f"{type(extent).__name__} at pos {place}"
+                )
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:
