@@ -49,7 +49,7 @@ test-python-loops: $(STAMPS)/$(TEST_EXTRAS)  ## tests of kernels where NumPy's l
 	@LUCID_NATIVE_LOOPS=0 $(PY) -m pytest -n 2 $(or $(ARGS),$(WITH_LOOPS))
 
 # What prints digits, or compares many.
-WITH_DIGITS := $(addprefix tests/,numpy ops fusion/test_erf.py test_docs.py test_readme.py test_optable.py test_printing.py)
+WITH_DIGITS := $(addprefix tests/,numpy ops fusion/test_erf.py test_docs.py test_readme.py test_optable.py)
 
 test-processors: $(STAMPS)/$(TEST_EXTRAS)  ## tests of digits as on processors without AVX-512, and without AVX
 	@for processor in avx2 sse; do \

@@ -6,8 +6,10 @@ imported when a cuda device is first asked for.
 
 from __future__ import annotations
 
+import contextlib as _contextlib
 import importlib
 import math as _math
+import os as _os
 from typing import Any
 
 from lucid_gpu import autograd as autograd
@@ -33,17 +35,6 @@ from lucid_gpu.dtypes import (
 )
 from lucid_gpu.dtypes import bool as bool
 from lucid_gpu.dtypes import dtype as dtype
-from lucid_gpu.integrations import introduce as _introduce
-from lucid_gpu.layouts import (
-    channels_last,
-    channels_last_3d,
-    contiguous_format,
-    layout,
-    memory_format,
-    preserve_format,
-    sparse_coo,
-    strided,
-)
 from lucid_gpu.ops import complex_numbers, creation, elementwise, indexing, reductions, shape
 from lucid_gpu.ops import cumsum as _cumsum
 from lucid_gpu.ops import index_add as _index_add
@@ -55,6 +46,16 @@ from lucid_gpu.ops import transfer as _transfer
 from lucid_gpu.ops.arguments import published as _published
 from lucid_gpu.ops.arguments import with_out as _with_out
 from lucid_gpu.ops.creation import tensor  # named, since type checkers see the module else
+from lucid_gpu.storage import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    layout,
+    memory_format,
+    preserve_format,
+    sparse_coo,
+    strided,
+)
 from lucid_gpu.tape.modes import (
     enable_grad,
     inference_mode,
@@ -65,6 +66,11 @@ from lucid_gpu.tape.modes import (
 )
 from lucid_gpu.tensor import Size, Tensor
 from lucid_gpu.version import __version__
+
+__path__ = [
+    *__path__,
+    _os.path.join(_os.path.dirname(__file__), "torch_names"),
+]  # see torch_names/__init__.py
 
 half, float, double = float16, float32, float64
 short, int, long = int16, int32, int64
@@ -81,7 +87,22 @@ for _name, _function in elementwise.FUNCTIONS.items():
     globals()[_name] = _with_out(_function)
 spmm = _published(_matmul.mm)
 
+_TORCH_NAMES = (
+    *(
+        "_C",
+        "_dynamo",
+        "_jit_internal",
+        "_six",
+        "_tensor",
+        "_utils",
+        "cpu",
+        "functional",
+        "futures",
+    ),
+    *("fx", "hub", "jit", "library", "onnx", "overrides", "types"),
+)
 _LAZY = {
+    **{_name: f"lucid_gpu.{_name}" for _name in _TORCH_NAMES},
     "accelerator": "lucid_gpu.accelerator",
     "amp": "lucid_gpu.amp",
     "array_api": "lucid_gpu.array_api",
@@ -124,9 +145,10 @@ _FROM = {
         "lucid_gpu.amp.state",
     ),
     "compile": "lucid_gpu.compiler",
-    "get_default_device": "lucid_gpu.device",
+    "install_as_torch": "lucid_gpu.torch",
+    "get_default_device": "lucid_gpu.devices",
     "set_default_device": "lucid_gpu.device",
-    **dict.fromkeys(("can_cast", "finfo", "iinfo"), "lucid_gpu.limits"),
+    **dict.fromkeys(("can_cast", "finfo", "iinfo"), "lucid_gpu.dtypes"),
     **dict.fromkeys(
         (
             "are_deterministic_algorithms_enabled",
@@ -135,7 +157,7 @@ _FROM = {
             "set_deterministic_debug_mode",
             "use_deterministic_algorithms",
         ),
-        "lucid_gpu.determinism",
+        "lucid_gpu.devices.determinism",
     ),
     **dict.fromkeys(
         (
@@ -153,6 +175,7 @@ _FROM = {
         ),
         "lucid_gpu.ops.tensor_types",
     ),
+    "_assert": "lucid_gpu._C",
     "explain": "lucid_gpu.fusion.explain",
     "is_anomaly_check_nan_enabled": "lucid_gpu.autograd.anomaly",
     "is_anomaly_enabled": "lucid_gpu.autograd.anomaly",
@@ -163,7 +186,7 @@ _FROM = {
     "summary": "lucid_gpu.viz.summary",
     "TypedStorage": "lucid_gpu.ops.storages",
     "UntypedStorage": "lucid_gpu.ops.storages",
-    "set_printoptions": "lucid_gpu.printing",
+    "set_printoptions": "lucid_gpu.ops.printing",
     "get_float32_matmul_precision": "lucid_gpu.devices.precision",
     "set_float32_matmul_precision": "lucid_gpu.devices.precision",
     "default_generator": "lucid_gpu.ops.generator",
@@ -188,12 +211,17 @@ def __getattr__(name: str) -> Any:
         found = getattr(importlib.import_module(_FROM[name]), name)
         globals()[name] = found
         return found
+    if name.startswith("_foreach_"):
+        from lucid_gpu.torch_names import _foreach
+
+        if name in _foreach.FUNCTIONS:
+            return _foreach.FUNCTIONS[name]
     if name in _registry.FUNCTIONS:
         found = _registry.load(_registry.FUNCTIONS[name], name)
         found = globals()[name] = _published(found)
         _registry.findable({name: found}, __name__)
         return found
-    from lucid_gpu.absent import lacking
+    from lucid_gpu.compat.absent import lacking
 
     raise lacking("", name)
 
@@ -233,5 +261,6 @@ def result_type(a: Any, b: Any) -> _dtypes.dtype:
 
 
 _registry.findable(dict(globals()), __name__)
-_introduce()
+with _contextlib.suppress(ImportError):  # of einops, or of a class that it has no more
+    importlib.import_module("lucid_gpu.compat.einops_backend")
 del _function, _module, _name

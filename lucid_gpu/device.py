@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, cast
+from typing import Any
 
-__all__ = ["device", "get_default_device", "set_default_device"]
+__all__ = ["device", "set_default_device"]
 
 _INSTEAD = {
     "meta": "; nn.utils.skip_init(nn.Linear, 2, 3) makes a module without first values",
@@ -71,11 +71,11 @@ class device:
 
     def __enter__(self) -> device:
         """Make it the default device until the end of the block."""
-        _defaults.append(resolve(self))
+        default_devices.append(self)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _defaults.pop()
+        default_devices.pop()
 
 
 def _check_index(index: Any) -> None:
@@ -87,33 +87,13 @@ def _check_index(index: Any) -> None:
 
 
 CPU = device("cpu")
-_defaults = [CPU]
+default_devices = [CPU]  # the last one counts; `lucid_gpu.devices.resolve` finds the GPU's number
 
 
 def set_default_device(device: Any) -> None:
     """Set where tensors are made that are not told a device; None is the CPU."""
-    _defaults[-1] = CPU if device is None else resolve(device)
+    default_devices[-1] = _named(device)
 
 
-def get_default_device() -> device:
-    """Where tensors are made that are not told a device: the CPU at first."""
-    return _defaults[-1]
-
-
-def resolve(value: Any, out: Any = None) -> device:
-    """The device of a ``device=`` argument: ``cuda`` is the current GPU.
-
-    None is the device of the tensor ``out``, and the default one where there is none.
-    """
-    if value is None:
-        return _defaults[-1] if out is None else cast(device, out.device)
-    wanted = device(value)
-    if wanted.type == "cuda":
-        from lucid_gpu.devices import backend
-
-        backend(wanted)  # raises, with the mend, where there is no GPU
-        if wanted.index is None:
-            wanted = device("cuda", backend(wanted).current_index())
-        elif wanted.index:  # the first is there
-            backend(wanted).require_index(wanted.index)
-    return wanted
+def _named(value: Any) -> device:
+    return CPU if value is None else device(value)

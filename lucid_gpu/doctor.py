@@ -258,7 +258,8 @@ def _dotted(version: int) -> str:
 
 def gpus() -> str:
     """Every GPU with its memory."""
-    cuda = lucid_gpu.cuda
+    from lucid_gpu import cuda
+
     described = []
     for index in range(cuda.device_count()):
         figures = cuda.get_device_properties(index)

@@ -1,4 +1,4 @@
-"""Element types and PyTorch's promotion rules, owned here because NumPy's differ."""
+"""Element types, their limits and PyTorch's promotion rules, which differ from NumPy's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-__all__ = ["dtype", "promote_types"]
+__all__ = ["can_cast", "dtype", "finfo", "iinfo", "promote_types"]
 
 
 class dtype:
@@ -268,3 +268,87 @@ def _raise_category(result: dtype, other: dtype) -> dtype:
     if other.category == 3 and result.category == 2:  # the parts keep the floats' precision
         return complex128 if result is float64 else complex64
     return other
+
+
+class finfo:
+    """Limits of a floating point type.
+
+    Parameters
+    ----------
+    type : dtype, optional
+        By default `get_default_dtype`; of a complex type, that of its parts.
+
+    Attributes
+    ----------
+    bits : int
+    eps : float
+        From 1 to the next number.
+    max, min : float
+    smallest_normal, tiny : float
+    resolution : float
+        The last decimal digit that is kept.
+    dtype : str
+
+    Raises
+    ------
+    TypeError
+        For integers and bool.
+    """
+
+    def __init__(self, type: dtype | None = None) -> None:
+        import ml_dtypes
+
+        d = get_default_dtype() if type is None else as_dtype(type)
+        if d.category < 2:
+            raise TypeError(
+                "torch.finfo() requires a floating point input type. Use torch.iinfo to handle "
+                f"'{d}'"
+            )
+        limits: Any = ml_dtypes.finfo(d.numpy)
+        self.bits: int = limits.bits
+        self.eps, self.resolution = float(limits.eps), float(f"1e-{limits.precision}")
+        self.max, self.min = float(limits.max), float(limits.min)
+        self.tiny = self.smallest_normal = float(limits.tiny)
+        self.dtype = str(limits.dtype)
+
+    def __repr__(self) -> str:
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
+            f"eps={self.eps:g}, smallest_normal={self.tiny:g}, tiny={self.tiny:g}, "
+            f"dtype={self.dtype})"
+        )
+
+
+class iinfo:
+    """Limits of an integer type.
+
+    Attributes
+    ----------
+    bits, max, min : int
+    dtype : str
+
+    Raises
+    ------
+    TypeError
+        For floating point, complex and bool.
+    """
+
+    def __init__(self, type: dtype) -> None:
+        d = as_dtype(type)
+        if d.category != 1:
+            raise TypeError(
+                f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{d}'"
+            )
+        self.bits = 8 * d.itemsize
+        self.min = -(2 ** (self.bits - 1)) if d.is_signed else 0
+        self.max = self.min + 2**self.bits - 1
+        self.dtype = d.name
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
+
+
+def can_cast(from_: dtype, to: dtype) -> _Bool:
+    """Whether an op's result may be written into a type: into no lower category."""
+    a, b = as_dtype(from_), as_dtype(to)
+    return a.category <= b.category

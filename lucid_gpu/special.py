@@ -14,8 +14,8 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops import reductions
 from lucid_gpu.ops import softmax as _softmax
-from lucid_gpu.ops.arguments import public
-from lucid_gpu.ops.elementwise import into, where
+from lucid_gpu.ops.arguments import into, public
+from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.incomplete_gamma import igamma as gammainc
 from lucid_gpu.ops.incomplete_gamma import igammac as gammaincc
 from lucid_gpu.ops.special_functions import logit as logit

@@ -1,10 +1,28 @@
-"""Who shares a tensor's memory, and how often it was written."""
+"""Who shares a tensor's memory and how often it was written; how elements are kept.
+
+A `layout` keeps elements in one array (`strided`) or as a list (`sparse_coo`); a `memory_format`
+is the order of those of one array.
+"""
 
 from __future__ import annotations
 
 import sys
 import weakref
 from typing import Any
+
+__all__ = [
+    "SameMemory",
+    "Storage",
+    "channels_last",
+    "channels_last_3d",
+    "contiguous_format",
+    "layout",
+    "memory_format",
+    "owner_of",
+    "preserve_format",
+    "sparse_coo",
+    "strided",
+]
 
 
 class Storage:
@@ -106,3 +124,50 @@ def owner_of(array: Any) -> Any:
     while isinstance(getattr(array, "base", None), type(array)):
         array = array.base
     return array
+
+
+class layout:
+    """A way of keeping elements, such as ``lucid_gpu.sparse_coo``."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"lucid_gpu.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+strided = layout("strided")
+sparse_coo = layout("sparse_coo")
+
+
+class memory_format:
+    """An order of elements, such as ``lucid_gpu.channels_last``.
+
+    Attributes
+    ----------
+    name : str
+    order : tuple of int or None
+        Dimensions from the farthest to the nearest; None says that it depends on the tensor.
+    """
+
+    __slots__ = ("name", "order")
+
+    def __init__(self, name: str, order: tuple[int, ...] | None) -> None:
+        self.name, self.order = name, order
+
+    def __repr__(self) -> str:
+        return f"lucid_gpu.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+contiguous_format = memory_format("contiguous_format", None)
+preserve_format = memory_format("preserve_format", None)
+channels_last = memory_format("channels_last", (0, 2, 3, 1))
+channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))

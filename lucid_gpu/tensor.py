@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu import layouts
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array
 from lucid_gpu.devices.copies import laid_out, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, written
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Cell, Expr, apart, fits, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
@@ -37,9 +37,9 @@ from lucid_gpu.fusion.program import (
     load_program,
 )
 from lucid_gpu.fusion.realise import realise
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.planning import steps
-from lucid_gpu.storage import SameMemory, Storage
+from lucid_gpu.storage import SameMemory, Storage, strided
+from lucid_gpu.storage import layout as Layout
 from lucid_gpu.tape import door
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
@@ -50,29 +50,21 @@ SUMMED = 8  # small gradients that one kernel adds up on the CPU
 SMALL = 1 << 14  # elements
 
 
-class _UfuncAnswer(property):
+class _UfuncAnswer:
     """`Tensor.__array_ufunc__`: what NumPy finds on the class and calls with a tensor first.
 
     On a tensor it is None: there CuPy looks for it, and leaves operators with an array on the left
-    to the tensor's own. Elsewhere it would take the tensor for an array without a gradient.
+    to the tensor's own. Elsewhere it would take the tensor for an array without a gradient. A class
+    with an answer of its own finds Tensor's as ``super().__array_ufunc__``.
     """
 
-    def __init__(self) -> None:
-        super().__init__(_ufuncs_of_a_subclass)
-
-    @staticmethod
-    def __call__(tensor: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        from lucid_gpu.numpy.ufuncs import array_ufunc
-
-        _UfuncAnswer.__call__ = staticmethod(array_ufunc)  # type: ignore[assignment]
-        return array_ufunc(tensor, ufunc, method, *inputs, **options)
-
-
-def _ufuncs_of_a_subclass(tensor: Tensor) -> Any:
-    """What a class with an answer of its own finds as ``super().__array_ufunc__``; else None."""
-    if type(tensor).__array_ufunc__ is Tensor.__array_ufunc__:
-        return None
-    return functools.partial(Tensor.__array_ufunc__, tensor)
+    def __get__(self, tensor: Tensor | None, owner: type[Tensor]) -> Any:
+        answer = Tensor._array_ufunc
+        if tensor is None:
+            return answer
+        if type(tensor).__array_ufunc__ is answer:
+            return None
+        return functools.partial(answer, tensor)
 
 
 class Tensor:
@@ -97,21 +89,24 @@ class Tensor:
     _steps: tuple[Any, ...] = ()  # how it is made from that: (earlier steps, (function, arguments))
     _creation: str | None = None  # why a view must not be written: see `ops.views`
     is_sparse = False
-    layout: layouts.layout = layouts.strided
-    _go_backward: Callable[..., None]  # set by autograd/backward.py
+    # What no tensor is here; packages written for other devices ask.
+    is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = is_quantized = False
+    is_sparse_csr = is_vulkan = is_xla = is_xpu = False
+    layout: Layout = strided
     _wrapper: Any = None  # what levels (forward-mode AD, vmap) know of this; see `tape.levels`
 
     def __new__(cls, *args: Any, **named: Any) -> Tensor:
         """PyTorch's first constructor: ``Tensor(2, 3)`` is memory, ``Tensor([2, 3])`` numbers."""
-        from lucid_gpu.ops.tensor_types import construct
-
-        return construct(cls, args, named)
+        return cls._construct(cls, args, named)
 
     __array_priority__ = 1000  # CuPy heeds it only where there is no __array_ufunc__
 
     if TYPE_CHECKING:  # what `_attach_operators` and the modules of `lucid_gpu.ops` attach
 
         def __dlpack__(self, **options: Any) -> Any: ...
+        def __repr__(self) -> str: ...
+        def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any: ...
+        def __cupy_override_elementwise_kernel__(self, kernel: Any, *a: Any, **k: Any) -> Any: ...
         def __dlpack_device__(self) -> tuple[int, int]: ...
         def __getattr__(self, name: str) -> Any: ...
         def __array_namespace__(self, *, api_version: str | None = None) -> Any: ...
@@ -140,6 +135,10 @@ class Tensor:
         def numel(self) -> int: ...
         def tolist(self) -> Any: ...
 
+        _matmul_of_arrays: Callable[..., Tensor]  # `numpy.ufuncs`
+        _array_ufunc: Callable[..., Any]  # `numpy.ufuncs`
+        _apply_by_op: Callable[..., Tensor | None]  # `ops.per_op_graph`
+        _construct: Callable[..., Tensor]  # `ops.tensor_types`
         T: Tensor
         mT: Tensor
         is_cuda: bool
@@ -177,6 +176,15 @@ class Tensor:
             self._realise()
             expr = self._expr
         return expr.leaves[0]
+
+    @staticmethod
+    def _of(expr: Expr) -> Tensor:
+        """A dense tensor on a value, for files below this one."""
+        return _tensor(expr)
+
+    def _on(self, expr: Expr) -> Tensor:
+        """A tensor on a value of this one's layout."""
+        return _tensor(expr)
 
     def _load(self) -> Expr:
         """The realised value as an expression."""
@@ -413,7 +421,7 @@ class Tensor:
         inputs: Any = None,
     ) -> None:
         """Compute the gradients of the leaves this tensor depends on; see `autograd.backward`."""
-        self._go_backward(self, gradient, retain_graph, create_graph, None, inputs)
+        self._go_backward(gradient, retain_graph, create_graph, None, inputs)
 
     def detach(self) -> Tensor:
         """The same elements and memory, apart from the graph."""
@@ -506,7 +514,7 @@ class Tensor:
         program = self._expr.program
         arrays = program.leaves
         if not program.is_load and len(program.instructions) == 2 * arrays - 1:
-            few = runs_cuda_c(program.device) or math.prod(program.shape) > SMALL
+            few = costs_of(program.device).fuses_small or math.prod(program.shape) > SMALL
             if arrays >= (2 if few else SUMMED) and program.root.op == "add":
                 self._realise()
         return self + other
@@ -695,16 +703,6 @@ class Tensor:
             )
         return bool((self == element).any())
 
-    def __repr__(self) -> str:
-        from lucid_gpu.printing import tensor_repr
-
-        return tensor_repr(self)
-
-    def _repr_html_(self) -> str | None:
-        from lucid_gpu.viz.notebook import tensor_html
-
-        return tensor_html(self)
-
     def __format__(self, spec: str) -> str:
         if self.ndim == 0 and (spec or type(self) is Tensor):
             return format(self.item(), spec)
@@ -747,17 +745,6 @@ class Tensor:
         return (
             (other // self, other % self) if hasattr(other, "__array_ufunc__") else NotImplemented
         )
-
-    def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **options: Any) -> Any:
-        from lucid_gpu.numpy.ufuncs import cupy_kernel
-
-        return cupy_kernel(kernel, args, options)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from lucid_gpu.numpy.dispatch import array_function
-
-        Tensor.__array_function__ = array_function  # type: ignore[method-assign]
-        return array_function(self, function, types, args, kwargs)
 
     def item(self) -> Any:
         """The only element as a Python number.
@@ -1091,15 +1078,6 @@ def _tensor(expr: Expr) -> Tensor:
     return tensor
 
 
-def tensor_of(expr: Expr) -> Tensor:
-    """A tensor on a value of any layout."""
-    if not expr.program.marks & SPARSE:
-        return _tensor(expr)
-    from lucid_gpu.sparse.tensor import wrap
-
-    return wrap(expr, None)
-
-
 def from_array(array: Any, d: dtype | None = None, where: device | None = None) -> Tensor:
     """Wrap a NumPy or CuPy array that nobody else will write."""
     if isinstance(array, np.generic):  # what NumPy gives for 0-d results
@@ -1126,18 +1104,19 @@ def apply(
     for o in operands:
         if isinstance(o, Tensor) and o._expr.program.marks:
             if o._expr.program.inference and state.grad:
-                _refuse_inference(op, operands, to, shape)
+                o._refuse_inference_operands(op, operands, to, shape)
             if not o._expr.program.barred:
                 continue
             if o._expr.program.wrapped:
                 found: Tensor = innermost(operands).apply(op, operands, to, shape)
                 return found
             if o._expr.program.marks & SPARSE:
-                return _apply_sparse(op, operands)
+                computed: Tensor = o._elementwise(op, operands)
+                return computed
             if not _unmark_shared(o):
                 shared = True
     if state.grad is WATCHED:
-        watched = _apply_by_op(op, operands, to, shape)
+        watched = Tensor._apply_by_op(op, operands, to, shape)
         if watched is not None:
             return watched
     while True:
@@ -1150,24 +1129,6 @@ def apply(
     if shared or _Eager.on:
         result._realise()
     return result
-
-
-def _apply_by_op(op: Op, operands: Any, to: Any, shape: Any) -> Tensor | None:
-    from lucid_gpu.ops.per_op_graph import apply_by_op
-
-    return apply_by_op(op, operands, to, shape)
-
-
-def _refuse_inference(op: Op, operands: Any, to: Any, shape: Any) -> None:
-    from lucid_gpu.ops.per_op_graph import refuse_inference_operands
-
-    refuse_inference_operands(op, operands, to, shape)
-
-
-def _apply_sparse(op: Op, operands: Any) -> Tensor:
-    from lucid_gpu.sparse import elementwise
-
-    return elementwise(op, operands)
 
 
 def _operand(op: Op, value: Any, beside: tuple[Any, ...]) -> Any:
@@ -1395,16 +1356,6 @@ def _set(name: str, function: Any) -> None:
     setattr(Tensor, name, function)
 
 
-def sum_expr_to(value: Expr, shape: tuple[int, ...]) -> Expr:
-    """The value summed to ``shape``, in one kernel with the ops that make it."""
-    from lucid_gpu.ops.reductions import sum_to_shape
-
-    return sum_to_shape(_tensor(value), shape)._load()
-
-
 _attach_operators()
-region.RegionNode.wrap = staticmethod(_tensor)
-region.RegionNode.sum_to = staticmethod(sum_expr_to)
-region.RegionNode.realise = staticmethod(Tensor._realise)
 
 __all__ = ["Size", "Tensor", "apply", "binary", "from_array", "unary"]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from lucid_gpu.device import resolve
+from lucid_gpu.devices import resolve
 from lucid_gpu.fusion import realise
 from lucid_gpu.fusion.program import forget_numbers
 from lucid_gpu.fusion.realise import waiting

@@ -52,6 +52,22 @@ def test_nothing_looks_at_callers_or_at_every_object_there_is() -> None:
     assert found == LEFT
 
 
+# Who asks whether CUDA C or NumPy runs, outside of what runs them.
+ASKS = {"cuda/kernel.py"}  # whether a kernel of the user's can run at all
+
+
+def test_which_device_runs_is_asked_below_the_ops() -> None:
+    package = TREE / "lucid_gpu"
+    names = (path.relative_to(package) for path in package.rglob("*.py"))
+    asking = {
+        name.as_posix()
+        for name in names
+        if name.parts[0] not in ("launch", "kernels", "fusion")
+        and "runs_cuda_c" in (package / name).read_text("utf-8")
+    }
+    assert asking == ASKS
+
+
 def test_every_file_it_names_exists() -> None:
     text = "".join((TREE / "docs" / f"{page}.md").read_text("utf-8") for page in PAGES)
     folders = ("lucid_gpu", "kernels", "tests", "bench", "examples", "tools")

@@ -22,7 +22,7 @@ __all__ = ["FAMILIES", "family_of", "home", "members", "page_of"]
 # Title: files of lucid_gpu/, a folder for all that are in it and nowhere else.
 FAMILIES: dict[str, str] = {
     "Tensors and element types": (
-        "tensor dtypes limits layouts __init__ ops.questions ops.tensor_types printing"
+        "tensor dtypes storage __init__ ops.questions ops.tensor_types ops.printing"
     ),
     "Making tensors": "ops.creation ops.sources ops.grids sparse.creation",
     "Elementwise": (
@@ -49,7 +49,7 @@ FAMILIES: dict[str, str] = {
     ),
     "Gradients": "tape autograd func",
     "Files and other libraries": "serialization ops.dlpack",
-    "Devices, precision, settings": "device devices amp determinism compiler",
+    "Devices, precision, settings": "device devices amp compiler torch_names",
     "Looking inside": "fusion viz",
 }
 _OF = {file: family for family, files in FAMILIES.items() for file in files.split()}

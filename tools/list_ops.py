@@ -4,7 +4,8 @@
     python tools/list_ops.py --check    # 1 where it is not up to date
 
 A file of `lucid_gpu/ops` that `import lucid_gpu` does not import lists its ops itself: methods of
-`Tensor` in ``METHODS``, functions of `lucid_gpu` in ``FUNCTIONS``.
+`Tensor` in ``METHODS``, functions of `lucid_gpu` in ``FUNCTIONS``. So do files above it that hold
+methods of `Tensor`: those of `ABOVE`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ from __future__ import annotations
 # fmt: off
 '''
 WIDTH = 100
+ABOVE = (
+    "array_api.namespace",
+    "numpy.dispatch",
+    "numpy.products",
+    "numpy.ufuncs",
+    "viz.notebook",
+)
 
 
 def late_files() -> Iterator[str]:
@@ -58,6 +66,9 @@ def text() -> str:
             if names:
                 parts.append(_entry(file.removeprefix(f"{PACKAGE}."), names))
         parts.append("}\n")
+    parts.append("ABOVE: dict[str, str] = {  # file of `lucid_gpu`: methods of `Tensor`\n")
+    parts += [_entry(file, names_of(f"lucid_gpu.{file}", "METHODS")) for file in ABOVE]
+    parts.append("}\n")
     return "".join([*parts, "# fmt: on\n"])
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import re
 import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -48,7 +49,8 @@ MADE = ("clone", "tensor", "shared")
 class Leaves:
     """Tensors by name; each is made when it is first asked for, its numbers drawn from its name.
 
-    ``noise`` moves every number by so much of itself, at random.
+    ``noise`` moves every number by so much of itself, at random, and the gradient of each value of
+    the network by so much of its largest entry: gradients that cancel to zero are then not zero.
     """
 
     def __init__(self, torch: Any, dtype: str, made: str, seed: int, noise: float = 0.0) -> None:
@@ -120,6 +122,13 @@ class Leaves:
     def parameters(self) -> dict[str, Any]:
         return {name: t for name, t in self.found.items() if name not in self.buffers}
 
+    def move(self, name: str, value: Any) -> None:  # the gradient of a value, by noise
+        if getattr(value, "requires_grad", False):
+            drawn = self.draws(name + " gradient").standard_normal(tuple(value.shape))
+            noise = self.torch.from_numpy(np.asarray(self.noise * drawn, self.dtype))
+            # of the largest entry, as sums of many numbers are rounded
+            value.register_hook(lambda g: g + noise * g.abs().max() if g.numel() else g)
+
 
 def snake_of(torch: Any) -> Any:
     """A Function of a user's."""
@@ -187,7 +196,13 @@ def run(torch: Any, network: Any, noise: float = 0.0) -> list[tuple[str, Any]]:
     names.update(network.sizes, snake=snake_of(torch))
     names["checkpoint"] = importlib.import_module(f"{torch.__name__}.utils.checkpoint").checkpoint
     names.update({letter: getattr(leaves, letter) for letter in "PXLKIBM"}, drop=leaves.drop)
-    exec("def forward():\n    " + "\n    ".join(network.lines), names)
+    lines = list(network.lines)
+    if noise:
+        made = [re.match(r"(\w+) = ", line) for line in lines]
+        moves = [f"; move({m[1]!r}, {m[1]})" if m else "" for m in made]
+        lines = [line + more for line, more in zip(lines, moves)]
+        names["move"] = leaves.move
+    exec("def forward():\n    " + "\n    ".join(lines), names)
     torch.manual_seed(network.seed)
     found: list[tuple[str, Any]] = []
     state: dict[Any, Any] = {}
@@ -227,6 +242,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import zlib
 from collections.abc import Callable
 from types import SimpleNamespace

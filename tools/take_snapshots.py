@@ -125,7 +125,7 @@ def _generated() -> Iterator[str]:
     import numpy as np
 
     from lucid_gpu import dtypes as dt
-    from lucid_gpu.fusion.host_executor import Executable
+    from lucid_gpu.fusion.cuda_executor import Executable
     from tests.fusion.plans import apply, operands_of, planned, rows_for
 
     def flat(arrays: list[Any]) -> tuple[list[Any], Any]:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.device import resolve
-from lucid_gpu.devices import backend_of_array
+from lucid_gpu.devices import backend_of_array, resolve
 from lucid_gpu.numpy import arranging, sequences, shapes
 from lucid_gpu.numpy.naming import named
 from lucid_gpu.numpy.operands import as_tensor as stacked

@@ -7,7 +7,8 @@ from typing import Any
 from lucid_gpu import cuda
 from lucid_gpu import dtypes as dt
 from lucid_gpu.array_api.types import isdtype
-from lucid_gpu.device import CPU, device, get_default_device
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import get_default_device
 
 __all__ = ["__array_namespace_info__"]
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu import limits
-from lucid_gpu.device import resolve
+from lucid_gpu.devices import resolve
 from lucid_gpu.numpy.operands import as_tensor, first_tensor
 from lucid_gpu.tensor import Tensor
 
@@ -123,12 +122,12 @@ class IntegerLimits:
 def finfo(type: Any, /) -> FloatLimits:
     """Limits of a floating point type, or an array's; of a complex type, those of its parts."""
     d = _type_of(type)
-    f = limits.finfo(d)
+    f = dt.finfo(d)
     return FloatLimits(f.bits, f.eps, f.max, f.min, f.smallest_normal, d.to_real())
 
 
 def iinfo(type: Any, /) -> IntegerLimits:
     """Limits of an integer type, or an array's."""
     d = _type_of(type)
-    i = limits.iinfo(d)
+    i = dt.iinfo(d)
     return IntegerLimits(i.bits, i.max, i.min, d)

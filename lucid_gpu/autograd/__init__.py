@@ -25,8 +25,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("lucid_gpu.autograd.variable").Variable
     if name in ("forward_ad", "functional", "grad_mode", "profiler"):
         return importlib.import_module(f"lucid_gpu.autograd.{name}")
-    if name == "set_multithreading_enabled":
-        return importlib.import_module("lucid_gpu.autograd.grad_mode").set_multithreading_enabled
+    if name in ("_is_checkpoint_valid", "set_multithreading_enabled"):
+        return getattr(importlib.import_module("lucid_gpu.autograd.grad_mode"), name)
     raise AttributeError(f"module 'lucid_gpu.autograd' has no attribute {name!r}")
 
 

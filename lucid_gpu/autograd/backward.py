@@ -13,6 +13,7 @@ from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
 from lucid_gpu.fusion.written import begin_pass, end_pass
 from lucid_gpu.ops.record import constant
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -209,7 +210,7 @@ def _refuse_wrapped(tensors: Sequence[Any]) -> None:
         )
 
 
-Tensor._go_backward = staticmethod(backward)
+attach(Tensor, _go_backward=backward)
 
 
 # --- inputs ---------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from lucid_gpu.tape.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from lucid_gpu.tape.modes import enable_grad, inference_mode, no_grad, set_grad_enabled, state
 
 __all__ = [
     "enable_grad",
@@ -31,3 +31,8 @@ class set_multithreading_enabled:
         trace: TracebackType | None,
     ) -> None:
         pass
+
+
+def _is_checkpoint_valid() -> bool:
+    """Whether the pass that runs accumulates into all leaves, as reentrant checkpoints need."""
+    return state.task is None or state.task.everywhere

@@ -68,7 +68,9 @@ from lucid_gpu.devices.cuda_errors import AcceleratorError, OutOfMemoryError
 
 
 def __getattr__(name: str) -> object:
-    """``cuda.FloatTensor`` and its kin, and `amp`."""
+    """``cuda.FloatTensor`` and other types of tensors, `amp`, and ``_initialized``."""
+    if name == "_initialized":
+        return is_initialized()
     if name == "amp":
         return importlib.import_module("lucid_gpu.cuda.amp")
     from lucid_gpu.ops.tensor_types import TYPES

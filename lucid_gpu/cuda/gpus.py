@@ -6,10 +6,12 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+from lucid_gpu import devices
 from lucid_gpu.device import device as _device
 from lucid_gpu.devices import backend, device_errors
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.cuda_memory import release_passed
+from lucid_gpu.devices.current_gpu import on_gpu
 
 __all__ = [
     "DeviceProperties",
@@ -81,9 +83,7 @@ def init() -> None:
 
 def is_initialized() -> bool:
     """Whether a GPU was used in this process."""
-    from lucid_gpu import devices
-
-    return "cuda" in devices._backends
+    return devices.is_initialized()
 
 
 def device_count() -> int:
@@ -269,7 +269,7 @@ def synchronize(device: Any = None) -> None:
     from lucid_gpu.cuda import pending
 
     cuda = cupy().cuda
-    with cuda.Device(_checked(device)):
+    with on_gpu(cuda, _checked(device)):
         pending.flush()
         try:
             cuda.runtime.deviceSynchronize()

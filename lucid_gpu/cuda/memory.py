@@ -14,6 +14,7 @@ from typing import Any
 from lucid_gpu.cuda.gpus import cupy, index_of, is_available
 from lucid_gpu.devices import cuda_memory
 from lucid_gpu.devices.cuda_errors import OutOfMemoryError, size_text
+from lucid_gpu.devices.current_gpu import on_gpu
 
 __all__ = [
     "OutOfMemoryError",
@@ -93,7 +94,7 @@ def empty_cache() -> None:
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Bytes of a GPU that are free, and all it has, as the driver counts them."""
     cuda = cupy().cuda
-    with cuda.Device(index_of(device)):
+    with on_gpu(cuda, index_of(device)):
         free, total = cuda.runtime.memGetInfo()
     return free, total
 
@@ -111,7 +112,7 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
     if not 0 <= fraction <= 1:
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
     xp = cupy()
-    with xp.cuda.Device(index_of(device)):
+    with on_gpu(xp.cuda, index_of(device)):
         xp.get_default_memory_pool().set_limit(fraction=fraction)
 
 

@@ -6,11 +6,13 @@ differently. Everything above this folder asks a backend and never imports cupy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, cast
+
+from lucid_gpu.device import CPU, default_devices, device
 
 if TYPE_CHECKING:
-    from lucid_gpu.device import device
-    from lucid_gpu.devices.backend import Backend
+    from lucid_gpu.devices.port import Backend
 
 _backends: dict[str, Backend] = {}
 _of_types: dict[type, Backend] = {}  # NumPy's and CuPy's classes of arrays and numbers
@@ -38,8 +40,53 @@ def backend(where: device) -> Backend:
     if where.index:  # of all GPUs but the first
         from lucid_gpu.devices.current_gpu import follow_tensors
 
-        follow_tensors()
+        follow_tensors(found.xp.cuda)
     return found
+
+
+def _lose() -> None:
+    """In a forked child: CUDA is gone, and who asks for its backend is told."""
+    _backends.pop("cuda", None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lose)
+
+
+def is_initialized() -> bool:
+    """Whether a GPU was used in this process."""
+    return "cuda" in _backends
+
+
+def resolve(value: Any, out: Any = None) -> device:
+    """The device of a ``device=`` argument: ``cuda`` is the current GPU.
+
+    None is the device of the tensor ``out``, and the default one where there is none.
+
+    Raises
+    ------
+    RuntimeError
+        For a GPU that this machine does not have; the message says what mends it.
+    """
+    if value is None:
+        if out is not None:
+            return cast("device", out.device)
+        value = default_devices[-1]
+        if value is CPU:
+            return CPU
+    wanted = device(value)
+    if wanted.type == "cuda":
+        there = backend(wanted)  # raises, with the mend, where there is no GPU
+        if wanted.index is None:
+            wanted = device("cuda", there.current_index())
+        elif wanted.index:  # the first is there
+            there.require_index(wanted.index)
+    return wanted
+
+
+def get_default_device() -> device:
+    """Where tensors are made that are not told a device: the CPU at first."""
+    return resolve(None)
 
 
 def xp_of(tensor: Any) -> Any:
@@ -52,8 +99,6 @@ def backend_of_array(array: Any) -> Backend | None:
     kind = type(array)
     found = _of_types.get(kind)
     if found is None:
-        from lucid_gpu.device import CPU, device
-
         if kind.__module__ == "numpy":
             found = _of_types[kind] = backend(CPU)
         elif kind.__module__.split(".")[0] == "cupy":

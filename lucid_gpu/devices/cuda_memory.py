@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.devices.cuda_errors import explained, out_of_memory
+from lucid_gpu.devices.current_gpu import on_gpu
 
 # (event, memory): not free before the event. No lock guards it: arrays die anywhere, in the middle
 # of what would hold one too, and each step of a deque is one step.
@@ -183,7 +184,7 @@ def usage_of(index: int) -> Usage | None:
 
 def used_bytes(cupy: Any, index: int) -> int:
     """Bytes of a device's pool in arrays."""
-    with cupy.cuda.Device(index):
+    with on_gpu(cupy.cuda, index):
         release_passed()
         count: int = cupy.get_default_memory_pool().used_bytes()
     return count
@@ -191,7 +192,7 @@ def used_bytes(cupy: Any, index: int) -> int:
 
 def reserved_bytes(cupy: Any, index: int) -> int:
     """Bytes a device's pool holds."""
-    with cupy.cuda.Device(index):
+    with on_gpu(cupy.cuda, index):
         count: int = cupy.get_default_memory_pool().total_bytes()
     return count
 

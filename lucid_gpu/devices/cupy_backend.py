@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -14,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import _backends, cuda_memory, cudnn, current_gpu, device_errors, gemm
+from lucid_gpu.devices import cuda_memory, cudnn, device_errors, gemm
 from lucid_gpu.devices.cuda_errors import explained
+from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.dtypes import dtype, from_numpy_dtype
 
 INSTALL = "python -m pip install 'cupy-cuda12x[ctk]>=14'"
 _forked = False
-_HERE = contextlib.nullcontext()  # entering a device's own context costs more
 
 
 def problem() -> str | None:
@@ -103,10 +102,9 @@ def import_cupy() -> Any:
 
 
 def _lose() -> None:
-    """In a forked child: CUDA is gone, and who asks for the backend is told."""
+    """In a forked child: CUDA is gone, and `problem` says so."""
     global _forked
     _forked = True
-    _backends.pop("cuda", None)
 
 
 class CupyBackend:
@@ -129,13 +127,6 @@ class CupyBackend:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_lose)
 
-    def _on(self, where: device) -> Any:
-        """The context in which new arrays land on a device."""
-        if where.index is None or where.index == self.current_index():
-            return _HERE
-        current_gpu.follow_tensors()
-        return self.xp.cuda.Device(where.index)
-
     def current_index(self) -> int:
         index: int = self.xp.cuda.runtime.getDevice()
         return index
@@ -155,21 +146,21 @@ class CupyBackend:
         return type(array.data.mem).__name__ in ("UnownedMemory", "DLPackMemory")
 
     def empty(self, shape: Sequence[int], d: dtype, where: device) -> Any:
-        with self._on(where):
+        with on_gpu(self.xp.cuda, where.index):
             return self.xp.empty(shape, d.numpy)
 
     def full(self, shape: Sequence[int], value: Any, d: dtype, where: device) -> Any:
-        with self._on(where):
+        with on_gpu(self.xp.cuda, where.index):
             array = self.xp.empty(shape, d.numpy)
             array.fill(value)
         return array
 
     def arange(self, count: int, d: dtype, where: device) -> Any:
-        with self._on(where):
+        with on_gpu(self.xp.cuda, where.index):
             return self.xp.arange(count, dtype=d.numpy)
 
     def asarray(self, data: Any, d: dtype, where: device) -> Any:
-        with self._on(where):
+        with on_gpu(self.xp.cuda, where.index):
             if isinstance(data, self.xp.ndarray):
                 return self.xp.array(data, dtype=d.numpy, order="C")
             return self.xp.asarray(np.asarray(data).astype(d.numpy, order="C"))
@@ -183,7 +174,7 @@ class CupyBackend:
         return found
 
     def from_numpy(self, array: Any, where: device) -> Any:
-        with self._on(where):
+        with on_gpu(self.xp.cuda, where.index):
             return self.xp.asarray(np.ascontiguousarray(array).reshape(array.shape))
 
     def item(self, array: Any) -> Any:
@@ -191,7 +182,7 @@ class CupyBackend:
 
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         where = self.device_of(a)
-        with self._on(where):
+        with on_gpu(self.xp.cuda, where.index):
             if d.category < 2:  # cuBLAS has no integers
                 return self.xp.matmul(a, b, out=out)  # by name: it is not one of CuPy's ufuncs
             if out is None:
@@ -209,14 +200,17 @@ class CupyBackend:
         kind = from_numpy_dtype(a.dtype).name  # NumPy puts the name together each time
         if not cudnn.in_use(kind):
             return None
-        with self._on(self.device_of(a)):
+        with on_gpu(self.xp.cuda, a.device.id):
             return cudnn.convolve(self.xp, op, kind, a, b, shape, window)
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         import cupyx
 
         function = getattr(getattr(self.xp, module), name)
-        with self._on(where), cupyx.errstate(linalg="raise"):  # else failures are not looked at
+        with (
+            on_gpu(self.xp.cuda, where.index),
+            cupyx.errstate(linalg="raise"),
+        ):  # else failures are not looked at
             return function(*arrays, **options)
 
     def argsort(self, array: Any, dim: int) -> Any:

@@ -19,6 +19,8 @@ SHORTEST = 32
 
 def stable_argsort(array: Any, dim: int) -> Any:
     """As ``np.argsort(array, dim, kind="stable")``; NaNs are last, in their order."""
+    if array.dtype.name == "bfloat16":  # NumPy's comparisons of it leave NaNs where they are
+        array = array.astype(np.float32)
     n = array.shape[dim] if array.ndim else 0
     if array.size < FEWEST or n < SHORTEST:
         return np.argsort(array, axis=dim, kind="stable")

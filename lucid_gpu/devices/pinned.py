@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid_gpu.device import device
 from lucid_gpu.devices.cupy_backend import import_cupy
+from lucid_gpu.devices.current_gpu import on_gpu
 
 _under_way: deque[tuple[Any, Any]] = deque()  # (event after the copy, the array it reads)
 
@@ -38,7 +39,7 @@ def start_copy(array: Any, where: device) -> Any:
     The source is kept alive until then; whoever writes it earlier changes what arrives.
     """
     cupy = import_cupy()
-    with cupy.cuda.Device(where.index):
+    with on_gpu(cupy.cuda, where.index):
         stream = cupy.cuda.get_current_stream()
         there = cupy.empty(array.shape, array.dtype)
         there.set(array, stream)

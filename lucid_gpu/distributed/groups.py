@@ -13,7 +13,7 @@ from lucid_gpu.distributed.engines import Engine, mpi
 from lucid_gpu.distributed.engines.one import OneEngine
 from lucid_gpu.distributed.store import HashStore, PrefixStore, Store
 
-DEFAULT_TIMEOUT = timedelta(minutes=30)
+default_pg_timeout = timedelta(minutes=30)
 UNSET = (
     "Default process group has not been initialized, please make sure to call init_process_group."
 )
@@ -169,7 +169,7 @@ def init_process_group(
     if _World.default is not None:
         raise ValueError("trying to initialize the default process group twice!")
     name = _check_backend(backend)
-    limit = DEFAULT_TIMEOUT if timeout is None else timeout
+    limit = default_pg_timeout if timeout is None else timeout
     if not isinstance(limit, timedelta):
         raise TypeError(
             f"Expected timeout argument to be of type datetime.timedelta, got {timeout!r}"
@@ -216,11 +216,6 @@ def destroy_process_group(group: Any = None) -> None:
     _World.default = None
     for one in ending:
         one.close()
-
-
-def is_available() -> bool:
-    """Whether processes can train together: True, on one process without any library."""
-    return True
 
 
 def is_initialized() -> bool:

@@ -1,4 +1,4 @@
-"""The base of all distributions: shapes, parameters, validation."""
+"""The base of all distributions: shapes, parameters, validation; exponential families."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu.autograd import grad
 from lucid_gpu.distributions import constraints
 from lucid_gpu.distributions.constraints import Constraint
 from lucid_gpu.distributions.utils import broadcast_all, lazy_property
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Size, Tensor
 
-__all__ = ["Distribution"]
+__all__ = ["Distribution", "ExponentialFamily"]
 
 Shape = Sequence[int]
 
@@ -47,7 +48,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Validate, or not, where a distribution is not told.
+        """Validate, or not, where ``validate_args`` is None.
 
         Raises
         ------
@@ -314,8 +315,8 @@ class Distribution:
             )
 
     def __repr__(self) -> str:
-        given = {k: self.__dict__[k] for k in self.arg_constraints if k in self.__dict__}
-        texts = [f"{k}: {_text(v)}" for k, v in given.items()]
+        parameters = {k: self.__dict__[k] for k in self.arg_constraints if k in self.__dict__}
+        texts = [f"{k}: {_text(v)}" for k, v in parameters.items()]
         return f"{type(self).__name__}({', '.join(texts)})"
 
 
@@ -328,3 +329,30 @@ def _text(parameter: Tensor) -> str:
 def _event_dim(constraint: Constraint) -> int:
     """How many dimensions of a parameter belong to one event."""
     return 0 if constraint is constraints.dependent else constraint.event_dim
+
+
+class ExponentialFamily(Distribution):
+    """``p(x) = exp(t(x) . theta - F(theta) + k(x))``.
+
+    ``_natural_params`` are ``theta``, ``_log_normalizer`` is ``F``, ``_mean_carrier_measure`` the
+    mean of ``k``. Entropy follows from those (Nielsen and Nock, Entropies and cross-entropies of
+    exponential families, 2010): ``F(theta) - theta . grad F(theta) - E k``.
+    """
+
+    _mean_carrier_measure: float = 0
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def entropy(self) -> Tensor:
+        parameters = [p.detach().requires_grad_() for p in self._natural_params]
+        normalizer = self._log_normalizer(*parameters)
+        gradients: Any = grad(normalizer.sum(), parameters, create_graph=True)
+        result = normalizer - self._mean_carrier_measure
+        for p, g in zip(parameters, gradients, strict=True):
+            result = result - (p * g).reshape((*self._batch_shape, -1)).sum(-1)
+        return result

@@ -1,4 +1,4 @@
-"""The normal distribution of vectors."""
+"""Normal distributions of vectors, by a full covariance or by a diagonal and a low rank."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from lucid_gpu.distributions.utils import lazy_property
 from lucid_gpu.linalg import cholesky, solve_triangular
 from lucid_gpu.ops.creation import eye
 from lucid_gpu.ops.random import randn
+from lucid_gpu.ops.stacking import broadcast_tensors
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["MultivariateNormal"]
+__all__ = ["LowRankMultivariateNormal", "MultivariateNormal"]
 
 
-def matrix_given(
+def one_of_three(
     refusal: type[Exception],
     covariance_matrix: Tensor | None,
     precision_matrix: Tensor | None,
     scale_tril: Tensor | None,
 ) -> tuple[str, Tensor]:
-    """The one of the three that is given, by its name; ``refusal`` is raised for more or none."""
+    """The name and value of the matrix that is not None; ``refusal`` is raised for more or none."""
     matrices = {
         "covariance_matrix": covariance_matrix,
         "precision_matrix": precision_matrix,
         "scale_tril": scale_tril,
     }
-    given = {name: m for name, m in matrices.items() if m is not None}
-    if len(given) != 1:
+    present = {name: m for name, m in matrices.items() if m is not None}
+    if len(present) != 1:
         raise refusal(
             "Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified."
         )
-    ((name, matrix),) = given.items()
+    ((name, matrix),) = present.items()
     if matrix.ndim < 2:
         raise ValueError(
             f"{name} must be at least two-dimensional, with optional leading batch dimensions"
@@ -44,7 +45,7 @@ def matrix_given(
 class MultivariateNormal(Distribution):
     r"""``p(x) = exp(-(x - loc)^T S^-1 (x - loc) / 2) / sqrt(det(2 pi S))``.
 
-    One of the matrices is given; `scale_tril`, the factor ``L`` of ``S = L L^T``, is computed from
+    Pass one of the matrices; `scale_tril`, the factor ``L`` of ``S = L L^T``, is computed from
     the others and is what everything is computed with.
 
     Parameters
@@ -81,7 +82,7 @@ class MultivariateNormal(Distribution):
     ) -> None:
         if loc.ndim < 1:
             raise ValueError("loc must be at least one-dimensional.")
-        name, matrix = matrix_given(ValueError, covariance_matrix, precision_matrix, scale_tril)
+        name, matrix = one_of_three(ValueError, covariance_matrix, precision_matrix, scale_tril)
         batch = (loc[..., 0] + matrix[..., 0, 0]).shape
         self.loc = loc.expand((*batch, -1))
         self.__dict__[name] = matrix.expand((*batch, -1, -1))
@@ -155,3 +156,138 @@ def _factor(self: Any) -> Tensor:
         return cholesky(self.covariance_matrix)
     turned = cholesky(self.precision_matrix.flip((-2, -1)))
     return _inverse(turned.flip((-2, -1)).transpose(-2, -1))
+
+
+class LowRankMultivariateNormal(Distribution):
+    r"""A normal distribution of covariance ``S = W W^T + D``; densities take no ``n^3`` operations.
+
+    With ``C = I + W^T D^-1 W``, of the rank's size, ``det S = det C det D`` and
+    ``S^-1 = D^-1 - D^-1 W C^-1 W^T D^-1`` (Woodbury).
+
+    Parameters
+    ----------
+    loc : Tensor, shape (..., n)
+    cov_factor : Tensor, shape (..., n, rank)
+        ``W``.
+    cov_diag : Tensor, shape (..., n)
+        The diagonal of ``D``.
+    validate_args : bool, optional
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit together.
+    """
+
+    arg_constraints: Any = {
+        "loc": constraints.real_vector,
+        "cov_factor": constraints.independent(constraints.real, 2),
+        "cov_diag": constraints.independent(constraints.positive, 1),
+    }
+    support: Any = constraints.real_vector
+    has_rsample = True
+    loc: Tensor
+    cov_factor: Tensor
+    cov_diag: Tensor
+
+    def __init__(
+        self,
+        loc: Tensor,
+        cov_factor: Tensor,
+        cov_diag: Tensor,
+        validate_args: bool | None = None,
+    ) -> None:
+        _check_shapes(loc, cov_factor, cov_diag)
+        try:
+            columns = broadcast_tensors(loc.unsqueeze(-1), cov_factor, cov_diag.unsqueeze(-1))
+        except RuntimeError as error:
+            raise ValueError(
+                f"Incompatible batch shapes: loc {loc.shape}, cov_factor {cov_factor.shape}, "
+                f"cov_diag {cov_diag.shape}"
+            ) from error
+        self.loc, self.cov_factor, self.cov_diag = (
+            columns[0][..., 0],
+            columns[1],
+            columns[2][..., 0],
+        )
+        super().__init__(self.loc.shape[:-1], loc.shape[-1:], validate_args=validate_args)
+
+    @property
+    def _scaled(self) -> Tensor:
+        """``D^-1/2 W``."""
+        return self.cov_factor / self.cov_diag.sqrt().unsqueeze(-1)
+
+    @property
+    def _capacitance(self) -> Tensor:
+        """The Cholesky factor of ``C``."""
+        w = self._scaled
+        return cholesky(_with_unit(w.transpose(-2, -1) @ w))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return self.cov_factor.square().sum(-1) + self.cov_diag
+
+    @lazy_property
+    def scale_tril(self) -> Tensor:
+        """The Cholesky factor of ``S``, of shape ``batch_shape + (n, n)``."""
+        w = self._scaled
+        factor = cholesky(_with_unit(w @ w.transpose(-2, -1)))
+        return self.cov_diag.sqrt().unsqueeze(-1) * factor
+
+    @lazy_property
+    def covariance_matrix(self) -> Tensor:
+        """``S``, of shape ``batch_shape + (n, n)``."""
+        return self.cov_factor @ self.cov_factor.transpose(-2, -1) + self.cov_diag.diag_embed()
+
+    @lazy_property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of ``S``, of shape ``batch_shape + (n, n)``."""
+        w = self.cov_factor.transpose(-2, -1) / self.cov_diag.unsqueeze(-2)
+        a = solve_triangular(self._capacitance, w, upper=False)
+        return self.cov_diag.reciprocal().diag_embed() - a.transpose(-2, -1) @ a
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        shape, like = self._extended_shape(sample_shape), self.loc
+        of_rank = (*shape[:-1], self.cov_factor.shape[-1], 1)
+        far = self.cov_factor @ randn(of_rank, dtype=like.dtype, device=like.device)
+        near = self.cov_diag.sqrt() * randn(shape, dtype=like.dtype, device=like.device)
+        return like + far.squeeze(-1) + near
+
+    def _half_log_det(self) -> Tensor:
+        return half_log_det(self._capacitance) + 0.5 * self.cov_diag.log().sum(-1)
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        x, n = value - self.loc, self._event_shape[0]
+        z = x / self.cov_diag.sqrt()
+        along = (self._scaled.transpose(-2, -1) @ z.unsqueeze(-1)).squeeze(-1)
+        distance = z.square().sum(-1) - mahalanobis(self._capacitance, along)
+        return -0.5 * (n * math.log(2 * math.pi) + distance) - self._half_log_det()
+
+    def entropy(self) -> Tensor:
+        n = self._event_shape[0]
+        return 0.5 * n * (1.0 + math.log(2 * math.pi)) + self._half_log_det()
+
+
+def _with_unit(matrix: Tensor) -> Tensor:
+    return matrix + eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+
+
+def _check_shapes(loc: Tensor, cov_factor: Tensor, cov_diag: Tensor) -> None:
+    if loc.ndim < 1:
+        raise ValueError("loc must be at least one-dimensional.")
+    if cov_factor.ndim < 2:
+        raise ValueError(
+            "cov_factor must be at least two-dimensional, with optional leading batch dimensions"
+        )
+    if cov_factor.shape[-2] != loc.shape[-1]:
+        raise ValueError(f"cov_factor must be a batch of matrices with shape {loc.shape[-1]} x m")
+    if cov_diag.shape[-1:] != loc.shape[-1:]:
+        raise ValueError(f"cov_diag must be a batch of vectors with shape {loc.shape[-1:]}")

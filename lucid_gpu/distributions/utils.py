@@ -10,6 +10,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.dtypes import dtype, get_default_dtype
 from lucid_gpu.nn import functional as F
 from lucid_gpu.ops.creation import tensor
+from lucid_gpu.ops.random import randn
 from lucid_gpu.ops.shape import broadcast_to
 from lucid_gpu.tape.modes import enable_grad
 from lucid_gpu.tensor import Tensor
@@ -114,3 +115,8 @@ class lazy_property(property):
 
     def __set__(self, instance: Any, value: Any) -> None:
         instance.__dict__[self.name] = value
+
+
+def _standard_normal(shape: Any, dtype: dtype | None, device: Any) -> Tensor:
+    """Normal numbers, for distributions that packages derive from ours."""
+    return randn(shape, dtype=dtype, device=device)

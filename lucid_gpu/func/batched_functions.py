@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from lucid_gpu.autograd.dual_function import Called
 from lucid_gpu.autograd.function import Function, FunctionCtx
-from lucid_gpu.func.batching import BatchLevel
 from lucid_gpu.func.trees import flatten, spread, unflatten
 from lucid_gpu.ops.shape import movedim
 from lucid_gpu.tensor import Tensor
+
+if TYPE_CHECKING:
+    from lucid_gpu.func.batching import BatchLevel
 
 
 class VmapInfo(NamedTuple):
@@ -111,7 +114,7 @@ class _Run:
 
     def __init__(self, cls: type[Function], level: BatchLevel, given: list[bool]) -> None:
         self.cls = cls
-        self.size, self.randomness = level.size, level.randomness
+        self.another = functools.partial(type(level), level.size, level.randomness)
         self.given = given
         self.inner: FunctionCtx = cls._node()
         self.batched: list[bool] = []
@@ -119,13 +122,10 @@ class _Run:
         self.saved: list[bool] = []  # which of the saved tensors have the batch
         self.for_forward: list[bool] = []  # and of those saved for jvp
 
-    def level(self) -> BatchLevel:
-        return BatchLevel(self.size, self.randomness)
-
     def forward(self, ctx: Any, values: Sequence[Any]) -> Any:
         inner, cls = self.inner, self.cls
         inner.needs_input_grad = ctx.needs_input_grad
-        with self.level() as level:
+        with self.another() as level:
             args = tuple(_wrapped(level, values, self.given))
             if cls._methods_of().separate:
                 output = cls.forward(*args)
@@ -151,7 +151,7 @@ class _Run:
 
     def jvp(self, ctx: Any, tangents: Sequence[Any]) -> Any:
         inner = self.inner
-        with self.level() as level:
+        with self.another() as level:
             saved = _wrapped(level, ctx.saved_tensors, self.for_forward)
             inner._saved = tuple([None if t is None else (t, t._version) for t in saved])
             try:
@@ -170,7 +170,7 @@ class _Run:
 
     def backward(self, ctx: Any, gradients: Sequence[Any]) -> Any:
         inner = self.inner
-        with self.level() as level:
+        with self.another() as level:
             saved = _wrapped(level, ctx.saved_tensors, self.saved)
             inner._saved = tuple([None if t is None else (t, t._version) for t in saved])
             try:

@@ -15,9 +15,9 @@ from lucid_gpu.func.batching import BatchLevel, NeedsArray
 from lucid_gpu.func.rule import RULES, Rule
 from lucid_gpu.func.trees import flatten, unflatten
 from lucid_gpu.ops.shape import stack
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tensor import Tensor
-from lucid_gpu.user_warnings import warn_user
 
 
 class Entry:

@@ -1,4 +1,4 @@
-"""Trees of tuples, named tuples, lists and dictionaries: taken apart and put together again."""
+"""Trees of tuples, named tuples, lists, dictionaries and registered types, apart and together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Structure", "flatten", "leaves_of", "spread", "tree_map", "unflatten"]
+__all__ = ["REGISTERED", "Structure", "flatten", "leaves_of", "spread", "tree_map", "unflatten"]
+
+# Containers of users': a function to children and context, and one back from those.
+REGISTERED: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 
 
 class Structure(NamedTuple):
@@ -17,7 +20,7 @@ class Structure(NamedTuple):
     kind : type or None
         Of the container; None for a leaf.
     keys : tuple
-        Of a dictionary.
+        Of a dictionary; of a registered type, its context alone.
     children : tuple of Structure
     """
 
@@ -29,9 +32,11 @@ class Structure(NamedTuple):
         inner = [repr(child) for child in self.children]
         if self.kind is None:
             return "*"
-        if issubclass(self.kind, dict):
+        if issubclass(self.kind, dict) and self.kind not in REGISTERED:
             pairs = zip(self.keys, inner, strict=True)
             return "{" + ", ".join(f"{key!r}: {child}" for key, child in pairs) + "}"
+        if self.kind in REGISTERED:
+            return f"{self.kind.__name__}({', '.join(inner)})"
         if self.kind is list:
             return "[" + ", ".join(inner) + "]"
         return "(" + ", ".join(inner) + ("," if len(inner) == 1 else "") + ")"
@@ -40,28 +45,36 @@ class Structure(NamedTuple):
 LEAF = Structure(None, (), ())
 
 
-def _children(tree: Any) -> Sequence[Any] | None:
-    """The branches of a container; None for a leaf."""
-    if isinstance(tree, dict):
-        return list(tree.values())
+def _opened(tree: Any) -> tuple[Sequence[Any], tuple[Any, ...]] | None:
+    """The branches of a container, and its keys or context; None for a leaf."""
+    if isinstance(tree, dict) and type(tree) not in REGISTERED:
+        return list(tree.values()), tuple(tree)
     if type(tree) in (tuple, list) or (isinstance(tree, tuple) and hasattr(tree, "_fields")):
-        kept: Sequence[Any] = tree
-        return kept
+        return tree, ()
+    if type(tree) in REGISTERED:
+        children, context = REGISTERED[type(tree)][0](tree)
+        return list(children), (context,)
     return None
 
 
-def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    """The leaves in order, and what puts them together again."""
-    children = _children(tree)
-    if children is None:
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Structure]:
+    """The leaves in order, and what puts them together again.
+
+    Parameters
+    ----------
+    is_leaf : callable, optional
+        Whether a container is a leaf all the same.
+    """
+    opened = None if is_leaf is not None and is_leaf(tree) else _opened(tree)
+    if opened is None:
         return [tree], LEAF
     leaves: list[Any] = []
     structures = []
+    children, keys = opened
     for child in children:
-        below, structure = flatten(child)
+        below, structure = flatten(child, is_leaf)
         leaves += below
         structures.append(structure)
-    keys = tuple(tree) if isinstance(tree, dict) else ()
     kind = dict if isinstance(tree, defaultdict) else type(tree)  # whose first argument is another
     return leaves, Structure(kind, keys, tuple(structures))
 
@@ -76,6 +89,8 @@ def _build(leaves: Iterator[Any], structure: Structure) -> Any:
     if kind is None:
         return next(leaves)
     children = [_build(leaves, child) for child in structure.children]
+    if kind in REGISTERED:
+        return REGISTERED[kind][1](children, structure.keys[0])
     if issubclass(kind, dict):
         return kind(zip(structure.keys, children, strict=True))
     return kind(*children) if hasattr(kind, "_fields") else kind(children)
@@ -86,9 +101,11 @@ def leaves_of(tree: Any) -> list[Any]:
     return flatten(tree)[0]
 
 
-def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+def tree_map(
+    function: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> Any:
     """The tree with ``function(leaf)`` in place of each leaf."""
-    leaves, structure = flatten(tree)
+    leaves, structure = flatten(tree, is_leaf)
     return unflatten([function(leaf) for leaf in leaves], structure)
 
 
@@ -100,11 +117,12 @@ def spread(prefix: Any, structure: Structure) -> list[Any] | None:
     list or None
         None where ``prefix`` does not fit.
     """
-    children = _children(prefix)
-    if children is None or structure.kind is None:
-        return None if children is not None else [prefix] * _count(structure)
+    opened = _opened(prefix)
+    if opened is None or structure.kind is None:
+        return None if opened is not None else [prefix] * _count(structure)
+    children, keys = opened
     fits = type(prefix) is structure.kind and len(children) == len(structure.children)
-    if not fits or (isinstance(prefix, dict) and tuple(prefix) != structure.keys):
+    if not fits or keys != structure.keys:
         return None
     found: list[Any] = []
     for child, below in zip(children, structure.children, strict=True):

@@ -16,10 +16,11 @@ import numpy as np
 
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
+from lucid_gpu.devices.loops import address, addresses
 from lucid_gpu.devices.pool import SMALLEST, aligned, pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import native_loops, special
+from lucid_gpu.fusion import blocks, native_loops, special
 from lucid_gpu.fusion.blocks import Layout, collapse, padded
 from lucid_gpu.fusion.layout import count as element_count
 from lucid_gpu.fusion.layout import row_major
@@ -27,6 +28,7 @@ from lucid_gpu.fusion.numpy_source import NAMESPACE, Code, Function, generate
 from lucid_gpu.fusion.plan import Plan, Shape, Store, Tail
 from lucid_gpu.fusion.program import when_forgotten
 from lucid_gpu.fusion.reduction_table import TABLE as REDUCTIONS
+from lucid_gpu.launch.observers import launched_rows, observed, observers
 
 _codes: dict[Any, Code] = {}
 _earlier: dict[Any, Code] = {}  # what was used before the plans were forgotten
@@ -345,6 +347,71 @@ class Executable:
                         total[where] = part[number]
                         written.add(place)
             out[...] = self._result(number, np.asarray(total))
+
+    def over_rows(
+        self, columns: Sequence[Sequence[Any]], read: Sequence[int], scalars: Sequence[Any]
+    ) -> None:
+        """Overwrite the first columns of arrays by the values of a plan made of stand-ins.
+
+        See `lucid_gpu.fusion.cuda_executor.Executable.over_rows`. The blocks run over all arrays,
+        so that threads share their sum, not each.
+        """
+        if observers:
+            count = sum([array.size for array in columns[0]])
+            observed(launched_rows(self.plan, count), self._over_rows, columns, read, scalars)
+        else:
+            self._over_rows(columns, read, scalars)
+
+    def _over_rows(
+        self, columns: Sequence[Sequence[Any]], read: Sequence[int], scalars: Sequence[Any]
+    ) -> None:
+        plan, code = self.plan, self.code
+        loads, stores = [columns[c] for c in read], columns[: len(plan.stores)]
+        numbers = [as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
+        none = [None for _ in loads]
+        small = threads.run_quietly(self.once, *none, *numbers) if self.once else ()
+        if self.native is not None:
+            given = [address(number) for number in (*numbers, *small)]
+            at = [addresses(column) for column in columns]
+            rows = zip(*[at[c] for c in read], *at[: len(stores)], strict=True)
+            n, sizes = len(read), [array.size for array in columns[0]]
+            jobs = [([*r[:n], *given, *r[n:]], m) for r, m in zip(rows, sizes, strict=True)]
+            self.native.run(jobs)
+            return
+        fixed = {f"x{i}": v for i, v in enumerate(numbers)}
+        fixed.update(zip(code.small_names, small, strict=True))
+        rest = [fixed[name] for name in code.uncut]
+        table = {"a": loads, "o": stores}
+        cut = [table[name[0]][int(name[1:])] for name, _, _ in code.cut]
+        flat = [[array.reshape(-1) for array in column] for column in cut]
+        widest = max(ins.dtype.itemsize for ins in plan.instructions)
+        sizes = [array.size for array in flat[0]]
+        few = sum(sizes) <= blocks.SINGLE or threads.team.count == 1
+        step = blocks.block_bytes(few) // widest
+        pieces = [
+            (row, low, min(low + step, n))
+            for row, n in enumerate(sizes)
+            for low in range(0, n, step)
+        ]
+        counter = itertools.count()
+        block = self.block
+
+        def work() -> None:
+            scratch: list[Any] = []
+            length = -1
+            for number in counter:
+                if number >= len(pieces):
+                    return
+                row, low, high = pieces[number]
+                if high - low != length:
+                    length = high - low
+                    scratch = memory_of_thread.views(code.scratch, (length,))
+                block(*[column[row][low:high] for column in flat], *rest, *scratch)
+
+        if few:
+            threads.run_quietly(work)
+        else:
+            threads.team.run(work)
 
 
 ALL = slice(None)

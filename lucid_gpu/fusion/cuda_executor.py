@@ -1,14 +1,346 @@
-"""A plan's CUDA C through CuPy, on the current stream of the plan's device."""
+"""Runs a plan as CUDA C where a launcher runs it: its kernels, their arguments, their order.
+
+That is on a GPU, or compiled for the host (``LUCID_EXECUTOR=host-cuda``).
+"""
 
 from __future__ import annotations
 
-from lucid_gpu.fusion.launching import CudaExecutable
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import backend
+from lucid_gpu.devices.threads import processors
+from lucid_gpu.fusion.cuda_elementwise import elementwise
+from lucid_gpu.fusion.cuda_foreach import foreach_kernel, rows_of
+from lucid_gpu.fusion.cuda_reduction import reduction
+from lucid_gpu.fusion.cuda_source import Kernel, Work, numbers_of, ragged, work_of
+from lucid_gpu.fusion.layout import count
+from lucid_gpu.fusion.op_by_op import Cut, constants, cut
 from lucid_gpu.fusion.plan import Plan
-from lucid_gpu.launch.launcher import launcher_of
+from lucid_gpu.fusion.program import when_forgotten
+from lucid_gpu.launch import compiling
+from lucid_gpu.launch.arguments import LETTERS, Packing, number_fields
+from lucid_gpu.launch.compiling import Text
+from lucid_gpu.launch.launchers import launcher_of
+from lucid_gpu.launch.observers import debug, launched_rows, observed, observers
+from lucid_gpu.launch.rows import Table, filled
+
+MEETINGS = 2  # from which on a fused kernel is compiled: most that come twice come again and again
+QUICK = 0.02  # seconds in which a kernel comes from the disk; to compile one takes longer
+SLOW = 2  # ops that took longer, one after the other: so they were not compiled ahead
+FEW = 3  # processors, with which nothing is compiled that might not be needed
 
 
-class Executable(CudaExecutable):
-    """A plan ready to run on CuPy arrays."""
+class Launch:
+    """One kernel of a plan, compiled, with its constant arguments in place."""
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan, launcher_of(plan.device))
+    def __init__(
+        self,
+        kernel: Kernel,
+        work: Work,
+        numbers: Sequence[Any],
+        function: Any,
+        arrays: Sequence[str] | None = None,
+    ) -> None:
+        fields = [
+            *(arrays or ["Q"] * len(kernel.aligned)),
+            *[LETTERS[d.name] for d in work.scalars],
+        ]
+        constants = [
+            (LETTERS[d.name], number_fields(value, d))
+            for value, d in zip(numbers, work.constants, strict=True)
+        ]
+        constants += [(size.form, size.values) for size in kernel.sizes]
+        self.packing = Packing(fields, constants)
+        self.kernel = kernel
+        self.function = function
+        self.grid, self.block = (*kernel.grid, 1), (*kernel.block, 1)
+
+
+class Form(NamedTuple):
+    """A kernel over many tensors, compiled for some types of them."""
+
+    launch: Launch
+    table: Table
+    tile: int
+    itemsizes: tuple[int, ...]
+
+
+class Executable:
+    """A plan ready to run as CUDA C on its device.
+
+    Parameters
+    ----------
+    plan : Plan
+    shared : bool
+        It is one op of other plans. Its kernel is waited for, and is the same for small and large
+        arrays.
+    """
+
+    def __init__(self, plan: Plan, shared: bool = False) -> None:
+        self.plan = plan
+        self.launcher = launcher = launcher_of(plan.device)
+        self.shared = shared
+        self.processors = launcher.processors
+        self.empty = backend(launcher.device).empty
+        self.work = work_of(plan)
+        self.empty_space = count(plan.shape) == 0
+        self.copied = [i for i, load in enumerate(plan.all_loads) if ragged(load)]
+        self.numbers = numbers_of(plan)
+        self._launches: dict[bool, list[Launch]] = {}
+        self._kernels: dict[bool, list[Kernel]] = {}
+        self._cuts: dict[bool, Cut | None] = {}
+        self._parted = False  # whether it ever ran op by op
+        self._forms: dict[bool, Form] = {}  # of many tensors
+        self.aligned: tuple[int, ...] = ()
+        if not self.empty_space:
+            self.aligned = self.kernels(True)[0].aligned[: len(plan.loads)]
+
+    @property
+    def source(self) -> str:
+        """The CUDA C, for addresses that are aligned."""
+        if self._forms:
+            return "\n".join([form.launch.kernel.source for form in self._forms.values()])
+        if self.empty_space:
+            return "// no elements: nothing is launched\n"
+        return "\n".join(dict.fromkeys(kernel.source for kernel in self.kernels(True)))
+
+    def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        """Run on the arrays of ``plan.all_loads`` and the numbers of ``plan.all_scalars``."""
+        launcher = self.launcher
+        if launcher.is_home():
+            return self._run(arrays, scalars)
+        with launcher.at_home():
+            return self._run(arrays, scalars)
+
+    def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        launcher = self.launcher
+        if self.empty_space:
+            outs = self._outputs()
+            for out in outs:
+                out[...] = 0
+            return outs
+        if self.copied:
+            arrays = [a.copy() if i in self.copied else a for i, a in enumerate(arrays)]
+        address = launcher.address
+        values = [address(a) for a in arrays]
+        packed = True
+        for place, multiple in zip(values, self.aligned):
+            if place % multiple:
+                packed = False
+        if not packed:
+            arrays = self._of_whole_elements(arrays, values)
+            values = [address(a) for a in arrays]
+        launches = self._launches.get(packed)
+        if not launches:
+            meanwhile = self._meanwhile(packed)
+            if meanwhile is not None:
+                return self._run_parts(meanwhile, arrays, scalars)
+            launches = self._compiled(packed)
+        fields = self.fields_of(scalars)
+        outs = self._outputs()
+        if len(launches) == 1:
+            values += [address(out) for out in outs]
+            self._launch(launches[0], values + fields)
+        else:
+            self._run_in_two(launches, values, fields, outs)
+        return outs
+
+    def _outputs(self) -> list[Any]:
+        where = self.launcher.device
+        return [self.empty(s.shape, s.dtype, where) for s in self.plan.all_stores]
+
+    def _of_whole_elements(self, arrays: Sequence[Any], places: Sequence[int]) -> list[Any]:
+        """Copies of arrays that begin within an element, which NumPy allows and CUDA does not."""
+        return [
+            a.copy() if place % load.dtype.itemsize else a
+            for a, place, load in zip(arrays, places, self.plan.all_loads, strict=True)
+        ]
+
+    def fields_of(self, scalars: Sequence[Any]) -> list[Any]:
+        """The plan's scalars as `struct` packs them."""
+        fields: list[Any] = []
+        for number, (_, d) in zip(scalars, self.plan.all_scalars):
+            fields += number_fields(number, d)
+        return fields
+
+    def _run_in_two(
+        self, launches: list[Launch], values: list[Any], fields: list[Any], outs: list[Any]
+    ) -> None:
+        """A reduction whose first kernel leaves states, to which the second adds."""
+        first, second = launches
+        head, kept, launcher = len(self.plan.loads), len(self.plan.wholes), self.launcher
+        parts = [self.empty((size,), dt.uint8, launcher.device) for size in first.kernel.partials]
+        states = [launcher.address(part) for part in parts]
+        outputs = [launcher.address(out) for out in outs]
+        self._launch(first, values[:head] + outputs[:kept] + states + fields)
+        self._launch(second, states + values[head:] + outputs[kept:] + fields)
+
+    def _launch(self, launch: Launch, values: Sequence[Any]) -> None:
+        self.launcher.launch(launch.function, launch.packing, values, launch.grid, launch.block)
+
+    def kernels(self, packed: bool) -> list[Kernel]:
+        """The kernels of this plan, not yet compiled."""
+        found = self._kernels.get(packed)
+        if found is None:
+            if self.work.fold is not None:
+                found = reduction(self.work, packed)
+            else:
+                moved = self.plan.bytes_read + self.plan.bytes_written
+                streamed = moved > self.launcher.cache
+                streamed = streamed and not self.shared
+                found = [elementwise(self.work, self.processors, packed, streamed=streamed)]
+            self._kernels[packed] = found
+        return found
+
+    def _compiled(self, packed: bool) -> list[Launch]:
+        kernels = self.kernels(packed)
+        functions = compiling.compiled_all(self.launcher, self._texts(packed))
+        launches = [
+            Launch(kernel, self.work, self.numbers, function)
+            for kernel, function in zip(kernels, functions, strict=True)
+        ]
+        if self._parted and debug:
+            print(f"took {self.work.name}, which ran op by op until now")
+        self._launches[packed] = launches
+        return launches
+
+    def _texts(self, packed: bool) -> list[Text]:
+        return [text_of(kernel) for kernel in self.kernels(packed)]
+
+    # --- many tensors -------------------------------------------------------------------------
+
+    def over_rows(
+        self, columns: Sequence[Sequence[Any]], read: Sequence[int], scalars: Sequence[Any]
+    ) -> None:
+        """Overwrite the first columns of arrays by the values of a plan made of stand-ins.
+
+        Parameters
+        ----------
+        columns : sequence of sequences of arrays
+            Row-major arrays, those written first.
+        read : sequence of int
+            The column of each of the plan's loads.
+        scalars : sequence of numbers
+            As for a call.
+        """
+        used = sorted({*range(len(self.plan.stores)), *read})
+        renamed = [used.index(c) for c in read]
+        addresses = [[self.launcher.address(array) for array in columns[c]] for c in used]
+        rows = [
+            (array.size, *places)
+            for array, *places in zip(columns[0], *addresses, strict=True)
+            if array.size
+        ]
+        fields = self.fields_of(scalars)
+        with self.launcher.at_home():
+            aligned = self._form(renamed, True).launch.kernel.aligned
+            for packed in (True, False):
+                some = [r for r in rows if packed != any(a % m for a, m in zip(r[1:], aligned))]
+                if some:
+                    self._fill(self._form(renamed, packed), some, fields)
+
+    def _form(self, read: Sequence[int], packed: bool) -> Form:
+        found = self._forms.get(packed)
+        if found is None:
+            work = self.work
+            types = [d for _, d in work.stores]
+            by_column = dict(zip(read, [d for d, _ in work.loads]))
+            types += [by_column[c] for c in range(len(types), max(by_column, default=-1) + 1)]
+            kernel, tile = foreach_kernel(work, types, read, packed)
+            table = rows_of(work, types)
+            function = compiling.compiled(self.launcher, text_of(kernel))
+            launch = Launch(kernel, work, self.numbers, function, [table.form])
+            sizes = tuple([d.itemsize for d in types])
+            found = self._forms[packed] = Form(launch, table, tile, sizes)
+        return found
+
+    def _fill(self, form: Form, rows: Sequence[tuple[int, ...]], fields: list[Any]) -> None:
+        """Launch as often as the table has to be filled."""
+        launch = form.launch
+        start = partial(self.launcher.launch, launch.function, launch.packing)
+        for table, blocks, elements in filled(form.table, rows, form.tile, form.itemsizes):
+            arguments = table + fields, (blocks, 1, 1), launch.block
+            if observers:
+                observed(launched_rows(self.plan, elements), start, *arguments)
+            else:
+                start(*arguments)
+
+    # --- op by op -----------------------------------------------------------------------------
+
+    def _meanwhile(self, packed: bool) -> Cut | None:
+        """The ops to run while the fused kernel is not compiled, or None where it is to be used.
+
+        The fused kernel is compiled in the background when it is needed for the second time. Where
+        several ops have no kernel either, and those do not come from the disk, the fused one is
+        waited for: that is one compilation instead of several.
+        """
+        launcher = self.launcher
+        if self.shared or not compiling.in_background(launcher):
+            return None
+        texts = self._texts(packed)
+        if all(compiling.ready(launcher, text) for text in texts):
+            return None
+        found = self._cut(packed)
+        if found is None or not self._prepared(found):
+            return None
+        if launcher.meet(texts[0]) >= MEETINGS:
+            for text in texts:
+                compiling.begin(launcher, text)
+        return found
+
+    def _prepared(self, whole: Cut) -> bool:
+        """Compile what the ops of a plan lack, unless that is more than the plan's own kernel."""
+        launcher = self.launcher
+        runs = [_shared(part.plan) for part in whole.parts]
+        texts = dict.fromkeys([text for run in runs for text in run._texts(True)])
+        missing = [text for text in texts if not compiling.ready(launcher, text)]
+        while missing:
+            if len(missing) > 1 and launcher.slow >= SLOW:
+                if processors() > FEW:
+                    for text in missing:
+                        compiling.begin(launcher, text)
+                return False
+            start = time.perf_counter()
+            compiling.compiled(launcher, missing.pop(0))
+            quick = time.perf_counter() - start < QUICK
+            launcher.slow = 0 if quick else launcher.slow + 1
+        return True
+
+    def _cut(self, packed: bool) -> Cut | None:
+        if packed not in self._cuts:
+            self._cuts[packed] = cut(self.plan, packed)
+        return self._cuts[packed]
+
+    def _run_parts(self, whole: Cut, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        self._parted = True
+        values = dict(enumerate(arrays))
+        numbers = [*scalars, *constants(self.plan)]
+        for part in whole.parts:
+            run = _shared(part.plan)
+            read = [values[i] for i in part.reads]
+            values.update(zip(part.writes, run._run(read, [numbers[i] for i in part.numbers])))
+            for i in part.last:
+                del values[i]
+        return [values[i] for i in whole.results]
+
+
+def text_of(kernel: Kernel) -> Text:
+    """What a generated kernel is compiled from."""
+    return Text(kernel.name, kernel.source, kernel.cooperative, contract=False)
+
+
+_ops: dict[Any, Executable] = {}  # of plans of one op
+when_forgotten.append(_ops.clear)
+
+
+def _shared(plan: Plan) -> Executable:
+    """What runs a plan of one op, for all plans that it is an op of."""
+    key = (launcher_of(plan.device), plan.key, plan.divisors)
+    found = _ops.get(key)
+    if found is None:
+        found = _ops[key] = Executable(plan, shared=True)
+    return found

@@ -1,4 +1,4 @@
-"""One expression over many tensors, in place, by one kernel: the optimizers' update on a GPU.
+"""One expression over many tensors, in place, by one kernel: the CUDA C of optimizers' updates.
 
 The tensors are an argument of the kernel (`launch/rows.py`); as many as it holds share a launch.
 """
@@ -6,16 +6,11 @@ The tensors are an argument of the kernel (`launch/rows.py`); as many as it hold
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
 
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import foreach
 from lucid_gpu.fusion.cuda_index import ACCESS, BODY
 from lucid_gpu.fusion.cuda_source import THREADS, Kernel, Work, c_type, call_element, write
-from lucid_gpu.fusion.launching import CudaExecutable, Launch
-from lucid_gpu.launch.observers import observed, observers
-from lucid_gpu.launch.rows import Table, filled, table_of
+from lucid_gpu.launch.rows import Table, table_of
 
 REPEAT = 2  # packs of every operand under way in a thread
 
@@ -28,7 +23,8 @@ def tile_of(work: Work, types: Sequence[dtype], packed: bool) -> tuple[int, int]
     return width, THREADS * REPEAT * width
 
 
-def _table_of(work: Work, types: Sequence[dtype]) -> Table:
+def rows_of(work: Work, types: Sequence[dtype]) -> Table:
+    """The argument that lists tensors, for columns of some types."""
     bytes_of = [d.itemsize for d in (*work.scalars, *work.constants)]
     return table_of(len(types), len(bytes_of), max(8, *bytes_of, 0))
 
@@ -50,7 +46,7 @@ def foreach_kernel(
         Are all tensors aligned for packs?
     """
     width, tile = tile_of(work, types, packed)
-    table = _table_of(work, types)
+    table = rows_of(work, types)
     named = work._replace(name=f"{work.name.removesuffix('_kernel')}_foreach")
     source = write(
         named,
@@ -105,86 +101,3 @@ def _body(
         f"for (int i = threadIdx.x; i < left; i += {THREADS})",
         f"    {single}",
     ]
-
-
-# --- running ------------------------------------------------------------------------------------
-
-
-class _Form(NamedTuple):
-    """A compiled kernel for some types of tensors."""
-
-    launch: Launch
-    table: Table
-    tile: int
-    itemsizes: tuple[int, ...]
-
-
-def run(
-    executable: CudaExecutable,
-    columns: Sequence[Sequence[Any]],
-    read: Sequence[int],
-    scalars: Sequence[Any],
-) -> None:
-    """Overwrite the first columns of arrays by a plan's values.
-
-    Parameters
-    ----------
-    executable : CudaExecutable
-        Of a plan made of one-dimensional stand-ins.
-    columns : sequence of sequences of arrays
-        Row-major arrays, those written first.
-    read : sequence of int
-        The column of each of the plan's loads.
-    scalars : sequence of numbers
-        As for the executable.
-    """
-    used = sorted({*range(len(executable.plan.stores)), *read})
-    renamed = [used.index(c) for c in read]
-    addresses = [[executable.launcher.address(array) for array in columns[c]] for c in used]
-    rows = [
-        (array.size, *places)
-        for array, *places in zip(columns[0], *addresses, strict=True)
-        if array.size
-    ]
-    fields = executable.fields_of(scalars)
-    with executable.launcher.at_home():
-        aligned = _form(executable, renamed, True).launch.kernel.aligned
-        for packed in (True, False):
-            some = [r for r in rows if packed != any(a % m for a, m in zip(r[1:], aligned))]
-            if some:
-                _launch(executable, _form(executable, renamed, packed), some, fields)
-
-
-def _form(executable: CudaExecutable, read: Sequence[int], packed: bool) -> _Form:
-    known = executable.foreach_forms
-    found: _Form | None = known.get(packed)
-    if found is None:
-        work = executable.work
-        types = [d for _, d in work.stores]
-        by_column = dict(zip(read, [d for d, _ in work.loads]))
-        types += [by_column[c] for c in range(len(types), max(by_column, default=-1) + 1)]
-        kernel, tile = foreach_kernel(work, types, read, packed)
-        table = _table_of(work, types)
-        function = executable.compile(kernel)
-        launch = Launch(kernel, work, executable.numbers, function, [table.form])
-        found = known[packed] = _Form(launch, table, tile, tuple([d.itemsize for d in types]))
-    return found
-
-
-def _launch(
-    executable: CudaExecutable, form: _Form, rows: Sequence[tuple[int, ...]], fields: list[Any]
-) -> None:
-    """Launch as often as the table has to be filled."""
-    start = partial(_start, executable, form, fields)
-    for table, blocks, count in filled(form.table, rows, form.tile, form.itemsizes):
-        if observers:
-            observed(foreach.launched(executable.plan, count), start, table, blocks)
-        else:
-            start(table, blocks)
-
-
-def _start(
-    executable: CudaExecutable, form: _Form, fields: list[Any], table: list[int], blocks: int
-) -> None:
-    launch, grid = form.launch, (blocks, 1, 1)
-    executable.launcher.launch(launch.function, launch.packing, table + fields, grid, launch.block)

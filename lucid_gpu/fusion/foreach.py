@@ -6,21 +6,16 @@ hundred small parameters cost one launch and the threads share their sum, not ea
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import threads
-from lucid_gpu.devices.loops import address, addresses
-from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion import blocked, blocks
+from lucid_gpu.fusion import blocks
 from lucid_gpu.fusion.expression import Cell, Expr, merge
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import Instruction, intern, load_program
 from lucid_gpu.fusion.realise import executor
-from lucid_gpu.launch.observers import Launched, Operand, observed, observers
 
 _STAND_IN = (blocks.SINGLE + 1,)  # a shape that is always run in blocks
 
@@ -95,76 +90,4 @@ def run(update: Update, columns: Sequence[Sequence[Any]], numbers: Sequence[Any]
     """
     plan, read = update.plan, update.read
     scalars = [value if i is None else numbers[i] for i, value in update.numbers]
-    if isinstance(plan.executable, blocked.Executable):
-        arguments = (plan, columns, read, scalars)
-        if observers:
-            count = sum([array.size for array in columns[0]])
-            observed(launched(plan, count), _execute, *arguments)
-        else:
-            _execute(*arguments)
-    else:
-        from lucid_gpu.fusion import cuda_foreach
-
-        cuda_foreach.run(plan.executable, columns, read, scalars)
-
-
-def launched(plan: Plan, count: int) -> Launched:
-    """What observers are told: so many elements together, as the plan knows only stand-ins."""
-    loads = tuple([Operand(load.dtype, (count,)) for load in plan.loads])
-    stores = tuple([Operand(store.dtype, (count,)) for store in plan.stores])
-    read_bytes, written_bytes = (
-        sum([count * one.dtype.itemsize for one in some]) for some in (loads, stores)
-    )
-    source = plan.executable.source
-    return Launched(
-        plan.name, plan.device, (count,), loads, stores, read_bytes, written_bytes, source, plan.ops
-    )
-
-
-def _execute(
-    plan: Plan, columns: Sequence[Sequence[Any]], read: Sequence[int], scalars: list[Any]
-) -> None:
-    run: blocked.Executable = plan.executable
-    code = run.code
-    loads, stores = [columns[c] for c in read], columns[: len(plan.stores)]
-    numbers = [blocked.as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
-    small = threads.run_quietly(run.once, *[None for _ in loads], *numbers) if run.once else ()
-    if run.native is not None:
-        given = [address(number) for number in (*numbers, *small)]
-        at = [addresses(column) for column in columns]
-        rows = zip(*[at[c] for c in read], *at[: len(stores)], strict=True)
-        n, sizes = len(read), [array.size for array in columns[0]]
-        run.native.run([([*r[:n], *given, *r[n:]], m) for r, m in zip(rows, sizes, strict=True)])
-        return
-    fixed = {f"x{i}": v for i, v in enumerate(numbers)}
-    fixed.update(zip(code.small_names, small, strict=True))
-    rest = [fixed[name] for name in code.uncut]
-    table = {"a": loads, "o": stores}
-    cut = [table[name[0]][int(name[1:])] for name, _, _ in code.cut]
-    flat = [[array.reshape(-1) for array in column] for column in cut]
-    widest = max(ins.dtype.itemsize for ins in plan.instructions)
-    sizes = [array.size for array in flat[0]]
-    few = sum(sizes) <= blocks.SINGLE or threads.team.count == 1
-    step = blocks.block_bytes(few) // widest
-    work_list = [
-        (row, low, min(low + step, n)) for row, n in enumerate(sizes) for low in range(0, n, step)
-    ]
-    counter = itertools.count()
-    block = run.block
-
-    def work() -> None:
-        scratch: list[Any] = []
-        count = -1
-        for number in counter:
-            if number >= len(work_list):
-                return
-            row, low, high = work_list[number]
-            if high - low != count:
-                count = high - low
-                scratch = memory_of_thread.views(code.scratch, (count,))
-            block(*[column[row][low:high] for column in flat], *rest, *scratch)
-
-    if few:
-        threads.run_quietly(work)
-    else:
-        threads.team.run(work)
+    plan.executable.over_rows(columns, read, scalars)

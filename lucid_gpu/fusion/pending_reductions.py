@@ -451,4 +451,4 @@ def _plan(
     )  # fmt: skip
 
 
-realising.realise_beside = realise_beside
+realising.askers.append(realise_beside)

@@ -9,7 +9,7 @@ from lucid_gpu.devices.copies import laid_out
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
 from lucid_gpu.fusion.program import when_forgotten
-from lucid_gpu.launch import Executor
+from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.observers import debug, observed, observers
 from lucid_gpu.tape.levels import ENDED
 
@@ -19,7 +19,8 @@ misdeclared = 0  # arrays that did not lie as their leaf's program said, so far
 waiting: list[
     Any
 ] = []  # weak references to reductions not yet computed (`fusion.pending_reductions`)
-realise_beside: Any = None  # set by fusion/pending_reductions.py
+# Asked first, while reductions wait, for values that it computes in a kernel with them.
+askers: list[Callable[[Sequence[Expr]], list[Any] | None]] = []
 
 
 def realise(values: Sequence[Expr]) -> list[Any]:
@@ -30,9 +31,10 @@ def realise(values: Sequence[Expr]) -> list[Any]:
     list of arrays
     """
     if waiting:
-        results = realise_beside(values)
-        if results is not None:
-            return results
+        for ask in askers:
+            results = ask(values)
+            if results is not None:
+                return results
     plan, leaves = plan_for(values)
     return execute(plan, leaves)
 
@@ -101,14 +103,10 @@ def executor(plan: Plan) -> Callable[..., Any]:
     """Make a plan runnable on its device."""
     if any(ins.op == "wrapped" for ins in plan.instructions):
         raise RuntimeError(ENDED)
-    if plan.device.type == "cuda":
+    if runs_cuda_c(plan.device):
         from lucid_gpu.fusion import cuda_executor
 
         return cuda_executor.Executable(plan)
-    if Executor.host_cuda:
-        from lucid_gpu.fusion import host_executor
-
-        return host_executor.Executable(plan)
     from lucid_gpu.fusion import memory_order
 
     return memory_order.executable(plan)

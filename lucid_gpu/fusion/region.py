@@ -21,6 +21,7 @@ from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.modes import WATCHED, state
 from lucid_gpu.tape.node import AccumulateGrad, Edge, Node, watching
 
+Wrap = Callable[[Expr], Any]  # makes a tensor
 _COMMUTES = ("add", "mul")
 _COUNTS_NUMBERS = (*_COMMUTES, "sub", "div")  # PyTorch makes a tensor of a number there
 _NAMES = {"cast": "ToCopy", "gelu_tanh": "Gelu", "log1p": "Log1P", "square": "Pow"}
@@ -49,12 +50,6 @@ class RegionNode(Node):
     observers: _Observers | None = None
     family: Any = None  # what the regions that one kernel computed have in common
     joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
-
-    wrap: Callable[[Expr], Any]  # set by tensor.py: this module knows no Tensor class
-    sum_to: Callable[[Expr, tuple[int, ...]], Expr]
-    realise: Callable[[Any], None]
-    vjp_by_ops: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/per_op_graph.py
-    vjp_when_freed: Callable[[RegionNode, Any], Sequence[Any]]  # set by ops/per_op_graph.py
 
     def __init__(self, expr: Expr) -> None:
         super().__init__(region_edges(expr))
@@ -159,6 +154,7 @@ class RegionNode(Node):
         self.root = None
 
     # --- going backward -------------------------------------------------------------------------
+    # This file knows no Tensor class: what tensors do is asked of the cotangent.
 
     def prepare(self) -> None:
         """Let gradients be seen at the tensors inside the region that somebody observes."""
@@ -178,24 +174,25 @@ class RegionNode(Node):
         if cotangent is None:
             return (None,) * len(self._edges)
         if self._released and saved_by(self.program):
-            return self.vjp_when_freed(self, cotangent)
+            return cotangent._back_when_freed(self)
         if self.joint is not None:
-            return self._vjp_joint()
+            return self._vjp_joint(cotangent)
         if state.grad:
             if state.grad is WATCHED:
-                return self.vjp_by_ops(self, cotangent)
+                return cotangent._back_by_ops(self)
             if self.observed and self.output is None:
-                self._save_output()
+                self._save_output(cotangent._of)
         leaves = self.leaves
         marks = cotangent._expr.program.marks
         if marks:
             if marks & WRAPPED:
-                return self.vjp_by_ops(self, cotangent)
+                return cotangent._back_by_ops(self)
             cotangent = cotangent.alias()
+        wrap: Wrap = cotangent._of
         g: Expr = cotangent._expr
         too_large = len(g.program.instructions) + len(self.program.instructions) > LIMIT
         if not g.program.is_load and (too_large or (state.grad and g.program.needs_grad)):
-            self.realise(cotangent)
+            cotangent._realise()
             g = cotangent._expr
         output_leaf = None
         if self.output is not None:
@@ -209,30 +206,29 @@ class RegionNode(Node):
         early: dict[Any, Any] = {}
         beside = () if g.program.is_load else gradient.beside
         if gradient.repeated and not state.grad:
-            early = self._stored_anyway(gradient, merged, gradient.repeated, 2, beside)
+            early = self._stored_anyway(wrap, gradient, merged, gradient.repeated, 2, beside)
         if gradient.steps:
             by_numpy = not (state.grad or runs_cuda_c(self.program.device))
             if by_numpy and gradient.summed:
                 summed = gradient.summed - early.keys()
-                early |= self._stored_anyway(gradient, merged, summed, 1, beside)
+                early |= self._stored_anyway(wrap, gradient, merged, summed, 1, beside)
             sums = [step for step in gradient.steps if not step.stores]
             alone = by_numpy and len(sums) == 1  # no other sum to share a kernel with
             for step in gradient.steps:
                 part, shape = step
                 known = early.get(part)
                 if step.stores:
-                    merged = (*merged, self._stored(part, merged))
+                    merged = (*merged, self._stored(wrap, part, merged))
                     continue
                 if known is None:
-                    value = Expr(part.program, tuple([merged[i] for i in part.leaves]), None)
+                    value = _on(part, merged)
                 else:
                     value = known._expr
                 if alone and value.program.is_load and 0 not in value.program.shape:
                     leaf = Cell(summed_to(value, shape))
                 else:
-                    leaf = self.sum_to(value, shape).leaves[0]
+                    leaf = wrap(value)._sum_to_shape(shape)._load().leaves[0]
                 merged = (*merged, leaf)
-        wrap = self.wrap
         results = []
         for _, part in gradient.results:
             if early and part in early:
@@ -283,19 +279,20 @@ class RegionNode(Node):
         own = Expr(self.program, self.leaves, None)
         return build(TABLE["mul"], [own, cotangent._expr], True, limit=None)
 
-    def _vjp_joint(self) -> Sequence[Any]:
+    def _vjp_joint(self, cotangent: Any) -> Sequence[Any]:
         joint, self.joint = self.joint, None
         assert joint is not None
         program = joint.program
         node = RegionNode(joint)
         one = of_constant(1.0, program.dtype, program.shape, program.device)
         found: dict[Edge, Any] = {}
-        for edge, result in zip(node._edges, node.vjp((self.wrap(one),)), strict=True):
+        for edge, result in zip(node._edges, node.vjp((cotangent._of(one),)), strict=True):
             found[edge] = found[edge] + result if edge in found else result
         return [found.get(edge) for edge in self._edges]
 
     def _stored_anyway(
         self,
+        wrap: Wrap,
         gradient: Gradient,
         leaves: tuple[Cell, ...],
         parts: Collection[Any],
@@ -317,30 +314,27 @@ class RegionNode(Node):
                 continue
             left[part] -= 1
             if left[part] == 0:
-                found[part] = self._result(part, leaves)
+                found[part] = wrap(_on(part, leaves))
         if found:
             for place in beside:
                 if self._edges[place][0] in state.task.waiting:
                     part = gradient.results[place][1]
-                    found[part] = self._result(part, leaves)
+                    found[part] = wrap(_on(part, leaves))
             together = [weakref.ref(tensor) for tensor in found.values()]
             for tensor in found.values():
                 tensor._siblings = together
             for tensor in found.values():
-                self.realise(tensor)
+                tensor._realise()
         return found
 
-    def _stored(self, part: Any, leaves: tuple[Cell, ...]) -> Cell:
+    def _stored(self, wrap: Wrap, part: Any, leaves: tuple[Cell, ...]) -> Cell:
         """A step's value as a leaf; the programs that read it were derived for a row-major one."""
-        tensor = self._result(part, leaves)
-        self.realise(tensor)
+        tensor = wrap(_on(part, leaves))
+        tensor._realise()
         cell: Cell = tensor._expr.leaves[0]
         if cell.array.flags.c_contiguous:
             return cell
         return Cell(backend(self.program.device).xp.ascontiguousarray(cell.array))
-
-    def _result(self, part: Any, leaves: tuple[Cell, ...]) -> Any:
-        return self.wrap(Expr(part.program, tuple([leaves[i] for i in part.leaves]), None))
 
     def asked_for(self) -> tuple[list[int], Gradient]:
         """The leaves a gradient goes to, and the gradient of those that the pass asks for."""
@@ -357,10 +351,10 @@ class RegionNode(Node):
             program.gradients[key] = found
         return leaves, found
 
-    def _save_output(self) -> None:
+    def _save_output(self, wrap: Wrap) -> None:
         """Second derivatives go through this value's own node, so that its hooks are asked."""
         if self.program.leaves in saved_by(self.program):
-            self._read_output(Cell(self.wrap(Expr(self.program, self.leaves, None)).array))
+            self._read_output(Cell(wrap(Expr(self.program, self.leaves, None)).array))
 
     @property
     def observed(self) -> int:
@@ -416,7 +410,13 @@ class RegionNode(Node):
                 if tensor is not None:
                     tensor._siblings = group
             if long > 1:
-                self.realise(group[0]())
+                first: Any = group[0]()
+                first._realise()
+
+
+def _on(part: Any, leaves: tuple[Cell, ...]) -> Expr:
+    """A part of a gradient as an expression of the leaves that it reads."""
+    return Expr(part.program, tuple([leaves[i] for i in part.leaves]), None)
 
 
 def note_family(values: Sequence[Expr]) -> None:

@@ -161,7 +161,7 @@ def _exp_of_minus_square(x: Any) -> Any:
     return np.exp(-high * high) * np.exp(-(x - high) * (x + high))
 
 
-def erfcx_of_magnitude(magnitude: Any) -> Any:
+def _erfcx_of_magnitude(magnitude: Any) -> Any:
     """``exp(x * x) * erfc(x)`` for x >= 0.46875 (and something finite below)."""
     middle = np.clip(magnitude, 0.46875, 4.0)
     far = np.maximum(magnitude, 4.0)
@@ -170,7 +170,7 @@ def erfcx_of_magnitude(magnitude: Any) -> Any:
 
 def _erfc_of_magnitude(magnitude: Any) -> Any:
     middle = np.clip(magnitude, 0.46875, 30.0)
-    return erfcx_of_magnitude(middle) * _exp_of_minus_square(middle)
+    return _erfcx_of_magnitude(middle) * _exp_of_minus_square(middle)
 
 
 # In float32 erf(x) is tanh(x p(x^2)), where p is a minimax fit of atanh(erf(x)) / x up to a bound
@@ -286,6 +286,17 @@ def erfc(x: Any, out: Any) -> None:
     tail = _erfc_of_magnitude(magnitude)
     far = np.where(x < 0, 2 - tail, tail)
     np.copyto(out, np.where(magnitude <= 0.46875, near, far))
+
+
+def erfcx(x: Any, out: Any) -> None:
+    """``exp(x**2) * erfc(x)`` by float64; it neither overflows nor vanishes for positive x."""
+    x = np.array(x, np.float64, ndmin=1)
+    near = np.minimum(x, 0.46875)
+    value = np.empty_like(x)
+    erfc(near, value)
+    value *= np.exp(near * near)
+    value = np.where(x > 0.46875, _erfcx_of_magnitude(np.maximum(x, 0.46875)), value)
+    np.copyto(out, value.reshape(out.shape), casting="same_kind")
 
 
 def __getattr__(name: str) -> Any:

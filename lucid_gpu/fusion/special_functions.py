@@ -2,9 +2,9 @@
 
 Gamma family: S. L. Moshier's Cephes library (asymptotic series, after recurrence to large
 arguments and reflection of negative ones; `zeta` by Euler and Maclaurin's formula). Quantiles of
-the normal distribution: M. J. Wichura, "Algorithm AS 241", Applied Statistics 37 (1988). erfcx: W.
-J. Cody (1969), as in `special`. Bessel functions: Abramowitz and Stegun, 9.6.10 and 9.7.1. All is
-in float64; `kernels/special.cuh` has the same in C.
+the normal distribution: M. J. Wichura, "Algorithm AS 241", Applied Statistics 37 (1988). Bessel
+functions: Abramowitz and Stegun, 9.6.10 and 9.7.1. All is in float64; `kernels/special.cuh` has
+the same in C.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-from lucid_gpu.fusion import special
 
 _PI = np.pi
 
@@ -182,17 +180,6 @@ def _quantile(q: Any, tail: Any) -> Any:
     )
     size = np.where(tail > 0, size, np.where(tail == 0, np.inf, np.nan))
     return np.where(np.abs(q) <= 0.425, middle, np.copysign(size, q))
-
-
-def erfcx(x: Any, out: Any) -> None:
-    """``exp(x**2) * erfc(x)``, which neither overflows nor vanishes for positive x."""
-    x = _double(x)
-    near = np.minimum(x, 0.46875)
-    value = np.empty_like(x)
-    special.erfc(near, value)
-    value *= np.exp(near * near)
-    value = np.where(x > 0.46875, special.erfcx_of_magnitude(np.maximum(x, 0.46875)), value)
-    _store(value, out)
 
 
 def _scaled_bessel(x: Any, order: int) -> Any:

@@ -92,4 +92,9 @@ def check(
         here.synchronize()
 
 
+def seen_at_once(where: device) -> bool:
+    """Whether numbers can be looked at here and now: on a GPU that would wait for it."""
+    return not runs_cuda_c(where)
+
+
 INSTANCES = [(_check, {"K": d}) for d in (dt.int8, dt.int16, dt.int32, dt.int64)]

@@ -3,14 +3,28 @@
 ``y = (x - mean) rstd w + b``, where mean is 0 for root mean squares. On a GPU one kernel forward;
 backward one that makes the gradient of x and gathers those of weight and bias on the way, and a
 small one that adds up what the blocks gathered. Sums have a fixed order.
+
+On a CPU rows are taken block by block, and BLAS adds them up several times as fast as
+`numpy.add.reduce` does. Calls on float32 are recorded: one on a row costs a few nanoseconds then,
+and half a microsecond from Python.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from lucid_gpu.devices import backend_of_array
+import numpy as np
+
+from lucid_gpu.device import device
+from lucid_gpu.devices import backend_of_array, loops
+from lucid_gpu.devices.blas import UNSHARED
+from lucid_gpu.devices.pool import pool
+from lucid_gpu.devices.recording import Recording
+from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.kernels.row_blocks import each, each_of_rows
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
@@ -22,11 +36,11 @@ from lucid_gpu.kernels.rows import (
     power_of_two,
     width_of,
 )
-from lucid_gpu.launch import Kernel
+from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.function import device_of
-from lucid_gpu.launch.launcher import launcher_of
+from lucid_gpu.launch.launchers import launcher_of
 
-__all__ = ["Statistics", "Wanted", "gradients", "normalised"]
+__all__ = ["Statistics", "Wanted", "adds_earlier", "gradients", "normalised"]
 
 _FILE = "layer_norm.cu"
 _GIVEN = "const T* x, const T* weight, const T* bias, T* y, R* means, R* rstds, "
@@ -36,6 +50,13 @@ _HELD = "T, R, W, LANES, ITEMS, RMS"
 KEPT = 8  # elements of a row whose sums a thread keeps; twice as many in long rows
 SUMMERS = 512  # threads of a block that keeps sums, at most
 CHUNKS = 64  # of the rows, where columns are summed apart
+
+# On a CPU:
+LONG = 2048  # columns from which rounding counts: `numpy.add.reduce` adds in pairs
+FEWEST = 1 << 13  # elements
+WIDEST = 2048  # columns; where rows are longer rounding counts
+ROWS = 16  # computed together
+CHUNK = 256 * 1024  # elements that a thread takes in turn: with fewer two cost more than they gain
 
 held_kernel = grouped(
     _FILE, "layer_norm_held", _GIVEN + "long long rows, int columns, R eps", _HELD, 1024
@@ -89,7 +110,34 @@ class Wanted(NamedTuple):
 
 
 def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
-    """Rows, shape (rows, columns), normalised by CUDA C; weight and bias may be None."""
+    """Rows, shape (rows, columns), normalised; weight and bias may be None."""
+    run = by_cuda_c if runs_cuda_c(device_of(x)) else on_host
+    return run(x, weight, bias, eps, rms)
+
+
+def adds_earlier(where: device) -> bool:
+    """Whether `gradients` can add a gradient of the rows to an earlier one."""
+    return not runs_cuda_c(where)
+
+
+def gradients(
+    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
+) -> tuple[Any, Any, Any]:
+    """The gradients of rows, weight and bias, those that are wanted.
+
+    ``earlier`` is what a gradient of the rows is added to, where `adds_earlier` holds.
+    """
+    if not runs_cuda_c(device_of(x)):
+        return gradients_on_host(x, g, weight, known, wanted, earlier)
+    assert earlier is None
+    return gradients_by_cuda_c(x, g, weight, known, wanted)
+
+
+# --- CUDA C ---------------------------------------------------------------------------------------
+
+
+def by_cuda_c(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
+    """As `normalised`, by CUDA C."""
     backend = backend_of_array(x)
     assert backend is not None
     rows, columns = x.shape[0], counted(x.shape[1])
@@ -116,10 +164,10 @@ def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
     return y, Statistics(mean, rstd)
 
 
-def gradients(
+def gradients_by_cuda_c(
     x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted
 ) -> tuple[Any, Any, Any]:
-    """The gradients of rows, weight and bias, those that are wanted, by CUDA C."""
+    """As `gradients`, by CUDA C."""
     backend = backend_of_array(x)
     assert backend is not None
     rows, columns = x.shape
@@ -200,6 +248,282 @@ def _busy(array: Any, group: Group, rows: int) -> int:
     """Blocks enough for every multiprocessor, and no more than there are rows for."""
     processors = launcher_of(device_of(array)).processors
     return min(group.blocks(rows), processors * max(1024 // group.threads, 1))
+
+
+# --- NumPy: block by block, sums as products with ones --------------------------------------------
+
+
+def on_host(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
+    """Rows, shape (rows, columns), normalised; weight and bias may be None."""
+    if _can_record(x, *[a for a in (weight, bias) if a is not None]):
+        return _recorded(x, weight, bias, eps, rms)
+    d = from_numpy_dtype(x.dtype).compute
+    rows, columns = x.shape
+    y = pool.empty(x.shape, x.dtype)
+    mean = None if rms else np.empty((rows, 1), d.numpy)
+    rstd = np.empty((rows, 1), d.numpy)
+    weight, bias = _as_type(d.numpy, weight, bias)
+    share = _share(columns, d.numpy)
+
+    def work(block: slice) -> None:
+        n = y[block]
+        if y.dtype != d.numpy:
+            (n,) = memory_of_thread.views([d], n.shape)
+        if mean is None:
+            n[...] = x[block]
+        else:
+            wide = x[block].astype(d.numpy, copy=False)
+            if columns > LONG:
+                np.add.reduce(wide, 1, out=mean[block], keepdims=True)
+                mean[block] /= columns
+            else:
+                np.matmul(wide, share, mean[block, 0])
+            np.subtract(wide, mean[block], n)
+        scale = rstd[block]
+        np.vecdot(n, n, out=scale[:, 0])
+        scale /= columns
+        scale += eps
+        np.sqrt(scale, scale)
+        np.divide(1, scale, scale)
+        n *= scale
+        if weight is not None:
+            n *= weight
+        if bias is not None:
+            n += bias
+        if y.dtype != d.numpy:
+            y[block] = n
+
+    each_of_rows(rows, columns, work)
+    return y, Statistics(mean, rstd)
+
+
+def gradients_on_host(
+    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
+) -> tuple[Any, Any, Any]:
+    """The gradients of rows, weight and bias, those that are wanted.
+
+    ``earlier`` is what a gradient of the rows is added to.
+    """
+    if _can_record(x, g, *[a for a in (weight, *known, earlier) if a is not None]):
+        return _recorded_gradients(x, g, weight, known, wanted, earlier)
+    mean, rstd = known
+    d = from_numpy_dtype(rstd.dtype)
+    rows, columns = x.shape
+    dx = pool.empty(x.shape, x.dtype) if wanted.x else None
+    (weight,) = _as_type(d.numpy, weight)
+    share = _share(columns, d.numpy)
+
+    def work(block: slice) -> tuple[Any, Any]:
+        centred, h = memory_of_thread.views([d, d], (block.stop - block.start, columns))
+        wide, scale = g[block].astype(d.numpy, copy=False), rstd[block]
+        if mean is None:
+            centred[...] = x[block]
+        else:
+            np.subtract(x[block], mean[block], centred)
+        dbias = np.matmul(np.ones(len(wide), d.numpy), wide) if wanted.bias else None
+        dweight = None
+        if wanted.weight:
+            dweight = np.matmul(scale[:, 0], np.multiply(wide, centred, h))
+        if dx is not None:
+            if weight is not None:
+                wide = np.multiply(wide, weight, h)
+            along = np.vecdot(wide, centred)[:, None]
+            along *= scale
+            along *= scale
+            along /= columns
+            centred *= along
+            if mean is not None:
+                centred += np.matmul(wide, share)[:, None]
+            np.subtract(wide, centred, centred)
+            np.multiply(centred, scale, dx[block], casting="unsafe")
+            if earlier is not None:
+                np.add(earlier[block], dx[block], dx[block])
+        return dweight, dbias
+
+    sums = zip(*each_of_rows(rows, columns, work)) if rows else iter([(), ()])
+    dweight, dbias = [
+        _added(parts, columns, d.numpy).astype(x.dtype, copy=False) if wish else None
+        for parts, wish in zip(sums, wanted[1:])
+    ]
+    return dx, dweight, dbias
+
+
+def _added(parts: Sequence[Any], columns: int, kind: Any) -> Any:
+    """What the blocks found, in their order."""
+    return parts[0] if len(parts) == 1 else np.asarray(sum(parts, np.zeros(columns, kind)))
+
+
+@functools.lru_cache(maxsize=16)
+def _share(columns: int, kind: Any) -> Any:
+    return np.full(columns, 1 / columns, kind)
+
+
+def _as_type(kind: Any, *arrays: Any) -> list[Any]:
+    return [None if a is None else a.astype(kind, copy=False) for a in arrays]
+
+
+# --- NumPy, recorded: some rows of float32 at a time, which stay in the L1 cache ------------------
+
+
+def _can_record(*arrays: Any) -> bool:
+    """Whether rows, shape (rows, columns), are of the kind computed here."""
+    x = arrays[0]
+    return (
+        x.size >= FEWEST
+        and x.shape[1] <= WIDEST
+        and all(a.dtype == np.float32 and a.flags.c_contiguous for a in arrays)
+    )
+
+
+def _recorded(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
+    """As `on_host`."""
+    rows = len(x)
+    y = pool.empty(x.shape, x.dtype)
+    mean, rstd = (np.empty((rows, 1), np.float32) for _ in range(2))
+    given = weight is not None, bias is not None
+
+    def record(count: int) -> Recording:
+        return _recording(count, x.shape[1], eps, rms, given)
+
+    _run_over_rows(record, x.shape, [x, y, mean, rstd], [weight, bias], 0)
+    return y, Statistics(None if rms else mean, rstd)
+
+
+def _recorded_gradients(
+    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
+) -> tuple[Any, Any, Any]:
+    """As `gradients_on_host`."""
+    rms = known.mean is None
+    dx = pool.empty(x.shape, x.dtype) if wanted.x else x
+    mean = known.rstd if rms else known.mean
+    given = weight is not None, earlier is not None
+
+    def record(count: int) -> Recording:
+        return _recording_of_gradients(count, x.shape[1], rms, given, wanted)
+
+    rowwise = [x, g, dx, mean, known.rstd, x if earlier is None else earlier]
+    sums = _run_over_rows(record, x.shape, rowwise, [weight], 2)
+    found = sums[0] if len(sums) == 1 else [sum(p[1:], p[0]) for p in zip(*sums)]
+    dweight, dbias = (one if wish else None for one, wish in zip(found, wanted[1:]))
+    return dx if wanted.x else None, dweight, dbias
+
+
+def _run_over_rows(
+    record: Callable[[int], Recording],
+    shape: tuple[int, int],
+    rowwise: list[Any],
+    along: list[Any],
+    sums: int,
+) -> list[list[Any]]:
+    """Run a record over all rows; chunk by chunk what it added up, in so many vectors.
+
+    ``along`` are vectors of a row's length, spread over the rows computed together.
+    """
+    rows, columns = shape
+    chunk = max(CHUNK // columns // ROWS, 1) * ROWS
+    spread = [None if a is None else _spread(a) for a in along]
+    fixed = [0 if a is None else loops.address(a) for a in spread]
+    places = [(loops.address(a), a.strides[0]) for a in rowwise]
+
+    def work(first: int) -> list[Any]:
+        added = [np.zeros(columns, np.float32) for _ in range(sums)]
+        count = min(chunk, rows - first)
+        whole = count // ROWS * ROWS
+        for start, many, repeats in ((0, ROWS, whole // ROWS), (whole, count - whole, 1)):
+            if many and repeats:
+                at = [place + (first + start) * step for place, step in places]
+                record(many).run([*at, *fixed, *[loops.address(a) for a in added]], repeats)
+        return added
+
+    if chunk >= rows and ROWS * columns <= UNSHARED:
+        return [work(0)]  # BLAS gives no part of so little to another thread
+    return each(range(0, rows, chunk), work)
+
+
+def _spread(vector: Any) -> Any:
+    """Of the rows that are computed together the same for each."""
+    result = np.empty((ROWS, len(vector)), np.float32)
+    result[:] = vector
+    return result
+
+
+def _operands(calls: Recording, rows: int, columns: int, widths: str) -> list[Any]:
+    """Operands: ``w`` a whole row each, ``1`` one number a row, ``=`` the same for all rows."""
+    shapes = {"w": (columns, columns), "1": (1, 1), "=": (columns, 0), "+": (columns, 0)}
+    made = []
+    for kind in widths:
+        width, move = shapes[kind]
+        shape = (1 if kind == "+" else rows, width)
+        made.append(calls.operand(shape, (4 * width, 4), 4 * move * rows))
+    return made
+
+
+@functools.lru_cache(maxsize=64)
+def _recording(
+    rows: int, columns: int, eps: float, rms: bool, given: tuple[bool, bool]
+) -> Recording:
+    calls = Recording()
+    x, y, mean, rstd, weight, bias = _operands(calls, rows, columns, "ww11==")
+    squares = calls.scratch(rows, columns)
+    share = calls.constant(np.full((columns, 1), 1 / columns))
+    centred = x
+    if not rms:
+        centred = y
+        calls.matmul(x, share, mean)
+        calls.rows(np.subtract, x, mean, centred)
+    calls(np.multiply, centred, centred, squares)
+    calls.matmul(squares, share, rstd)
+    calls(np.add, rstd, calls.constant(eps), rstd)
+    calls(np.sqrt, rstd, rstd)
+    calls(np.divide, calls.constant(1), rstd, rstd)
+    calls.rows(np.multiply, centred, rstd, y)
+    if given[0]:
+        calls(np.multiply, y, weight, y)
+    if given[1]:
+        calls(np.add, y, bias, y)
+    return calls
+
+
+@functools.lru_cache(maxsize=64)
+def _recording_of_gradients(
+    rows: int, columns: int, rms: bool, given: tuple[bool, bool], wanted: Wanted
+) -> Recording:
+    calls = Recording()
+    operands = _operands(calls, rows, columns, "www11w=++")
+    x, g, dx, mean, rstd, earlier, weight, dweight, dbias = operands
+    centred, h, t = (calls.scratch(rows, columns) for _ in range(3))
+    along, middle = calls.scratch(rows, 1), calls.scratch(rows, 1)
+    part = calls.scratch(1, columns)
+    share = calls.constant(np.full((columns, 1), 1 / columns))
+    if rms:
+        centred = x
+    else:
+        calls.rows(np.subtract, x, mean, centred)
+    if wanted.bias:
+        calls.matmul(calls.constant(np.ones((1, rows))), g, part)
+        calls(np.add, dbias, part, dbias)
+    if wanted.weight:
+        calls(np.multiply, g, centred, t)
+        calls.matmul(rstd.T, t, part)
+        calls(np.add, dweight, part, dweight)
+    if wanted.x:
+        if given[0]:
+            calls(np.multiply, g, weight, h)
+        else:
+            h = g
+        calls(np.multiply, h, centred, t)
+        calls.matmul(t, share, along)
+        calls(np.multiply, along, rstd, along)
+        calls(np.multiply, along, rstd, along)
+        calls.rows(np.multiply, centred, along, t)
+        if not rms:
+            calls.matmul(h, share, middle)
+            calls.rows(np.add, t, middle, t)
+        calls(np.subtract, h, t, t)
+        calls.rows(np.multiply, t, rstd, t if given[1] else dx)
+        if given[1]:
+            calls(np.add, earlier, t, dx)
+    return calls
 
 
 # --- what programs launch -------------------------------------------------------------------------

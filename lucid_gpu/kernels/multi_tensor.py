@@ -18,7 +18,7 @@ from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.vector_width import BYTES
 from lucid_gpu.launch import Kernel, runs_cuda_c
-from lucid_gpu.launch.launcher import launcher_of
+from lucid_gpu.launch.launchers import launcher_of
 from lucid_gpu.launch.rows import Row, filled, table_of
 
 __all__ = ["INSTANCES", "clip_to_norm", "total_norm", "unscale"]

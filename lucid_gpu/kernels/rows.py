@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.function import device_of
-from lucid_gpu.launch.launcher import launcher_of
+from lucid_gpu.launch.launchers import launcher_of
 
 ACCESS = 16  # bytes a thread loads or stores at once
 WARP = 32

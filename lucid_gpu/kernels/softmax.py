@@ -29,10 +29,10 @@ from lucid_gpu.kernels.rows import (
     power_of_two,
     width_of,
 )
-from lucid_gpu.launch import Kernel
+from lucid_gpu.launch import Kernel, runs_cuda_c
 from lucid_gpu.launch.function import device_of
 
-__all__ = ["gradient", "gradient_on_host", "on_host", "softmax"]
+__all__ = ["backward", "forward"]
 
 WALKERS = 512  # threads of a block that walks a row, or works on lines
 
@@ -67,6 +67,16 @@ def _ways(name: str, arrays: str, count: int) -> _Ways:
 
 _FORWARD = _ways("softmax", "const T* x, T* y, ", 1)
 _BACKWARD = _ways("softmax_backward", "const T* y, const T* g, T* dx, ", 2)
+
+
+def forward(x: Any, axis: int, log: bool) -> Any:
+    """``exp(x) / sum(exp(x))`` along an axis, or its logarithm."""
+    return (softmax if runs_cuda_c(device_of(x)) else on_host)(x, axis, log)
+
+
+def backward(y: Any, g: Any, axis: int, log: bool) -> Any:
+    """What a cotangent of the result ``y`` is before it."""
+    return (gradient if runs_cuda_c(device_of(y)) else gradient_on_host)(y, g, axis, log)
 
 
 def softmax(x: Any, axis: int, log: bool) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.launch.launcher import launcher_of
+from lucid_gpu.launch.launchers import launcher_of
 
 BYTES = 16  # that one access moves at most
 

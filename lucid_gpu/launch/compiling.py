@@ -15,7 +15,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +22,8 @@ from lucid_gpu.devices.threads import processors
 from lucid_gpu.launch.planning import made
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from lucid_gpu.launch.launcher import Launcher
 
 MODES = ("background", "wait")
@@ -126,6 +127,8 @@ def _asked(launcher: Launcher, text: Text, verb: str | None) -> tuple[Future[Any
     found = launcher.kernels.get(text)
     if found is not None:
         return found, False
+    from concurrent.futures import Future  # which imports logging: most programs on a CPU need none
+
     with _lock:
         found = launcher.kernels.get(text)
         if found is not None:

@@ -16,6 +16,7 @@ from typing import Any
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.cuda_errors import explained
+from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.launch import nvrtc
 from lucid_gpu.launch.compiling import Text
 from lucid_gpu.launch.failures import failed
@@ -75,7 +76,7 @@ class CudaLauncher(Launcher):
 
     @contextlib.contextmanager
     def at_home(self) -> Iterator[None]:
-        with self.cuda.Device(self.index):
+        with on_gpu(self.cuda, self.index):
             if self.index not in _thread.ready:
                 self.cuda.runtime.free(0)  # what a thread is first given the context by
                 _thread.ready.add(self.index)

@@ -8,10 +8,11 @@ from typing import Any
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.launch.arguments import Packing
-from lucid_gpu.launch.host import is_cooperative
-from lucid_gpu.launch.launcher import Extent, Launcher, launcher_of
+from lucid_gpu.launch.launcher import Extent, Launcher
+from lucid_gpu.launch.launchers import launcher_of
 from lucid_gpu.launch.observers import Launched, Operand, debug, observed, observers
 from lucid_gpu.launch.signature import Parameter
+from lucid_gpu.launch.source import is_cooperative
 from lucid_gpu.launch.taking import form_of, taker
 
 _gpus: dict[int, device] = {}

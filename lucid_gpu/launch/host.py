@@ -24,9 +24,9 @@ from typing import Any
 
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import loops
-from lucid_gpu.kernel_sources import kernel_path
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.compiling import Text
+from lucid_gpu.launch.kernel_sources import kernel_path
 from lucid_gpu.launch.launcher import Extent, Launcher
 from lucid_gpu.launch.source import complete
 
@@ -54,7 +54,6 @@ FAILURES = {
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w:<>\s]+?)\s+(\w+)\s*\[\s*\]\s*;"
 )
-_LOCK_STEP = re.compile(r"\b__(syncthreads|syncwarp|shfl|ballot|any_sync|all_sync|match)")
 
 _kernels: dict[Text, Future[Any]] = {}
 _met: dict[Text, int] = {}
@@ -121,11 +120,6 @@ class HostLauncher(Launcher):
             failure = function.built()(table, memory, *grid, *block, shared, order(), flushed)
         if failure:
             raise RuntimeError(f"{function.name}: {FAILURES[failure]}\n{function.source}")
-
-
-def is_cooperative(source: str) -> bool:
-    """Whether a source, or what it includes, makes threads wait for each other."""
-    return bool(_LOCK_STEP.search(complete(source)))
 
 
 def order() -> int:

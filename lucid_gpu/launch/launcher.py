@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend
 from lucid_gpu.launch import compiling
 from lucid_gpu.launch.arguments import Arguments, Packing
 from lucid_gpu.launch.compiling import Text
 
-Extent = tuple[int, int, int]  # of a grid or a block: x, y, z
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
-_launchers: dict[device, Launcher] = {}
+Extent = tuple[int, int, int]  # of a grid or a block: x, y, z
 
 
 class Launcher:
@@ -81,20 +80,3 @@ class Launcher:
     def start(self, function: Any, grid: Extent, block: Extent, shared: int, table: int) -> None:
         """Run a compiled kernel on the arguments a table points to."""
         raise NotImplementedError
-
-
-def launcher_of(where: device) -> Launcher:
-    """The launcher of a device; a cuda device without a number means the current one."""
-    found = _launchers.get(where)
-    if found is None:
-        if where.type == "cpu":
-            from lucid_gpu.launch.host import HostLauncher
-
-            found = _launchers[where] = HostLauncher()
-        elif where.index is None:
-            return launcher_of(device("cuda", backend(where).current_index()))
-        else:
-            from lucid_gpu.launch.cuda import CudaLauncher
-
-            found = _launchers[where] = CudaLauncher(where)
-    return found

@@ -50,6 +50,19 @@ class Launched(NamedTuple):
     reduction: None = None
 
 
+def launched_rows(plan: Any, count: int) -> Launched:
+    """A plan run over many tensors of so many elements together: it knows only stand-ins."""
+    loads = tuple([Operand(load.dtype, (count,)) for load in plan.loads])
+    stores = tuple([Operand(store.dtype, (count,)) for store in plan.stores])
+    read_bytes, written_bytes = (
+        sum([count * one.dtype.itemsize for one in some]) for some in (loads, stores)
+    )
+    source = plan.executable.source
+    return Launched(
+        plan.name, plan.device, (count,), loads, stores, read_bytes, written_bytes, source, plan.ops
+    )
+
+
 def observed(kernel: Any, run: Callable[..., Any], *arguments: Any) -> Any:
     """Run what starts a kernel, and tell the observers of it."""
     told = tuple(observers)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.kernel_sources import kernel_path
+from lucid_gpu.launch.kernel_sources import kernel_path
 
+_LOCK_STEP = re.compile(r"\b__(syncthreads|syncwarp|shfl|ballot|any_sync|all_sync|match)")
 C_TYPES = {
     "bool": "bool",
     "uint8": "unsigned char",
@@ -48,3 +49,8 @@ def complete(source: str) -> str:
         return _INCLUDE.sub(text_of, kernel_path(name).read_text("utf-8"))
 
     return _INCLUDE.sub(text_of, source)
+
+
+def is_cooperative(source: str) -> bool:
+    """Whether a source, or what it includes, makes threads wait for each other."""
+    return bool(_LOCK_STEP.search(complete(source)))

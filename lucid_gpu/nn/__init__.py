@@ -12,6 +12,6 @@ from lucid_gpu.nn.parameter import (
 
 
 def __getattr__(name: str) -> object:
-    from lucid_gpu.absent import lacking
+    from lucid_gpu.compat.absent import lacking
 
     raise lacking("nn", name)

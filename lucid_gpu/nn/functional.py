@@ -10,11 +10,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu import user_warnings
 from lucid_gpu.dtypes import int64
 from lucid_gpu.nn.linear_cross_entropy import linear_cross_entropy
 from lucid_gpu.nn.multi_head_attention import multi_head_attention_forward
-from lucid_gpu.ops import activations, elementwise, matmul
+from lucid_gpu.ops import activations, elementwise, matmul, user_warnings
 from lucid_gpu.ops import cross_entropy as ops
 from lucid_gpu.ops import softmax as softmaxes
 from lucid_gpu.ops.activations import glu, gumbel_softmax, hardshrink, prelu, softshrink

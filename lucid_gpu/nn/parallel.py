@@ -76,6 +76,6 @@ def _brought(value: Any, where: Device) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    from lucid_gpu.absent import lacking
+    from lucid_gpu.compat.absent import lacking
 
     raise lacking("nn.parallel", name)

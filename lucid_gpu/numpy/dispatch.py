@@ -8,7 +8,6 @@ has no derivative, which the array library computes.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,30 +15,36 @@ import numpy as np
 
 from lucid_gpu.devices import backend_of_array, xp_of
 from lucid_gpu.func.trees import tree_map
+from lucid_gpu.numpy import (
+    applied,
+    arranging,
+    joining,
+    matrices,
+    polynomials,
+    products,
+    reductions,
+    running,
+    selection,
+    sequences,
+    shapes,
+    statistics,
+    transforms,
+    windows,
+    writing,
+)
 from lucid_gpu.numpy.operands import as_tensor, first_tensor
 from lucid_gpu.numpy.refusals import unsupported, writes_at
 from lucid_gpu.tensor import Tensor, from_array
 
-__all__ = ["array_function"]
-
-# files of this folder, none named like one of those modules, which it would hide: whose functions
-FAMILIES = {
-    "applied": np,
-    "arranging": np,
-    "transforms": np.fft,
-    "joining": np,
-    "matrices": np.linalg,
-    "polynomials": np,
-    "products": np,
-    "running": np,
-    "selection": np,
-    "sequences": np,
-    "reductions": np,
-    "shapes": np,
-    "statistics": np,
-    "windows": np.lib.stride_tricks,
-    "writing": np,
+_ELSEWHERE = {  # families of other modules than NumPy's own
+    transforms: np.fft,
+    matrices: np.linalg,
+    windows: np.lib.stride_tricks,
 }
+FAMILIES: dict[Any, Any] = dict.fromkeys(
+    (applied, arranging, joining, polynomials, products, running, selection, sequences, reductions,
+     shapes, statistics, writing), np,
+) | _ELSEWHERE  # fmt: skip
 
 # results are whole numbers, truth values or positions
 VALUES = (
@@ -58,14 +63,14 @@ OLDER = {"trapz": "trapezoid"}  # names that newer NumPys have no more
 REFUSED = "busday_count busday_offset datetime_as_string is_busday"
 
 
-def array_function(
+def __array_function__(
     self: Tensor,
     function: Any,
     types: Sequence[type],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """`Tensor.__array_function__`, whose place it takes: call our function of that name.
+    """Call our function of that name.
 
     Raises
     ------
@@ -93,8 +98,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
             table[getattr(np, name)] = functools.partial(_on_values, name)
     for name, place in OUT.items():
         table[getattr(np, name)] = writes_at(place, name, table[getattr(np, name)])
-    for file, module in FAMILIES.items():
-        family = importlib.import_module(f"lucid_gpu.numpy.{file}")
+    for family, module in FAMILIES.items():
         for name in family.__all__:
             if hasattr(module, name):  # older NumPy lacks some
                 table[getattr(module, name)] = getattr(family, name)
@@ -127,3 +131,6 @@ def _result(value: Any, where: Any) -> Any:
     if isinstance(value, np.bool) or backend_of_array(value) is None:
         return value
     return from_array(np.asarray(value) if isinstance(value, np.generic) else value, None, where)
+
+
+METHODS = (__array_function__,)

@@ -174,3 +174,11 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
     if not powers:
         return x.new_zeros((x.shape[0], 0))
     return stack(powers if increasing else powers[::-1], -1)
+
+
+def _dot_of_arrays(self: Tensor, other: Any) -> Tensor:
+    """`dot` where one is an array, or neither a vector."""
+    return dot(self, other)
+
+
+METHODS = (_dot_of_arrays,)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import resolve
+from lucid_gpu.devices import resolve
 from lucid_gpu.numpy import reductions
 from lucid_gpu.numpy.operands import (
     alike,

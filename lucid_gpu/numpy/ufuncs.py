@@ -23,20 +23,18 @@ from lucid_gpu.ops.array_methods import laid_out
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, apply, binary, from_array, unary
 
-__all__ = ["array_ufunc", "cupy_kernel"]
-
 
 def _row(name: str) -> Callable[..., Any]:
     return functools.partial(apply, TABLE[name])
 
 
-def _late(module: str, name: str) -> Callable[..., Any]:
-    """A function that is imported when it is first called."""
+def _special(name: str) -> Callable[..., Any]:
+    """A function of `lucid_gpu.special`, which is imported when it is first called."""
 
     def function(*operands: Any) -> Any:
-        import importlib
+        from lucid_gpu import special
 
-        return getattr(importlib.import_module(module), name)(*operands)
+        return getattr(special, name)(*operands)
 
     return function
 
@@ -164,7 +162,7 @@ LOOPS |= {
     "fmin": _fmin,
     "heaviside": lambda x, at_zero: x.heaviside(at_zero),
     "ldexp": lambda x, exponent: x * _row("exp2")(as_tensor(exponent, x).to(x.dtype)),
-    "logaddexp2": _late("lucid_gpu.ops.special_functions", "logaddexp2"),
+    "logaddexp2": lambda a, b: a.logaddexp2(b),
     "reciprocal": lambda x: _row("reciprocal")(x) if x.dtype.category > 1 else _whole_inverse(x),
     "sign": lambda x: x.sgn() if x.dtype.category == 3 else x.sign(),
     "rint": lambda x: _by_parts("round", x),
@@ -172,11 +170,11 @@ LOOPS |= {
     "gamma": _gamma,
     "beta": lambda a, b: _gamma(a) * _gamma(b) / _gamma(a + b),
     "betaln": lambda a, b: a.lgamma() + b.lgamma() - (a + b).lgamma(),
-    "log_ndtr": _late("lucid_gpu.special", "log_ndtr"),
-    "ndtr": _late("lucid_gpu.special", "ndtr"),
-    "logit": _late("lucid_gpu.special", "logit"),
-    "xlog1py": _late("lucid_gpu.special", "xlog1py"),
-    "entr": _late("lucid_gpu.special", "entr"),
+    "log_ndtr": _special("log_ndtr"),
+    "ndtr": _special("ndtr"),
+    "logit": _special("logit"),
+    "xlog1py": _special("xlog1py"),
+    "entr": _special("entr"),
     "vecdot": _with_core("vecdot", 1, 1, lambda a, b: (a.conj() * b).sum(-1).to(a.dtype)),
     "matvec": _with_core("matvec", 2, 1, lambda a, x: (a @ x.unsqueeze(-1)).squeeze(-1)),
     "vecmat": _with_core("vecmat", 1, 2, lambda x, a: (x.conj().unsqueeze(-2) @ a).squeeze(-2)),
@@ -207,8 +205,8 @@ OF_FLOATS = {
 _KEPT = (dt.float64, dt.float32)  # what those give is of the type they are given
 
 
-def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-    """`Tensor.__array_ufunc__`: it takes that method's place when it is first called."""
+def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    """What `Tensor.__array_ufunc__` is, as an attribute of the class."""
     if method == "__call__" and not options:
         first = inputs[0]
         if len(inputs) == 1:
@@ -261,7 +259,9 @@ def _answer(ufunc: Any, method: str, inputs: Sequence[Any], options: dict[str, A
     return tuple([write_into(o, r, ufunc.__name__) for o, r in zip(out, result, strict=True)])
 
 
-def cupy_kernel(kernel: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+def __cupy_override_elementwise_kernel__(
+    self: Tensor, kernel: Any, *args: Any, **options: Any
+) -> Any:
     """What CuPy asks of a tensor that one of its ufuncs or kernels is given.
 
     ``cupy.sin(t)`` is ``numpy.sin(t)``, so it has a gradient. A user's ``ElementwiseKernel`` has
@@ -406,3 +406,12 @@ def _on_values(ufunc: Any, inputs: Sequence[Any]) -> Any:
         raise no_gradient(_title(ufunc))
     tensors = tuple([from_array(r if r.ndim else np.asarray(r), None, where) for r in results])
     return tensors if isinstance(result, tuple) else tensors[0]
+
+
+def _matmul_of_arrays(a: Any, b: Any) -> Tensor:
+    """A tensor times an array, in either order, in the types that NumPy gives to both."""
+    product: Tensor = OPERATORS["matmul"](a, b)
+    return product
+
+
+METHODS = (_array_ufunc, __cupy_override_elementwise_kernel__, _matmul_of_arrays)

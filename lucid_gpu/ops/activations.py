@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import require_float, require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import leaky_relu
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.softmax import softmax
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply
-from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["glu", "gumbel_softmax", "hardshrink", "prelu", "rrelu", "softshrink", "threshold"]
 
@@ -128,7 +128,7 @@ def rrelu(
         return leaky_relu(input, (lower + upper) / 2)
     kind, where = input.dtype, input.device
     slope = _uniform(tuple(input.shape), kind, where, None, lower, upper)
-    if not runs_cuda_c(where):
+    if not costs_of(where).draws_again:
         slope.array  # noqa: B018  NumPy takes longer to draw again than to read
     return apply(TABLE["where"], input <= 0, input * slope, input)
 

@@ -185,8 +185,6 @@ def published(method: Op) -> Op:
 
 def put_into(result: Any, out: Any, name: str) -> Any:
     """Put a result, or each of several, where ``out=`` says."""
-    from lucid_gpu.ops.elementwise import into
-
     if out is None or isinstance(result, Tensor):
         return into(result, out, name) if out is not None else result
     if len(out) != len(result):
@@ -195,3 +193,46 @@ def put_into(result: Any, out: Any, name: str) -> Any:
         )
     parts = [into(r, o, name) for r, o in zip(result, out, strict=True)]
     return type(result)(*parts) if hasattr(result, "_fields") else tuple(parts)
+
+
+# ops of which PyTorch converts no result for ``out=``
+_EXACT = """abs ceil conj_physical floor frac mm matmul median neg nan_to_num round sign sort tril
+    triu trunc bmm dot mv addmm addmv baddbmm addbmm gather index_select take topk max min amax
+    amin argmax argmin kthvalue mode norm softmax log_softmax clamp clamp_min clamp_max clip scatter
+    scatter_add index_add masked_select nonzero diag cross inner cummax cummin logcumsumexp
+    take_along_dim inverse qr svd chain_matmul index_copy quantile nanquantile renorm aminmax
+    isposinf isneginf msort triangular_solve heaviside tensordot narrow_copy bucketize searchsorted
+    float_power where"""
+EXACT = frozenset(_EXACT.split())
+
+
+def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
+    """Put a result where ``out=`` says."""
+    if out is None:
+        return result
+    if name in EXACT and out.dtype is not result.dtype:
+        raise RuntimeError(
+            f"Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} "
+            f"instead, in {name}()"
+        )
+    if out.device is not result.device:
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but {name}() gives a tensor on "
+            f"{result.device} and out= is on {out.device}"
+        )
+    if result.is_sparse or out.is_sparse:
+        raise NotImplementedError(
+            f"{name}(): out= takes and gives dense tensors; call .to_dense() first"
+        )
+    if result.requires_grad or out.requires_grad:
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
+            "but one of the arguments requires grad."
+        )
+    if result._wrapper is not None or out._wrapper is not None:
+        raise NotImplementedError(
+            f"Trying to use forward AD or vmap with {name}_out that does not support it because it "
+            f"is an out= function; write x = {name}(...) or x.copy_({name}(...))."
+        )
+    written: Tensor = out._write(result, name)
+    return written

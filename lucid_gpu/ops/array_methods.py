@@ -52,26 +52,6 @@ def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
     return self.to(device)
 
 
-def __array_namespace__(self: Tensor, *, api_version: str | None = None) -> Any:
-    """The module of the array API standard's functions, `lucid_gpu.array_api`.
-
-    Raises
-    ------
-    ValueError
-        For a version of the standard later than 2024.12.
-    """
-    from lucid_gpu import array_api
-
-    if api_version not in (None, *VERSIONS):
-        raise ValueError(
-            f"api_version must be one of {', '.join(VERSIONS)}, or None, got {api_version!r}"
-        )
-    return array_api
-
-
-VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
-
-
 def __imatmul__(self: Tensor, other: Tensor) -> Tensor:
     """``self @= other``."""
     return self.copy_(self.matmul(other))
@@ -88,5 +68,5 @@ def __irshift__(self: Tensor, other: Any) -> Tensor:
 
 
 IN_PLACE = (__imatmul__, __ilshift__, __irshift__)
-METHODS = (astype, copy, conjugate, to_device, __array_namespace__, *IN_PLACE)
+METHODS = (astype, copy, conjugate, to_device, *IN_PLACE)
 FUNCTIONS = ()

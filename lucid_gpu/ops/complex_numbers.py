@@ -11,6 +11,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.elementwise import cast, where
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply
@@ -122,6 +123,4 @@ def _assign(name: str) -> Any:
 
 
 FUNCTIONS = (real, imag, complex, angle)
-setattr(Tensor, "angle", angle)  # noqa: B010  for type checkers, methods are attached
-for _property in (real, imag):
-    setattr(Tensor, _property.__name__, property(_property, _assign(_property.__name__)))
+attach(Tensor, angle, real=property(real, _assign("real")), imag=property(imag, _assign("imag")))

@@ -13,12 +13,14 @@ import ml_dtypes
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import device, resolve
-from lucid_gpu.devices import backend, backend_of_array
+from lucid_gpu.device import device
+from lucid_gpu.devices import backend, backend_of_array, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.written import begin_step
-from lucid_gpu.layouts import strided
+from lucid_gpu.ops.arguments import into
+from lucid_gpu.ops.registry import attach
+from lucid_gpu.storage import strided
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, _tensor, from_array
 
@@ -57,8 +59,6 @@ def _with_options(
         made = made.pin_memory()
     if out is None:
         return made
-    from lucid_gpu.ops.elementwise import into
-
     return into(made.to(out.dtype), out, "out")
 
 
@@ -420,20 +420,12 @@ def _like(
     input: Tensor, value: Any, dtype: Any, device: Any, requires_grad: bool, options: Any
 ) -> Tensor:
     if input.is_sparse:
-        return _like_sparse(input, value, dtype, device, requires_grad)
+        zeros: Tensor = input._full_like(value, dtype, device, requires_grad)
+        return zeros
     d = input.dtype if dtype is None else dtype
     where = input.device if device is None else device
     shape = tuple(input.shape)
     return full(shape, value, dtype=d, device=where, requires_grad=requires_grad, **options)
-
-
-def _like_sparse(input: Any, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
-    from lucid_gpu.sparse import refuse, zeros_like
-
-    if value != 0:
-        refuse(f"a tensor full of {value} like it", input.device)
-    zeros: Tensor = zeros_like(input, dtype, device, requires_grad)
-    return zeros
 
 
 @op
@@ -487,7 +479,7 @@ def empty_like(
 ) -> Tensor:
     """Uninitialised memory of another tensor's shape, type and device."""
     if input.is_sparse:
-        return _like_sparse(input, 0, dtype, device, requires_grad)
+        return input._full_like(0, dtype, device, requires_grad)
     return empty(
         tuple(input.shape),
         dtype=input.dtype if dtype is None else dtype,
@@ -654,8 +646,7 @@ def _new(maker: Any) -> Any:
     return method
 
 
-for _maker in (zeros, ones, empty, full):
-    setattr(Tensor, f"new_{_maker.__name__}", _new(_maker))
+attach(Tensor, **{f"new_{maker.__name__}": _new(maker) for maker in (zeros, ones, empty, full)})
 _set("new_tensor", _new_tensor)
 FUNCTIONS = (tensor, as_tensor, from_numpy, full, zeros, ones, empty, zeros_like, ones_like,
              full_like, empty_like, arange, linspace, eye, scalar_tensor)  # fmt: skip

@@ -13,22 +13,20 @@ from typing import Any
 
 from lucid_gpu.devices import xp_of
 from lucid_gpu.devices.device_errors import DeviceError
-from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import int64
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import cross_entropy as kernels
-from lucid_gpu.kernels import cross_entropy_on_host as on_host
 from lucid_gpu.kernels.cross_entropy import Settings
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.indexing import gathered
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.softmax import log_softmax, softmax
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, from_array
-from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["cross_entropy", "nll_loss", "reduce_loss"]
 
@@ -82,8 +80,10 @@ def nll_loss(
     _check_weight(input, weight)
     if input.dtype.category != 2:
         raise NotImplementedError(f'"nll_loss" not implemented for {input.dtype.name}')
-    target, kept = _safe(input, target, ignore_index)
-    return _total(-_pick(input, target), target, kept, weight, reduction)
+    safe, kept = _safe(input, target, ignore_index)
+    picked = _pick(input, safe)
+    watch(picked, target)
+    return _total(-picked, safe, kept, weight, reduction)
 
 
 @op
@@ -138,41 +138,23 @@ def cross_entropy(
     how = Settings(known, ignore_index, label_smoothing, reduction)
     if weight is not None and weight.requires_grad and label_smoothing:
         return _composed(input, target, weight, how)
-    if runs_cuda_c(input.device):
-        return _by_kernel(input, target, weight, how)
-    return _on_host(input, target, weight, how)
+    return _by_kernel(input, target, weight, how)
 
 
 def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
-    """One kernel for the losses, one for their sum, one for the gradient."""
-    value, noted = kernels.losses(input.array, target.array, how)
-    wide = from_array(noted.lse, None, input.device)
+    """The losses and their sum, and the gradient, by what `kernels.cross_entropy` chooses."""
+    value, kept = kernels.losses(input.array, target.array, how)
+    wide, rest = from_array(kept.lse, None, input.device), kept._replace(lse=None)
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
         if is_grad_enabled() or open_levels:
             return (_recorded_gradient(node, g, weight, how),)
         x, numbers, lse = node.saved_tensors
-        kept = kernels.Noted(lse.array, noted.count)
+        kept = rest._replace(lse=lse.array)
         found = kernels.gradient(x.array, numbers.array, kept, _number_or_array(g), how)
         return (from_array(found, x.dtype, x.device),)
 
     return record("CrossEntropyBackward0", value, (input,), vjp, (input, target, wide), input.dtype)
-
-
-def _on_host(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
-    value, kept = run_quietly(on_host.losses, input.array, target.array, how)
-    if how.reduction == "none":
-        value = value.reshape(target.shape)
-
-    def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
-        if is_grad_enabled() or open_levels:
-            return (_recorded_gradient(node, g, weight, how),)
-        x = node.saved_tensors[0]
-        found = run_quietly(on_host.gradient, x.array, kept, _number_or_array(g), how)
-        return (from_array(found.astype(x.dtype.numpy, copy=False), x.dtype, x.device),)
-
-    value = value.astype(input.dtype.numpy, copy=False)
-    return record("CrossEntropyBackward0", value, (input,), vjp, saved=(input, target))
 
 
 def _number_or_array(g: Tensor) -> Any:
@@ -205,16 +187,18 @@ def _recorded_gradient(node: Any, g: Tensor, weight: Tensor | None, how: Setting
 
 def _composed(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
     """The same written with tensor ops; smoothing gives the weights a gradient."""
-    target, kept = _safe(input, target, how.ignore)
+    safe, kept = _safe(input, target, how.ignore)
     dim = _class_dim(input)
     scores = log_softmax(input, dim)
-    loss = _pick(scores, target) * (how.smoothing - 1)
+    picked = _pick(scores, safe)
+    watch(picked, target)
+    loss = picked * (how.smoothing - 1)
     if weight is not None:
-        loss = loss * _weights(weight, target)
+        loss = loss * _weights(weight, safe)
         scores = scores * _along(weight, input)
     if how.smoothing:
         loss = loss - scores.mean(dim) * how.smoothing
-    return _total(loss, target, kept, weight, how.reduction, False)
+    return _total(loss, safe, kept, weight, how.reduction, False)
 
 
 def _soft_cross_entropy(
@@ -239,7 +223,7 @@ def _soft_cross_entropy(
     return reduce_loss(loss, reduction)
 
 
-_no_class = DeviceError(lambda t, ignore, classes: on_host.out_of_bounds(t, classes, ignore))
+_no_class = DeviceError(lambda t, ignore, classes: kernels.out_of_bounds(t, classes, ignore))
 
 
 def _class_dim(input: Tensor) -> int:
@@ -301,7 +285,7 @@ def _safe(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor | 
     On a GPU a kernel looks at them, and its error is raised where the program waits anyway.
     """
     classes = input.shape[_class_dim(input)]
-    if runs_cuda_c(input.device):
+    if not bounds.seen_at_once(input.device):
         target = target.to(int64)  # what has no room for `ignore` would be compared with another
         kept = target != ignore
         safe = target.where(kept, 0)
@@ -313,7 +297,7 @@ def _safe(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor | 
     kept = t != ignore
     wrong = kept & ((t < 0) | (t >= classes))
     if wrong.any():
-        raise on_host.out_of_bounds(int(t[wrong].reshape(-1)[0]), classes, ignore)
+        raise kernels.out_of_bounds(int(t[wrong].reshape(-1)[0]), classes, ignore)
     safe = from_array(t * kept, target.dtype, target.device)
     return safe, from_array(kept, None, target.device)
 
@@ -322,7 +306,7 @@ def _safe(input: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor | 
 def _pick(input: Tensor, target: Tensor) -> Tensor:
     """``input[n, target[n]]``. On a GPU its adjoint is a comparison, which fuses, not a scatter."""
     dim = _class_dim(input)
-    if not runs_cuda_c(input.device):
+    if not costs_of(input.device).compares_places:
         return gathered("NllLossBackward0", input, dim, target.unsqueeze(dim), keepdim=False)
     classes, rest = input.shape[dim], math.prod(input.shape[dim + 1 :])
     place = target * rest  # in memory: one class after the other, `rest` elements apart

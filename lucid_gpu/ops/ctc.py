@@ -11,7 +11,7 @@ from lucid_gpu.kernels import ctc as kernels
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.cross_entropy import reduce_loss
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, watch
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -76,6 +76,7 @@ def ctc_loss(
     shape, rows, flat = tuple(scores.shape), _on_host(targets), targets.ndim == 1
     problem = kernels.states(xp_of(scores), shape, rows, flat, times, lengths, blank)
     losses = _negative_log_likelihood(scores, problem, zero_infinity)
+    watch(losses, targets)
     if reduction == "mean":
         sizes = tensor(lengths, dtype=losses.dtype, device=losses.device)
         return (losses / sizes.clamp(min=1)).mean()

@@ -11,6 +11,7 @@ from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -55,5 +56,4 @@ def _cumsum_vjp(node: Any, g: Tensor) -> Any:
 
 
 METHODS = (public(cumsum),)
-for _method in (*METHODS, written(*METHODS)):
-    setattr(Tensor, _method.__name__, _method)
+attach(Tensor, *METHODS, written(*METHODS))

@@ -72,7 +72,7 @@ def _shifted(input: Tensor, dim: int, edge: float, forwards: bool) -> Tensor:
     return cat([rest, end] if forwards else [end, rest], dim)
 
 
-def products_of_others(input: Tensor, dim: int) -> Tensor:
+def _products_of_others(input: Tensor, dim: int) -> Tensor:
     """Of all elements along a dimension but the one at each place: before it, times behind it."""
     wide = input.to(input.dtype.compute)
     before = _shifted(cumprod(wide, dim), dim, 1.0, False)
@@ -353,5 +353,5 @@ def _slopes(y: Tensor, dim: int, spacing: Any, order: int) -> Tensor:
 
 _OPS: tuple[Any, ...] = (cumprod, logcumsumexp, cummax, cummin, diff)
 _PUBLIC = tuple([public(op) for op in _OPS])
-METHODS = (*_PUBLIC, written(_PUBLIC[0], alias_before))
-FUNCTIONS = (*METHODS[:-1], trapezoid, trapz, cumulative_trapezoid, gradient)
+METHODS = (*_PUBLIC, written(_PUBLIC[0], alias_before), _products_of_others)
+FUNCTIONS = (*_PUBLIC, trapezoid, trapz, cumulative_trapezoid, gradient)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.device import resolve
-from lucid_gpu.devices import backend, backend_of_array, dlpack
+from lucid_gpu.devices import backend, backend_of_array, dlpack, resolve
 from lucid_gpu.ops.creation import from_array_shared
 from lucid_gpu.tensor import Tensor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.tape.door import op
@@ -51,7 +51,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
             f"result type float32 can't be cast to the desired output type {input.dtype.name}"
         )
     mask = kept(input, p)
-    if not runs_cuda_c(input.device):
+    if not costs_of(input.device).draws_again:
         mask.array  # noqa: B018  NumPy takes longer to make it again than to read a byte an element
     return dropped(input, mask, p, inplace)
 

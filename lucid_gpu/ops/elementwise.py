@@ -17,13 +17,20 @@ from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion.expression import of_number
 from lucid_gpu.fusion.optable import HIDDEN, TABLE, Op
 from lucid_gpu.fusion.typing_rules import refusals
-from lucid_gpu.ops.arguments import require_float, require_one_dtype, require_tensor, takes_out
+from lucid_gpu.ops.arguments import (
+    into,
+    require_float,
+    require_one_dtype,
+    require_tensor,
+    takes_out,
+)
 from lucid_gpu.ops.in_place import alias_before, before_write, written
 from lucid_gpu.ops.record import constant, record
+from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, _set, _tensor, apply, binary, unary
-from lucid_gpu.user_warnings import warn_user
 
 Number = int | float | complex | bool
 _TESTS = ("compare", "logical", "test")
@@ -71,48 +78,6 @@ def _said_of(op: Op) -> str:
     """What a row computes, of which shapes and types, and what it refuses."""
     text = f"``{op.formula}``, element by element{_GIVES.get(op.rule, '')}."
     return text + (_OF_TWO if op.arity == 2 else "") + refusals(op)
-
-
-# ops of which PyTorch converts no result for ``out=``
-_EXACT = """abs ceil conj_physical floor frac mm matmul median neg nan_to_num round sign sort tril
-    triu trunc bmm dot mv addmm addmv baddbmm addbmm gather index_select take topk max min amax
-    amin argmax argmin kthvalue mode norm softmax log_softmax clamp clamp_min clamp_max clip scatter
-    scatter_add index_add masked_select nonzero diag cross inner cummax cummin logcumsumexp
-    take_along_dim inverse qr svd chain_matmul index_copy quantile nanquantile renorm aminmax
-    isposinf isneginf msort triangular_solve heaviside tensordot narrow_copy bucketize searchsorted
-    float_power where"""
-EXACT = frozenset(_EXACT.split())
-
-
-def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
-    """Put a result where ``out=`` says."""
-    if out is None:
-        return result
-    if name in EXACT and out.dtype is not result.dtype:
-        raise RuntimeError(
-            f"Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} "
-            f"instead, in {name}()"
-        )
-    if out.device is not result.device:
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but {name}() gives a tensor on "
-            f"{result.device} and out= is on {out.device}"
-        )
-    if result.is_sparse or out.is_sparse:
-        raise NotImplementedError(
-            f"{name}(): out= takes and gives dense tensors; call .to_dense() first"
-        )
-    if result.requires_grad or out.requires_grad:
-        raise RuntimeError(
-            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
-            "but one of the arguments requires grad."
-        )
-    if result._wrapper is not None or out._wrapper is not None:
-        raise NotImplementedError(
-            f"Trying to use forward AD or vmap with {name}_out that does not support it because it "
-            f"is an out= function; write x = {name}(...) or x.copy_({name}(...))."
-        )
-    return out._write(result, name)
 
 
 @op
@@ -790,7 +755,7 @@ ACTIVATIONS = (leaky_relu, elu, celu, selu, silu, softplus, mish, gelu, hardtanh
 METHODS = (add, sub, div, clamp, clip, lerp, addcmul, addcdiv, masked_fill, nan_to_num, rad2deg,
            deg2rad, frac, round)  # fmt: skip
 for _composition in METHODS:
-    setattr(Tensor, _composition.__name__, _composition)
+    attach(Tensor, _composition)
     FUNCTIONS[_composition.__name__] = _composition
 FUNCTIONS["where"] = where
 _set("where", _where_method)
@@ -809,7 +774,7 @@ ALIASES = {
 }  # fmt: skip
 for _alias, _original in ALIASES.items():
     FUNCTIONS[_alias] = FUNCTIONS[_original]
-    setattr(Tensor, _alias, getattr(Tensor, _original))
+    attach(Tensor, **{_alias: getattr(Tensor, _original)})
 _IN_PLACE_OPERATORS = {
     "iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div", "ipow": "pow",
     "ifloordiv": "floor_divide", "imod": "remainder", "iand": "bitwise_and",
@@ -1045,5 +1010,5 @@ def _is_cpu(self: Tensor) -> bool:
     return self.device.type == "cpu"
 
 
-for _getter in (_nbytes, _itemsize, _is_cuda, _is_cpu):
-    setattr(Tensor, _getter.__name__[1:], property(_getter))
+_GETTERS = (_nbytes, _itemsize, _is_cuda, _is_cpu)
+attach(Tensor, **{getter.__name__[1:]: property(getter) for getter in _GETTERS})

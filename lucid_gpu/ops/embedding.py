@@ -8,7 +8,7 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import index_add
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, watch
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor, from_array
@@ -68,7 +68,9 @@ def embedding(
     if max_norm is not None:
         shorten_rows(input, weight, max_norm, norm_type)
     if sparse:
-        return _take_rows_sparsely(weight, index, padding_idx, scale_grad_by_freq)
+        sparse_rows = _take_rows_sparsely(weight, index, padding_idx, scale_grad_by_freq)
+        watch(sparse_rows, input)
+        return sparse_rows
     scale = None
     if scale_grad_by_freq:
         xp = xp_of(weight)
@@ -76,7 +78,9 @@ def embedding(
         scale = from_array(
             (1.0 / counts).astype(weight.dtype.numpy)[..., None], None, weight.device
         )
-    return _take_rows(weight, index, padding_idx, scale)
+    result: Tensor = _take_rows(weight, index, padding_idx, scale)
+    watch(result, input)
+    return result
 
 
 def look_up(op: str, input: Tensor, weight: Tensor) -> Any:

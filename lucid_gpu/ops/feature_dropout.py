@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.dropout import dropped
 from lucid_gpu.ops.random_numbers import _uniform
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
-from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
 
@@ -158,7 +158,7 @@ def _mask(input: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
             f"result type float32 can't be cast to the desired output type {input.dtype.name}"
         )
     mask: Tensor = _uniform(shape, dt.float32, input.device, None, 0.0, 1.0, True) >= p
-    if not runs_cuda_c(input.device):
+    if not costs_of(input.device).draws_again:
         mask.array  # noqa: B018  see `dropout`
     return mask
 

@@ -9,7 +9,7 @@ from typing import Any
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype, when_default_changes
 from lucid_gpu.fusion import Eager, eager, foreach
-from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.tensor import Tensor, _tensor
 
 __all__ = ["Rule", "row_major", "update_in_place"]
@@ -70,7 +70,7 @@ def _update_of(
     settings: dict[str, Any],
 ) -> foreach.Update:
     """The traced rule, remembered."""
-    key = (rule, where, *types, runs_cuda_c(where), names, *settings.items())
+    key = (rule, where, *types, costs_of(where), names, *settings.items())
     found = _traced.get(key)
     if found is None:
         if len(_traced) >= MAX_RULES:

@@ -7,7 +7,8 @@ import threading
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import device, resolve
+from lucid_gpu.device import device
+from lucid_gpu.devices import resolve
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.tensor import Tensor
 

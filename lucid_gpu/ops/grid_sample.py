@@ -16,9 +16,9 @@ from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.creation import arange, ones
 from lucid_gpu.ops.elementwise import hardtanh
 from lucid_gpu.ops.shape import stack
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply
-from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["affine_grid", "grid_sample"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import device, resolve
-from lucid_gpu.devices import backend
+from lucid_gpu.device import device
+from lucid_gpu.devices import backend, resolve
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.shape import stack

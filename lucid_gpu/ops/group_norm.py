@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.ops import reductions
-from lucid_gpu.ops.arguments import require_one_device, require_tensor
+from lucid_gpu.ops.arguments import into, require_one_device, require_tensor
 from lucid_gpu.ops.batch_norm import _per_channel, batch_norm, require_channels
-from lucid_gpu.ops.elementwise import into
 from lucid_gpu.ops.layer_norm import layer_norm
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import avg_pool2d

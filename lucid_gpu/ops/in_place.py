@@ -15,6 +15,7 @@ from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion import written as waiting
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.storage import Storage
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
@@ -147,9 +148,7 @@ def refuse_recorded(target: Tensor, value_needs_grad: bool, name: str, part: boo
     """Refuse what must not be written, wholly or in part, while gradients are recorded."""
     program = target._expr.program
     if target._base is not None:
-        from lucid_gpu.ops import views
-
-        views.refuse_written_view(target, value_needs_grad, name)
+        target._refuse_written_view(value_needs_grad, name)
     if program.needs_grad and (program.is_load or program.is_boundary) and target.is_leaf:
         what = f"a view of {LEAF_IN_PLACE}" if part else LEAF_IN_PLACE
         raise RuntimeError(
@@ -243,12 +242,10 @@ def _writable(self: Tensor, name: str) -> Any:
 
 def _write_through(target: Tensor, value: Tensor, storage: Storage, name: str) -> None:
     """Write shared memory; pending readers and saved values keep the old contents."""
-    from lucid_gpu.ops import views
-
     if name not in _MAY_OVERLAP:
         refuse_overlap(target.array, name)
     if state.grad and (value.requires_grad or target.requires_grad):
-        views.write_with_history(target, value, name)
+        target._write_with_history(value, name)
         return
     source = value.array
     _writable(target, name)[...] = source
@@ -426,5 +423,4 @@ def _living(references: Sequence[Any], cells: Sequence[Any]) -> list[Any] | None
 _UNREAD = _references(
     _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
 )
-for _method in (set_, _write, _writable, _protect_readers, _written_elsewhere):
-    setattr(Tensor, _method.__name__, _method)
+attach(Tensor, set_, _write, _writable, _protect_readers, _written_elsewhere)

@@ -8,14 +8,12 @@ from __future__ import annotations
 # fmt: off
 METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "activations": "prelu hardshrink",
-    "array_methods":
-        "astype copy conjugate to_device __array_namespace__ __imatmul__ __ilshift__ "
-        "__irshift__",
+    "array_methods": "astype copy conjugate to_device __imatmul__ __ilshift__ __irshift__",
     "axes":
         "swapaxes swapdims moveaxis ravel adjoint sum_to_size is_same_size unsqueeze_ "
         "squeeze_ t_ transpose_ swapaxes_ swapdims_",
     "complex_views": "resolve_conj resolve_neg is_conj is_neg",
-    "cumulative": "cumprod logcumsumexp cummax cummin diff cumprod_",
+    "cumulative": "cumprod logcumsumexp cummax cummin diff cumprod_ _products_of_others",
     "diagonals": "diagonal diag diag_embed diagflat trace diagonal_scatter fill_diagonal_",
     "distances": "dist",
     "dlpack": "__dlpack__ __dlpack_device__",
@@ -37,6 +35,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "multinomial": "multinomial",
     "order": "msort kthvalue mode aminmax unique unique_consecutive",
     "pinned": "is_pinned pin_memory",
+    "printing": "__repr__",
     "products": "addmv addr baddbmm addbmm vdot ger kron addmv_ addmm_ addr_ baddbmm_ addbmm_",
     "questions": "is_signed is_nonzero",
     "random": "uniform_ normal_ random_ bernoulli_ exponential_ bernoulli",
@@ -63,7 +62,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "strides":
         "stride storage_offset data_ptr is_set_to as_strided as_strided_ as_strided_scatter "
         "unfold resize_ resize_as_",
-    "tensor_types": "type new byte char",
+    "tensor_types": "type new byte char _construct",
 }
 FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
     "activations": "prelu hardshrink threshold",
@@ -129,5 +128,12 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
     "storages": "is_storage",
     "strides": "as_strided as_strided_ as_strided_scatter resize_as_",
     "transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
+}
+ABOVE: dict[str, str] = {  # file of `lucid_gpu`: methods of `Tensor`
+    "array_api.namespace": "__array_namespace__",
+    "numpy.dispatch": "__array_function__",
+    "numpy.products": "_dot_of_arrays",
+    "numpy.ufuncs": "_array_ufunc __cupy_override_elementwise_kernel__ _matmul_of_arrays",
+    "viz.notebook": "_repr_html_",
 }
 # fmt: on

@@ -12,8 +12,9 @@ from lucid_gpu.kernels import index_add as kernels
 from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.indexing import along, gather, index_select, keys_of_slices, with_values
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -34,6 +35,8 @@ class Addition(NamedTuple):
         The op, as a function of input and source: it is linear in both.
     taken : callable
         Its adjoint: the part of a cotangent that belongs to the source.
+    read : Tensor
+        The index tensor, which both of them read.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Addition(NamedTuple):
     source: Tensor
     again: Callable[[Tensor, Tensor], Tensor]
     taken: Callable[[Tensor], Tensor]
+    read: Tensor
 
 
 @op
@@ -144,7 +148,9 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     if not input.ndim:
         return source.reshape(()).clone()
     where = index.array.reshape(-1)
-    return with_values(input, (*[slice(None)] * dim, where), source)
+    result: Tensor = with_values(input, (*[slice(None)] * dim, where), source)
+    watch(result, index)
+    return result
 
 
 # --- what is added where --------------------------------------------------------------------------
@@ -164,6 +170,7 @@ def _by_slices(
         source,
         lambda x, s: index_add(x, dim, index, s),
         lambda g: index_select(g, dim, index).reshape(tuple(source.shape)),
+        index,
     )
 
 
@@ -250,6 +257,7 @@ def _by_elements(
         src,
         lambda x, s: scatter_add(x, dim, index, s),
         lambda g: gather(g, dim, index) if index.numel() else src.new_zeros(src.shape),
+        index,
     )
 
 
@@ -274,6 +282,7 @@ def _added(input: Tensor, what: Addition) -> Tensor:
         what.name, array, (input, what.source), _added_vjp,
         dtype=input.dtype, again=what.again, taken=what.taken,
     )  # fmt: skip
+    watch(result, what.read)
     return result
 
 
@@ -301,11 +310,5 @@ def _add_in_place(self: Tensor, name: str, what: Addition) -> Tensor:
 
 
 METHODS = (index_add, scatter_add, index_copy)
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function)
-for _name, _method in (
-    ("index_add_", index_add_),
-    ("scatter_add_", scatter_add_),
-    ("index_copy_", written(index_copy)),
-):
-    setattr(Tensor, _name, _method)
+attach(Tensor, *METHODS)
+attach(Tensor, index_add_, scatter_add_, index_copy_=written(index_copy))

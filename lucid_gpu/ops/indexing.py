@@ -25,14 +25,20 @@ from lucid_gpu.ops.arguments import (
     takes_out,
 )
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
-from lucid_gpu.ops.record import record
-from lucid_gpu.ops.reductions import constant_number, expand_lazily, normalise_dim
+from lucid_gpu.ops.record import record, watch
+from lucid_gpu.ops.reductions import (
+    ValuesAndIndices,
+    constant_number,
+    expand_lazily,
+    normalise_dim,
+)
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import base_array, view_of
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, from_array
-from lucid_gpu.user_warnings import warn_user
 
 
 def _parse(
@@ -281,8 +287,17 @@ def _picked(kind: str, input: Tensor, index: Any) -> Tensor:
         name = "SelectBackward0" if int in map(type, parsed) else "SliceBackward0"
         return slice_view(input, parsed, name)
     if _ints_apart(parsed):
-        return _picked(kind, *_by_ints_first(input, parsed))
-    return _read(kind, input, parsed)
+        result: Tensor = _picked(kind, *_by_ints_first(input, parsed))
+    else:
+        result = _read(kind, input, parsed)
+    watch(result, *_tensors_of(index))
+    return result
+
+
+def _tensors_of(index: Any) -> list[Tensor]:
+    """The tensors that an index names positions with."""
+    parts = index if isinstance(index, (tuple, list)) else (index,)
+    return [part for part in parts if isinstance(part, Tensor)]
 
 
 def _read(kind: str, input: Tensor, index: Any) -> Tensor:
@@ -444,7 +459,9 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         part.copy_(_spread(value, tuple(part.shape)))
         return
     if recorded or (open_levels and innermost((input, value)) is not None):
-        input._write(with_values(input, parsed, value), "index_put_")
+        written_value = with_values(input, parsed, value)
+        watch(written_value, *_tensors_of(index))
+        input._write(written_value, "index_put_")
         return
     mask = None if basic or value.ndim or input.device.type == "cpu" else _only_mask(parsed)
     if mask is not None:
@@ -551,9 +568,13 @@ def index_put(
     value = _as_value(input, values)
     value = _fitting(input, parsed, value)
     if not accumulate:
-        return with_values(input, parsed, value)
+        result: Tensor = with_values(input, parsed, value)
+        watch(result, *_tensors_of(given))
+        return result
     spread = _spread(value, _selected_shape(input, parsed))
-    return input + place(spread, parsed, tuple(input.shape))
+    added = place(spread, parsed, tuple(input.shape))
+    watch(added, *_tensors_of(given))
+    return input + added
 
 
 @op
@@ -738,7 +759,15 @@ def gathered(
             key = tuple([part.squeeze(dim) for part in key])
     if where.shape[dim] == 1 or name in _PERMUTES:
         key = Distinct(key)
-    return _read(name, input, key)
+    result = _read(name, input, key)
+    watch(result, index)
+    return result
+
+
+def _found_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) -> Any:
+    """The elements at one position along a dimension, and the positions."""
+    values = gathered(name, input, dim, where, keepdim)
+    return ValuesAndIndices(values, where if keepdim else where.squeeze(dim))
 
 
 def _selected(array: Any, index: Any) -> Any:
@@ -847,14 +876,19 @@ def scatter(
     if reduce is not None:
         if reduce not in ("add", "multiply"):
             raise RuntimeError("reduce argument must be either add or multiply.")
-        from lucid_gpu.ops.scatter_reduce import scatter_reduce
-
         spread = value if value.ndim else expand_lazily(value, shape)
-        return scatter_reduce(input, dim, index, spread, "sum" if reduce == "add" else "prod")
+        joined: Tensor = input.scatter_reduce(
+            dim, index, spread, "sum" if reduce == "add" else "prod"
+        )
+        return joined
     bounds.check(where, input.shape[dim], dim, input.device, 0, bounds.no_element, wait=True)
     if value.ndim and value.shape != index.shape:
         value = value[tuple([slice(0, n) for n in shape])]
-    return with_values(input, along(where, dim, xp_of(input)), expand_lazily(value, shape))
+    result: Tensor = with_values(
+        input, along(where, dim, xp_of(input)), expand_lazily(value, shape)
+    )
+    watch(result, index)
+    return result
 
 
 def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
@@ -957,8 +991,6 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
     IndexError
         For a ``dim`` that there is not.
     """
-    from lucid_gpu.ops.reductions import ValuesAndIndices
-
     where = argsort(input, dim, descending)
     return ValuesAndIndices(gathered("SortBackward0", input, dim, where), where)
 
@@ -1020,8 +1052,6 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     IndexError
         For a ``dim`` that there is not.
     """
-    from lucid_gpu.ops.reductions import ValuesAndIndices
-
     dim = normalise_dim(dim, input.ndim)
     if not hasattr(k, "__index__"):
         raise TypeError(f"topk(): argument 'k' (position 1) must be int, not {type(k).__name__}")
@@ -1120,9 +1150,6 @@ def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
 
 METHODS = (gather, take_along_dim, take, put, index_put, scatter, index_select,
            masked_select, nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, guarded(_function, method=True))  # axis= too
-for _function in (put, index_put, scatter, tril, triu):
-    setattr(Tensor, f"{_function.__name__}_", written(_function))
-for _name, _method in (("__getitem__", getitem), ("__setitem__", setitem)):
-    setattr(Tensor, _name, _method)
+attach(Tensor, *[guarded(op, method=True) for op in METHODS])  # axis= too
+attach(Tensor, **{f"{op.__name__}_": written(op) for op in (put, index_put, scatter, tril, triu)})
+attach(Tensor, __getitem__=getitem, __setitem__=setitem, _found_at=_found_at)

@@ -12,9 +12,9 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.resampling import Axis, Band, area, band, resampled
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
-from lucid_gpu.user_warnings import warn_user
 
 __all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]
 

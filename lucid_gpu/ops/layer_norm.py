@@ -13,9 +13,7 @@ import ml_dtypes
 
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import layer_norm as kernels
-from lucid_gpu.kernels import layer_norm_on_host as on_host
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import record
@@ -161,10 +159,9 @@ def _by_rows(
     rms: bool,
 ) -> Tensor:
     """All of it as one op."""
-    family = kernels if runs_cuda_c(input.device) else on_host
     columns = prod(shape)
     w, b = _flat(weight), _flat(bias)
-    y, known = run_quietly(family.normalised, input.array.reshape(-1, columns), w, b, eps, rms)
+    y, known = run_quietly(kernels.normalised, input.array.reshape(-1, columns), w, b, eps, rms)
     statistics = [None if a is None else from_array(a, None, input.device) for a in known]
     inputs = [t for t in (input, weight, bias) if t is not None]
 
@@ -183,7 +180,7 @@ def _by_rows(
             if node.earlier is not None:
                 given = (*given, node.earlier.array.reshape(-1, columns))
                 node.earlier = None
-            arrays = run_quietly(family.gradients, *given)
+            arrays = run_quietly(kernels.gradients, *given)
             sizes = x.shape, shape, shape
             found = [
                 None if a is None else from_array(a.reshape(size), x.dtype, x.device)
@@ -193,7 +190,7 @@ def _by_rows(
 
     bias_given = bias is not None
     saved = (input, weight, *statistics)
-    adds = family is on_host and input.requires_grad
+    adds = input.requires_grad and kernels.adds_earlier(input.device)
     y = y.reshape(input.shape)
     return record(_NAMES[rms], y, inputs, vjp, saved, input.dtype, adds=adds)
 

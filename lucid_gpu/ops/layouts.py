@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tensor import Tensor
 
 
@@ -48,7 +49,6 @@ def _of_sparse_tensors(name: str) -> Any:
 
 
 METHODS = (to_sparse, to_dense, sparse_dim, dense_dim)
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function)
-for _name in ("coalesce", "is_coalesced", "indices", "values", "_indices", "_values", "_nnz"):
-    setattr(Tensor, _name, _of_sparse_tensors(_name))
+attach(Tensor, *METHODS)
+_OF_SPARSE = ("coalesce", "is_coalesced", "indices", "values", "_indices", "_values", "_nnz")
+attach(Tensor, *map(_of_sparse_tensors, _OF_SPARSE))

@@ -20,11 +20,11 @@ from lucid_gpu.ops.arguments import (
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor, apply
-from lucid_gpu.user_warnings import warn_user
 
 __all__ = [
     "binary_cross_entropy",

@@ -22,6 +22,7 @@ from lucid_gpu.ops.arguments import (
 )
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, state
@@ -52,11 +53,13 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     if type(other) is not Tensor or type(input) is not Tensor:
         if not isinstance(other, Tensor):
             if backend_of_array(other) is not None:
-                return _with_array(input, other)
+                return Tensor._matmul_of_arrays(input, other)
             kind = type(other).__name__
             raise TypeError(f"matmul(): argument 'other' must be Tensor, not {kind}")
-        if input.is_sparse or other.is_sparse:
-            return _sparse_matmul(input, other)
+        if input.is_sparse:
+            return input.matmul(other)
+        if other.is_sparse:
+            return other.__rmatmul__(input)
     a, b = input, other
     _check(a, b)
     a_rank, b_rank = a.ndim, b.ndim
@@ -70,20 +73,6 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     if a_rank == 1:
         result = result.squeeze(-1 if b_rank == 1 else -2)
     return result
-
-
-def _with_array(a: Any, b: Any) -> Tensor:
-    """A tensor and an array, in either order, in the types that NumPy gives to both."""
-    from lucid_gpu.numpy.ufuncs import OPERATORS
-
-    result: Tensor = OPERATORS["matmul"](a, b)
-    return result
-
-
-def _sparse_matmul(a: Tensor, b: Tensor) -> Tensor:
-    from lucid_gpu.sparse import matmul
-
-    return matmul(a, b)
 
 
 def _check(a: Tensor, b: Tensor) -> None:
@@ -361,8 +350,7 @@ def addmm(
 
 
 METHODS = (matmul, mm, bmm, mv, dot, outer, addmm)
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function)
+attach(Tensor, *METHODS)
 
 
 @op
@@ -373,9 +361,7 @@ def _dot(self: Tensor, tensor: Any) -> Tensor:
         ours or backend_of_array(tensor) is not None
     ):
         return dot(self, tensor)
-    from lucid_gpu.numpy.products import dot as product
-
-    result: Tensor = product(self, tensor)
+    result: Tensor = self._dot_of_arrays(tensor)
     return result
 
 
@@ -384,11 +370,11 @@ _set("dot", _dot)
 
 def _rmatmul(self: Tensor, other: Any) -> Tensor:
     if backend_of_array(other) is not None:
-        return _with_array(other, self)
+        product: Tensor = Tensor._matmul_of_arrays(other, self)
+        return product
     from lucid_gpu.ops.creation import as_tensor
 
     return matmul(as_tensor(other), self)
 
 
-for _name, _method in (("__matmul__", matmul), ("__rmatmul__", _rmatmul)):
-    setattr(Tensor, _name, _method)
+attach(Tensor, __matmul__=matmul, __rmatmul__=_rmatmul)

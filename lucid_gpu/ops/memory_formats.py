@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.devices import xp_of
-from lucid_gpu.layouts import memory_format
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.shape import _same_vjp, clone, contiguous, is_contiguous
+from lucid_gpu.storage import memory_format
 from lucid_gpu.tensor import Tensor
 
 
@@ -23,7 +22,7 @@ def require_format(op: str, given: Any) -> None:
 def lies_in(input: Tensor, wanted: memory_format) -> bool:
     """Whether the elements stand in an order without gaps; extents of 1 stand anywhere."""
     if wanted.order is None:
-        return is_contiguous(input)
+        return bool(input.is_contiguous())
     if input.ndim != len(wanted.order):
         return False
     array, expected = input.array, input.dtype.itemsize
@@ -38,7 +37,7 @@ def in_format(input: Tensor, wanted: memory_format) -> Tensor:
     """The tensor itself where it lies in an order, else a copy that does."""
     require_format("contiguous", wanted)
     if wanted.order is None:
-        return contiguous(input)
+        return input.contiguous()
     return input if lies_in(input, wanted) else copied(input, wanted)
 
 
@@ -47,7 +46,7 @@ def copied(input: Tensor, wanted: memory_format) -> Tensor:
     require_format("clone", wanted)
     order = wanted.order
     if order is None:
-        return clone(input)
+        return input.clone()
     if input.ndim != len(order):
         raise RuntimeError(f"required rank {len(order)} tensor to use {wanted.name} format")
     places = sorted(range(len(order)), key=order.__getitem__)
@@ -57,3 +56,7 @@ def copied(input: Tensor, wanted: memory_format) -> Tensor:
     result: Tensor = record("CloneBackward0", array, (input,), _same_vjp, dtype=input.dtype)
     result._memory()  # the order is the user's: nobody may lay it out anew
     return result
+
+
+def _same_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
+    return (g,)

@@ -22,10 +22,10 @@ from lucid_gpu.devices.copies import write
 from lucid_gpu.devices.loops import address
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager, blocked, foreach
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.native_loops import Kernel
 from lucid_gpu.fusion.native_steps import Product, panels_of, recorded
 from lucid_gpu.fusion.realise import plan_for
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.observers import debug, observers
 from lucid_gpu.ops.recurrence import Weights
 from lucid_gpu.ops.recurrent_cells import Cell
@@ -41,7 +41,12 @@ FEWEST = 8  # sequences of a thread
 def suits(cell: Cell, x: Tensor, weights: Weights) -> bool:
     """Whether the loops are to be had, and nobody wants to see the steps one by one."""
     seen = observers or debug or Eager.on
-    if seen or runs_cuda_c(x.device) or weights.projection is not None or 0 in x.shape:
+    if (
+        seen
+        or not costs_of(x.device).walks_blocks
+        or weights.projection is not None
+        or 0 in x.shape
+    ):
         return False
     return all(_kernel(cell, x.dtype, there) is not None for there in (True, False))
 

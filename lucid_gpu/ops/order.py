@@ -12,7 +12,6 @@ from lucid_gpu.ops.creation import as_tensor
 from lucid_gpu.ops.indexing import sort
 from lucid_gpu.ops.reductions import (
     ValuesAndIndices,
-    _found_at,
     amax,
     amin,
     kept_shape,
@@ -65,7 +64,7 @@ def _at(input: Tensor, dim: int, order: Any, place: Any, keepdim: bool, name: st
     if isinstance(place, int):
         place = xp.full(kept_shape(order.shape, (dim,)), place)
     found = xp.take_along_axis(order, place, dim).astype("int64")
-    return _found_at(input, dim, from_array(found, dt.int64, input.device), keepdim, name)
+    return input._found_at(dim, from_array(found, dt.int64, input.device), keepdim, name)
 
 
 @op

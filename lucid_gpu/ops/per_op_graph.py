@@ -19,6 +19,7 @@ from lucid_gpu.fusion.region import RegionNode, title_of
 from lucid_gpu.ops.packing import pack_output
 from lucid_gpu.ops.record import OpNode, refuse_inference, save
 from lucid_gpu.ops.reductions import sum_to_shape
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME
 from lucid_gpu.tensor import Tensor, _tensor, apply
@@ -250,7 +251,7 @@ def _leading_to(value: Tensor, cell: Cell) -> Tensor:
     return result
 
 
-def region_vjp(node: RegionNode, cotangent: Tensor) -> list[Tensor]:
+def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
     """The gradient of a whole region, formula by formula, each op applied like any other."""
     program = node.program
     known = {ins.value[0]: ins for ins in program.instructions if ins.op == "load"}
@@ -268,7 +269,7 @@ def region_vjp(node: RegionNode, cotangent: Tensor) -> list[Tensor]:
     return list(evaluate_gradient(gradient, [*values, cotangent]).values())
 
 
-def vjp_when_freed(node: RegionNode, cotangent: Tensor) -> Sequence[Tensor | None]:
+def _back_when_freed(cotangent: Tensor, node: RegionNode) -> Sequence[Tensor | None]:
     """The gradient of a region whose saved values are gone, where it does not need them."""
     if state.task is None:
         raise RuntimeError(SECOND_TIME)
@@ -298,5 +299,10 @@ def _number(value: Any, d: Any, where: device) -> Tensor:
     return _tensor(of_constant(value, d, (), where))
 
 
-RegionNode.vjp_by_ops = staticmethod(region_vjp)
-RegionNode.vjp_when_freed = staticmethod(vjp_when_freed)
+attach(
+    Tensor,
+    _back_by_ops,
+    _back_when_freed,
+    _apply_by_op=staticmethod(apply_by_op),
+    _refuse_inference_operands=staticmethod(refuse_inference_operands),
+)

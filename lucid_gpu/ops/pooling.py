@@ -14,7 +14,7 @@ from lucid_gpu.kernels import pooling
 from lucid_gpu.kernels.windows import Frame
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.sliding import Sizes, Slide
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
@@ -135,10 +135,11 @@ def _max_pool(
         pooled, places = _largest_of_volumes(images, slide, ceil_mode, indices)
     else:
         pooled, places = _largest(images, Frame(images.shape, slide.window(), ceil_mode), indices)
-    pooled = _as_before(rank, input, pooled)
     if not indices:
-        return pooled
-    return pooled, _as_before(rank, input, from_array(places, None, input.device))
+        return _as_before(rank, input, pooled)
+    found = _as_before(rank, input, from_array(places, None, input.device))
+    watch(pooled, found)
+    return _as_before(rank, input, pooled), found
 
 
 @op

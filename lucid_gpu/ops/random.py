@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import device, resolve
-from lucid_gpu.devices import backend, philox
+from lucid_gpu.device import device
+from lucid_gpu.devices import backend, philox, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
-from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.ops.elementwise import into
+from lucid_gpu.fusion.costs import costs_of
+from lucid_gpu.ops.arguments import into
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.random_numbers import (
     _bounds,
@@ -175,7 +175,7 @@ def randperm(
         raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: {n - 1}")
     where = resolve(device, out)
     draw = _draw(generator, where)
-    if runs_cuda_c(where):
+    if costs_of(where).draws_again:
         words = _fused("random_below", dt.int64, (n,), where, draw, 0).array.view("uint64")
         order = backend(where).xp.argsort(words, kind="stable")
         result = from_array(order.astype(d.numpy, copy=False), d, where)
@@ -427,7 +427,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     if lambd <= 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
     draw, where = _draw(generator, self.device), self.device
-    if runs_cuda_c(where):
+    if costs_of(where).draws_again:
         value = _fused("random_exponential", self.dtype, self.shape, where, draw, float(lambd))
         return self._write(_computed(value), "exponential_")
     array = philox.exponential(*draw, self.numel()) / lambd

@@ -19,9 +19,9 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, philox
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import drawn
 from lucid_gpu.fusion.optable import TABLE
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
@@ -86,7 +86,7 @@ def _uniform(
     """Uniform numbers; ``pending`` leaves them, on a GPU, to the kernel that uses them."""
     _floating("uniform", d)
     draw = _draw(generator, where)
-    if runs_cuda_c(where):
+    if costs_of(where).draws_again:
         value = _uniform_fused(shape, d, where, draw, low, high)
         return value if pending else _computed(value)
     array = _fractions(philox.uniform, shape, d, draw)
@@ -130,7 +130,7 @@ def _normal(
     draw = _draw(generator, where)
     if d.is_complex:
         std = std * math.sqrt(0.5)  # the variance is shared by the two parts
-    if runs_cuda_c(where):
+    if costs_of(where).draws_again:
         if d.is_complex:
             pairs = _fused("random_normal", _real(d), (*shape, 2), where, draw, float(std), 0.0)
             return _complex(pairs, d, mean)
@@ -163,7 +163,7 @@ def _integers(
         if not least <= value <= most:
             raise RuntimeError(f"{name} is out of bounds for {d.name}: {value}")
     draw, span = _draw(generator, where), high - low
-    if runs_cuda_c(where):
+    if costs_of(where).draws_again:
         found = _fused("random_below", dt.int64, shape, where, draw, span % (1 << 64))
         return _computed((found + low if low else found).to(d))
     return _placed(philox.integers(*draw, math.prod(shape), low, span), shape, d, where)

@@ -18,7 +18,7 @@ from lucid_gpu.tape import modes
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, Node
-from lucid_gpu.tensor import Tensor, _tensor, tensor_of
+from lucid_gpu.tensor import Tensor, _tensor
 
 Vjp = Callable[..., Sequence[Any]]
 
@@ -36,7 +36,7 @@ class SavedOutput:
         self.output = output
         self.version = tensor._version
         self.reference = weakref.ref(tensor)
-        self.kept = tensor_of(expression.without_grad(tensor._expr))  # an edge would be a cycle
+        self.kept = tensor._on(expression.without_grad(tensor._expr))  # an edge would be a cycle
         if not self.kept._expr.program.is_load:
             self.kept._storage = tensor._memory()
             self.kept._storage.add(self.kept)
@@ -45,7 +45,7 @@ class SavedOutput:
         known = self.reference() if self.kept._storage is None else self.kept
         if known is not None and known._version != self.version:
             raise modified(known, self.version, node)
-        result = tensor_of(self.kept._expr)
+        result = self.kept._on(self.kept._expr)
         result._attach(node, self.output)
         return result
 
@@ -59,8 +59,25 @@ def save(tensor: Tensor) -> Saved:
         refuse_inference(tensor)
         if state.hooks:
             return pack(tensor, state.hooks[-1])
+    return (tensor, _version_of(tensor))
+
+
+def _version_of(tensor: Tensor) -> int:
     storage = tensor._storage
-    return (tensor, 0 if storage is None else storage.version)
+    return 0 if storage is None else storage.version
+
+
+def watch(result: Tensor, *read: Tensor) -> None:
+    """Have a recorded op refuse its gradient once tensors are written whose arrays it holds.
+
+    They are index tensors, read or returned, which are no tensors of ``saved_tensors``.
+    """
+    program = result._expr.program
+    if not program.needs_grad or not program.is_load or result._wrapper is not None:
+        return
+    node = result._expr.leaves[0].node
+    if isinstance(node, OpNode):
+        node.watched += tuple([(t, _version_of(t)) for t in read])
 
 
 def save_output(tensor: Tensor, number: int) -> Saved:
@@ -87,8 +104,7 @@ def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, 
     for entry in saved:
         if isinstance(entry, tuple):
             tensor, version = entry
-            storage = tensor._storage
-            if storage is not None and storage.version != version:
+            if _version_of(tensor) != version:
                 raise modified(tensor, version, reader)
             result.append(tensor)
         else:
@@ -112,6 +128,7 @@ class OpNode(Node):
     metas: tuple[Program, ...] = ()  # what the outputs look like; programs hold no arrays
     saved: tuple[Saved | None, ...] = ()
     reads_cotangent = True
+    watched: tuple[tuple[Tensor, int], ...] = ()  # whose arrays the op holds, and their versions
     kept: Any = None  # memory of the op's own, which goes when what it saved goes
     earlier: Tensor | None = None  # the sum that the first gradient is added to
 
@@ -143,6 +160,9 @@ class OpNode(Node):
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         if self._released and self.saved:
             raise RuntimeError(SECOND_TIME)
+        for tensor, version in self.watched:
+            if _version_of(tensor) != version:
+                raise modified(tensor, version, self)
         if self._output_count == 1:
             if cotangents[0] is None:
                 return (None,) * len(self._edges)
@@ -188,6 +208,7 @@ class OpNode(Node):
         if self.saved:
             self.saved = (None,)
             self.kept = None
+        self.watched = ()
 
 
 def _zeros(like: Program) -> Tensor:

@@ -17,12 +17,13 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.fusion import Eager, expression, pending_reductions
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
@@ -182,7 +183,7 @@ def _in_one_kernel(input: Tensor) -> bool:
         program.dtype.category == 2
         and 0 not in program.shape
         and not program.barred & ~SHARED
-        and runs_cuda_c(program.device)
+        and costs_of(program.device).reduces_states
     )
 
 
@@ -197,8 +198,7 @@ def _at_once(input: Tensor) -> bool:
         and program.dtype.compute is program.dtype
         and 0 < math.prod(program.shape) <= SMALL
         and not program.barred & ~SHARED  # who else holds it may change before a checkpoint's call
-        and not runs_cuda_c(program.device)
-        and program.device.type == "cpu"
+        and not costs_of(program.device).fuses_small
     )
 
 
@@ -419,9 +419,7 @@ def prod(
 def _prod_vjp(node: Any, g: Tensor) -> Any:
     (x,) = node.saved_tensors
     g = g if node.keepdim else g.unsqueeze(node.dim)
-    from lucid_gpu.ops.cumulative import products_of_others
-
-    return (g * products_of_others(x, node.dim).conj_physical(),)
+    return (g * x._products_of_others(node.dim).conj_physical(),)
 
 
 @op
@@ -647,7 +645,7 @@ def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tenso
     if 0 in input.shape:
         axes = None if axis is None else (axis,)
         _refuse_nothing(name, input.shape, axes, IndexError)
-    if input.ndim and runs_cuda_c(input.device):
+    if input.ndim and costs_of(input.device).reduces_states:
         if input.dtype.itemsize == 2 and not open_levels:
             input._realise()  # the first of equals is so after rounding
         dims = tuple(range(input.ndim)) if axis is None else (axis,)
@@ -703,15 +701,7 @@ def _max_or_min(name: str, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if not input.ndim:
         return ValuesAndIndices(input.clone(), _position("argmax", input, None, False))
     where = _position(f"arg{name}", input.detach(), dim, True)
-    return _found_at(input, dim, where, keepdim, f"{name.capitalize()}Backward0")
-
-
-def _found_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) -> Any:
-    """The elements at one position along a dimension, and the positions."""
-    from lucid_gpu.ops.indexing import gathered
-
-    values = gathered(name, input, dim, where, keepdim)
-    return ValuesAndIndices(values, where if keepdim else where.squeeze(dim))
+    return input._found_at(dim, where, keepdim, f"{name.capitalize()}Backward0")
 
 
 # --- medians --------------------------------------------------------------------------------------
@@ -772,7 +762,7 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
     found = xp.take_along_axis(order, place.astype("int64"), dim)
     where = from_array(found.astype("int64"), dt.int64, input.device)
     name = "NanmedianBackward1" if ignore_nan else "MedianBackward1"
-    return _found_at(input, dim, where, keepdim, name)
+    return input._found_at(dim, where, keepdim, name)
 
 
 def _median_of_all(flat: Tensor, ignore_nan: bool) -> Tensor:
@@ -841,5 +831,4 @@ _OPS: tuple[Any, ...] = (
     nanmedian, all, any, count_nonzero,
 )  # fmt: skip
 METHODS = tuple([public(op) for op in _OPS])
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function)
+attach(Tensor, *METHODS, _sum_to_shape=sum_to_shape)

@@ -1,6 +1,10 @@
-"""Ops whose files are imported when one is first asked for: most programs never do.
+"""How files above a class give it methods, at once or when one is first asked for.
 
-`lucid_gpu.ops.index` names them, so that `Tensor` and `lucid_gpu` know them before the import.
+`attach` is the one place where a class gets attributes from outside its own file. Most ops no
+program asks for, so their files are imported late: `lucid_gpu.ops.index` names them, and `Tensor`
+and `lucid_gpu` know them before the import. The same index names methods of `Tensor` that need what
+lies above `lucid_gpu.ops`, such as ``__repr__`` and ``__array_function__``. A file below calls
+those as methods, and imports nothing from above.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Any
 from lucid_gpu.ops import index
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["FUNCTIONS", "findable", "load"]
+__all__ = ["FUNCTIONS", "attach", "findable", "load"]
 
 FUNCTIONS: dict[str, str] = {
     name: file for file, names in index.FUNCTIONS.items() for name in names.split()
@@ -24,20 +28,33 @@ FUNCTIONS: dict[str, str] = {
 class LazyMethod:
     """A method that makes way for the real one when it is first looked up."""
 
-    def __init__(self, file: str, name: str) -> None:
-        self.file, self.name = file, name
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
 
     def __get__(self, tensor: Tensor | None, owner: type[Tensor]) -> Any:
-        function = load(self.file, self.name)
-        setattr(Tensor, self.name, function)
+        function = _listed(self.module, self.name)
+        attach(Tensor, **{self.name: function})
         return function.__get__(tensor, owner)
+
+
+def attach(owner: type, *functions: Callable[..., Any], **named: Any) -> None:
+    """Give a class methods under the functions' own names, and attributes under other names."""
+    for function in functions:
+        setattr(owner, function.__name__, function)
+    for name, attribute in named.items():
+        setattr(owner, name, attribute)
 
 
 def load(file: str, name: str) -> Callable[..., Any]:
     """The op called ``name``, which ``file`` of this folder defines."""
-    module = importlib.import_module(f"lucid_gpu.ops.{file}")
-    ops = (*getattr(module, "METHODS", ()), *getattr(module, "FUNCTIONS", ()))
-    return next(function for function in ops if function.__name__ == name)
+    return _listed(f"lucid_gpu.ops.{file}", name)
+
+
+def _listed(module: str, name: str) -> Callable[..., Any]:
+    """The function of this name that a module lists, which is imported now."""
+    found = importlib.import_module(module)
+    listed = (*getattr(found, "METHODS", ()), *getattr(found, "FUNCTIONS", ()))
+    return next(function for function in listed if function.__name__ == name)
 
 
 def findable(namespace: dict[str, Any], module: str) -> None:
@@ -52,6 +69,7 @@ def findable(namespace: dict[str, Any], module: str) -> None:
             function.__module__, function.__qualname__ = module, name
 
 
-for _file, _names in index.METHODS.items():
+_MODULES = {f"ops.{file}": names for file, names in index.METHODS.items()} | index.ABOVE
+for _module, _names in _MODULES.items():
     for _name in _names.split():
-        setattr(Tensor, _name, LazyMethod(_file, _name))
+        attach(Tensor, **{_name: LazyMethod(f"lucid_gpu.{_module}", _name)})

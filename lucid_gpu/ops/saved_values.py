@@ -22,6 +22,7 @@ from lucid_gpu.fusion.region import RegionNode, edge_of, observe, saved_by
 from lucid_gpu.ops.packing import Packed
 from lucid_gpu.ops.per_op_graph import Alone, alone_of, operand_names, vjp_alone
 from lucid_gpu.ops.record import OpNode, unpack
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.node import SECOND_TIME, Node
 from lucid_gpu.tensor import Tensor, _tensor
 
@@ -195,6 +196,7 @@ class _Opened(RegionNode):
     saved: tuple[Any, ...]
     alone: Alone
     function = staticmethod(vjp_alone)
+    watched = OpNode.watched
     saved_tensors = OpNode.saved_tensors
     vjp = OpNode.vjp
     release = OpNode.release
@@ -389,8 +391,10 @@ def _named(read: Callable[[Any, str], Any], name: str) -> property:
     return property(lambda node: read(node, name))
 
 
-for _name in _NAMES:
-    setattr(OpNode, f"_saved_{_name}", _named(_saved_by_node, _name))
-    setattr(OpNode, f"_raw_saved_{_name}", _named(_raw_of_node, _name))
-    setattr(RegionNode, f"_saved_{_name}", _named(_saved_by_region, _name))
-    setattr(RegionNode, f"_raw_saved_{_name}", _named(_raw_of_region, _name))
+for _owner, _prefix, _read in (
+    (OpNode, "_saved_", _saved_by_node),
+    (OpNode, "_raw_saved_", _raw_of_node),
+    (RegionNode, "_saved_", _saved_by_region),
+    (RegionNode, "_raw_saved_", _raw_of_region),
+):
+    attach(_owner, **{_prefix + name: _named(_read, name) for name in _NAMES})

@@ -21,7 +21,7 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import alias_before, written
 from lucid_gpu.ops.index_add import _by_elements, _checked, keys_of_slices, scatter_add
 from lucid_gpu.ops.indexing import along, gather, scatter
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
@@ -106,6 +106,7 @@ def _joined(
         "ScatterReduceBackward0", out, (input, src), _joined_vjp, (input, src), input.dtype,
         keeps_output=True, dim=dim, index=index, reduce=reduce, include_self=include_self,
     )  # fmt: skip
+    watch(result, index)
     return result
 
 

@@ -11,6 +11,7 @@ from lucid_gpu.ops import indexing
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.indexing import slice_view, with_values
+from lucid_gpu.ops.record import watch
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.ops.splitting import narrow
@@ -177,7 +178,9 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         raise RuntimeError(
             f"Number of elements of source < number of ones in mask ({source.numel()} < {count})"
         )
-    return with_values(input.expand(shape), (where,), source.reshape(-1)[:count])
+    result: Tensor = with_values(input.expand(shape), (where,), source.reshape(-1)[:count])
+    watch(result, mask)
+    return result
 
 
 def room_for(*tensors: Tensor) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from lucid_gpu.ops.reductions import (
     reshape_lazily,
     sum_to_shape,
 )
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
@@ -710,13 +711,11 @@ def _transposed_function(input: Tensor, *dims: Any, **named: Any) -> Tensor:
 METHODS = (reshape, view, flatten, unflatten, squeeze, unsqueeze, permute, transpose, t, movedim,
            expand, broadcast_to, expand_as, view_as, reshape_as, contiguous, is_contiguous, clone,
            repeat, tile, flip)  # fmt: skip
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, _function)
+attach(Tensor, *METHODS)
 _set("squeeze", guarded(squeeze))  # x.squeeze(axis=0) too
 _set("unsqueeze", guarded(unsqueeze))
 _set("transpose", _transposed)
-for _name, _getter in (("mT", _m_t), ("T", _big_t), ("mH", _m_h), ("H", _big_h)):
-    setattr(Tensor, _name, property(_getter))
+attach(Tensor, mT=property(_m_t), T=property(_big_t), mH=property(_m_h), H=property(_big_h))
 _METHODS_ONLY = (view, expand, expand_as, view_as, reshape_as, contiguous, is_contiguous, repeat)
 _functions = [f for f in METHODS if f not in (*_METHODS_ONLY, transpose)]
 FUNCTIONS = (*_functions, _transposed_function, cat, stack)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tensor import Size, Tensor
 
 
@@ -38,4 +39,4 @@ class _Size:
         return count
 
 
-Tensor.size = _Size()  # type: ignore[attr-defined]
+attach(Tensor, size=_Size())

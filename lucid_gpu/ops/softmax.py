@@ -11,10 +11,10 @@ from typing import Any
 
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import softmax as kernels
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.ops.arguments import guarded, require_tensor, takes_out, told
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
@@ -85,9 +85,6 @@ def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
     if not input.ndim:
         return _by_rows(input.reshape(1), 0, log).reshape(())
     axis = dim
-    on_host = not runs_cuda_c(input.device)
-    forward = kernels.on_host if on_host else kernels.softmax
-    backward = kernels.gradient_on_host if on_host else kernels.gradient
 
     def vjp(node: Any, g: Tensor) -> tuple[Tensor]:
         (y,) = node.saved_tensors
@@ -95,10 +92,14 @@ def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
             if log:
                 return (g - y.exp() * g.sum(axis, keepdim=True),)
             return (y * (g - (y * g).sum(axis, keepdim=True)),)
-        return (from_array(run_quietly(backward, y.array, g.array, axis, log), y.dtype, y.device),)
+        return (
+            from_array(
+                run_quietly(kernels.backward, y.array, g.array, axis, log), y.dtype, y.device
+            ),
+        )
 
     name = "LogSoftmaxBackward0" if log else "SoftmaxBackward0"
-    y = run_quietly(forward, input.array, axis, log)
+    y = run_quietly(kernels.forward, input.array, axis, log)
     return record(name, y, (input,), vjp, dtype=input.dtype, keeps_output=True)
 
 
@@ -119,5 +120,4 @@ def _old_default(input: Tensor) -> int:
 
 
 METHODS = tuple(map(_as_method, (softmax, log_softmax)))
-for _function in METHODS:
-    setattr(Tensor, _function.__name__, guarded(_function))
+attach(Tensor, *map(guarded, METHODS))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.device import resolve
+from lucid_gpu.devices import resolve
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
 from lucid_gpu.ops.creation import _from_host, empty, from_array_shared, shared, tensor
 from lucid_gpu.ops.elementwise import to

@@ -11,7 +11,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device as Device
-from lucid_gpu.device import get_default_device
+from lucid_gpu.devices import get_default_device
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.elementwise import to
@@ -72,7 +72,7 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def construct(cls: builtins.type[Tensor], args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+def _construct(cls: builtins.type[Tensor], args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
     """``Tensor(...)``: as `FloatTensor`, of the default type; a tensor is taken in any type."""
     unknown = set(named) - {"device", "data", "size"}
     if unknown:
@@ -189,4 +189,4 @@ def char(self: Tensor) -> Tensor:
     return to(self, dt.int8)
 
 
-METHODS = (type, new, byte, char)
+METHODS = (type, new, byte, char, _construct)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lucid_gpu.device import CPU, device, resolve
-from lucid_gpu.devices import backend, cuda_memory
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import backend, cuda_memory, resolve
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
@@ -138,6 +139,5 @@ def _cuda_array_interface(self: Tensor) -> dict[str, Any]:
     return cuda_array_interface(self)
 
 
-Tensor.__cuda_array_interface__ = property(_cuda_array_interface)  # type: ignore[attr-defined]
-for _function in (cpu, cuda, cupy, to_numpy, get_device, record_stream):
-    setattr(Tensor, _function.__name__, _function)
+attach(Tensor, cpu, cuda, cupy, to_numpy, get_device, record_stream)
+attach(Tensor, __cuda_array_interface__=property(_cuda_array_interface))

@@ -22,6 +22,7 @@ from lucid_gpu.ops.in_place import (
     refuse_overlap,
 )
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.modes import no_grad, state
 from lucid_gpu.tensor import Tensor, _tensor, from_array
 
@@ -261,3 +262,6 @@ def _written_elements(node: Any, g: Tensor) -> Tensor:
     with no_grad():
         replay(base, node.steps).array[...] = True
     return base
+
+
+attach(Tensor, _refuse_written_view=refuse_written_view, _write_with_history=write_with_history)

@@ -1,6 +1,6 @@
 """Optimizers, under PyTorch's names."""
 
-from lucid_gpu.argument_errors import all_named_in_errors as _all_named_in_errors
+from lucid_gpu.nn.argument_errors import all_named_in_errors as _all_named_in_errors
 from lucid_gpu.optim import lr_scheduler, swa_utils
 from lucid_gpu.optim.adadelta import Adadelta
 from lucid_gpu.optim.adafactor import Adafactor

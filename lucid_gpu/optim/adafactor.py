@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from lucid_gpu.limits import finfo
+from lucid_gpu.dtypes import finfo
 from lucid_gpu.optim.optimizer import Group, Member, Optimizer
 from lucid_gpu.tensor import Tensor
 

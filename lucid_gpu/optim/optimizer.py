@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from lucid_gpu.ops.creation import tensor
@@ -15,7 +15,6 @@ from lucid_gpu.optim.hooks import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from lucid_gpu.optim.listed_rows import update_listed
 from lucid_gpu.tape.modes import enable_grad, set_grad_enabled
 from lucid_gpu.tensor import Tensor
 
@@ -24,6 +23,29 @@ __all__ = [
     "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook",
 ]
+
+Row = tuple[Tensor, ...]  # a parameter, its states, its gradient
+
+
+def update_listed(
+    rule: Rule, rows: Sequence[Row], numbers: dict[str, Any] | None, settings: dict[str, Any]
+) -> list[Row]:
+    """Apply a rule where gradients are sparse; the members that have dense ones are returned.
+
+    Gradients that list more than rows are made dense.
+    """
+    dense: list[Row] = []
+    for *tensors, g in rows:
+        if not g.is_sparse or g.sparse_dim() != 1:
+            dense.append((*tensors, g.to_dense() if g.is_sparse else g))
+            continue
+        g = g.coalesce()
+        index = g.indices()[0]
+        taken = [t.index_select(0, index) for t in tensors]
+        for t, new in zip(tensors, rule(*taken, g.values(), **(numbers or {}), **settings)):
+            t.index_copy_(0, index, new)
+    return dense
+
 
 Group = dict[str, Any]
 Member = tuple[Tensor, Tensor, dict[str, Any]]  # a parameter, its gradient, its state

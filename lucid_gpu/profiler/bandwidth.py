@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import CPU, device, resolve
-from lucid_gpu.devices import backend
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import backend, resolve
+from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.threads import get_num_threads
 
 __all__ = ["copy_bandwidth"]
@@ -60,7 +61,7 @@ def _on_cpu() -> list[float]:
 
 def _on_gpu(where: device) -> list[float]:
     xp = backend(where).xp
-    with xp.cuda.Device(where.index):
+    with on_gpu(xp.cuda, where.index):
         source, target = (backend(where).empty((_GPU_BYTES // 4,), dt.float32, where) for _ in "st")
         source.fill(1)
         marks = [xp.cuda.Event() for _ in range(REPEATS + 1)]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
+from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.launch.observers import observers
 from lucid_gpu.profiler import trace
 from lucid_gpu.profiler.averages import Averages
@@ -279,7 +280,7 @@ class profile:
 def _event(where: device) -> Any:
     """An event on the current stream of a GPU."""
     cuda = backend(where).xp.cuda
-    with cuda.Device(where.index):
+    with on_gpu(cuda, where.index):
         event = cuda.Event()
         event.record()
     return event
@@ -287,7 +288,7 @@ def _event(where: device) -> Any:
 
 def _synchronize(where: device) -> None:
     cuda = backend(where).xp.cuda
-    with cuda.Device(where.index):
+    with on_gpu(cuda, where.index):
         cuda.runtime.deviceSynchronize()
 
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import resolve
-from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices import backend, resolve, xp_of
 from lucid_gpu.fusion.optable import Op
 from lucid_gpu.kernels.index_add import index_add as add_rows
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.index_add import index_add
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim, normalise_dims
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.sparse.gradients import (
     assemble,
@@ -381,6 +381,15 @@ def zeros_like(input: SparseTensor, dtype: Any, device: Any, requires_grad: bool
     return made.requires_grad_() if requires_grad else made
 
 
+def _full_like(
+    input: SparseTensor, value: Any, dtype: Any, device: Any, requires_grad: bool
+) -> Tensor:
+    """`lucid_gpu.full_like` of a sparse tensor, which only zeros make sparse."""
+    if value != 0:
+        refuse(f"a tensor full of {value} like it", input.device)
+    return zeros_like(input, dtype, device, requires_grad)
+
+
 # --- sums -----------------------------------------------------------------------------------------
 
 
@@ -451,15 +460,12 @@ def _without(
 
 METHODS = (coalesce, values, to_dense, transpose, t, clone, to, cpu, cuda, neg, mul, div, add, sub,
            add_, zero_, sum)  # fmt: skip
-for _function in METHODS:
-    setattr(SparseTensor, _function.__name__, _function)
-SparseTensor.T = property(t)  # type: ignore[assignment]
-SparseTensor.mT = property(matrix_transposed)  # type: ignore[assignment]
+attach(SparseTensor, *METHODS, T=property(t), mT=property(matrix_transposed))
 for _name, _d in (("float", dt.float32), ("double", dt.float64), ("half", dt.float16),
                   ("bfloat16", dt.bfloat16), ("int", dt.int32), ("long", dt.int64),
                   ("short", dt.int16), ("bool", dt.bool), ("cfloat", dt.complex64),
                   ("cdouble", dt.complex128)):  # fmt: skip
-    setattr(SparseTensor, _name, _convert(_d))
+    attach(SparseTensor, **{_name: _convert(_d)})
 
 
 def _reflected(function: Any) -> Any:
@@ -467,10 +473,8 @@ def _reflected(function: Any) -> Any:
 
 
 for _name, _function in (("add", add), ("sub", sub), ("mul", mul), ("truediv", div)):
-    setattr(SparseTensor, f"__{_name}__", _function)
-    setattr(SparseTensor, f"__r{_name}__", _reflected(_function))
-SparseTensor.__neg__ = neg  # type: ignore[assignment]
-SparseTensor.__iadd__ = add_  # type: ignore[assignment]
+    attach(SparseTensor, **{f"__{_name}__": _function, f"__r{_name}__": _reflected(_function)})
+attach(SparseTensor, __neg__=neg, __iadd__=add_, _full_like=_full_like)
 _ELEMENTWISE: dict[str, Any] = {"add": add, "sub": sub, "mul": mul, "div": div, "neg": neg}
 
 
@@ -483,3 +487,6 @@ def elementwise(op: Op, operands: Sequence[Any]) -> Tensor:
         refuse(asked_by(op.name), where)
     result: Tensor = function(*operands)
     return result
+
+
+attach(SparseTensor, _elementwise=staticmethod(elementwise))

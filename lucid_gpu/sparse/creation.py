@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.device import resolve
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices import resolve, xp_of
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
-from lucid_gpu.layouts import sparse_coo
 from lucid_gpu.ops.creation import as_tensor, zeros
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.sparse.gradients import assemble, at_places, recorded
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.sparse.tensor import SparseTensor, refuse
+from lucid_gpu.storage import sparse_coo
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -229,3 +229,13 @@ def rebuilt(
     """A sparse tensor from what it was taken apart to (pickle)."""
     made = assemble(Pattern(indices, size, coalesced), values, "")
     return made.requires_grad_(requires_grad)
+
+
+def _reduced(self: SparseTensor, protocol: Any) -> Any:
+    if not self.is_leaf:
+        raise RuntimeError("only leaf tensors can be pickled; detach() this one first")
+    p, values = self.pattern, self.elements.values
+    return rebuilt, (p.indices, values, p.size, p.coalesced, self.requires_grad)
+
+
+attach(SparseTensor, __reduce_ex__=_reduced)

@@ -140,9 +140,7 @@ def at_places(g: Tensor, pattern: Pattern) -> Tensor:
 
 def _looked_up(g: SparseTensor, pattern: Pattern) -> Tensor:
     """A sparse tensor's elements at places of another pattern, zero where it lists none."""
-    from lucid_gpu.sparse.arithmetic import coalesce
-
-    g = coalesce(g)
+    g = g.coalesce()
     values, have, wanted = values_of(g), g.pattern.keys.array, pattern.keys.array
     if not len(have):
         return zeros(pattern.count, *pattern.dense_size, dtype=g.dtype, device=g.device)

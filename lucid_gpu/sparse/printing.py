@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from lucid_gpu import printing
-from lucid_gpu.printing import OPENING
-from lucid_gpu.sparse.tensor import SparseTensor
+from typing import TYPE_CHECKING
+
+from lucid_gpu.ops import printing
+from lucid_gpu.ops.printing import OPENING
 from lucid_gpu.tensor import Tensor
+
+if TYPE_CHECKING:
+    from lucid_gpu.sparse.tensor import SparseTensor
 
 
 def sparse_repr(s: SparseTensor) -> str:

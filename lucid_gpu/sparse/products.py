@@ -10,6 +10,7 @@ from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.kernels.index_add import index_add
 from lucid_gpu.ops.matmul import matmul as dense_matmul
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.registry import attach
 from lucid_gpu.sparse.arithmetic import t
 from lucid_gpu.sparse.gradients import assemble, at_places, gradient, is_listed, values_of
 from lucid_gpu.sparse.tensor import SparseTensor, refuse
@@ -152,12 +153,11 @@ def _sampled(pattern: Any, g: Tensor, d: Tensor) -> Tensor:
     return (g.index_select(0, rows) * d.index_select(0, columns)).sum(1)
 
 
-for _name, _method in (("matmul", matmul), ("mm", matmul), ("mv", matmul), ("__matmul__", matmul)):
-    setattr(SparseTensor, _name, _method)
-
-
 def _rmatmul(self: SparseTensor, other: Any) -> Tensor:
     return matmul(other, self)
 
 
-SparseTensor.__rmatmul__ = _rmatmul  # type: ignore[assignment]
+attach(
+    SparseTensor,
+    matmul=matmul, mm=matmul, mv=matmul, __matmul__=matmul, __rmatmul__=_rmatmul,
+)  # fmt: skip

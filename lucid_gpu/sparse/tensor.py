@@ -15,11 +15,10 @@ from typing import Any, NoReturn
 from lucid_gpu.device import device
 from lucid_gpu.fusion.expression import Cell, Expr, without_grad
 from lucid_gpu.fusion.program import SPARSE, load_program
-from lucid_gpu.layouts import sparse_coo
 from lucid_gpu.ops.in_place import LEAF_IN_PLACE
 from lucid_gpu.ops.registry import LazyMethod
 from lucid_gpu.sparse.pattern import Pattern
-from lucid_gpu.storage import Storage
+from lucid_gpu.storage import Storage, sparse_coo
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor
@@ -149,6 +148,9 @@ class SparseTensor(Tensor):
         """A new tensor object with the same elements and history."""
         return wrap(self._expr, self)
 
+    def _on(self, expr: Expr) -> SparseTensor:
+        return wrap(expr, None)
+
     @property
     def data(self) -> Tensor:
         """The same places and elements, apart from the graph."""
@@ -182,14 +184,6 @@ class SparseTensor(Tensor):
 
     def numpy(self, *, force: bool = False) -> Any:
         raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from lucid_gpu.sparse.creation import rebuilt
-
-        if not self.is_leaf:
-            raise RuntimeError("only leaf tensors can be pickled; detach() this one first")
-        p, values = self.pattern, self.elements.values
-        return rebuilt, (p.indices, values, p.size, p.coalesced, self.requires_grad)
 
     def __repr__(self) -> str:
         from lucid_gpu.sparse.printing import sparse_repr

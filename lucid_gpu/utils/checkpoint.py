@@ -253,3 +253,22 @@ def _detached(ctx: Any) -> list[Any]:
         leaf = next(tensors).detach().requires_grad_(needs) if other is Tensor else other
         found.append(leaf)
     return found
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """The GPUs of tensors among the arguments, and the state of each one's random numbers."""
+    from lucid_gpu.cuda import get_rng_state
+
+    tensors = [a for a in args if isinstance(a, Tensor) and a.is_cuda]
+    numbers = list(dict.fromkeys([t.get_device() for t in tensors]))
+    return numbers, [get_rng_state(n) for n in numbers]
+
+
+def set_device_states(
+    devices: Sequence[int], states: Sequence[Tensor], *, device_type: str | None = None
+) -> None:
+    """Set the states that `get_device_states` gave."""
+    from lucid_gpu.cuda import set_rng_state
+
+    for number, state_of_it in zip(devices, states):
+        set_rng_state(state_of_it, number)

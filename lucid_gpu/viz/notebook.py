@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
-from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import UninitializedBuffer, UninitializedParameter
+from lucid_gpu.ops.printing import get_printoptions, history_of, number_format
 from lucid_gpu.ops.shape import cat
-from lucid_gpu.optim import Optimizer
-from lucid_gpu.printing import get_printoptions, history_of, number_format
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["module_html", "optimizer_html", "tensor_html"]
+if TYPE_CHECKING:
+    from lucid_gpu.nn.modules.module import Module
+    from lucid_gpu.optim import Optimizer
+
+__all__ = ["module_html", "optimizer_html"]
 
 # Only transparent greys, which are seen on white and on black.
 _PALE = "opacity:.65"
@@ -52,20 +55,18 @@ def _unshaped(t: Tensor) -> bool:
 # --- tensors --------------------------------------------------------------------------------------
 
 
-def tensor_html(t: Tensor) -> str | None:
+def _repr_html_(self: Tensor) -> str | None:
     """A tensor's header, and a table of its numbers, or of its corners.
 
-    Parameters
-    ----------
-    t : Tensor
-        Is realised. Of more than two dimensions the first matrix is shown; what is left out is not
-        copied from a GPU.
+    The tensor is realised. Of more than two dimensions the first matrix is shown; what is left out
+    is not copied from a GPU.
 
     Returns
     -------
     str or None
         None for sparse tensors and those inside function transforms, which are shown as text.
     """
+    t = self
     if t.is_sparse or t._wrapper is not None or _unshaped(t):
         return None
     facts = [_size(t.shape), _type(t), str(t.device), *history_of(t)]
@@ -78,6 +79,9 @@ def tensor_html(t: Tensor) -> str | None:
         place = ", ".join("0" * hidden)
         head += _pale(f", of which [{place}] is shown")
     return _tag("div", head + _tag("div", _numbers(shown), _SCROLL), _FRAME)
+
+
+METHODS = (_repr_html_,)
 
 
 def _numbers(t: Tensor) -> str:

@@ -23,7 +23,7 @@ class Failing:
 
 
 def launcher():
-    from lucid_gpu.launch.launcher import launcher_of
+    from lucid_gpu.launch.launchers import launcher_of
 
     return launcher_of(lucid_gpu.zeros(1, device="cuda").device)
 

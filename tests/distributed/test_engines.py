@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lucid_gpu.distributed.engines.one import OneEngine
-from lucid_gpu.distributed.reduce_op import ReduceOp
+from lucid_gpu.distributed.reductions import ReduceOp
 
 ROOT = Path(__file__).resolve().parents[2]
 MPIEXEC = Path(sys.executable).parent / "mpiexec"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.distributions import test_distributions as tables
+from tests.distributions import tables
 from tests.oracle import agree, torch_module
 
 fractions, floats, positive, made = tables.fractions, tables.floats, tables.positive, tables.made

@@ -109,7 +109,7 @@ def test_a_kernel_that_failed_is_told_wherever_it_is_noticed(
 
 
 def test_a_launch_that_is_refused_leaves_everything_as_it_was(driver: Any) -> None:
-    from lucid_gpu.launch.launcher import launcher_of
+    from lucid_gpu.launch.launchers import launcher_of
 
     x = torch.ones(8, device="cuda")
     (x * 3).cpu()

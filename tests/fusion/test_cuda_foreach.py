@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.fusion import blocked, cuda_foreach, foreach, host_executor
+from lucid_gpu.fusion import blocked, cuda_executor, cuda_foreach, foreach
 from lucid_gpu.launch import rows
 from lucid_gpu.launch.rows import filled, table_of
 
@@ -53,7 +53,7 @@ TYPES = {
 @pytest.mark.parametrize("types", TYPES)
 def test_many_tensors_are_updated_as_by_numpy(types, shift, monkeypatch):
     results = []
-    for executor in (blocked.Executable, host_executor.Executable):
+    for executor in (blocked.Executable, cuda_executor.Executable):
         monkeypatch.setattr(foreach, "executor", executor)
         columns = columns_of(TYPES[types], shift)
         update = foreach.traced(*momentum(TYPES[types]))
@@ -70,7 +70,7 @@ def test_many_tensors_are_updated_as_by_numpy(types, shift, monkeypatch):
 def test_tensors_of_several_rows_are_updated_as_by_numpy(types, monkeypatch):
     """No row is so long that its index needs 64 bits: here they are a thousand elements at most."""
     results = []
-    for executor, longest in ((blocked.Executable, rows.LONGEST), (host_executor.Executable, 1024)):
+    for executor, longest in ((blocked.Executable, rows.LONGEST), (cuda_executor.Executable, 1024)):
         monkeypatch.setattr(foreach, "executor", executor)
         monkeypatch.setattr(rows, "LONGEST", longest)
         columns = columns_of(TYPES[types])
@@ -86,7 +86,7 @@ def test_tensors_of_several_rows_are_updated_as_by_numpy(types, monkeypatch):
 def test_it_compiles(types, monkeypatch):
     made = []
     monkeypatch.setattr(
-        foreach, "executor", lambda plan: made.append(host_executor.Executable(plan)) or made[0]
+        foreach, "executor", lambda plan: made.append(cuda_executor.Executable(plan)) or made[0]
     )
     foreach.run(foreach.traced(*momentum(TYPES[types])), columns_of(TYPES[types]))
     for architecture in architectures():
@@ -106,7 +106,7 @@ def test_the_table_fits_in_the_arguments_of_a_kernel():
 def test_numbers_of_sixteen_bytes_have_their_place(numbers):
     for columns in range(1, 12):
         work = SimpleNamespace(scalars=numbers, constants=numbers)
-        table = cuda_foreach._table_of(work, [dt.complex128] * columns)
+        table = cuda_foreach.rows_of(work, [dt.complex128] * columns)
         end = struct.calcsize("=" + table.form)
         for d in (*numbers, *numbers):
             end += -end % d.itemsize + d.itemsize

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.fusion import blocked, host_executor, launching
+from lucid_gpu.fusion import blocked, cuda_executor
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_source import work_of
 from lucid_gpu.launch.host import HostLauncher
@@ -58,7 +58,7 @@ def test_values(case, d, streamed, monkeypatch):
     if case == "a part":
         first = leaf(random((40, 601), d)[:, ::-2][:, 1:])
     plan, arrays, scalars = planned(values(case, d, first))
-    executable = host_executor.Executable(plan)
+    executable = cuda_executor.Executable(plan)
     assert "A thread walks from row to row" in executable.source
     assert ("lucid_store_streamed" in executable.source) == (
         streamed and case not in ("no packs", "a part", "a line")
@@ -76,9 +76,9 @@ def test_64_bit_indices_give_the_same(case, monkeypatch):
     plan, arrays, scalars = planned(values(case, dt.float32, first))
     wanted = blocked.Executable(plan)(arrays, scalars)
     monkeypatch.setattr(
-        launching, "elementwise", lambda *a, **k: elementwise(*a, **k, long_index=True)
+        cuda_executor, "elementwise", lambda *a, **k: elementwise(*a, **k, long_index=True)
     )
-    executable = host_executor.Executable(plan)
+    executable = cuda_executor.Executable(plan)
     assert "A thread walks from row to row" in executable.source
     assert "const long long rows" in executable.source
     for one, other in zip(executable(arrays, scalars), wanted, strict=True):
@@ -90,11 +90,11 @@ def test_unaligned_rows_and_long_indices(monkeypatch):
     x, bias = random((64 * 48 + 1,), dt.float32)[1:].reshape(64, 48), random((48,), dt.float32)
     plan, arrays, scalars = planned([op("add", leaf(x), leaf(bias))])
     wanted = blocked.Executable(plan)(arrays, scalars)
-    agree(host_executor.Executable(plan)(arrays, scalars)[0], wanted[0])
+    agree(cuda_executor.Executable(plan)(arrays, scalars)[0], wanted[0])
     monkeypatch.setattr(
-        launching, "elementwise", lambda *a, **k: elementwise(*a, **k, long_index=True)
+        cuda_executor, "elementwise", lambda *a, **k: elementwise(*a, **k, long_index=True)
     )
-    executable = host_executor.Executable(plan)
+    executable = cuda_executor.Executable(plan)
     agree(executable(arrays, scalars)[0], wanted[0])
     assert "const long long rows" in executable.source
 

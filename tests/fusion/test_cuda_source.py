@@ -11,7 +11,7 @@ from lucid_gpu.fusion import optable, reduction_table
 from lucid_gpu.fusion.cuda_elementwise import BLOCKS, elementwise
 from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import complete, work_of
-from lucid_gpu.kernel_sources import kernel_folder
+from lucid_gpu.launch.kernel_sources import kernel_folder
 from lucid_gpu.launch.nvrtc import GENERATED, OPTIONS
 from tests.kernels.compiling import ptx
 from tests.slow import slow_but

@@ -11,7 +11,7 @@ import pytest
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import philox
-from lucid_gpu.fusion import blocked, host_executor
+from lucid_gpu.fusion import blocked, cuda_executor
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_reduction import reduction
 from lucid_gpu.fusion.cuda_source import work_of
@@ -26,7 +26,7 @@ SEED, DRAW = 0x9ABCDEF012345678, 0xFEDCBA9876543210
 SHAPES = [(), (1,), (7,), (0, 3), (33, 5), (300, 401), (1 << 17,), (5, 1, 90, 333)]
 EXECUTORS = [
     pytest.param(blocked.Executable, id="numpy"),
-    pytest.param(host_executor.Executable, id="cuda-c", marks=needs_compiler),
+    pytest.param(cuda_executor.Executable, id="cuda-c", marks=needs_compiler),
 ]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.fusion import blocked, cuda_elementwise, cuda_index, cuda_reduction, host_executor
+from lucid_gpu.fusion import blocked, cuda_elementwise, cuda_executor, cuda_index, cuda_reduction
 from tests.fusion.plans import agree, leaf, needs_compiler, op, planned, random
 
 X, ROW, COLUMN = (
@@ -37,10 +37,10 @@ CASES: dict[str, Any] = {
 @pytest.mark.parametrize("case", CASES)
 def test_64_bit_indices_give_the_same(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, arrays, scalars = planned(*CASES[case]())
-    short = [kernel.source for kernel in host_executor.Executable(plan).kernels(True)]
+    short = [kernel.source for kernel in cuda_executor.Executable(plan).kernels(True)]
     for module in (cuda_index, cuda_elementwise, cuda_reduction):
         monkeypatch.setattr(module, "SHORT", -1)
-    executable = host_executor.Executable(plan)
+    executable = cuda_executor.Executable(plan)
     long = [kernel.source for kernel in executable.kernels(True)]
     assert all("long long" in source for source in long)
     assert long[0] != short[0]

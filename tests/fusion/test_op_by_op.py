@@ -17,13 +17,13 @@ from bench.peers import environment
 from lucid_gpu import dtypes as dt
 from lucid_gpu import profiler
 from lucid_gpu.device import CPU
-from lucid_gpu.fusion import host_executor, launching
+from lucid_gpu.fusion import cuda_executor
 from lucid_gpu.fusion.op_by_op import cut
 from lucid_gpu.fusion.op_kernels import table_kernels
 from lucid_gpu.fusion.program import forget
 from lucid_gpu.launch import compiling
 from lucid_gpu.launch.host import HostLauncher
-from lucid_gpu.launch.launcher import launcher_of
+from lucid_gpu.launch.launchers import launcher_of
 from tests.slow import slow_but
 
 from .plans import apply, full, leaf, needs_compiler, op, operands_of, planned, random, rows_for
@@ -65,7 +65,7 @@ def compare(executable, arrays, scalars):
 
 def check(values, axes=None):
     plan, arrays, scalars = planned(values, axes)
-    return compare(host_executor.Executable(plan), arrays, scalars)
+    return compare(cuda_executor.Executable(plan), arrays, scalars)
 
 
 KINDS = (dt.float32, dt.bfloat16, dt.complex64, dt.int32, dt.bool)
@@ -149,17 +149,17 @@ def test_reductions_with_what_is_made_of_them(monkeypatch):
 def compare_all(monkeypatch):
     """Compare every plan that is run; the list of how many parts each has."""
     counts: list[int] = []
-    run = launching.CudaExecutable._run
+    run = cuda_executor.Executable._run
 
     def both(self, arrays, scalars):
         results = run(self, arrays, scalars)
         if not (self.shared or self.empty_space or self.copied or results is None):
             with monkeypatch.context() as plain:
-                plain.setattr(launching.CudaExecutable, "_run", run)
+                plain.setattr(cuda_executor.Executable, "_run", run)
                 counts.append(compare(self, arrays, scalars))
         return results
 
-    monkeypatch.setattr(launching.CudaExecutable, "_run", both)
+    monkeypatch.setattr(cuda_executor.Executable, "_run", both)
     return counts
 
 
@@ -195,7 +195,7 @@ def cold(monkeypatch):
     monkeypatch.setattr(launcher, "kernels", {})
     monkeypatch.setattr(launcher, "met", {})
     monkeypatch.setattr(launcher, "slow", 0)
-    monkeypatch.setattr(launching, "QUICK", math.inf)  # as if compiled ahead
+    monkeypatch.setattr(cuda_executor, "QUICK", math.inf)  # as if compiled ahead
     forget()
     gate = Gate(monkeypatch)
     with compiling.compile_mode("background"):
@@ -280,15 +280,15 @@ def test_ops_whose_kernels_exist_compile_nothing_the_first_time(cold):
 @pytest.mark.parametrize("count", (2, 16))
 def test_where_no_op_has_a_kernel_the_fused_one_is_waited_for(cold, monkeypatch, count):
     """Two ops show that they are not on the disk; one more alone is compiled, several are not."""
-    monkeypatch.setattr(launching, "QUICK", 0.0)
-    monkeypatch.setattr(launching, "processors", lambda: count)
+    monkeypatch.setattr(cuda_executor, "QUICK", 0.0)
+    monkeypatch.setattr(cuda_executor, "processors", lambda: count)
     cold.open.set()
     x = lucid_gpu.tensor(X)
     chain(x)
     assert cold.launches() == ["lucid_mul_add_tanh_mul"]
     cold.let_through()
     names = sorted(text.name for text in launcher_of(CPU).kernels)
-    others = ["lucid_mul_kernel", "lucid_tanh_kernel"] if count > launching.FEW else []
+    others = ["lucid_mul_kernel", "lucid_tanh_kernel"] if count > cuda_executor.FEW else []
     assert names == sorted(
         [*others, "lucid_add_kernel", "lucid_mul_kernel", "lucid_mul_add_tanh_mul"]
     )
@@ -387,7 +387,7 @@ def test_a_training_loop_gives_the_same_bits_however_late_its_kernels_come(cold)
 TOLD = """
 import lucid_gpu as torch
 from lucid_gpu.device import CPU
-from lucid_gpu.launch.launcher import launcher_of
+from lucid_gpu.launch.launchers import launcher_of
 x = torch.tensor([1.0, 2.0])
 for _ in range(3):
     ((x + 1) * x).numpy()
@@ -425,14 +425,14 @@ def test_the_kernels_of_common_ops_are_compiled_ahead():
     chosen = op("where", op("gt", leaf(x), 0.0), op("mul", leaf(x), leaf(y)), op("tanh", leaf(y)))
     for value, count in [(chosen, 4), (halves, 5)]:
         parts = cut(planned([value])[0], True)
-        kernels = [launching._shared(p.plan, HostLauncher()).kernels(True) for p in parts.parts]
+        kernels = [cuda_executor._shared(p.plan).kernels(True) for p in parts.parts]
         assert len(kernels) == count
         assert {kernel.source for (kernel,) in kernels} <= ahead
     sums = [((8, 64), (1,)), ((64, 8), (0,)), ((2000, 5000), (1,)), ((999_000,), (0,))]
     for shape, axes in [*sums, ((9000, 60), (0,))]:
         plan = planned([op("exp", leaf(np.zeros(shape, np.float32)))], axes)[0]
         *_, last = cut(plan, True).parts
-        found = launching._shared(last.plan, HostLauncher()).kernels(True)
+        found = cuda_executor._shared(last.plan).kernels(True)
         assert {kernel.source for kernel in found} <= ahead
 
 

@@ -12,7 +12,6 @@ import lucid_gpu
 from lucid_gpu import profiler
 from lucid_gpu.autograd import gradcheck, gradgradcheck
 from lucid_gpu.kernels import cross_entropy as kernels
-from lucid_gpu.kernels import cross_entropy_on_host as on_host
 from lucid_gpu.kernels.cross_entropy import Settings
 from lucid_gpu.nn import functional as F
 from tests.slow import slow_but
@@ -61,14 +60,14 @@ def expected(x: Any, target: Any, how: Settings, g: Any) -> tuple[Any, Any]:
 
 
 def by_numpy(x: Any, target: Any, how: Settings, g: Any) -> tuple[Any, Any]:
-    value, kept = on_host.losses(x, target, how)
-    return value, on_host.gradient(x, kept, g, how)
+    value, kept = kernels.on_host(x, target, how)
+    return value, kernels.gradient_on_host(x, kept, g, how)
 
 
 def by_cuda_c(x: Any, target: Any, how: Settings, g: Any) -> tuple[Any, Any]:
-    value, noted = kernels.losses(x, target, how)
+    value, noted = kernels.by_cuda_c(x, target, how)
     assert value.dtype == x.dtype
-    return value, kernels.gradient(x, target, noted, g.astype(x.dtype), how)
+    return value, kernels.gradient_by_cuda_c(x, target, noted, g.astype(x.dtype), how)
 
 
 ERRORS = {"float64": 1e-11, "float32": 3e-6, "float16": 2e-3, "bfloat16": 1e-2}
@@ -119,7 +118,7 @@ def test_all_settings_together(
 def test_blocks_give_what_one_block_gives(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_host, "BLOCK", 64)
+    monkeypatch.setattr(kernels, "BLOCK", 64)
     x, target, weight = problem(shape, ignored=1)
     check(x, target, Settings(weight, -100, 0.1, "mean"))
     check(x, target, Settings(None, -100, 0.0, "none"))
@@ -147,9 +146,9 @@ def test_a_target_that_is_no_class(wrong: int) -> None:
     x, target, _ = problem((9, 6))
     target[4] = wrong
     with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds: the input has 6 cl"):
-        on_host.losses(x, target, PLAIN)
+        kernels.on_host(x, target, PLAIN)
     with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds: the input of a "):
-        kernels.losses(x, target, PLAIN)
+        kernels.by_cuda_c(x, target, PLAIN)
     kernels.fault.check()  # an error is raised once
 
 
@@ -169,13 +168,13 @@ def test_kernels_and_bytes() -> None:
     """Scores are read once each way; probabilities are never stored."""
     x, target, _ = problem((64, 5000), np.float32)
     with profiler.record() as log:
-        _, noted = kernels.losses(x, target, PLAIN)
+        _, noted = kernels.by_cuda_c(x, target, PLAIN)
     rows = 64
     first, second = log.kernels
     assert (first.bytes_read, first.bytes_written) == (x.nbytes + 8 * rows, 2 * 4 * rows)
     assert (second.bytes_read, second.bytes_written) == ((4 + 8) * rows, 4 + 4)
     with profiler.record() as log:
-        kernels.gradient(x, target, noted, 1.0, PLAIN)
+        kernels.gradient_by_cuda_c(x, target, noted, 1.0, PLAIN)
     (only,) = log.kernels
     assert (only.bytes_read, only.bytes_written) == (x.nbytes + (4 + 8) * rows + 4, x.nbytes)
 

@@ -11,8 +11,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu import profiler
 from lucid_gpu.autograd import gradcheck, gradgradcheck
-from lucid_gpu.kernels import layer_norm, layer_norm_by_calls
-from lucid_gpu.kernels import layer_norm_on_host as on_host
+from lucid_gpu.kernels import layer_norm
 from lucid_gpu.kernels.layer_norm import Statistics, Wanted
 from lucid_gpu.nn import functional as F
 from tests.slow import slow_but
@@ -51,9 +50,9 @@ def expected(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
 
 def on_the_host(fewest: int, x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_norm_by_calls, "FEWEST", fewest)
-        y, known = on_host.normalised(x, w, b, EPS, rms)
-        return [y, *on_host.gradients(x, g, w, known, ALL)]
+        patch.setattr(layer_norm, "FEWEST", fewest)
+        y, known = layer_norm.on_host(x, w, b, EPS, rms)
+        return [y, *layer_norm.gradients_on_host(x, g, w, known, ALL)]
 
 
 def by_numpy(*problem: Any) -> list[Any]:
@@ -65,8 +64,8 @@ def by_calls(*problem: Any) -> list[Any]:
 
 
 def by_cuda_c(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
-    y, known = layer_norm.normalised(x, w, b, EPS, rms)
-    return [y, *layer_norm.gradients(x, g, w, known, ALL)]
+    y, known = layer_norm.by_cuda_c(x, w, b, EPS, rms)
+    return [y, *layer_norm.gradients_by_cuda_c(x, g, w, known, ALL)]
 
 
 FAMILIES = pytest.mark.parametrize("family", [by_numpy, by_calls, by_cuda_c])
@@ -147,8 +146,8 @@ def test_a_large_mean_does_not_cancel(columns: int, family: Any) -> None:
 
 def test_only_what_is_wanted() -> None:
     x, g, w, b = problem((150, 64), np.float32)  # as many as recorded calls take
-    _, known = layer_norm.normalised(x, w, b, EPS, False)
-    for family in (layer_norm.gradients, on_host.gradients):
+    _, known = layer_norm.by_cuda_c(x, w, b, EPS, False)
+    for family in (layer_norm.gradients_by_cuda_c, layer_norm.gradients_on_host):
         all_of_them = family(x, g, w, known, ALL)
         for number in range(8):
             wanted = Wanted(bool(number & 1), bool(number & 2), bool(number & 4))
@@ -163,19 +162,20 @@ def test_kernels_and_bytes(columns: int) -> None:
     """Forward reads x once; backward x and g once, and little more than dx is written."""
     x, g, w, b = problem((8, columns), np.float32)
     with profiler.record() as log:
-        _, known = layer_norm.normalised(x, w, b, EPS, False)
+        _, known = layer_norm.by_cuda_c(x, w, b, EPS, False)
     (only,) = log.kernels
     assert "held" in only.name
     assert (only.bytes_read, only.bytes_written) == (x.nbytes + 2 * w.nbytes, x.nbytes + 2 * 8 * 4)
     with profiler.record() as log:
-        layer_norm.gradients(x, g, w, known, ALL)
+        layer_norm.gradients_by_cuda_c(x, g, w, known, ALL)
     first, second = log.kernels
     assert first.bytes_read == 2 * x.nbytes + w.nbytes + 2 * 8 * 4
     parts = first.bytes_written - x.nbytes
     assert parts % (2 * w.nbytes) == 0
     assert (second.bytes_read, second.bytes_written) == (parts, 2 * w.nbytes)
     with profiler.record() as log:
-        layer_norm.gradients(x, g, w, Statistics(None, known.rstd), Wanted(True, False, False))
+        only_x = Wanted(True, False, False)
+        layer_norm.gradients_by_cuda_c(x, g, w, Statistics(None, known.rstd), only_x)
     assert len(log.kernels) == 1
 
 

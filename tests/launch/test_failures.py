@@ -14,8 +14,8 @@ import pytest
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices.cuda_errors import AcceleratorError, OutOfMemoryError
-from lucid_gpu.fusion import host_executor
-from lucid_gpu.launch import Kernel, cuda, function, launcher, nvrtc
+from lucid_gpu.fusion import cuda_executor
+from lucid_gpu.launch import Kernel, cuda, function, launchers, nvrtc
 from lucid_gpu.launch.compile_errors import CompileError
 from tests.fusion.plans import leaf, needs_compiler, op, planned
 
@@ -90,7 +90,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     driver = Gpu()
     monkeypatch.setattr(cuda, "backend", lambda where: types.SimpleNamespace(xp=driver))
     monkeypatch.setattr(nvrtc, "load", lambda *_: driver.RawKernel())
-    monkeypatch.setattr(launcher, "_launchers", {})
+    monkeypatch.setattr(launchers, "_launchers", {})
     monkeypatch.setattr(function, "device_of", lambda array: device("cuda", 0))
     monkeypatch.setattr(cuda.CudaLauncher, "address", lambda self, a: a.ctypes.data)
     monkeypatch.setattr(cuda.CudaLauncher, "is_home", lambda self: True)
@@ -160,7 +160,7 @@ def test_a_family_that_does_not_compile_names_op_and_arrays() -> None:
 @needs_compiler
 def test_a_generated_kernel_that_does_not_compile_says_its_shape() -> None:
     plan, arrays, scalars = planned([op("mul", leaf(np.ones((3, 5), np.float32)), 2.0)])
-    executable = host_executor.Executable(plan)
+    executable = cuda_executor.Executable(plan)
     (kernel,) = executable.kernels(True)
     broken = kernel._replace(source=kernel.source.replace("v0 *", "v0 times"))
     executable._kernels[True] = [broken]

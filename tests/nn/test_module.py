@@ -391,3 +391,12 @@ def test_a_model_that_is_where_it_should_be_trains_on(device):
         optimizer.zero_grad()
         losses.append(loss.item())
     assert losses[2] < losses[0]
+
+
+def test_a_repeated_sequential_shares_its_modules() -> None:
+    layer = lucid_gpu.nn.Linear(1, 1)
+    grown = lucid_gpu.nn.Sequential(layer)
+    grown *= 3
+    for repeated in (lucid_gpu.nn.Sequential(layer) * 3, 3 * lucid_gpu.nn.Sequential(layer), grown):
+        assert len(repeated) == 3
+        assert all(module is layer for module in repeated)

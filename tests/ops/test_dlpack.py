@@ -12,8 +12,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import dtypes
-from lucid_gpu.device import resolve
-from lucid_gpu.devices import backend
+from lucid_gpu.devices import backend, resolve
 from tests.numpy.agreement import since_2_1
 from tests.oracle import same_error, torch_module
 

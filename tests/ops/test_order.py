@@ -10,7 +10,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.autograd import gradcheck
 from lucid_gpu.func import vmap
-from tests.oracle import agree, same_error
+from tests.oracle import agree, gives, same_error
 
 RNG = np.random.default_rng(22)
 MATRIX = RNG.standard_normal((4, 6))
@@ -208,3 +208,17 @@ def test_batches(device: str) -> None:
     for function in (lambda t: t.quantile(0.3, 0), lambda t: t.nansum(0)):
         expected = lucid_gpu.stack([function(part) for part in x])
         np.testing.assert_allclose(vmap(function)(x).cpu(), expected.cpu(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
+def test_nans_of_every_type_are_last(kind: str, device: str) -> None:
+    def scenario(module: Any, where: str) -> Any:
+        nan = float("nan")
+        x = module.tensor([1, nan, -1, 5, nan, 2], dtype=getattr(module, kind), device=where)
+        known = [x.argsort(), x.argsort(descending=True), x.topk(4, largest=False).indices[:3]]
+        known += [x.kthvalue(3).indices, x.kthvalue(2).values, x.median().isnan()]
+        return [*known, x.nanmedian(), x.sort().values[:4], x.unique()[:4]]
+
+    expected = [[2, 0, 5, 3, 1, 4], [1, 4, 3, 5, 0, 2], [2, 0, 5]]
+    expected += [5, 1.0, True, 1.0, [-1, 1, 2, 5], [-1, 1, 2, 5]]
+    gives(expected, scenario, device)

@@ -8,7 +8,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import nn
-from lucid_gpu.printing import printoptions
+from lucid_gpu.ops.printing import printoptions
 
 
 def parsed(shown):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from lucid_gpu.distributed.reduce_op import ReduceOp
+from lucid_gpu.distributed.reductions import ReduceOp
 
 __all__ = ["Done", "Engine", "Finished"]
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from lucid_gpu.distributed.engines import Done, Engine
 from lucid_gpu.distributed.errors import DistBackendError
-from lucid_gpu.distributed.reduce_op import ReduceOp
+from lucid_gpu.distributed.reductions import ReduceOp
 from lucid_gpu.distributed.store import TCPStore, run_server
 from lucid_gpu.distributed.work import Work
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.distributed.engines import Done, Engine, Finished
-from lucid_gpu.distributed.reduce_op import ReduceOp
+from lucid_gpu.distributed.reductions import ReduceOp
 
 __all__ = ["OneEngine"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import operator
 from collections import OrderedDict
@@ -150,7 +149,7 @@ class Sequential(_Numbered):
             raise TypeError(f"unsupported operand type(s) for *: {type(self)} and {type(other)}")
         if other <= 0:
             raise ValueError(f"Non-positive multiplication factor {other} for {type(self)}")
-        return Sequential(*[copy.deepcopy(module) for _ in range(other) for module in self])
+        return Sequential(*[module for _ in range(other) for module in self])
 
     __rmul__ = __mul__
 

@@ -168,13 +168,15 @@ class _Conv(_ConvNd):
         self._make(shape, bias, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution by another weight: what subclasses that standardise theirs call."""
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self._rank - 1]
         padding: Any = self.padding
         if self.padding_mode != "zeros" and padding != "valid":
             input, padding = F.pad(input, self._sides(), mode=self.padding_mode), 0
-        return convolve(
-            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        )
+        return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def _sides(self) -> list[int]:
         """Padding before and behind each axis, the last axis first."""

@@ -640,13 +640,17 @@ class Module:
         """Put this module's own entries, not its children's, into ``destination``."""
         for key, value in self._own_state():
             destination[prefix + key] = value if keep_vars else value.detach()
-        if type(self).get_extra_state is not Module.get_extra_state:
+        if self._has_own("get_extra_state"):
             destination[f"{prefix}_extra_state"] = self.get_extra_state()
 
     def _own_state(self) -> list[tuple[str, Any]]:
         fleeting = self._non_persistent_buffers_set
         kept = [(k, b) for k, b in self._buffers.items() if k not in fleeting]
         return [(k, v) for k, v in [*self._parameters.items(), *kept] if v is not None]
+
+    def _has_own(self, name: str) -> bool:
+        """Whether a subclass overrides a method of `Module`."""
+        return getattr(type(self), name) is not getattr(Module, name)
 
     def get_extra_state(self) -> Any:
         """What else `state_dict` is to hold, in a subclass; RuntimeError in others."""

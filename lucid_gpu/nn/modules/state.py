@@ -125,9 +125,8 @@ def load_own(
         error_msgs += wrong
         if not wrong:
             writes.append(_writing(module, name, given, assign))
-    own_kind = type(module)
     extra = f"{prefix}_extra_state"
-    if _overrides(own_kind, "set_extra_state"):
+    if module._has_own("set_extra_state"):
         if extra in state_dict:
             writes.append(lambda: module.set_extra_state(state_dict[extra]))
         else:
@@ -145,12 +144,6 @@ def load_own(
         with no_grad():
             for write in writes:
                 write()
-
-
-def _overrides(kind: type, name: str) -> bool:
-    from lucid_gpu.nn.modules.module import Module
-
-    return getattr(kind, name) is not getattr(Module, name)
 
 
 def _writing(module: Any, name: str, value: Tensor, assign: bool) -> Callable[[], None]:

@@ -1,6 +1,6 @@
 """Schedules of learning rates, under PyTorch's names."""
 
-from lucid_gpu.argument_errors import all_named_in_errors as _all_named_in_errors
+from lucid_gpu.nn.argument_errors import all_named_in_errors as _all_named_in_errors
 from lucid_gpu.optim.lr_scheduler.combined import ChainedScheduler, SequentialLR
 from lucid_gpu.optim.lr_scheduler.cycles import (
     CosineAnnealingWarmRestarts,

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from lucid_gpu.device import resolve
+from lucid_gpu.devices import resolve
 from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.tensor import Tensor
 

@@ -166,6 +166,7 @@ def _find(image: int, size: int, name: bytes, kernel: Any, stack: Any) -> int:
 def _compiled(code: bytes, name: str) -> tuple[int, int]:
     """The address of a kernel on the host, and what stack each of its threads needs."""
     from lucid_gpu.launch import host
+    from lucid_gpu.launch.source import is_cooperative
 
     path = _source_of(code)
     if not path.exists():
@@ -176,7 +177,7 @@ def _compiled(code: bytes, name: str) -> tuple[int, int]:
     if name.startswith("_Z"):  # an instance of a template
         source += f"\nstatic constexpr auto driver_instance = &{_written(name)};\n"
         name = "driver_instance"
-    cooperative = host.is_cooperative(source)
+    cooperative = is_cooperative(source)
     with _cupy_headers() if "cupy" in source else contextlib.nullcontext():
         library = ctypes.CDLL(str(host.build(name, source, cooperative)))
     _libraries.append(library)

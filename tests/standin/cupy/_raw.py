@@ -14,6 +14,7 @@ from cupy import _core, _counts
 from cupy.cuda import memory, runtime, stream
 from cupy.cuda.compiler import CompileException
 from lucid_gpu.launch import host
+from lucid_gpu.launch.source import is_cooperative
 
 functions: dict[int, Function] = {}  # by address
 compiled = [0, 0.0]  # how many sources this process compiled or loaded, and in how many seconds
@@ -197,7 +198,7 @@ class RawModule:
 def load(code: str, name: str) -> Function:
     """Compile a kernel, or find it in the cache folder of the host's kernels."""
     start = time.perf_counter()
-    cooperative = host.is_cooperative(code)
+    cooperative = is_cooperative(code)
     try:
         library = host.build(name, code, cooperative)
     except RuntimeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lucid_gpu.launch import host
+from lucid_gpu.launch.source import is_cooperative
 
 _programs: dict[int, list[str]] = {}  # name, source and log
 
@@ -34,7 +35,7 @@ def compileProgram(prog: int, options: Sequence[str]) -> None:
         raise NVRTCError(5)
     name, source, _ = _programs[prog]
     try:
-        host.build(name, source, host.is_cooperative(source))
+        host.build(name, source, is_cooperative(source))
     except RuntimeError as error:
         _programs[prog][2] = str(error)
         raise NVRTCError(6) from None

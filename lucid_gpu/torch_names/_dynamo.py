@@ -1,0 +1,64 @@
+"""`torch._dynamo` for code that calls it: nothing is traced, so there is nothing to set."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from lucid_gpu.compiler import compile, disable, is_compiling
+
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "config",
+    "disable",
+    "disallow_in_graph",
+    "forbid_in_graph",
+    "graph_break",
+    "is_compiling",
+    "is_dynamo_supported",
+    "mark_dynamic",
+    "mark_static",
+    "optimize",
+    "reset",
+    "run",
+]
+
+config = SimpleNamespace(
+    suppress_errors=False, cache_size_limit=8, recompile_limit=8, verbose=False, disable=True,
+    capture_scalar_outputs=False, optimize_ddp=True, automatic_dynamic_shapes=True,
+    accumulated_cache_size_limit=256, inline_inbuilt_nn_modules=True,
+)  # fmt: skip
+
+
+def optimize(*args: Any, **settings: Any) -> Any:
+    """A decorator that gives functions back as they are."""
+    return compile
+
+
+def reset() -> None:
+    """Forget what was compiled: nothing."""
+
+
+def graph_break(msg: str = "") -> None:
+    """Do nothing."""
+
+
+def is_dynamo_supported() -> bool:
+    """Whether functions can be traced: no."""
+    return False
+
+
+def mark_dynamic(t: Any, index: Any, **settings: Any) -> None:
+    """Do nothing: programs of one structure are shared by all sizes."""
+
+
+def mark_static(t: Any, index: Any = None) -> None:
+    """Do nothing."""
+
+
+def _same(fn: Any = None) -> Any:
+    return fn
+
+
+allow_in_graph = disallow_in_graph = forbid_in_graph = assume_constant_result = run = _same

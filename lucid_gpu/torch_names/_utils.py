@@ -1,0 +1,81 @@
+"""`torch._utils`: lists of tensors as one flat tensor and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lucid_gpu import Tensor, cat, device
+from lucid_gpu.compiler import is_compiling
+
+__all__ = [
+    "_flatten_dense_tensors",
+    "_get_all_device_indices",
+    "_get_device_index",
+    "_reorder_tensors_as",
+    "_take_tensors",
+    "_unflatten_dense_tensors",
+    "is_compiling",
+]
+
+
+def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    """All elements in a row."""
+    return cat([t.reshape(-1) for t in tensors]) if len(tensors) > 1 else tensors[0].reshape(-1)
+
+
+def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The row, cut into tensors of these shapes; they are views of it."""
+    rows = flat.split([t.numel() for t in tensors])
+    return tuple([row.view(t.shape) for row, t in zip(rows, tensors)])
+
+
+def _take_tensors(tensors: Sequence[Tensor], size_limit: int) -> Iterator[list[Tensor]]:
+    """The tensors, grouped by type, up to so many bytes a group."""
+    groups: dict[str, list[Tensor]] = {}
+    for t in tensors:
+        group = groups.setdefault(t.type(), [])
+        held = sum(o.numel() * o.element_size() for o in group)
+        if group and held + t.numel() * t.element_size() > size_limit:
+            yield group
+            group = groups[t.type()] = []
+        group.append(t)
+    yield from [group for group in groups.values() if group]
+
+
+def _reorder_tensors_as(
+    tensors: Sequence[Tensor], ordered_tensors: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The tensors, in the order in which the others have their types."""
+    rows: dict[str, list[Tensor]] = {}
+    for t in tensors:
+        rows.setdefault(t.type(), []).append(t)
+    ways = {kind: iter(row) for kind, row in rows.items()}
+    return tuple([next(ways[t.type()]) for t in ordered_tensors])
+
+
+def _get_device_index(
+    device_: int | str | device | None, optional: bool = False, allow_cpu: bool = False
+) -> int:
+    """The number of a GPU; -1 for the CPU where that is allowed.
+
+    ValueError for what is no GPU.
+    """
+    if isinstance(device_, int):
+        return device_
+    if device_ is None and optional:
+        from lucid_gpu.cuda import current_device
+
+        return current_device()
+    asked = device(device_) if isinstance(device_, str) else device_
+    if asked is None or asked.type != "cuda":
+        if asked is not None and allow_cpu and asked.type == "cpu":
+            return -1
+        raise ValueError(f"Expected a cuda device, but got: {device_}")
+    return asked.index or 0
+
+
+def _get_all_device_indices() -> list[int]:
+    """The numbers of all GPUs."""
+    from lucid_gpu.cuda import device_count
+
+    return list(range(device_count()))

@@ -1,0 +1,169 @@
+"""Run a script or package that says ``import torch``, unedited, on lucid_gpu.
+
+    python -m lucid_gpu.torch train.py --epochs 3
+    python -m lucid_gpu.torch -m package.train --epochs 3
+
+or, before the first import of such a package, `install_as_torch`::
+
+    import lucid_gpu
+    lucid_gpu.install_as_torch()
+    import some_package
+
+From then on ``import torch`` and ``from torch.nn import functional`` give this package's modules
+in this process. Processes that it spawns must call `install_as_torch` as well; forked ones
+need not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import lucid_gpu
+from lucid_gpu.version import __version__ as _OURS
+
+__all__ = ["STANDS_FOR", "install_as_torch", "main"]
+
+STANDS_FOR = "2.13.0"  # the PyTorch whose names and behaviour this package has
+
+
+class TorchVersion(str):
+    """A version that compares with others by numbers, as PyTorch's does."""
+
+    __slots__ = ()
+
+    def _numbers(self) -> tuple[int, ...]:
+        return _numbers(self)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._numbers() < _numbers(other)
+
+    def __le__(self, other: Any) -> bool:
+        return self._numbers() <= _numbers(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._numbers() > _numbers(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._numbers() >= _numbers(other)
+
+    __eq__ = str.__eq__
+    __hash__ = str.__hash__
+
+
+def _numbers(version: Any) -> tuple[int, ...]:
+    """The release of a version: (2, 13, 0) of "2.13.0+cpu"."""
+    parts = version if isinstance(version, tuple) else str(version).partition("+")[0].split(".")
+    numbers = []
+    for part in parts:
+        digits = "".join(c for c in str(part) if c.isdigit())
+        if not digits:
+            break
+        numbers.append(int(digits))
+    while numbers and numbers[-1] == 0:  # 2.0 is 2.0.0
+        numbers.pop()
+    return tuple(numbers)
+
+
+class _Torch(ModuleType):
+    """The module ``torch``: lucid_gpu under another name and version."""
+
+    __version__ = TorchVersion(f"{STANDS_FOR}+lucid{_OURS}")
+    __path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(lucid_gpu, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(lucid_gpu)})
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds ``torch.x`` where ``lucid_gpu.x`` is, and gives that module itself."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not fullname.startswith("torch."):
+            return None
+        try:
+            ours = importlib.util.find_spec(f"lucid_gpu{fullname[5:]}")
+        except ModuleNotFoundError:  # what would hold it is absent
+            return None
+        if ours is None:
+            return None
+        package = ours.submodule_search_locations is not None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=package)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = importlib.import_module(f"lucid_gpu{spec.name[5:]}")
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module back its own spec, which the import of the alias has replaced."""
+        spec = module.__spec__
+        assert spec is not None
+        module.__spec__ = spec.loader_state
+
+
+def install_as_torch() -> None:
+    """Let ``import torch`` give lucid_gpu in this process.
+
+    ``torch.__version__`` is then "2.13.0+lucid" and our version; `lucid_gpu.__version__` stays.
+
+    Raises
+    ------
+    RuntimeError
+        Where another ``torch`` has been imported: its tensors would meet ours.
+    """
+    there = sys.modules.get("torch")
+    if isinstance(there, _Torch):
+        return
+    if there is not None:
+        raise RuntimeError(
+            "PyTorch has been imported in this process, so `import torch` cannot give lucid_gpu: "
+            "call install_as_torch() before the first import of torch, or run "
+            "`python -m lucid_gpu.torch script.py`"
+        )
+    torch = _Torch("torch", lucid_gpu.__doc__)
+    torch.__spec__ = importlib.machinery.ModuleSpec("torch", None, is_package=True)
+    torch.__file__ = lucid_gpu.__file__
+    sys.modules["torch"] = torch
+    sys.meta_path.insert(0, _Finder())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a script, or with ``-m`` a module, that imports torch."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    is_module = given[:1] == ["-m"]
+    rest = given[1:] if is_module else given
+    if not rest or rest[0] in ("-h", "--help"):
+        print(__doc__.strip() if __doc__ else "")
+        return 0 if rest else 2
+    name = rest[0]
+    if not is_module and not os.path.exists(name):
+        print(f"python -m lucid_gpu.torch: there is no file {name!r}", file=sys.stderr)
+        return 2
+    install_as_torch()
+    sys.argv[:] = rest
+    if is_module:
+        sys.path[0] = os.getcwd()
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(name))
+        runpy.run_path(name, run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    # the module itself, not this copy of it called __main__, is what a later call must find
+    sys.exit(importlib.import_module("lucid_gpu.torch").main())

@@ -1,0 +1,27 @@
+"""`torch.types`: names for annotations."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Sequence
+from typing import IO, TypeAlias
+
+from lucid_gpu import Generator as Generator
+from lucid_gpu import Size, Tensor, UntypedStorage
+from lucid_gpu import device as _device
+
+__all__ = ["Device", "FileLike", "Number", "Storage"]
+
+_bool, _int, _float, _complex = builtins.bool, builtins.int, builtins.float, builtins.complex
+_TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]
+_size: TypeAlias = Size | list[int] | tuple[int, ...]
+Number: TypeAlias = int | float | bool
+Device: TypeAlias = _device | str | int | None
+FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
+Storage: TypeAlias = UntypedStorage
+_symsize: TypeAlias = _size
+_dispatchkey: TypeAlias = str
+SymInt, SymFloat, SymBool = builtins.int, builtins.float, builtins.bool
+PySymType: TypeAlias = int | float | bool
+IntLikeType, FloatLikeType, BoolLikeType = builtins.int, builtins.float, builtins.bool

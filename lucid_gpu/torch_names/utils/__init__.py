@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.utils` under PyTorch's names."""

@@ -1,0 +1,294 @@
+"""`torch.utils._pytree`: trees of containers, on what `vmap` and `grad` take trees apart with."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from lucid_gpu.func import trees
+
+__all__ = [
+    "LeafSpec",
+    "MappingKey",
+    "PyTree",
+    "SequenceKey",
+    "TreeSpec",
+    "register_pytree_node",
+    "tree_all",
+    "tree_all_only",
+    "tree_any",
+    "tree_any_only",
+    "tree_flatten",
+    "tree_flatten_with_path",
+    "tree_is_leaf",
+    "tree_iter",
+    "tree_leaves",
+    "tree_map",
+    "tree_map_",
+    "tree_map_only",
+    "tree_map_only_",
+    "tree_map_with_path",
+    "tree_structure",
+    "tree_unflatten",
+]
+
+PyTree = Any
+Test = Callable[[Any], bool] | None
+
+
+class SequenceKey(NamedTuple):
+    """The index of a branch."""
+
+    idx: int
+
+
+class MappingKey(NamedTuple):
+    """The key of a branch."""
+
+    key: Any
+
+
+class TreeSpec:
+    """What a tree is besides its leaves.
+
+    Attributes
+    ----------
+    type : type or None
+        Of the container; None for a leaf.
+    context : object
+        The keys of a dictionary, the context of a registered type, else None.
+    num_leaves, num_children, num_nodes : int
+    """
+
+    def __init__(self, structure: trees.Structure) -> None:
+        self._structure = structure
+
+    @property
+    def type(self) -> Any:
+        return self._structure.kind
+
+    @property
+    def context(self) -> Any:
+        kind, keys, _ = self._structure
+        if kind in trees.REGISTERED:
+            return keys[0]
+        return list(keys) if kind is not None and issubclass(kind, dict) else None
+
+    @property
+    def num_children(self) -> int:
+        return len(self._structure.children)
+
+    @property
+    def num_leaves(self) -> int:
+        return sum(c.num_leaves for c in self.children()) + self.is_leaf()
+
+    @property
+    def num_nodes(self) -> int:
+        return sum(c.num_nodes for c in self.children()) + 1
+
+    @property
+    def children_specs(self) -> list[TreeSpec]:
+        """The same as `children()`."""
+        return self.children()
+
+    def children(self) -> list[TreeSpec]:
+        """Of each branch, what it is."""
+        return [TreeSpec(child) for child in self._structure.children]
+
+    def child(self, index: int) -> TreeSpec:
+        """What a branch is."""
+        return self.children()[index]
+
+    def is_leaf(self) -> bool:
+        """Whether the tree is a leaf."""
+        return self._structure.kind is None
+
+    def unflatten(self, leaves: Any) -> Any:
+        """A tree of these leaves."""
+        return tree_unflatten(leaves, self)
+
+    def flatten_up_to(self, tree: Any) -> list[Any]:
+        """The parts of a tree that lie where this one has leaves.
+
+        ValueError for a tree that is another above them.
+        """
+        if self.is_leaf():
+            return [tree]
+        parts, here = trees.flatten(tree, lambda t: t is not tree)
+        if (here.kind, here.keys, len(parts)) != (*self._structure[:2], self.num_children):
+            raise ValueError(f"the tree {here} is not of the structure {self._structure}")
+        return [p for c, part in zip(self.children(), parts) for p in c.flatten_up_to(part)]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TreeSpec) and self._structure == other._structure
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.num_leaves))
+
+    def __repr__(self) -> str:
+        return f"TreeSpec({self._structure})"
+
+
+class LeafSpec(TreeSpec):
+    """What a leaf is."""
+
+    def __init__(self) -> None:
+        super().__init__(trees.LEAF)
+
+
+def register_pytree_node(
+    cls: type,
+    flatten_fn: Callable[[Any], tuple[Any, Any]],
+    unflatten_fn: Callable[[Any, Any], Any],
+    **settings: Any,
+) -> None:
+    """Let a type be a container, here and in `lucid_gpu.func`.
+
+    Parameters
+    ----------
+    flatten_fn : callable
+        From a container, its children and a context.
+    unflatten_fn : callable
+        From children and context, the container.
+
+    Raises
+    ------
+    ValueError
+        Where the type is registered.
+    """
+    if cls in trees.REGISTERED:
+        raise ValueError(f"{cls} is already registered as pytree node.")
+    trees.REGISTERED[cls] = (flatten_fn, unflatten_fn)
+
+
+_register_pytree_node = register_pytree_node
+
+
+def tree_flatten(tree: Any, is_leaf: Test = None) -> tuple[list[Any], TreeSpec]:
+    """The leaves in order, and what the tree is besides them."""
+    leaves, structure = trees.flatten(tree, is_leaf)
+    return leaves, TreeSpec(structure)
+
+
+def tree_unflatten(leaves: Any, treespec: TreeSpec) -> Any:
+    """A tree of these leaves.
+
+    ValueError where they are too many or too few.
+    """
+    leaves = list(leaves)
+    if len(leaves) != treespec.num_leaves:
+        raise ValueError(
+            f"tree_unflatten(leaves, treespec): `leaves` has length {len(leaves)} but the spec "
+            f"refers to a pytree that holds {treespec.num_leaves} items ({treespec})."
+        )
+    return trees.unflatten(leaves, treespec._structure)
+
+
+def tree_leaves(tree: Any, is_leaf: Test = None) -> list[Any]:
+    """The leaves in order."""
+    return trees.flatten(tree, is_leaf)[0]
+
+
+def tree_iter(tree: Any, is_leaf: Test = None) -> Iterator[Any]:
+    """The leaves, one by one."""
+    return iter(tree_leaves(tree, is_leaf))
+
+
+def tree_structure(tree: Any, is_leaf: Test = None) -> TreeSpec:
+    """What a tree is besides its leaves."""
+    return tree_flatten(tree, is_leaf)[1]
+
+
+def tree_is_leaf(tree: Any, is_leaf: Test = None) -> bool:
+    """Whether a tree is a leaf."""
+    return tree_structure(tree, is_leaf).is_leaf()
+
+
+def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Test = None) -> Any:
+    """The tree with ``func(leaf, *leaves of the rests)`` in place of each leaf."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    columns = [leaves, *[spec.flatten_up_to(rest) for rest in rests]]
+    return tree_unflatten(list(map(func, *columns)), spec)
+
+
+def tree_map_(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Test = None) -> Any:
+    """Call ``func`` with each leaf; the tree itself comes back."""
+    tree_map(func, tree, *rests, is_leaf=is_leaf)
+    return tree
+
+
+def _only(types: Any, func: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
+    if isinstance(types, (type, tuple)) or not callable(types):
+        return lambda leaf: func(leaf) if isinstance(leaf, types) else other(leaf)
+    return lambda leaf: func(leaf) if types(leaf) else other(leaf)
+
+
+def tree_map_only(types: Any, func: Any = None, tree: Any = None, is_leaf: Test = None) -> Any:
+    """The tree with ``func(leaf)`` in place of each leaf of these types; without ``func``,
+    a decorator of functions of one leaf.
+    """
+    if func is None:
+        return lambda func: _only(types, func, lambda leaf: leaf)
+    return tree_map(_only(types, func, lambda leaf: leaf), tree, is_leaf=is_leaf)
+
+
+map_only = tree_map_only
+
+
+def tree_map_only_(types: Any, func: Any, tree: Any, is_leaf: Test = None) -> Any:
+    """Call ``func`` with each leaf of these types; the tree itself comes back."""
+    tree_map_only(types, func, tree, is_leaf)
+    return tree
+
+
+def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: Test = None) -> bool:
+    """Whether something is true of all leaves."""
+    return all(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: Test = None) -> bool:
+    """Whether something is true of a leaf."""
+    return any(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_all_only(types: Any, pred: Any, tree: Any, is_leaf: Test = None) -> bool:
+    """Whether something is true of all leaves of these types."""
+    return tree_all(_only(types, pred, lambda leaf: True), tree, is_leaf)
+
+
+def tree_any_only(types: Any, pred: Any, tree: Any, is_leaf: Test = None) -> bool:
+    """Whether something is true of a leaf of these types."""
+    return tree_any(_only(types, pred, lambda leaf: False), tree, is_leaf)
+
+
+def _paths(spec: TreeSpec, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if spec.is_leaf():
+        yield above
+    keys = spec._structure.keys if issubclass(spec.type or tuple, dict) else None
+    for i, child in enumerate(spec.children()):
+        key = SequenceKey(i) if keys is None else MappingKey(keys[i])
+        yield from _paths(child, (*above, key))
+
+
+def tree_flatten_with_path(
+    tree: Any, is_leaf: Test = None
+) -> tuple[list[tuple[tuple[Any, ...], Any]], TreeSpec]:
+    """The leaves, each with the keys that lead to it, and what the tree is besides."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    return list(zip(_paths(spec), leaves)), spec
+
+
+def tree_map_with_path(
+    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Test = None
+) -> Any:
+    """`tree_map`; ``func`` gets the keys that lead to the leaf before it."""
+    paths = _paths(tree_structure(tree, is_leaf))
+    return tree_map(lambda *leaves: func(next(paths), *leaves), tree, *rests, is_leaf=is_leaf)
+
+
+def _deque(children: Any, context: Any) -> Any:
+    return deque(children, context)
+
+
+trees.REGISTERED.setdefault(deque, (lambda d: (list(d), d.maxlen), _deque))

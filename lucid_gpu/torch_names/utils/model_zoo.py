@@ -1,0 +1,9 @@
+"""`torch.utils.model_zoo`: an old name of functions of `torch.hub`."""
+
+from __future__ import annotations
+
+from lucid_gpu import hub
+
+__all__ = ["load_url"]
+
+load_url = hub.load_state_dict_from_url

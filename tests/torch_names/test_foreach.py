@@ -1,0 +1,94 @@
+"""torch._foreach_*: each op on lists, beside PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from lucid_gpu.torch_names import _foreach
+from tests import oracle
+
+torch = oracle.torch_module()
+SHAPES = ((3,), (2, 3), (), (0, 2), (4, 1))
+
+
+def lists(module: Any, dtype: str, number: int, shapes: Any = SHAPES) -> list[list[Any]]:
+    """Lists of tensors, all entries between 0.5 and 0.9, where every op has a value."""
+    rng = np.random.default_rng(number)
+    arrays = [[np.asarray(rng.uniform(0.5, 0.9, s), dtype) for s in shapes] for _ in range(3)]
+    return [[module.tensor(a) for a in column] for column in arrays]
+
+
+def calls() -> list[tuple[str, Any]]:
+    """Names, and what is called beside the list: from two further lists."""
+    found: list[tuple[str, Any]] = [(name, lambda a, b: ()) for name in _foreach.UNARY]
+    for name in _foreach.BINARY:
+        found += [(name, lambda a, b: (a,)), (name, lambda a, b: (0.75,))]
+        found += [(name, lambda a, b: ([0.5 + i / 8 for i in range(len(a))],))]
+    for name in ("addcmul", "addcdiv"):
+        found += [(name, lambda a, b: (a, b)), (name, lambda a, b: (a, b, 0.5))]
+        found += [(name, lambda a, b: (a, b, [i / 4 for i in range(len(a))]))]
+    found += [("lerp", lambda a, b: (a, 0.3)), ("lerp", lambda a, b: (a, b))]
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "rest"), calls())
+def test_as_pytorch(name: str, rest: Any, dtype: str) -> None:
+    ours, theirs = lists(lucid_gpu, dtype, 0), lists(torch, dtype, 0)
+    if name in _foreach.UNARY or name != "pow":
+        mine = getattr(lucid_gpu, f"_foreach_{name}")(ours[0], *rest(*ours[1:]))
+        right = getattr(torch, f"_foreach_{name}")(theirs[0], *rest(*theirs[1:]))
+        assert type(mine) is tuple
+        compare(mine, right)
+    before = [t._version for t in ours[0]]
+    assert getattr(lucid_gpu, f"_foreach_{name}_")(ours[0], *rest(*ours[1:])) is None
+    getattr(torch, f"_foreach_{name}_")(theirs[0], *rest(*theirs[1:]))
+    compare(ours[0], theirs[0])
+    assert [t._version for t in ours[0]] == [v + 1 for v in before]
+
+
+def compare(mine: Any, right: Any, rtol: float = 2e-6) -> None:
+    for a, b in zip(mine, right, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=rtol)
+        assert str(a.dtype).split(".")[1] == str(b.dtype).split(".")[1]
+        assert tuple(a.shape) == tuple(b.shape)
+
+
+@pytest.mark.parametrize("name", ["norm", "powsum", "max", "clone"])
+def test_reductions_and_copies(name: str) -> None:
+    shapes = [s for s in SHAPES if 0 not in s]
+    compare(
+        getattr(lucid_gpu, f"_foreach_{name}")(lists(lucid_gpu, "float32", 1, shapes)[0]),
+        getattr(torch, f"_foreach_{name}")(lists(torch, "float32", 1, shapes)[0]),
+    )
+
+
+def test_alpha_and_bfloat16() -> None:
+    ours, theirs = lists(lucid_gpu, "float32", 2), lists(torch, "float32", 2)
+    lucid_gpu._foreach_sub_(ours[0], ours[1], alpha=0.25)
+    torch._foreach_sub_(theirs[0], theirs[1], alpha=0.25)
+    compare(ours[0], theirs[0])
+    halves = [[t.to(lucid_gpu.bfloat16) for t in ours[0]], [t.bfloat16() for t in theirs[0]]]
+    lucid_gpu._foreach_mul_(halves[0], 0.3)
+    torch._foreach_mul_(halves[1], 0.3)
+    compare([t.float() for t in halves[0]], [t.float() for t in halves[1]], 2**-7)
+
+
+def test_gradients_go_through_lists() -> None:
+    x = [lucid_gpu.ones(2, requires_grad=True), lucid_gpu.ones(3, requires_grad=True)]
+    product = lucid_gpu._foreach_mul(x, [2.0, 3.0])
+    sum(p.sum() for p in product).backward()
+    assert [t.grad.tolist() for t in x] == [[2.0] * 2, [3.0] * 3]
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        lucid_gpu._foreach_add_(x, 1.0)
+
+
+def test_a_list_of_another_length_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="same number of elements"):
+        lucid_gpu._foreach_add([lucid_gpu.ones(2)], [1.0, 2.0])
+    with pytest.raises(RuntimeError, match="at least one tensor"):
+        lucid_gpu._foreach_add_([], 1.0)

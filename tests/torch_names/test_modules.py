@@ -1,0 +1,236 @@
+"""Modules of PyTorch that packages import: what they answer, do, and refuse."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict, deque, namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, List, Optional  # noqa: UP035 - as TorchScript's users write them
+
+import pytest
+
+import lucid_gpu
+from lucid_gpu import nn, utils
+
+jit: Any = lucid_gpu.jit
+
+
+def add_one(x: Any) -> Any:
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    "decorate",
+    [
+        jit.script, jit.unused, jit.ignore, jit.ignore(), jit.ignore(drop=True), jit.export,
+        jit.script_method, jit.script_if_tracing, jit.trace(), jit._overload,
+        lambda f: jit.trace(f, (lucid_gpu.ones(1),)), lucid_gpu._dynamo.disable,
+        lucid_gpu._dynamo.allow_in_graph, lucid_gpu._dynamo.optimize("eager"), lucid_gpu.fx.wrap,
+    ],
+)  # fmt: skip
+def test_decorators_give_back_what_they_got(decorate: Callable[..., Any]) -> None:
+    assert decorate(add_one) is add_one
+
+
+def test_what_a_compiler_would_be_asked() -> None:
+    assert not jit.is_scripting() and not jit.is_tracing()
+    assert not lucid_gpu.onnx.is_in_onnx_export() and not lucid_gpu._dynamo.is_compiling()
+    assert lucid_gpu._C._get_tracing_state() is None
+    assert jit.annotate(int, 3) == 3
+    assert jit.isinstance([1, 2], List[int]) and not jit.isinstance(["a"], List[int])  # noqa: UP006
+    assert jit.isinstance(None, Optional[int])  # noqa: UP045
+    assert jit.isinstance((1, "a"), tuple[int, str])
+    assert jit.wait(jit.fork(add_one, 2)) == 3
+    assert not isinstance(nn.Linear(1, 1), jit.ScriptModule)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: jit.save(nn.Linear(1, 1), "x"), lambda: jit.load("x"),
+        lambda: lucid_gpu.onnx.export(nn.Linear(1, 1), (), "x"),
+        lambda: lucid_gpu.fx.symbolic_trace(nn.Linear(1, 1)), lambda: lucid_gpu.fx.Tracer(),
+        lambda: utils.cpp_extension.load("x", []), lambda: utils.cpp_extension.CUDAExtension("x"),
+        lambda: lucid_gpu.hub.load("a/b", "c"), lambda: lucid_gpu.library.Library("a", "DEF"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_says_what_to_write(call: Callable[[], Any]) -> None:
+    with pytest.raises(RuntimeError, match=r"lucid_gpu\.[\w.]+: .*(;|by|install)"):
+        call()
+
+
+# --- trees ----------------------------------------------------------------------------------------
+
+Point = namedtuple("Point", "x y")
+
+
+class Pair:
+    def __init__(self, a: Any, b: Any) -> None:
+        self.a, self.b = a, b
+
+
+TREES: list[Any] = [
+    1,
+    None,
+    [1, (2, {"a": 3, "b": [4]})],
+    Point(1, [2]),
+    OrderedDict(b=1, a=(2,)),
+    deque([1, [2]], maxlen=3),
+    [],
+    {"x": ()},
+]
+
+
+@pytest.mark.parametrize("tree", TREES, ids=repr)
+def test_trees_as_in_pytorch(tree: Any) -> None:
+    theirs = pytest.importorskip("torch.utils._pytree")
+    ours = utils._pytree
+    leaves, spec = ours.tree_flatten(tree)
+    right, other = theirs.tree_flatten(tree)
+    assert leaves == right and spec.num_leaves == other.num_leaves
+    assert spec.num_nodes == other.num_nodes and spec.is_leaf() == other.is_leaf()
+    assert ours.tree_unflatten(leaves, spec) == tree
+    assert type(ours.tree_unflatten(leaves, spec)) is type(tree)
+    assert ours.tree_map(str, tree) == theirs.tree_map(str, tree)
+    assert ours.tree_map(lambda a, b: (a, b), tree, tree) == theirs.tree_map(
+        lambda a, b: (a, b), tree, tree
+    )
+    assert spec == ours.tree_structure(tree) and hash(spec) == hash(ours.tree_structure(tree))
+
+
+def test_trees_of_a_registered_type() -> None:
+    tree = utils._pytree
+    tree.register_pytree_node(Pair, lambda p: ([p.a, p.b], "more"), lambda c, more: Pair(*c))
+    doubled = tree.tree_map(lambda x: x * 2, [Pair(1, (2,))])
+    assert (doubled[0].a, doubled[0].b) == (2, (4,))
+    x = lucid_gpu.tensor([1.0, 2.0])
+    total = lucid_gpu.func.grad(lambda p: (p.a * p.b[0]).sum())(Pair(x, (x * 3,)))
+    assert total.a.tolist() == [3.0, 6.0]
+    with pytest.raises(ValueError, match="already registered"):
+        tree.register_pytree_node(Pair, list, list)
+
+
+def test_trees_other_questions() -> None:
+    tree = utils._pytree
+    assert tree.tree_map_only(int, lambda x: -x, [1, "a"]) == [-1, "a"]
+    assert tree.tree_leaves([1, (2, 3)], is_leaf=lambda t: isinstance(t, tuple)) == [1, (2, 3)]
+    assert tree.tree_any(lambda x: x > 2, [1, 3]) and not tree.tree_all(lambda x: x > 2, [1, 3])
+    pairs, _ = tree.tree_flatten_with_path({"a": [1, 2]})
+    assert [[k[0] for k in path] for path, _ in pairs] == [["a", 0], ["a", 1]]
+    with pytest.raises(ValueError, match="not of the structure"):
+        tree.tree_map(add_one, [1, 2], [1])
+    with pytest.raises(ValueError, match="has length 1"):
+        tree.tree_unflatten([1], tree.tree_structure([1, 2]))
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def test_a_custom_op_with_a_gradient() -> None:
+    library: Any = lucid_gpu.library
+
+    @library.custom_op("tests::cube", mutates_args=())
+    def cube(x: lucid_gpu.Tensor) -> lucid_gpu.Tensor:
+        return x**3
+
+    @cube.register_fake
+    def _(x: Any) -> Any:
+        raise AssertionError("nothing asks for shapes")
+
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad * 3 * ctx.saved_tensors[0] ** 2
+
+    def save(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    library.register_autograd("tests::cube", backward, setup_context=save)
+    x = lucid_gpu.tensor(2.0, requires_grad=True)
+    cube(x).backward()
+    assert x.grad is not None and x.grad.item() == 12.0
+    with pytest.raises(RuntimeError, match="there is no op 'tests::square'"):
+        library.register_autograd("tests::square", backward)
+
+
+def test_flat_lists() -> None:
+    flat: Any = lucid_gpu._utils
+    tensors = [lucid_gpu.ones(2, 2), lucid_gpu.zeros(3)]
+    row = flat._flatten_dense_tensors(tensors)
+    assert row.shape == (7,)
+    parts = flat._unflatten_dense_tensors(row, tensors)
+    assert [p.tolist() for p in parts] == [t.tolist() for t in tensors]
+    grouped = flat._take_tensors([lucid_gpu.ones(4)] * 3, 32)
+    assert [len(group) for group in grouped] == [2, 1]
+
+
+def test_weights_from_an_address(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "linear.pt"
+    lucid_gpu.save(nn.Linear(2, 1).state_dict(), source)
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:8]
+    named = source.rename(tmp_path / f"linear-{digest}.pt")
+    hub: Any = lucid_gpu.hub
+    read = hub.load_state_dict_from_url(named.as_uri(), str(tmp_path / "kept"), check_hash=True)
+    assert sorted(read) == ["bias", "weight"]
+    said = capsys.readouterr().err
+    assert said.startswith("Downloading") and "100%" in said
+    named.unlink()
+    hub.load_state_dict_from_url(named.as_uri(), str(tmp_path / "kept"))  # it is there
+    wrong = tmp_path / "other-00000000.pt"
+    wrong.write_bytes(b"x")
+    with pytest.raises(RuntimeError, match="invalid hash value"):
+        hub.load_state_dict_from_url(wrong.as_uri(), str(tmp_path / "kept"), check_hash=True)
+    assert [p.name for p in (tmp_path / "kept").iterdir()] == [named.name]
+
+
+def test_futures() -> None:
+    futures: Any = lucid_gpu.futures
+    one, two = futures.Future(), futures.Future()
+    both, after = futures.collect_all([one, two]), one.then(lambda f: f.value() + 1)
+    one.set_result(1)
+    assert after.wait() == 2 and not both.done()
+    two.set_exception(ValueError("no"))
+    assert both.wait() == [one, two]
+    with pytest.raises(ValueError, match="no"):
+        two.wait()
+    with pytest.raises(RuntimeError, match="set once"):
+        one.set_result(2)
+
+
+def test_old_places_of_names() -> None:
+    assert lucid_gpu._tensor.Tensor is lucid_gpu.Tensor
+    assert lucid_gpu.functional.einsum is lucid_gpu.einsum
+    assert utils.hooks.RemovableHandle is type(
+        lucid_gpu.ones(1, requires_grad=True).register_hook(add_one)
+    )
+    assert utils.model_zoo.load_url is lucid_gpu.hub.load_state_dict_from_url
+    assert "lucid_gpu" in utils.collect_env.get_pretty_env_info()
+    assert not lucid_gpu.overrides.has_torch_function((lucid_gpu.ones(1),))
+    assert lucid_gpu.overrides.is_tensor_like(lucid_gpu.ones(1))
+    assert lucid_gpu.types.Number and lucid_gpu._C._TensorBase is lucid_gpu.Tensor
+    assert lucid_gpu.cpu.device_count() == 1 and lucid_gpu._six.inf == float("inf")
+
+
+def test_private_names_that_packages_call() -> None:
+    x = lucid_gpu.ones(1, 2, 5, 5)
+    assert not any((x.is_mps, x.is_xpu, x.is_xla, x.is_quantized, x.is_meta, x.is_nested))
+    conv = nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect")
+    doubled = conv._conv_forward(x, conv.weight * 2, None)
+    assert lucid_gpu.allclose(doubled, (conv(x) - conv.bias.view(3, 1, 1)) * 2, atol=1e-5)
+    normal = lucid_gpu.distributions.utils._standard_normal
+    assert normal((2, 3), lucid_gpu.float64, None).dtype is lucid_gpu.float64
+    assert utils.checkpoint.get_device_states(x, 1) == ([], [])
+    utils.checkpoint.set_device_states([], [])
+    assert lucid_gpu.autograd._is_checkpoint_valid() and lucid_gpu.cuda._initialized in (0, 1)
+    lucid_gpu._assert(True, "never")
+    with pytest.raises(AssertionError, match="so it is"):
+        lucid_gpu._assert(False, "so it is")
+
+
+def test_a_checkpoint_inside_a_pass_for_certain_inputs_is_not_valid() -> None:
+    seen = []
+    x = lucid_gpu.ones(2, requires_grad=True)
+    y = (x * 2).exp()
+    y.register_hook(lambda g: seen.append(lucid_gpu.autograd._is_checkpoint_valid()))
+    y.sum().backward(retain_graph=True)
+    lucid_gpu.autograd.grad(y.sum(), x)
+    assert seen == [True, False]

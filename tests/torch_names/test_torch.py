@@ -1,0 +1,128 @@
+"""Scripts and packages that say ``import torch``, run unedited."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lucid_gpu
+
+PACKAGE = {
+    "model.py": """
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn import init
+from torch.nn.modules.utils import _pair
+from torch.utils.checkpoint import checkpoint
+
+
+@torch.jit.script
+def gate(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        init.zeros_(self.layer.bias)
+
+    def forward(self, x):
+        if torch.jit.is_scripting():
+            raise AssertionError
+        return F.log_softmax(gate(self.layer(x)), -1)
+""",
+    "__init__.py": "from .model import Net\n",
+    "__main__.py": "import sys\nfrom . import Net\nprint('main of', __package__, sys.argv[1:])\n",
+}
+SCRIPT = """
+import sys
+import torch
+import torch.optim as optim
+import torch.optim.lr_scheduler
+from torch.autograd import Function
+from torch.utils.data import DataLoader, TensorDataset
+from net import Net
+import lucid_gpu
+
+assert torch.nn is lucid_gpu.nn and sys.modules["torch.nn"] is lucid_gpu.nn
+assert lucid_gpu.nn.__spec__.name == lucid_gpu.nn.__name__ == "lucid_gpu.nn"
+assert torch.__version__.startswith("2.13.0+lucid") and lucid_gpu.__version__ != torch.__version__
+assert torch.__version__ >= "2.1" and not torch.__version__ < "2.9" and torch.__version__ < "2.20"
+assert tuple(int(v) for v in torch.__version__.split(".")[:2]) == (2, 13)
+try:
+    import torch.no_such_module
+except ModuleNotFoundError as error:
+    assert error.name == "torch.no_such_module"
+else:
+    raise AssertionError
+net = torch.compile(Net())
+optimizer = optim.AdamW(net.parameters())
+data = TensorDataset(torch.randn(8, 4), torch.zeros(8).long())
+for x, y in DataLoader(data, 4):
+    loss = torch.nn.functional.nll_loss(net(x), y)
+    loss.backward()
+    optimizer.step()
+print("trained", __name__, sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "net").mkdir()
+    for name, text in PACKAGE.items():
+        (tmp_path / "net" / name).write_text(text)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_a_script_runs_unedited(folder: Path) -> None:
+    ran = run(folder, "-m", "lucid_gpu.torch", "train.py", "--epochs", "3")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "trained __main__ ['--epochs', '3']\n"
+
+
+def test_a_module_runs_unedited(folder: Path) -> None:
+    ran = run(folder, "-m", "lucid_gpu.torch", "-m", "net", "x")
+    assert (ran.returncode, ran.stdout) == (0, "main of net ['x']\n"), ran.stderr
+
+
+def test_without_a_script_it_says_how(folder: Path) -> None:
+    ran = run(folder, "-m", "lucid_gpu.torch")
+    assert ran.returncode == 2 and "python -m lucid_gpu.torch train.py" in ran.stdout
+    ran = run(folder, "-m", "lucid_gpu.torch", "trian.py")
+    assert ran.returncode == 2 and "no file 'trian.py'" in ran.stderr
+
+
+def test_a_program_that_has_another_torch_is_refused(folder: Path) -> None:
+    text = "import sys, types; sys.modules['torch'] = types.ModuleType('torch')\n"
+    text += "import lucid_gpu\nlucid_gpu.install_as_torch()\n"
+    ran = run(folder, "-c", text)
+    assert "PyTorch has been imported in this process" in ran.stderr.splitlines()[-1]
+
+
+def test_twice_is_once(folder: Path) -> None:
+    text = "import lucid_gpu\nlucid_gpu.install_as_torch()\nlucid_gpu.install_as_torch()\n"
+    text += "import sys, torch\n"
+    text += "print(sum(type(f).__module__ == 'lucid_gpu.torch' for f in sys.meta_path))"
+    assert run(folder, "-c", text).stdout == "1\n"
+
+
+def test_importing_lucid_gpu_installs_nothing() -> None:
+    text = "import sys, lucid_gpu\nassert 'torch' not in sys.modules\n"
+    text += "assert not any(type(f).__module__ == 'lucid_gpu.torch' for f in sys.meta_path)"
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", [*lucid_gpu._TORCH_NAMES, "install_as_torch"])
+def test_names_are_attributes(name: str) -> None:
+    assert getattr(lucid_gpu, name) is not None
