@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,17 @@ def test_what_is_refused(alone: Any) -> None:
         DistributedDataParallel(nn.ReLU())
     with pytest.raises(ValueError, match="device_ids can only be None or contain a single element"):
         DistributedDataParallel(nn.Linear(1, 1), device_ids=[0, 1])
+
+
+def test_a_copy_reduces_its_own_gradients(alone: Any) -> None:
+    wrapped = DistributedDataParallel(nn.Linear(2, 1))
+    other = copy.deepcopy(wrapped)
+    other(t.ones(1, 2)).sum().backward()
+    assert other.module.weight.grad.tolist() == [[1.0, 1.0]]
+    assert wrapped.module.weight.grad is None
+    wrapped.process_group = dist.new_group([0])
+    with pytest.raises(RuntimeError, match="DDP Pickling/Unpickling are only supported when"):
+        copy.deepcopy(wrapped)
 
 
 def test_without_a_group() -> None:

@@ -98,8 +98,25 @@ class DistributedDataParallel(Module):
         self._missing: set[int] = set()
         self._unused: set[int] = set()
         self._flying: list[tuple[list[int], Tensor, Any]] = []
+        self._listen()
+
+    def _listen(self) -> None:
         for i, parameter in enumerate(self._trained):
             parameter.register_post_accumulate_grad_hook(self._hook(i))
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.process_group is not dist.group.WORLD:
+            raise RuntimeError(
+                "DDP Pickling/Unpickling are only supported when using DDP with the default "
+                "process group. That is, when you have called init_process_group and have not "
+                "passed process_group argument to DDP constructor"
+            )
+        return {k: v for k, v in self.__dict__.items() if k != "process_group"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.process_group = dist.group.WORLD
+        self._listen()  # a copy's parameters have no hooks
 
     def _compare(self, mine: list[Any]) -> None:
         every: list[Any] = [None] * dist.get_world_size(self.process_group)
