@@ -137,8 +137,6 @@ def test_data_parallel_calls_its_module_wherever_that_is(device: str) -> None:
 def test_data_parallel_refuses_several_gpus() -> None:
     with pytest.raises(NotImplementedError, match=r"got device_ids=\[0, 1\]; write device_ids=\[0"):
         lucid_gpu.nn.DataParallel(lucid_gpu.nn.Linear(2, 2), device_ids=[0, 1])
-    with pytest.raises(AttributeError, match="leave DistributedDataParallel away"):
-        lucid_gpu.nn.parallel.DistributedDataParallel
 
 
 class Smoothed:
@@ -235,4 +233,4 @@ def guarded_by_availability(module: Any, device: str) -> Any:
 
 def test_one_process_is_not_distributed() -> None:
     gives([False, 1], guarded_by_availability)
-    assert not lucid_gpu.distributed.is_available()
+    assert lucid_gpu.distributed.is_available()

@@ -64,7 +64,7 @@ LEFT_OUT: tuple[tuple[str, str], ...] = (
     (
         "other devices and other processes",
         r"mps|xpu|ipu|mtia|cpu|is_(ipu|xla|xpu|mps|mtia|maia|vulkan\w*|meta|distributed)|"
-        r"distributed|DistributedSampler|multiprocessing|prepare_multiprocessing_environment|"
+        r"multiprocessing|prepare_multiprocessing_environment|"
         r"Stream|Event|StreamObjType|get_device_module|"
         r"set_flush_denormal|\w+_autocast_(ipu|xla)\w*|profiler_allow\w+|DeviceObjType|"
         r"init_num_threads|[gs]et_num_interop_threads|USE_\w+|compiled_with_cxx11_abi|PRIVATE_OPS|"

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 __all__ = ["lacking"]
 
-_ONE_GPU = "one process trains on one GPU"
 _INSTEAD = {
     "ao": "there is no quantization; amp.autocast computes in 16 bits",
-    "distributed.init_process_group": _ONE_GPU,
     "export": "models are saved by their state_dict()",
     "mps": "the devices are cpu and cuda",
     "nested": "batches of unequal length are padded, or packed by nn.utils.rnn",
-    "nn.parallel.DistributedDataParallel": _ONE_GPU + "; leave DistributedDataParallel away",
     "quantization": "there is no quantization; amp.autocast computes in 16 bits",
     "xpu": "the devices are cpu and cuda",
 }

@@ -12,6 +12,7 @@ from lucid_gpu.utils.data.dataset import (
     TensorDataset,
     random_split,
 )
+from lucid_gpu.utils.data.distributed import DistributedSampler
 from lucid_gpu.utils.data.pinning import prefetch
 from lucid_gpu.utils.data.sampler import (
     BatchSampler,
@@ -29,6 +30,7 @@ __all__ = [
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "DistributedSampler",
     "IterableDataset",
     "RandomSampler",
     "Sampler",

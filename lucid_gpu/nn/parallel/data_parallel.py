@@ -73,9 +73,3 @@ def _brought(value: Any, where: Device) -> Any:
     if type(value) is dict:
         return {key: _brought(v, where) for key, v in value.items()}
     return value
-
-
-def __getattr__(name: str) -> Any:
-    from lucid_gpu.compat.absent import lacking
-
-    raise lacking("nn.parallel", name)

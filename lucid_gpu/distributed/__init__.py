@@ -1,0 +1,58 @@
+"""Several processes that train together, under `torch.distributed`'s names.
+
+One process needs no library; several are connected by MPI through mpi4py. Names are imported when
+they are first used: importing this module imports no library and opens no connection.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_NAMES = {
+    "errors": "DistBackendError DistError DistNetworkError DistStoreError QueueEmptyError",
+    "groups": (
+        "Backend GroupMember ProcessGroup destroy_process_group get_backend get_backend_config "
+        "get_default_backend_for_device get_global_rank get_group_rank get_node_local_rank "
+        "get_pg_count get_process_group_ranks get_rank get_world_size group init_process_group "
+        "is_backend_available is_gloo_available is_initialized is_mpi_available is_nccl_available "
+        "is_torchelastic_launched is_ucc_available is_xccl_available new_group new_subgroups "
+        "new_subgroups_by_enumeration"
+    ),
+    "collectives": (
+        "P2POp all_gather all_gather_into_tensor all_gather_single all_reduce "
+        "all_reduce_coalesced all_to_all all_to_all_single barrier batch_isend_irecv broadcast "
+        "gather irecv isend monitored_barrier recv reduce reduce_scatter reduce_scatter_single "
+        "reduce_scatter_tensor scatter send"
+    ),
+    "objects": (
+        "all_gather_object broadcast_object_list gather_object recv_object_list "
+        "scatter_object_list send_object_list"
+    ),
+    "reductions": "ReduceOp reduce_op supports_complex",
+    "store": "FileStore HashStore PrefixStore Store TCPStore",
+    "work": "Work",
+}
+_FROM = {name: module for module, names in _NAMES.items() for name in names.split()}
+_FROM["default_pg_timeout"] = "groups"
+
+__all__ = ["is_available", *sorted(_FROM)]
+
+
+def is_available() -> bool:
+    """Whether processes can train together: True."""
+    return True
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FROM:
+        module = importlib.import_module(f"{__name__}.{_FROM[name]}")
+        found = globals()[name] = getattr(module, name)
+        return found
+    from lucid_gpu.compat.absent import lacking
+
+    raise lacking("distributed", name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FROM})

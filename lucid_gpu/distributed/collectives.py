@@ -1,0 +1,697 @@
+"""Collectives and messages on tensors: checked, copied to the host, handed to an engine.
+
+Tensors may have any layout. What is written counts as written in place: its version goes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.distributed import groups
+from lucid_gpu.distributed.engines import Done
+from lucid_gpu.distributed.errors import DistBackendError
+from lucid_gpu.distributed.groups import ProcessGroup
+from lucid_gpu.distributed.reductions import ReduceOp, check_op
+from lucid_gpu.distributed.work import Work
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tensor import Tensor, from_array
+
+# --- checks, before anything travels ------------------------------------------------------------
+
+
+def _check_tensor(value: Any, name: str) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n"
+            f"             but got {type(value)} instead."
+        )
+    if value.is_sparse:
+        raise NotImplementedError(f"`{name}` is sparse; call .to_dense() first")
+
+
+def _check_list(value: Any, name: str) -> None:
+    if not isinstance(value, list):
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor]\n"
+            f"             but got {type(value)} instead."
+        )
+    if not all(isinstance(one, Tensor) for one in value):
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor]\n"
+            f"             but got {type(value)} with elements of type "
+            f"{[type(one) for one in value]}."
+        )
+    for one in value:
+        _check_tensor(one, name)
+
+
+def _check_written(tensors: Sequence[Tensor], name: str) -> None:
+    """Raise where an element of a result has several places, before other ranks wait for it."""
+    for tensor in tensors:
+        if any(n > 1 and step == 0 for n, step in zip(tensor.shape, tensor.stride())):
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the "
+                f"operation. ({name} on a tensor of shape {list(tensor.shape)})"
+            )
+
+
+def _check_types(*tensors: Tensor) -> None:
+    for one in tensors[1:]:
+        if one.dtype != tensors[0].dtype:
+            raise ValueError(
+                "Invalid usage of tensors with different dtypes"
+                f"Found {tensors[0].dtype} and  {one.dtype}"
+            )
+
+
+def _check_parts(name: str, parts: Sequence[Tensor], like: Tensor, size: int) -> None:
+    """Raise where a list has not one tensor of as many elements for each rank."""
+    if len(parts) != size:
+        raise ValueError(f"{name}: needs a tensor for each of {size} ranks, got {len(parts)}")
+    for i, part in enumerate(parts):
+        if part.numel() != like.numel():
+            raise ValueError(
+                f"{name}: tensor {i} has shape {list(part.shape)}, expected {list(like.shape)}"
+            )
+
+
+def group_rank_of(
+    group: ProcessGroup, rank: int | None, group_rank: int | None, default: int | None = None
+) -> int:
+    """The rank in the group that ``rank`` (of the default group) or ``group_rank`` names."""
+    if group_rank is not None:
+        if rank is not None:
+            raise ValueError("Can't specify both group_rank and global_rank")
+        if not 0 <= group_rank < group.size():
+            raise ValueError(f"Group rank {group_rank} is not part of group {group}")
+        return group_rank
+    if rank is None:
+        rank = default
+    if rank is None:
+        raise ValueError("Must specify global_rank or group_rank")
+    return groups.get_group_rank(group, rank)
+
+
+def other_rank(group: ProcessGroup, rank: int, kind: str) -> int:
+    """A rank, which must not be this process's."""
+    if rank == group.rank():
+        raise ValueError(
+            f"Invalid {kind} rank: {kind} rank should not be the same as the rank of the current "
+            "process."
+        )
+    return rank
+
+
+# --- to the host and back -----------------------------------------------------------------------
+
+
+def _host(tensor: Tensor) -> Any:
+    """A copy of the values: of the host, contiguous, nobody else's."""
+    return tensor.detach().cpu().array.copy()
+
+
+def _room(count: int, like: Any) -> Any:
+    return np.empty(count, like.dtype)
+
+
+def _put(tensor: Tensor, array: Any) -> None:
+    with no_grad():
+        tensor.detach().copy_(from_array(array.reshape(tuple(tensor.shape)), tensor.dtype))
+
+
+def _put_parts(tensors: Sequence[Tensor], array: Any) -> None:
+    """Cut a flat array into as many parts as there are tensors."""
+    start = 0
+    for tensor in tensors:
+        # A copy: the tensors take the memory, and it must not keep the others' alive.
+        _put(tensor, array[start : start + tensor.numel()].copy())
+        start += tensor.numel()
+
+
+def _joined(tensors: Sequence[Tensor]) -> Any:
+    return np.concatenate([_host(tensor).reshape(-1) for tensor in tensors])
+
+
+def _begun(
+    what: str,
+    group: ProcessGroup,
+    done: Done,
+    results: Sequence[Tensor] = (),
+    finish: Callable[[], None] | None = None,
+    async_op: bool = False,
+) -> Work | None:
+    """The work, or None once it is done."""
+    shapes = ", ".join(str(list(tensor.shape)) for tensor in results)
+    group.progress()
+    work = Work(f"{what}({shapes})", [done], group.timeout, finish, results)
+    if not async_op:
+        work.wait()
+        return None
+    group.under_way.append(work)
+    return work
+
+
+# --- collectives --------------------------------------------------------------------------------
+
+
+def all_reduce(
+    tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Combine a tensor of all ranks, in place on each.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Of one shape and dtype on all ranks.
+    op : ReduceOp
+    group : ProcessGroup, optional
+        The default group by default.
+    async_op : bool
+        Return at once.
+
+    Returns
+    -------
+    Work or None
+        With ``async_op``, what `Work.wait` waits for.
+    """
+    found = groups.resolved(group, "all_reduce")
+    _check_tensor(tensor, "tensor")
+    if found is None:
+        return None
+    op = check_op("all_reduce", op, tensor.dtype)
+    _check_written([tensor], "all_reduce")
+    array = _host(tensor)
+    done = found.engine.all_reduce(array, op)
+    return _begun("all_reduce", found, done, [tensor], lambda: _put(tensor, array), async_op)
+
+
+def all_reduce_coalesced(
+    tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Any:
+    """Combine each of several tensors of one dtype in one operation; a future with ``async_op``."""
+    found = groups.resolved(group, "all_reduce_coalesced")
+    tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+    _check_list(tensors, "tensors")
+    _check_types(*tensors)
+    if found is None or not tensors:
+        return None
+    op = check_op("all_reduce", op, tensors[0].dtype)
+    _check_written(tensors, "all_reduce_coalesced")
+    flat = _joined(tensors)
+    done = found.engine.all_reduce(flat, op)
+    work = _begun(
+        *("all_reduce_coalesced", found, done, tensors),
+        lambda: _put_parts(tensors, flat),
+        async_op,
+    )
+    return None if work is None else work.get_future()
+
+
+def broadcast(
+    tensor: Tensor,
+    src: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:
+    """Give all ranks the tensor of rank ``src``, or of rank ``group_src`` of the group."""
+    found = groups.resolved(group, "broadcast")
+    _check_tensor(tensor, "tensor")
+    if found is None:
+        return None
+    root = group_rank_of(found, src, group_src)
+    mine = root == found.rank()
+    if not mine:
+        _check_written([tensor], "broadcast")
+    array = _host(tensor)
+    done = found.engine.broadcast(array, root)
+    finish = None if mine else lambda: _put(tensor, array)
+    return _begun("broadcast", found, done, [tensor], finish, async_op)
+
+
+def reduce(
+    tensor: Tensor,
+    dst: int | None = None,
+    op: Any = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Combine a tensor of all ranks, in place on rank ``dst``; the others keep theirs."""
+    found = groups.resolved(group, "reduce")
+    _check_tensor(tensor, "tensor")
+    if found is None:
+        return None
+    root = group_rank_of(found, dst, group_dst)
+    op = check_op("reduce", op, tensor.dtype)
+    mine = root == found.rank()
+    if mine:
+        _check_written([tensor], "reduce")
+    array = _host(tensor)
+    done = found.engine.reduce(array, op, root)
+    finish = (lambda: _put(tensor, array)) if mine else None
+    return _begun("reduce", found, done, [tensor], finish, async_op)
+
+
+def all_gather(
+    tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Write the tensors of all ranks to a list of tensors, one for each."""
+    found = groups.resolved(group, "all_gather")
+    _check_list(tensor_list, "tensor_list")
+    _check_tensor(tensor, "tensor")
+    _check_types(tensor, *tensor_list)
+    if found is None:
+        return None
+    _check_parts("all_gather", tensor_list, tensor, found.size())
+    _check_written(tensor_list, "all_gather")
+    array = _host(tensor)
+    into = _room(array.size * found.size(), array)
+    done = found.engine.all_gather(into, array)
+    return _begun(
+        *("all_gather", found, done, tensor_list),
+        lambda: _put_parts(tensor_list, into),
+        async_op,
+    )
+
+
+def all_gather_into_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Write the tensors of all ranks to one tensor, one after the other."""
+    found = groups.resolved(group, "all_gather_into_tensor")
+    _check_tensor(input_tensor, "input_tensor")
+    _check_tensor(output_tensor, "output_tensor")
+    _check_types(input_tensor, output_tensor)
+    if found is None:
+        return None
+    _check_sizes("all_gather_into_tensor", output_tensor, input_tensor, found.size())
+    _check_written([output_tensor], "all_gather_into_tensor")
+    array = _host(input_tensor)
+    into = _room(output_tensor.numel(), array)
+    done = found.engine.all_gather(into, array)
+    return _begun(
+        *("all_gather_into_tensor", found, done, [output_tensor]),
+        lambda: _put(output_tensor, into),
+        async_op,
+    )
+
+
+def _check_sizes(name: str, whole: Tensor, part: Tensor, size: int) -> None:
+    if whole.numel() != size * part.numel():
+        raise ValueError(
+            f"{name}: {size} ranks of shape {list(part.shape)} make {size * part.numel()} "
+            f"elements, got a tensor of shape {list(whole.shape)}"
+        )
+
+
+all_gather_single = all_gather_into_tensor
+
+
+def gather(
+    tensor: Tensor,
+    gather_list: list[Tensor] | None = None,
+    dst: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Write the tensors of all ranks to a list on rank ``dst`` (0); the others pass no list."""
+    found = groups.resolved(group, "gather")
+    _check_tensor(tensor, "tensor")
+    parts = gather_list or []
+    _check_list(parts, "gather_list")
+    _check_types(tensor, *parts)
+    if found is None:
+        return None
+    root = group_rank_of(found, dst, group_dst, 0)
+    mine = root == found.rank()
+    if mine and not parts:
+        raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
+    if parts and not mine:
+        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    array, into = _host(tensor), None
+    if mine:
+        _check_parts("gather", parts, tensor, found.size())
+        _check_written(parts, "gather")
+        into = _room(array.size * found.size(), array)
+    done = found.engine.gather(into, array, root)
+    finish = (lambda: _put_parts(parts, into)) if mine else None
+    return _begun("gather", found, done, parts, finish, async_op)
+
+
+def scatter(
+    tensor: Tensor,
+    scatter_list: list[Tensor] | None = None,
+    src: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:
+    """Deal a list of tensors out that rank ``src`` (0) has; the others pass no list."""
+    found = groups.resolved(group, "scatter")
+    _check_tensor(tensor, "tensor")
+    parts = scatter_list or []
+    _check_list(parts, "scatter_list")
+    _check_types(tensor, *parts)
+    if found is None:
+        return None
+    root = group_rank_of(found, src, group_src, 0)
+    mine = root == found.rank()
+    if mine and not parts:
+        raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
+    if parts and not mine:
+        raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
+    _check_written([tensor], "scatter")
+    if mine:
+        _check_parts("scatter", parts, tensor, found.size())
+    into = _host(tensor)
+    done = found.engine.scatter(into, _joined(parts) if mine else None, root)
+    return _begun("scatter", found, done, [tensor], lambda: _put(tensor, into), async_op)
+
+
+def reduce_scatter(
+    output: Tensor,
+    input_list: list[Tensor],
+    op: Any = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Combine a list of tensors of all ranks; each rank gets the one of its number."""
+    found = groups.resolved(group, "reduce_scatter")
+    _check_tensor(output, "output")
+    _check_list(input_list, "input_list")
+    _check_types(output, *input_list)
+    if found is None:
+        return None
+    _check_parts("reduce_scatter", input_list, output, found.size())
+    return _reduce_scatter("reduce_scatter", output, _joined(input_list), op, found, async_op)
+
+
+def reduce_scatter_tensor(
+    output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Combine a tensor of all ranks; each rank gets its part."""
+    found = groups.resolved(group, "reduce_scatter_tensor")
+    _check_tensor(output, "output")
+    _check_tensor(input, "input")
+    _check_types(output, input)
+    if found is None:
+        return None
+    _check_sizes("reduce_scatter_tensor", input, output, found.size())
+    whole = _host(input).reshape(-1)
+    return _reduce_scatter("reduce_scatter_tensor", output, whole, op, found, async_op)
+
+
+reduce_scatter_single = reduce_scatter_tensor
+
+
+def _reduce_scatter(
+    name: str, output: Tensor, whole: Any, op: Any, group: ProcessGroup, async_op: bool
+) -> Work | None:
+    op = check_op("reduce_scatter", op, output.dtype)
+    _check_written([output], name)
+    into = _room(output.numel(), whole)
+    done = group.engine.reduce_scatter(into, whole, op)
+    return _begun(name, group, done, [output], lambda: _put(output, into), async_op)
+
+
+def all_to_all_single(
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Send each rank its part of ``input``; parts are rows, as many for each by default."""
+    found = groups.resolved(group, "all_to_all_single")
+    _check_tensor(output, "output")
+    _check_tensor(input, "input")
+    _check_types(output, input)
+    if found is None:
+        return None
+    receives = _splits(output, output_split_sizes, found.size())
+    sends = _splits(input, input_split_sizes, found.size())
+    _check_written([output], "all_to_all_single")
+    array = _host(input).reshape(-1)
+    into = _room(output.numel(), array)
+    done = found.engine.all_to_all(into, array, receives, sends)
+    return _begun("all_to_all_single", found, done, [output], lambda: _put(output, into), async_op)
+
+
+def _splits(tensor: Tensor, rows: Sequence[int] | None, size: int) -> list[int]:
+    """How many elements of a tensor belong to each rank."""
+    count = tensor.shape[0] if tensor.dim() else 1
+    if not rows:
+        if count % size:
+            raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
+        return [tensor.numel() // size] * size
+    if len(rows) != size:
+        raise RuntimeError("Number of tensor splits not equal to group size")
+    if sum(rows) != count:
+        raise RuntimeError("Split sizes doesn't match total dim 0 size")
+    row = tensor.numel() // count if count else 0
+    return [int(n) * row for n in rows]
+
+
+def all_to_all(
+    output_tensor_list: list[Tensor],
+    input_tensor_list: list[Tensor],
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Send each rank the tensor of its number, and collect what the ranks sent."""
+    found = groups.resolved(group, "all_to_all")
+    _check_list(output_tensor_list, "output_tensor_list")
+    _check_list(input_tensor_list, "input_tensor_list")
+    _check_types(*output_tensor_list, *input_tensor_list)
+    if found is None:
+        return None
+    for tensors in (output_tensor_list, input_tensor_list):
+        if len(tensors) != found.size():
+            raise ValueError(
+                f"all_to_all: needs a tensor for each of {found.size()} ranks, got {len(tensors)}"
+            )
+    _check_written(output_tensor_list, "all_to_all")
+    receives = [tensor.numel() for tensor in output_tensor_list]
+    sends = [tensor.numel() for tensor in input_tensor_list]
+    array = _joined(input_tensor_list)
+    into = _room(sum(receives), array)
+    done = found.engine.all_to_all(into, array, receives, sends)
+    return _begun(
+        *("all_to_all", found, done, output_tensor_list),
+        lambda: _put_parts(output_tensor_list, into),
+        async_op,
+    )
+
+
+def barrier(
+    group: Any = None,
+    async_op: bool = False,
+    device_ids: Any = None,
+    timeout: timedelta | None = None,
+) -> Work | None:
+    """Wait until all ranks have called this; ``device_ids`` is taken and unused."""
+    found = groups.resolved(group, "barrier")
+    if found is None:
+        return None
+    found.progress()
+    work = Work("barrier()", [found.engine.barrier()], timeout or found.timeout)
+    if not async_op:
+        work.wait()
+        return None
+    found.under_way.append(work)
+    return work
+
+
+def monitored_barrier(
+    group: Any = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+) -> None:
+    """Wait until all ranks have called this, and raise on rank 0 naming who has not.
+
+    Parameters
+    ----------
+    group : ProcessGroup, optional
+    timeout : timedelta, optional
+        The group's by default.
+    wait_all_ranks : bool
+        Name all ranks that are missing, not only the first.
+
+    Raises
+    ------
+    RuntimeError
+        On rank 0, after ``timeout``. The other ranks wait for it as long, and time out.
+    """
+    found = groups.resolved(group, "monitored_barrier")
+    if found is None:
+        return
+    limit = timeout or found.timeout
+    engine, token = found.engine, np.zeros(1, np.uint8)
+    if engine.rank:
+        engine.send(token, 0, _MONITORED)
+        Work("monitored_barrier()", [engine.receive(token, 0, _MONITORED)], limit).wait()
+        return
+    waiting = {
+        rank: engine.receive(np.zeros(1, np.uint8), rank, _MONITORED)
+        for rank in range(1, engine.size)
+    }
+
+    def arrived() -> bool:
+        for rank in [rank for rank, done in waiting.items() if done.test()]:
+            del waiting[rank]
+        return not waiting
+
+    try:
+        Work("monitored_barrier()", [_Asked(arrived)], limit).wait()
+    except DistBackendError:
+        missing = [found.ranks[rank] for rank in waiting]
+        named = ", ".join(map(str, missing if wait_all_ranks else missing[:1]))
+        milliseconds = int(limit.total_seconds() * 1000)
+        raise RuntimeError(
+            f"Rank {named} failed to pass monitoredBarrier in {milliseconds} ms"
+        ) from None
+    for rank in range(1, engine.size):
+        engine.send(token, rank, _MONITORED)
+
+
+_MONITORED = (1 << 20) + 1  # the tag of our own messages
+
+
+class _Asked:
+    """What is done once a function says so."""
+
+    source = 0
+
+    def __init__(self, test: Callable[[], bool]) -> None:
+        self.test = test
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+
+def isend(
+    tensor: Tensor,
+    dst: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Begin to send a tensor to rank ``dst``; it may be written at once."""
+    found = groups.resolved(group, "isend")
+    _check_tensor(tensor, "tensor")
+    if found is None:
+        return None
+    peer = other_rank(found, group_rank_of(found, dst, group_dst), "destination")
+    return _begun("send", found, found.engine.send(_host(tensor), peer, tag), [tensor], None, True)
+
+
+def irecv(
+    tensor: Tensor,
+    src: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> Work | None:
+    """Begin to receive a tensor from rank ``src``, or from any; it is written by `Work.wait`."""
+    found = groups.resolved(group, "irecv")
+    _check_tensor(tensor, "tensor")
+    if found is None:
+        return None
+    peer = None
+    if src is not None or group_src is not None:
+        peer = other_rank(found, group_rank_of(found, src, group_src), "source")
+    _check_written([tensor], "recv")
+    array = _host(tensor)
+    done = found.engine.receive(array, peer, tag)
+    return _begun("recv", found, done, [tensor], lambda: _put(tensor, array), True)
+
+
+def send(
+    tensor: Tensor,
+    dst: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> None:
+    """Send a tensor to rank ``dst``, or to rank ``group_dst`` of the group."""
+    work = isend(tensor, dst, group, tag, group_dst)
+    if work is not None:
+        work.wait()
+
+
+def recv(
+    tensor: Tensor,
+    src: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> int:
+    """Receive a tensor from rank ``src``, or from any; the rank it came from.
+
+    Returns
+    -------
+    int
+        In the default group; -1 where this process is not in ``group``.
+    """
+    work = irecv(tensor, src, group, tag, group_src)
+    if work is None:
+        return -1
+    work.wait()
+    return groups.get_global_rank(group, work.source_rank())
+
+
+class P2POp:
+    """A message for `batch_isend_irecv`.
+
+    Parameters
+    ----------
+    op : {isend, irecv}
+    tensor : Tensor
+    peer : int, optional
+        A rank of the default group.
+    group : ProcessGroup, optional
+    tag : int
+    group_peer : int, optional
+        A rank of the group, instead of ``peer``.
+    """
+
+    def __init__(
+        self,
+        op: Callable[..., Work | None],
+        tensor: Tensor,
+        peer: int | None = None,
+        group: Any = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:
+        if op not in (isend, irecv):
+            raise ValueError(
+                "Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or "
+                "``torch.distributed.irecv``."
+            )
+        _check_tensor(tensor, "tensor")
+        self.op, self.tensor, self.tag = op, tensor, tag
+        self.group = groups.resolved(group)
+        if self.group is None:
+            raise ValueError("P2POp: this process does not belong to the group")
+        self.group_peer = group_rank_of(self.group, peer, group_peer)
+        self.peer = self.group.ranks[self.group_peer]
+
+
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """Begin several messages; the work of each."""
+    if not isinstance(p2p_op_list, list) or not all(isinstance(p, P2POp) for p in p2p_op_list):
+        raise ValueError(
+            "Invalid ``p2p_op_list``. Each op is expected to to be of type "
+            "``torch.distributed.P2POp``."
+        )
+    if any(p.group is not p2p_op_list[0].group for p in p2p_op_list):
+        raise ValueError("All ops need to use the same group.")
+    begun = [p.op(p.tensor, p.peer, p.group, p.tag) for p in p2p_op_list]
+    return [work for work in begun if work is not None]

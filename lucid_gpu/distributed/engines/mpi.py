@@ -1,0 +1,317 @@
+"""Ranks that MPI connects, through mpi4py; arrays of a GPU come here by way of the host.
+
+Every call is one of MPI's non-blocking ones, so that waiting can time out and be interrupted.
+Values only move as bytes. Sums of 16-bit floats are computed in float32, once rounded.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from multiprocessing import util
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.distributed.engines import Done, Engine
+from lucid_gpu.distributed.errors import DistBackendError
+from lucid_gpu.distributed.reductions import ReduceOp
+from lucid_gpu.distributed.store import TCPStore, run_server
+from lucid_gpu.distributed.work import Work
+
+__all__ = ["MPIEngine", "is_installed", "launched_size", "world"]
+
+_WORLD_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # MPICH and Intel MPI, Open MPI
+# What a launcher tells one process must not reach the processes it starts.
+_LAUNCHER = (
+    "PMI_FD",
+    "PMI_PORT",
+    "PMI_ID",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "PMI_SPAWNED",
+    "HYDI_CONTROL_FD",
+)
+
+
+def is_installed() -> bool:
+    """Whether mpi4py can be imported; it is not."""
+    import importlib.util
+
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+def launched_size() -> int:
+    """How many processes MPI's launcher started, 1 where there was none."""
+    return max(int(os.environ.get(name, "1")) for name in _WORLD_SIZES)
+
+
+def _import() -> Any:
+    """mpi4py's module ``MPI``, whose import starts MPI."""
+    try:
+        import mpi4py
+    except ImportError:
+        raise RuntimeError(
+            "Distributed package doesn't have MPI built in: several processes on CPU tensors need "
+            "mpi4py and an MPI library; pip install 'lucid_gpu[mpi]' installs both"
+        ) from None
+    if "mpi4py.MPI" not in sys.modules:
+        mpi4py.rc.finalize = False  # `_Leaving` does it, while the other ranks are there
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RuntimeError(
+            f"mpi4py found no MPI library ({error}); pip install mpich, or install your system's"
+        ) from error
+    return MPI
+
+
+def _wire(rank: int, size: int, store: TCPStore, timeout: timedelta) -> None:
+    """Let MPI find the other ranks in a store, where no launcher of MPI connects them.
+
+    A process beside this one answers MPICH's requests over a socket pair; see `server`.
+    """
+    if rank == 0:
+        # Names shared memory, so no two worlds of a machine may have the same.
+        store.set("mpi/name", f"lucid_{os.getpid()}_{secrets.token_hex(4)}")
+    store.set_timeout(timeout)
+    name = store.get("mpi/name").decode()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process, _ = run_server(
+            [
+                *("pmi", str(theirs.fileno()), store.host, str(store.port), name),
+                *(str(rank), str(size), str(timeout.total_seconds())),
+            ],
+            store.secret,
+            pass_fds=(theirs.fileno(),),
+        )
+    process.stdin.close()
+    for variable in _LAUNCHER:
+        os.environ.pop(variable, None)
+    # MPI uses the descriptor until it has finalized: nothing of Python may close it before.
+    os.environ.update(PMI_FD=str(ours.detach()), PMI_RANK=str(rank), PMI_SIZE=str(size))
+    try:
+        MPI = _import()
+    finally:
+        for variable in ("PMI_FD", "PMI_RANK", "PMI_SIZE"):
+            del os.environ[variable]
+    if MPI.COMM_WORLD.size != size:
+        library = MPI.Get_library_version().splitlines()[0]
+        raise RuntimeError(
+            f"{library} was not connected to the other {size - 1} processes: this is for libraries "
+            f"of MPICH's family. Start the script by mpiexec -n {size} python script.py"
+        )
+
+
+class _Leaving:
+    """Finalizes MPI when this process ends: all ranks wait for each other there."""
+
+    def __init__(self, MPI: Any, launched: bool) -> None:
+        self.MPI, self.launched = MPI, launched
+        self.timeout = timedelta(minutes=30)
+        # Runs before atexit's functions, and in processes of multiprocessing too.
+        util.Finalize(None, self.leave, exitpriority=-100)
+
+    def leave(self) -> None:
+        MPI = self.MPI
+        if MPI.Is_finalized():
+            return
+        if _is_failing():
+            # The launcher ends the other ranks; where there is none, their parent or time-out does.
+            if self.launched:
+                sys.stderr.flush()
+                MPI.COMM_WORLD.Abort(1)
+            return
+        begun = _Request(MPI, MPI.COMM_WORLD.Ibarrier())
+        try:
+            Work(f"the end of rank {MPI.COMM_WORLD.rank}", [begun], self.timeout).wait()
+        except DistBackendError as error:
+            print(f"{error}; aborting", file=sys.stderr, flush=True)
+            MPI.COMM_WORLD.Abort(1)
+        MPI.Finalize()
+
+
+def _is_failing() -> bool:
+    """Whether this process ends by an exception."""
+    error = sys.exc_info()[1] or getattr(sys, "last_value", None)
+    return error is not None and not (isinstance(error, SystemExit) and not error.code)
+
+
+class _World:
+    """MPI in this process: started once, for as long as the process lives."""
+
+    leaving: _Leaving | None = None
+    pid = 0
+
+
+def world(rank: int, size: int, store: TCPStore | None, timeout: timedelta) -> MPIEngine:
+    """The engine of all ranks, in the order of ``rank``; a store connects them where no launcher
+    of MPI started them.
+    """
+    known = _World.leaving is not None
+    if known and _World.pid != os.getpid():
+        raise RuntimeError(
+            "MPI was started before this process was forked: call init_process_group in the "
+            "processes only, or start them by the method 'spawn'"
+        )
+    launched = launched_size() > 1
+    if not known and not launched and "mpi4py.MPI" in sys.modules:
+        raise RuntimeError(
+            "mpi4py.MPI was imported before init_process_group, so MPI has one process: import it "
+            f"afterwards, or start the script by mpiexec -n {size}"
+        )
+    if not known and not launched:
+        assert store is not None
+        _wire(rank, size, store, timeout)
+    MPI = _import()
+    if MPI.COMM_WORLD.size != size:
+        raise RuntimeError(
+            f"init_process_group: world_size={size}, but MPI connects {MPI.COMM_WORLD.size} "
+            "processes"
+        )
+    if not known:
+        _World.leaving, _World.pid = _Leaving(MPI, launched), os.getpid()
+        _unlink_shared_memory(MPI)
+    assert _World.leaving is not None
+    _World.leaving.timeout = timeout
+    return MPIEngine(MPI.COMM_WORLD.Split(0, rank))
+
+
+def _unlink_shared_memory(MPI: Any) -> None:
+    """Remove the name of the memory MPICH shares, which a killed process would leave in /dev/shm.
+
+    All ranks of a machine have it mapped once MPI has started.
+    """
+    MPI.COMM_WORLD.Barrier()
+    if not os.path.exists("/proc/self/maps"):
+        return
+    with open("/proc/self/maps") as lines:
+        names = {line.split(None, 5)[-1].strip() for line in lines if "/dev/shm/mpich_shm_" in line}
+    for name in names:
+        try:
+            os.unlink(name)
+        except FileNotFoundError:  # another rank was first, or it shows as "(deleted)"
+            continue
+
+
+class _Request:
+    """A request of MPI, and what remains to be done when it is complete."""
+
+    def __init__(
+        self, MPI: Any, request: Any, keep: Any = None, finish: Callable[[], None] | None = None
+    ) -> None:
+        self._request, self._keep, self._finish = request, keep, finish
+        self._status, self._complete, self.source = MPI.Status(), False, 0
+
+    def test(self) -> bool:
+        """Whether it is complete."""
+        if not self._complete and self._request.Test(self._status):
+            self._complete, self.source = True, self._status.Get_source()
+            if self._finish is not None:
+                self._finish()
+            self._keep = self._finish = None
+        return self._complete
+
+
+def _bytes(array: Any) -> Any:
+    return array.reshape(-1).view(np.uint8)
+
+
+class MPIEngine:
+    """One of MPI's communicators."""
+
+    name = "mpi"
+
+    def __init__(self, comm: Any) -> None:
+        self._comm, self._MPI = comm, _import()
+        self.rank, self.size = comm.rank, comm.size
+
+    def _begun(self, request: Any, keep: Any, finish: Any = None) -> Done:
+        return _Request(self._MPI, request, keep, finish)
+
+    def _combined(self, array: Any, op: ReduceOp) -> tuple[Any, Any, Any]:
+        """The array MPI is to sum, MPI's op, and what brings the result to ``array``."""
+        MPI = self._MPI
+        flat = array.reshape(-1)
+        wide, name = flat, op.name
+        if array.dtype == np.bool_:
+            wide = flat.view(np.uint8)
+            name = {"SUM": "MAX", "BOR": "MAX", "PRODUCT": "MIN", "BAND": "MIN"}.get(name, name)
+        elif array.dtype.itemsize == 2 and array.dtype.kind not in "iu":  # float16 and bfloat16
+            wide = flat.astype(np.float32)
+        average = name == "AVG"
+        mpi_op = getattr(MPI, {"AVG": "SUM", "PRODUCT": "PROD"}.get(name, name))
+
+        def finish() -> None:
+            if average:
+                np.divide(wide, self.size, out=wide)
+            if wide.dtype.itemsize != flat.dtype.itemsize:
+                flat[...] = wide.astype(flat.dtype)
+
+        return wide, mpi_op, finish if average or wide.dtype != flat.dtype else None
+
+    def all_reduce(self, array: Any, op: ReduceOp) -> Done:
+        wide, mpi_op, finish = self._combined(array, op)
+        request = self._comm.Iallreduce(self._MPI.IN_PLACE, wide, mpi_op)
+        return self._begun(request, (array, wide), finish)
+
+    def reduce(self, array: Any, op: ReduceOp, root: int) -> Done:
+        wide, mpi_op, finish = self._combined(array, op)
+        if self.rank == root:
+            request = self._comm.Ireduce(self._MPI.IN_PLACE, wide, mpi_op, root)
+            return self._begun(request, (array, wide), finish)
+        return self._begun(self._comm.Ireduce(wide, None, mpi_op, root), (array, wide))
+
+    def reduce_scatter(self, into: Any, array: Any, op: ReduceOp) -> Done:
+        wide, mpi_op, _ = self._combined(array, op)
+        part, _, finish = self._combined(into, op)
+        request = self._comm.Ireduce_scatter_block(wide, part, mpi_op)
+        return self._begun(request, (into, array, wide, part), finish)
+
+    def broadcast(self, array: Any, root: int) -> Done:
+        return self._begun(self._comm.Ibcast(_bytes(array), root), array)
+
+    def all_gather(self, into: Any, array: Any) -> Done:
+        return self._begun(self._comm.Iallgather(_bytes(array), _bytes(into)), (into, array))
+
+    def gather(self, into: Any, array: Any, root: int) -> Done:
+        whole = None if into is None else _bytes(into)
+        return self._begun(self._comm.Igather(_bytes(array), whole, root), (into, array))
+
+    def scatter(self, into: Any, array: Any, root: int) -> Done:
+        whole = None if array is None else _bytes(array)
+        return self._begun(self._comm.Iscatter(whole, _bytes(into), root), (into, array))
+
+    def all_to_all(
+        self, into: Any, array: Any, receives: Sequence[int], sends: Sequence[int]
+    ) -> Done:
+        size = into.dtype.itemsize
+        parts = [[count * size for count in counts] for counts in (sends, receives)]
+        request = self._comm.Ialltoallv([_bytes(array), parts[0]], [_bytes(into), parts[1]])
+        return self._begun(request, (into, array))
+
+    def send(self, array: Any, peer: int, tag: int) -> Done:
+        return self._begun(self._comm.Isend(_bytes(array), peer, tag), array)
+
+    def receive(self, array: Any, peer: int | None, tag: int) -> Done:
+        source = self._MPI.ANY_SOURCE if peer is None else peer
+        return self._begun(self._comm.Irecv(_bytes(array), source, tag), array)
+
+    def barrier(self) -> Done:
+        return self._begun(self._comm.Ibarrier(), None)
+
+    def split(self, ranks: Sequence[int]) -> Engine:
+        members = self._comm.group.Incl(list(ranks))
+        try:
+            return MPIEngine(self._comm.Create_group(members))
+        finally:
+            members.Free()
+
+    def close(self) -> None:
+        if not self._MPI.Is_finalized():
+            self._comm.Free()

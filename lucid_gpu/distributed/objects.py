@@ -1,0 +1,206 @@
+"""Collectives of Python objects, by pickle: what the ranks of a group send is trusted."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lucid_gpu.distributed import groups
+from lucid_gpu.distributed.collectives import group_rank_of, other_rank
+from lucid_gpu.distributed.engines import Done
+from lucid_gpu.distributed.groups import ProcessGroup
+from lucid_gpu.distributed.work import Work
+
+_TAG = (1 << 20) + 2
+
+
+def _wait(what: str, group: ProcessGroup, done: Done) -> None:
+    group.progress()
+    Work(f"{what}()", [done], group.timeout).wait()
+
+
+def _pickled(value: Any) -> Any:
+    return np.frombuffer(bytearray(pickle.dumps(value)), np.uint8)
+
+
+def _read(array: Any) -> Any:
+    return pickle.loads(array.tobytes())
+
+
+def _padded(array: Any, size: int) -> Any:
+    room = np.zeros(size, np.uint8)
+    room[: array.size] = array
+    return room
+
+
+def _sizes(what: str, group: ProcessGroup, array: Any) -> list[int]:
+    """How many bytes each rank has."""
+    sizes = np.zeros(group.size(), np.int64)
+    _wait(what, group, group.engine.all_gather(sizes, np.array([array.size], np.int64)))
+    return [int(size) for size in sizes]
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+    """Write the objects of all ranks to a list of as many items.
+
+    What the other ranks send is unpickled: it can run any code.
+    """
+    found = groups.resolved(group, "all_gather_object")
+    if found is None:
+        return
+    mine = _pickled(obj)
+    sizes = _sizes("all_gather_object", found, mine)
+    longest = max(sizes)
+    whole = np.zeros(longest * found.size(), np.uint8)
+    done = found.engine.all_gather(whole, _padded(mine, longest))
+    _wait("all_gather_object", found, done)
+    for i, size in enumerate(sizes):
+        object_list[i] = _read(whole[i * longest : i * longest + size])
+
+
+def gather_object(
+    obj: Any,
+    object_gather_list: list[Any] | None = None,
+    dst: int | None = None,
+    group: Any = None,
+    group_dst: int | None = None,
+) -> None:
+    """Write the objects of all ranks to a list on rank ``dst`` (0); the others pass no list.
+
+    What the other ranks send is unpickled: it can run any code.
+    """
+    found = groups.resolved(group, "gather_object")
+    if found is None:
+        return
+    root = group_rank_of(found, dst, group_dst, 0)
+    at_root = root == found.rank()
+    if at_root and not object_gather_list:
+        raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
+    if object_gather_list and not at_root:
+        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    mine = _pickled(obj)
+    sizes = _sizes("gather_object", found, mine)
+    longest = max(sizes)
+    whole = np.zeros(longest * found.size(), np.uint8) if at_root else None
+    _wait("gather_object", found, found.engine.gather(whole, _padded(mine, longest), root))
+    if whole is not None and object_gather_list is not None:
+        for i, size in enumerate(sizes):
+            object_gather_list[i] = _read(whole[i * longest : i * longest + size])
+
+
+def broadcast_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_src: int | None = None,
+) -> None:
+    """Give all ranks the items of rank ``src``'s list (0); ``device`` is taken and unused.
+
+    What that rank sends is unpickled: it can run any code.
+    """
+    found = groups.resolved(group, "broadcast_object_list")
+    if found is None:
+        return
+    root = group_rank_of(found, src, group_src, 0)
+    at_root = root == found.rank()
+    array = _pickled(list(object_list)) if at_root else np.zeros(0, np.uint8)
+    size = np.array([array.size], np.int64)
+    _wait("broadcast_object_list", found, found.engine.broadcast(size, root))
+    if not at_root:
+        array = np.zeros(int(size[0]), np.uint8)
+    _wait("broadcast_object_list", found, found.engine.broadcast(array, root))
+    if not at_root:
+        _fill(object_list, _read(array), "broadcast_object_list")
+
+
+def _fill(into: list[Any], values: Sequence[Any], name: str) -> None:
+    if len(into) != len(values):
+        raise ValueError(f"{name}: the list has {len(into)} items, the sender's {len(values)}")
+    into[:] = values
+
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: list[Any] | None = None,
+    src: int | None = None,
+    group: Any = None,
+    group_src: int | None = None,
+) -> None:
+    """Deal the objects of rank ``src`` (0) out; each rank's is item 0 of its first list.
+
+    What that rank sends is unpickled: it can run any code.
+    """
+    found = groups.resolved(group, "scatter_object_list")
+    if found is None:
+        return
+    root = group_rank_of(found, src, group_src, 0)
+    if not isinstance(scatter_object_output_list, list) or len(scatter_object_output_list) < 1:
+        raise ValueError(
+            "Expected argument scatter_object_output_list to be a list of size at least 1."
+        )
+    whole, sizes = None, np.zeros(found.size(), np.int64)
+    if root == found.rank():
+        if scatter_object_input_list is None:
+            raise ValueError("source rank must provide non-None scatter_object_input_list")
+        if len(scatter_object_input_list) != found.size():
+            raise ValueError(
+                f"scatter_object_list: needs an object for each of {found.size()} ranks, got "
+                f"{len(scatter_object_input_list)}"
+            )
+        arrays = [_pickled(value) for value in scatter_object_input_list]
+        sizes[:] = [array.size for array in arrays]
+        whole = np.concatenate([_padded(array, int(sizes.max())) for array in arrays])
+    _wait("scatter_object_list", found, found.engine.broadcast(sizes, root))
+    mine = np.zeros(int(sizes.max()), np.uint8)
+    _wait("scatter_object_list", found, found.engine.scatter(mine, whole, root))
+    scatter_object_output_list[0] = _read(mine[: sizes[found.rank()]])
+
+
+def send_object_list(
+    object_list: list[Any],
+    dst: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_dst: int | None = None,
+    use_batch: bool = False,
+) -> None:
+    """Send the items of a list to rank ``dst``; ``device`` and ``use_batch`` are unused."""
+    found = groups.resolved(group, "send_object_list")
+    if found is None:
+        return
+    peer = other_rank(found, group_rank_of(found, dst, group_dst), "destination")
+    array = _pickled(list(object_list))
+    size = np.array([array.size], np.int64)
+    _wait("send_object_list", found, found.engine.send(size, peer, _TAG))
+    _wait("send_object_list", found, found.engine.send(array, peer, _TAG))
+
+
+def recv_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_src: int | None = None,
+    use_batch: bool = False,
+) -> int:
+    """Receive the items of a list from rank ``src``, or from any; the rank they came from.
+
+    What that rank sends is unpickled: it can run any code.
+    """
+    found = groups.resolved(group, "recv_object_list")
+    if found is None:
+        return -1
+    peer = None
+    if src is not None or group_src is not None:
+        peer = other_rank(found, group_rank_of(found, src, group_src), "source")
+    size = np.zeros(1, np.int64)
+    done = found.engine.receive(size, peer, _TAG)
+    _wait("recv_object_list", found, done)
+    array = np.zeros(int(size[0]), np.uint8)
+    _wait("recv_object_list", found, found.engine.receive(array, done.source, _TAG))
+    _fill(object_list, _read(array), "recv_object_list")
+    return groups.get_global_rank(group, done.source)
