@@ -232,7 +232,8 @@ def _extra_key(
 
 def _in_heads(t: Tensor, heads: int) -> Tensor:
     """From (s, n, e) to (heads, s, e * n / heads)."""
-    return t.reshape(t.shape[0], heads, -1).transpose(0, 1)
+    wide = t.shape[1] * t.shape[2] // heads if heads else t.shape[2]
+    return t.reshape(t.shape[0], heads, wide).transpose(0, 1)
 
 
 def _padding_of_heads(padding: Tensor, shape: tuple[int, int, int]) -> Tensor:

@@ -495,6 +495,11 @@ def nan_to_num(
     """
     if input.dtype.category < 2:
         return input.clone()
+    if input.dtype.is_complex:
+        whole: Tensor = input.clone()
+        for part in (whole.real, whole.imag):
+            part.copy_(nan_to_num(part, nan, posinf, neginf))
+        return whole
     import ml_dtypes
 
     top = float(ml_dtypes.finfo(input.dtype.numpy).max)

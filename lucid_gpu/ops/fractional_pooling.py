@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from lucid_gpu.dtypes import int64
@@ -71,9 +72,13 @@ def _of_rank(rank: int) -> Callable[..., Any]:
         _check_samples(u, input, shape, rank)
         with no_grad():
             windows = _windows(u, input.shape[-rank:], kernel, size)
-            values = input.detach().reshape(*shape, -1).gather(-1, windows.flatten(2))
+            values = (
+                input.detach()
+                .reshape(*shape, prod(input.shape[-rank:]))
+                .gather(-1, windows.flatten(2))
+            )
             largest = values.view(windows.shape).argmax(-1, keepdim=True)
-            places = windows.gather(-1, largest).view(*input.shape[:-rank], -1)
+            places = windows.gather(-1, largest).view(*input.shape[:-rank], prod(size))
         pooled = input.flatten(-rank).gather(-1, places)
         pooled = pooled.view(*input.shape[:-rank], *size)
         return (pooled, places.view(pooled.shape)) if return_indices else pooled

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 from lucid_gpu.fusion.optable import TABLE
@@ -189,11 +190,11 @@ def _summed(input: Tensor, out: tuple[int, ...], axes: Sequence[Any]) -> Tensor:
 def _of_few_channels(input: Tensor, out: tuple[int, ...], axes: Sequence[Any]) -> Tensor:
     """Element by element where they lie: rows would be shorter than what a row costs."""
     n, c, *sizes = input.shape
-    flat = input.reshape(n, c, -1)
+    flat, places = input.flatten(2), prod(out[1:])
     total: Any = None
     for number, weight in _corners(axes, sizes, 0):
-        part = flat.gather(2, number.reshape(n, 1, -1).expand(n, c, -1))
-        part = part * weight.reshape(n, 1, -1)
+        part = flat.gather(2, number.reshape(n, 1, places).expand(n, c, places))
+        part = part * weight.reshape(n, 1, places)
         total = part if total is None else total + part
     result: Tensor = total.reshape(n, c, *out[1:])
     return result

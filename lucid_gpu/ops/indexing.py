@@ -577,11 +577,22 @@ def index_put(
     return input + added
 
 
+def _require_long(name: str, index: Tensor) -> None:
+    if index.dtype is not dt.int64:
+        raise RuntimeError(
+            f"{name}: Expected a long tensor for index, but got {index.dtype.name}: index.long()"
+        )
+
+
 @op
 @takes_out
 def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements at positions of the flattened tensor, in the index's shape."""
+    """The elements at positions of the flattened tensor, in the index's shape.
+
+    RuntimeError for an index of another type than int64.
+    """
     require_one_device("take", input, index)
+    _require_long("take()", index)
     return _picked("TakeBackward0", input.reshape(-1), index)
 
 
@@ -590,7 +601,10 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     """A copy of the input with elements of ``source`` at positions of the flattened tensor.
 
     ``index`` and ``source`` have as many elements.
+
+    RuntimeError for an index of another type than int64.
     """
+    _require_long("put_()", index)
     flat = index_put(input.reshape(-1), (index,), source.reshape(tuple(index.shape)), accumulate)
     return flat.reshape(tuple(input.shape))
 
@@ -810,10 +824,16 @@ def _names_elements(array: Any, index: Any) -> bool:
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather`, where other dimensions broadcast; without ``dim``, of the flattened tensor.
 
-    RuntimeError where ranks differ; IndexError for a ``dim`` that there is not, and a position out
+    RuntimeError where ranks differ, and for indices of another type than int64; IndexError for a
+    ``dim`` that there is not, and a position out
     of bounds.
     """
     require_tensor("take_along_dim", "indices", 2, indices)
+    if indices.dtype is not dt.int64:
+        raise RuntimeError(
+            "torch.take_along_dim(): dtype of indices should be Long but got "
+            f"{indices.dtype.name}: indices.long()"
+        )
     if dim is None:
         return _gather(input.reshape(-1), 0, indices.reshape(-1))
     if input.ndim != indices.ndim:

@@ -307,7 +307,8 @@ def searchsorted(
     Raises
     ------
     RuntimeError
-        For another ``side``, one that ``right`` contradicts, and shapes that do not fit each other.
+        For another ``side``, one that ``right`` contradicts, shapes that do not fit each other, and
+        a ``sorter`` of another type or out of range.
     NotImplementedError
         For bool and complex.
     """
@@ -325,6 +326,7 @@ def searchsorted(
     _require_order("searchsorted", common, bools=False)
     sequence, wanted = _wide(sorted_sequence.to(common)), _wide(values.to(common))
     if sorter is not None:
+        _check_sorter(sorted_sequence, sorter)
         sequence = xp.take_along_axis(sequence, sorter.array, -1)
     behind = right or side == "right"
     if sequence.ndim == 1:
@@ -338,6 +340,21 @@ def searchsorted(
             )
         found = _bisected(xp, sequence, wanted, behind)
     return from_array(xp.asarray(found).astype(d.numpy), d, values.device)
+
+
+def _check_sorter(sequence: Tensor, sorter: Tensor) -> None:
+    if sorter.shape != sequence.shape:
+        raise RuntimeError(
+            "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
+            f"tensor {list(sequence.shape)}and got sorter tensor {list(sorter.shape)}"
+        )
+    if sorter.dtype is not dt.int64:
+        raise RuntimeError(
+            "torch.searchsorted(): sorter must be a tensor of long dtype but got dtype "
+            f"{sorter.dtype.name}"
+        )
+    if sorter.numel() and (int(sorter.min()) < 0 or int(sorter.max()) >= sequence.shape[-1]):
+        raise RuntimeError("torch.searchsorted(): sorter index out of range")
 
 
 def _bisected(xp: Any, sequence: Any, wanted: Any, behind: bool) -> Any:

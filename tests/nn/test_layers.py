@@ -249,3 +249,22 @@ def test_layers_that_other_processes_would_share(device):
     assert made.eval()[0](x).tolist() == net.eval()[0](x).tolist()
     with pytest.raises(ValueError, match="expected at least 2D input"):
         made[0](x[0])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m: m.nn.MultiheadAttention(4, 2, batch_first=True)(*[m.ones(0, 3, 4)] * 3)[0],
+        lambda m: m.nn.MultiheadAttention(4, 2)(*[m.ones(3, 0, 4)] * 3, need_weights=False)[0],
+        lambda m: m.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)(m.ones(0, 3, 4)),
+        lambda m: m.nn.TransformerDecoderLayer(4, 2, 8)(m.ones(3, 0, 4), m.ones(2, 0, 4)),
+        lambda m: m.nn.FractionalMaxPool2d(2, output_size=2)(m.ones(0, 2, 5, 5)),
+        lambda m: m.nn.FractionalMaxPool3d(2, output_size=2)(m.ones(0, 2, 5, 5, 5)),
+        lambda m: m.nn.functional.grid_sample(
+            m.ones(0, 2, 5, 5), m.ones(0, 3, 3, 2), align_corners=False
+        ),
+    ],
+)
+def test_an_empty_batch_has_an_empty_result(make):
+    torch = torch_module()
+    assert tuple(make(lucid_gpu).shape) == tuple(make(torch).shape)

@@ -487,3 +487,23 @@ def test_numbers_are_compared_in_the_precision_of_the_tensor(d: str, device: str
 
     torch = torch_module()
     gives(scenario(torch, "cpu"), scenario, device)
+
+
+@pytest.mark.parametrize("d", ["complex64", "complex128"])
+def test_nan_to_num_of_complex_numbers_is_that_of_their_parts(d: str, device: str) -> None:
+    nan, inf = float("nan"), float("inf")
+    numbers = [
+        complex(nan, 2),
+        complex(1, nan),
+        complex(inf, -inf),
+        complex(-inf, 3),
+        complex(4, 5),
+    ]
+
+    def scenario(module: Any, where: str) -> Any:
+        x = module.tensor(numbers, dtype=getattr(module, d), device=where)
+        found = module.nan_to_num(x), module.nan_to_num(x, 1.0, inf, 7.0)
+        return [f.tolist() for f in found]
+
+    torch = torch_module()
+    gives(scenario(torch, "cpu"), scenario, device)

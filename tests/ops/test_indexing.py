@@ -519,3 +519,12 @@ def test_gather_of_many(dim: int, device: str) -> None:
     rng = np.random.default_rng(8)
     x, index = rng.standard_normal((20, 30, 40)), rng.integers(0, 18, (18, 18, 18))
     agree(lambda m, t: (t.gather(dim, m.tensor(index).to(t.device)),), x, device=device, order=1)
+
+
+@pytest.mark.parametrize("name", ["take", "put", "take_along_dim"])
+def test_indices_of_another_type_than_int64_are_refused(name):
+    x, index = lucid_gpu.ones(3), lucid_gpu.tensor([0], dtype=lucid_gpu.int32)
+    rest = {"take": (), "put": (lucid_gpu.ones(1),), "take_along_dim": (0,)}[name]
+    with pytest.raises(RuntimeError, match="int32: ind"):
+        getattr(x, name)(index, *rest) if name != "put" else x.put_(index, *rest)
+    assert x.tolist() == [1.0] * 3 and x._version == 0

@@ -222,3 +222,15 @@ def test_nans_of_every_type_are_last(kind: str, device: str) -> None:
     expected = [[2, 0, 5, 3, 1, 4], [1, 4, 3, 5, 0, 2], [2, 0, 5]]
     expected += [5, 1.0, True, 1.0, [-1, 1, 2, 5], [-1, 1, 2, 5]]
     gives(expected, scenario, device)
+
+
+@pytest.mark.parametrize(
+    "sorter", [[0, 1], [0.0, 1.0, 2.0], [0, 1, 5], [0, 1, -1], [[0, 1, 2]]], ids=str
+)
+def test_a_wrong_sorter_is_refused(sorter: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"torch\.searchsorted\(\): .*sorter"):
+        lucid_gpu.searchsorted(
+            lucid_gpu.tensor([1.0, 2.0, 3.0]),
+            lucid_gpu.tensor([2.0]),
+            sorter=lucid_gpu.tensor(sorter),
+        )
