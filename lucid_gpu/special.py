@@ -84,7 +84,9 @@ def xlog1py(input: Any, other: Any) -> Tensor:
     """``x * log(1 + y)``, and 0 where x is, element by element; the two broadcast."""
     x = input if isinstance(input, Tensor) else other.new_full((), input)
     y = other if isinstance(other, Tensor) else x.new_full((), other)
-    return where((x == 0).logical_and(y.isnan().logical_not()), 0.0 * x, x * y.log1p())
+    # Where there is no logarithm, nothing of it may reach the product or the gradient of a 0.
+    none = (x == 0).logical_and((y <= -1).logical_or(y == math.inf))
+    return x * where(none, 0.0, y).log1p()
 
 
 round = _of_row("round", "round")

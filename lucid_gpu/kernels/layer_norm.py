@@ -280,7 +280,7 @@ def on_host(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any,
                 np.matmul(wide, share, mean[block, 0])
             np.subtract(wide, mean[block], n)
         scale = rstd[block]
-        np.vecdot(n, n, out=scale[:, 0])
+        _row_dots(n, n, scale[:, 0])
         scale /= columns
         scale += eps
         np.sqrt(scale, scale)
@@ -327,13 +327,13 @@ def gradients_on_host(
         if dx is not None:
             if weight is not None:
                 wide = np.multiply(wide, weight, h)
-            along = np.vecdot(wide, centred)[:, None]
+            along = _row_dots(wide, centred, np.empty(len(wide), d.numpy))[:, None]
             along *= scale
             along *= scale
             along /= columns
             centred *= along
             if mean is not None:
-                centred += np.matmul(wide, share)[:, None]
+                centred += _row_dots(wide, share, np.empty(len(wide), d.numpy))[:, None]
             np.subtract(wide, centred, centred)
             np.multiply(centred, scale, dx[block], casting="unsafe")
             if earlier is not None:
@@ -351,6 +351,19 @@ def gradients_on_host(
 def _added(parts: Sequence[Any], columns: int, kind: Any) -> Any:
     """What the blocks found, in their order."""
     return parts[0] if len(parts) == 1 else np.asarray(sum(parts, np.zeros(columns, kind)))
+
+
+def _row_dots(a: Any, b: Any, out: Any) -> Any:
+    """The product of each row of ``a`` with that of ``b``, which may be one for all; shape (rows,).
+
+    Parts of long rows are added in float64: one sum after another loses digits.
+    """
+    columns = a.shape[1]
+    if columns <= LONG:
+        return np.vecdot(a, b, out=out)
+    parts = [np.vecdot(a[:, i : i + LONG], b[..., i : i + LONG]) for i in range(0, columns, LONG)]
+    out[...] = np.sum(parts, 0, np.float64)
+    return out
 
 
 @functools.lru_cache(maxsize=16)

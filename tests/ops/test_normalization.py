@@ -182,3 +182,17 @@ def test_first_and_second_gradients(function):
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+@pytest.mark.parametrize("columns", [2049, 4_000_007])
+def test_long_rows_lose_no_digits(columns, device):
+    drawn = np.random.default_rng(1).standard_normal
+    x, g = drawn(columns) + 3, drawn(columns)
+    found = []
+    for kind in ("float32", "float64"):
+        rows = lucid_gpu.tensor(x.astype("f4").astype(kind), device=device).requires_grad_()
+        y = F.layer_norm(rows, (columns,))
+        y.backward(lucid_gpu.tensor(g.astype("f4").astype(kind), device=device))
+        found.append([y.detach().double().cpu(), rows.grad.double().cpu()])
+    for narrow, wide in zip(*found):
+        assert (narrow - wide).abs().max() < 2e-6

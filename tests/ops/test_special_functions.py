@@ -11,7 +11,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import gradcheck, gradgradcheck
-from tests.oracle import agree, same_error
+from tests.oracle import agree, same_error, torch_module
 
 RNG = np.random.default_rng(23)
 POSITIVE = RNG.uniform(0.1, 20, (3, 4))
@@ -179,3 +179,15 @@ def test_derivatives_of_sinc_near_zero(device: str) -> None:
         assert np.allclose(value.tolist(), expected[order], rtol=2e-6)
         if order < 2:
             (value,) = lucid_gpu.autograd.grad(value.sum(), x, create_graph=True)
+
+
+def test_xlog1py_where_there_is_no_logarithm(device):
+    def scenario(m, where):
+        x = m.tensor([0.0, 0.0, 0.0, 1.0, -2.0], device=where, requires_grad=True)
+        y = m.tensor([-1.0, -3.0, 0.5, 0.5, 2.0], device=where)
+        z = m.special.xlog1py(x, y)
+        (slope,) = m.autograd.grad(z.sum(), x)
+        return [z.tolist(), slope.tolist()]
+
+    ours, theirs = scenario(lucid_gpu, device), scenario(torch_module(), "cpu")
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
