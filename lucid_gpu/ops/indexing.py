@@ -577,6 +577,30 @@ def index_put(
     return input + added
 
 
+_write_at = written(index_put)
+
+
+def index_put_(
+    self: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """`index_put`, in place.
+
+    RuntimeError where several elements are one, as after `expand`, and the write is recorded.
+    """
+    if self._base is None or self._wrapper is not None or not refers_to_itself(self.array):
+        return _write_at(self, indices, values, accumulate)
+    if state.grad and (self.requires_grad or values.requires_grad):
+        refuse_overlap(self.array, "index_put_")
+    parsed, _ = _parse(self, tuple(slice(None) if i is None else i for i in indices), wait=True)
+    value = _fitting(self, parsed, _as_value(self, values)).array
+    array = self._writable("index_put_")
+    if accumulate:
+        xp_of(self).add.at(array, parsed, value)
+    else:
+        array[parsed] = value
+    return self
+
+
 def _require_long(name: str, index: Tensor) -> None:
     if index.dtype is not dt.int64:
         raise RuntimeError(
@@ -1171,5 +1195,6 @@ def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
 METHODS = (gather, take_along_dim, take, put, index_put, scatter, index_select,
            masked_select, nonzero, sort, argsort, topk, tril, triu)  # fmt: skip
 attach(Tensor, *[guarded(op, method=True) for op in METHODS])  # axis= too
-attach(Tensor, **{f"{op.__name__}_": written(op) for op in (put, index_put, scatter, tril, triu)})
+attach(Tensor, **{f"{op.__name__}_": written(op) for op in (put, scatter, tril, triu)})
+attach(Tensor, index_put_=index_put_)
 attach(Tensor, __getitem__=getitem, __setitem__=setitem, _found_at=_found_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -528,3 +529,23 @@ def test_indices_of_another_type_than_int64_are_refused(name):
     with pytest.raises(RuntimeError, match="int32: ind"):
         getattr(x, name)(index, *rest) if name != "put" else x.put_(index, *rest)
     assert x.tolist() == [1.0] * 3 and x._version == 0
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_index_put_into_an_expanded_tensor_writes_what_it_shows(accumulate, device):
+    torch = torch_module()
+    found = []
+    for m, where in ((lucid_gpu, device), (torch, "cpu")):
+        base = m.zeros(1, 2, device=where)
+        x = base.expand(3, 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns that it will be refused
+            index = m.tensor([0, 1], device=where)
+            same = x.index_put_((index,), m.tensor([5.0], device=where), accumulate=accumulate)
+        assert same is x and base._version == 1
+        found.append((base.tolist(), x.tolist()))
+    assert found[0] == found[1]
+    w = lucid_gpu.zeros(1, 2, device=device, requires_grad=True)
+    with pytest.raises(RuntimeError, match="more than one element"):
+        index = lucid_gpu.tensor([0], device=device)
+        (w * 1).expand(3, 2).index_put_((index,), lucid_gpu.ones(1, device=device))
