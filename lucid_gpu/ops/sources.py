@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ def asarray(
     Parameters
     ----------
     obj : Tensor, array, what has ``__dlpack__``, sequence or number
+        Of a buffer (bytes, bytearray, memoryview, array.array) the bytes are the elements'.
     copy : bool, optional
         True copies, False refuses to; None does what is needed.
 
@@ -39,6 +41,9 @@ def asarray(
         Where ``copy`` is False and the result cannot share the memory.
     """
     given = None if isinstance(obj, np.generic) else shared(obj)
+    if isinstance(obj, (bytes, bytearray, memoryview, array)):
+        kind = get_default_dtype() if dtype is None else dtype
+        given = frombuffer(obj, dtype=kind) if len(obj) else None
     if given is None:
         if copy is False:
             raise ValueError(f"can't alias arbitrary sequence: {type(obj).__name__} is copied")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 from typing import Any
 
 import numpy as np
@@ -245,3 +246,16 @@ def test_complex_ends_are_not_cut() -> None:
     for name in ("linspace", "logspace"):
         with pytest.raises(RuntimeError, match="can't be safely cast to passed dtype float32"):
             getattr(lucid_gpu, name)(0, 1j, 3, dtype=lucid_gpu.float32)
+
+
+def test_the_bytes_of_buffers_are_those_of_elements():
+    numbers = array.array("f", [1.0, 2.5])
+    for buffer in (numbers, bytearray(numbers.tobytes()), memoryview(numbers), bytes(numbers)):
+        assert lucid_gpu.asarray(buffer).tolist() == [1.0, 2.5]
+    shared = bytearray(2)
+    lucid_gpu.asarray(shared, dtype=lucid_gpu.uint8).fill_(7)
+    lucid_gpu.asarray(shared, dtype=lucid_gpu.uint8, copy=True).fill_(8)
+    assert shared == bytearray([7, 7])
+    assert lucid_gpu.asarray(bytearray()).shape == (0,)
+    with pytest.raises(ValueError, match="must be a multiple of element size"):
+        lucid_gpu.asarray(bytearray(3))

@@ -308,3 +308,9 @@ def test_samples_of_pytorch_say_how_they_come_over():
         TypeError, match=r"<class 'torch.Tensor'>: have .*from_numpy\(x.numpy\(\)\)"
     ):
         default_collate([torch_module().ones(2)])
+
+
+def test_a_timeout_without_workers_is_refused():
+    loader = lucid_gpu.utils.data.DataLoader(range(3), timeout=3)
+    with pytest.raises(AssertionError, match="requires timeout == 0"):
+        list(loader)

@@ -71,7 +71,8 @@ class DataLoader:
     ValueError, TypeError
         For settings that exclude each other or cannot be.
     RuntimeError
-        While iterating: a worker died, or the timeout passed. What a worker raises is raised here,
+        While iterating: a worker died, or the timeout passed. AssertionError, for a timeout without
+        workers. What a worker raises is raised here,
         of its type and with its traceback in the message.
 
     Notes
@@ -136,6 +137,11 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if not self.num_workers:
+            if self.timeout:
+                raise AssertionError(
+                    "_SingleProcessDataLoaderIter requires timeout == 0: it is for batches of "
+                    f"workers; pass num_workers=1, or leave timeout={self.timeout} away"
+                )
             return _Here(self)
         if not self.persistent_workers:
             return _Processes(self)
