@@ -17,6 +17,7 @@ from lucid_gpu.distributed.errors import DistBackendError
 from lucid_gpu.distributed.groups import ProcessGroup
 from lucid_gpu.distributed.reductions import ReduceOp, check_op
 from lucid_gpu.distributed.work import Work
+from lucid_gpu.ops.in_place import refuse_overlap
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -52,12 +53,7 @@ def _check_list(value: Any, name: str) -> None:
 def _check_written(tensors: Sequence[Tensor], name: str) -> None:
     """Raise where an element of a result has several places, before other ranks wait for it."""
     for tensor in tensors:
-        if any(n > 1 and step == 0 for n, step in zip(tensor.shape, tensor.stride())):
-            raise RuntimeError(
-                "unsupported operation: more than one element of the written-to tensor refers to a "
-                "single memory location. Please clone() the tensor before performing the "
-                f"operation. ({name} on a tensor of shape {list(tensor.shape)})"
-            )
+        refuse_overlap(tensor.array, name)
 
 
 def _check_types(*tensors: Tensor) -> None:
@@ -144,11 +140,12 @@ def _begun(
     results: Sequence[Tensor] = (),
     finish: Callable[[], None] | None = None,
     async_op: bool = False,
+    timeout: timedelta | None = None,
 ) -> Work | None:
     """The work, or None once it is done."""
     shapes = ", ".join(str(list(tensor.shape)) for tensor in results)
     group.progress()
-    work = Work(f"{what}({shapes})", [done], group.timeout, finish, results)
+    work = Work(f"{what}({shapes})", [done], timeout or group.timeout, finish, results)
     if not async_op:
         work.wait()
         return None
@@ -501,13 +498,7 @@ def barrier(
     found = groups.resolved(group, "barrier")
     if found is None:
         return None
-    found.progress()
-    work = Work("barrier()", [found.engine.barrier()], timeout or found.timeout)
-    if not async_op:
-        work.wait()
-        return None
-    found.under_way.append(work)
-    return work
+    return _begun("barrier", found, found.engine.barrier(), async_op=async_op, timeout=timeout)
 
 
 def monitored_barrier(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeVar
 
+from lucid_gpu import futures
 from lucid_gpu.nn import Module
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
 
 T = TypeVar("T")
 Attribute = Any
+Future = futures.Future
 
 
 class Error(RuntimeError):
@@ -78,25 +80,6 @@ class CompilationUnit:
     def __init__(self, lang: str | None = None, _frames_up: int = 0) -> None:
         if lang is not None:
             _refuse("CompilationUnit", "write the function in Python")
-
-
-class Future:
-    """What `fork` gives: a value that is there already."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def wait(self) -> Any:
-        """The value."""
-        return self._value
-
-    def value(self) -> Any:
-        """The value."""
-        return self._value
-
-    def done(self) -> bool:
-        """Whether the value is there: always."""
-        return True
 
 
 def script(
@@ -200,12 +183,14 @@ def is_tracing() -> bool:
     return False
 
 
-def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Future:
+def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call the function now; `wait` gives its value."""
-    return Future(func(*args, **kwargs))
+    future = Future()
+    future.set_result(func(*args, **kwargs))
+    return future
 
 
-def wait(future: Future) -> Any:
+def wait(future: Any) -> Any:
     """The value of what `fork` gave."""
     return future.wait()
 
