@@ -316,9 +316,11 @@ extern "C" int dl_iterate_phdr(int (*)(lucid_host_library*, size_t, void*), void
 __shared__ char lucid_host_mark;  // somewhere in the static shared memory
 static size_t lucid_host_before_mark, lucid_host_static;  // bytes before it, and in all
 
-static int lucid_host_find_static(lucid_host_library* library, size_t, void*)
+// The mark's address is an argument: finding it here can take the loader's lock, which a thread that
+// loads a library holds while it waits for the one that dl_iterate_phdr holds.
+static int lucid_host_find_static(lucid_host_library* library, size_t, void* mark)
 {
-    const size_t before = &lucid_host_mark - library->local;
+    const size_t before = (char*)mark - library->local;
     for (int i = 0; i < library->count; ++i) {  // type 7: what is thread_local
         if (library->segments[i].type != 7 || before >= library->segments[i].size) continue;
         lucid_host_before_mark = before;
@@ -331,7 +333,7 @@ static int lucid_host_find_static(lucid_host_library* library, size_t, void*)
 // What a GPU leaves in shared memory is not zero: NaN as a float, -1 as an integer.
 static void lucid_host_spoil(unsigned dynamic)
 {
-    if (!lucid_host_static) dl_iterate_phdr(lucid_host_find_static, nullptr);
+    if (!lucid_host_static) dl_iterate_phdr(lucid_host_find_static, &lucid_host_mark);
     __builtin_memset(&lucid_host_mark - lucid_host_before_mark, 0xff, lucid_host_static);
     __builtin_memset(lucid_host_dynamic, 0xff, dynamic);
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -374,3 +377,46 @@ def test_the_source_of_another_test_compiles_for_a_gpu():
         __stcs(y + t, warpSize); __syncwarp(); atomicInc((unsigned*)y, 9u);
     }"""
     assert resources(body, 90).spilled == 0
+
+
+LAUNCHED_WHILE_LIBRARIES_LOAD = """
+import ctypes, pathlib, shutil, tempfile, threading
+from lucid_gpu.launch import host
+
+body = "__shared__ int s[8]; s[threadIdx.x] = 1; y[threadIdx.x] = s[threadIdx.x];"
+built = host.build("k", 'extern "C" __global__ void k(int* y) { %s }' % body, False)
+with tempfile.TemporaryDirectory() as folder:
+    paths = [str(pathlib.Path(folder) / f"{i}.so") for i in range(800)]
+    for path in paths:
+        shutil.copy(built, path)
+    loaded = [ctypes.CDLL(path) for path in paths[:400]]
+    y = (ctypes.c_int * 8)()
+    place = ctypes.c_void_p(ctypes.addressof(y))
+    table = (ctypes.c_void_p * 1)(ctypes.addressof(place))
+
+    def launch():
+        for library in loaded:
+            start = library.lucid_host_launch
+            start.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_uint] * 9
+            assert start(ctypes.addressof(table), None, 1, 1, 1, 8, 1, 1, 0, 0, 0) == 0
+
+    def load():
+        for path in paths[400:]:
+            ctypes.CDLL(path)
+
+    threads = [threading.Thread(target=f) for f in (launch, load)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+print(sum(y))
+"""
+
+
+def test_a_first_launch_does_not_wait_for_a_thread_that_loads_a_library():
+    """The loader has two locks. In a process of its own: one that waits so hears no signal."""
+    ran = subprocess.run(
+        [sys.executable, "-c", LAUNCHED_WHILE_LIBRARIES_LOAD],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ran.stdout == "8\n", ran.stderr
