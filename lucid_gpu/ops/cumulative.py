@@ -325,30 +325,53 @@ def gradient(
 
 
 def _slopes(y: Tensor, dim: int, spacing: Any, order: int) -> Tensor:
-    """Interior points by the parabola through three, the ends by one line or parabola."""
+    """Interior points by the parabola through three, the ends by one line or parabola.
+
+    Each is a sum of values with weights, as in NumPy: beside an infinity differences of slopes
+    would be NaN.
+    """
     extent = y.shape[dim]
-    if isinstance(spacing, Tensor) and spacing.ndim:
+
+    def at(start: int, count: int = 1) -> Tensor:
+        return y.narrow(dim, start, count)
+
+    if not (isinstance(spacing, Tensor) and spacing.ndim):
+        ends = [(at(1) - at(0)) / spacing, (at(extent - 1) - at(extent - 2)) / spacing]
+        if order == 2:
+            ends = [
+                (at(0) * -1.5 + at(1) * 2 - at(2) * 0.5) / spacing,
+                (at(extent - 3) * 0.5 - at(extent - 2) * 2 + at(extent - 1) * 1.5) / spacing,
+            ]
+        middle = (at(2, extent - 2) - at(0, extent - 2)) / (2 * spacing) if extent > 2 else None
+    else:
         coordinates = spacing.reshape([-1 if i == dim else 1 for i in range(y.ndim)])
         steps = _neighbours(coordinates, dim)
-    else:
-        steps = None
-
-    def step(start: int, count: int) -> Any:
-        return spacing if steps is None else steps.narrow(dim, start, count)
-
-    rises = _neighbours(y, dim) / (spacing if steps is None else steps)
-    parts = [rises.narrow(dim, 0, 1), rises.narrow(dim, extent - 2, 1)]
-    if extent > 2:
-        left, right = _halves(rises, dim)
-        before, after = step(0, extent - 2), step(1, extent - 2)
-        middle = (left * after + right * before) / (before + after)
+        rises = _neighbours(y, dim) / steps
+        ends = [rises.narrow(dim, 0, 1), rises.narrow(dim, extent - 2, 1)]
+        middle = None
+        if extent > 2:
+            before, after = _halves(steps, dim)
+            both = before + after
+            first, last = before * both, after * both
+            middle = (
+                at(0, extent - 2) * (-after / first)
+                + at(1, extent - 2) * ((after - before) / (before * after))
+                + at(2, extent - 2) * (before / last)
+            )
         if order == 2:
-            bend = (right - left) / (before + after)
-            first, last = bend.narrow(dim, 0, 1), bend.narrow(dim, extent - 3, 1)
-            parts[0] = parts[0] - first * step(0, 1)
-            parts[1] = parts[1] + last * step(extent - 2, 1)
-        parts.insert(1, middle)
-    return cat(parts, dim)
+            d, e = steps.narrow(dim, 0, 1), steps.narrow(dim, 1, 1)
+            ends[0] = (
+                at(0) * (-(2 * d + e) / (d * (d + e)))
+                + at(1) * ((d + e) / (d * e))
+                - at(2) * (d / (e * (d + e)))
+            )
+            d, e = steps.narrow(dim, extent - 3, 1), steps.narrow(dim, extent - 2, 1)
+            ends[1] = (
+                at(extent - 3) * (e / (d * (d + e)))
+                - at(extent - 2) * ((d + e) / (d * e))
+                + at(extent - 1) * ((2 * e + d) / (e * (d + e)))
+            )
+    return cat([ends[0], ends[1]] if middle is None else [ends[0], middle, ends[1]], dim)
 
 
 _OPS: tuple[Any, ...] = (cumprod, logcumsumexp, cummax, cummin, diff)

@@ -45,6 +45,7 @@ class Adafactor(Optimizer):
     """
 
     _numbers = ("step",)
+    _takes_complex = False
 
     def __init__(
         self,

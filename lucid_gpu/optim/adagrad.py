@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent, filled_as
 from lucid_gpu.optim.settings import chosen, settings
 from lucid_gpu.tensor import Tensor
 
@@ -57,7 +57,7 @@ class Adagrad(Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         for p in group["params"]:
-            total = p.detach().new_full(p.shape, group["initial_accumulator_value"])
+            total = filled_as(p, group["initial_accumulator_value"])
             self.state[p] = {"step": 0.0, "sum": total}
 
     def _update(self, group: Group, members: list[Member]) -> None:

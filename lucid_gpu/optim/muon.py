@@ -52,6 +52,8 @@ class Muon(Optimizer):
         For settings that cannot be, and parameters that are no matrices.
     """
 
+    _takes_complex = False
+
     def __init__(
         self,
         params: Iterable[Any],

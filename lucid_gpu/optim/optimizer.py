@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from lucid_gpu.ops.complex_views import view_as_real
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.foreach import Rule, update_in_place
 from lucid_gpu.optim.hooks import (
@@ -79,6 +80,7 @@ class Optimizer(Hooked):
 
     _numbers: ClassVar[tuple[str, ...]] = ()  # states that are numbers here, tensors when saved
     _takes_sparse: ClassVar[bool] = False
+    _takes_complex: ClassVar[bool] = True
     _listed = False  # whether a gradient that lists rows was ever seen
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
@@ -191,7 +193,7 @@ class Optimizer(Hooked):
                     f"{name} does not support parameters of {p.dtype.name}: gradient steps are "
                     "fractions; use p.float()"
                 )
-            if kind > 2 and name != "SGD":
+            if kind > 2 and not self._takes_complex:
                 raise RuntimeError(
                     f"{name} does not support complex parameters: make the real and the imaginary "
                     "part a parameter each, and put them together with lucid_gpu.complex"
@@ -218,6 +220,9 @@ class Optimizer(Hooked):
         settings = {k: v for k, v in settings.items() if k not in counting}
         numbers = {**(numbers or {}), **counting}
         rows = [(p, *[state[name] for name in states], g) for p, g, state in members]
+        if any(row[0]._expr.program.dtype.is_complex for row in rows):
+            # Moments are of real and imaginary parts, each for itself, as in PyTorch.
+            rows = [tuple([view_as_real(t) if t.is_complex() else t for t in r]) for r in rows]
         if self._listed:
             rows = update_listed(rule, rows, numbers, settings)
             if not rows:
@@ -269,11 +274,9 @@ class Optimizer(Hooked):
             for group in self.param_groups
         ]
         state = {
-            number[id(p)] if isinstance(p, Tensor) else p: {
-                k: tensor(v) if k in self._numbers else v for k, v in values.items()
-            }
+            number[id(p)] if isinstance(p, Tensor) else p: self._saved_values(values)
             for p, values in self.state.items()
-            if values
+            if values != {}
         }
         return changed_by(self._saved, self, {"state": state, "param_groups": groups})
 
@@ -309,15 +312,19 @@ class Optimizer(Hooked):
         state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         for k, values in state_dict["state"].items():
             p = by_number.get(int(k) if isinstance(k, str) and k.isdigit() else k)
-            state[k if p is None else p] = (
-                values if p is None else {n: self._taken(n, v, p) for n, v in values.items()}
-            )
+            state[k if p is None else p] = values if p is None else self._taken("", values, p)
         self.state = state
         self.param_groups = [
             _settings_of(saved, own) for saved, own in zip(groups, self.param_groups, strict=True)
         ]
         for hook in list(self._loaded.values()):
             hook(self)
+
+    def _saved_values(self, values: Any) -> Any:
+        """What a state is in a `state_dict`: the numbers in it as tensors."""
+        if not isinstance(values, dict):
+            return values
+        return {k: tensor(v) if k in self._numbers else v for k, v in values.items()}
 
     def _taken(self, name: str, value: Any, p: Tensor) -> Any:
         """A copy of a saved state."""
@@ -386,6 +393,11 @@ def moments(
     if counts(weight_decay) and decoupled_weight_decay:
         p = p * kept
     return p, m + (g - m) * new, v * old_square + g * g * new_square, g
+
+
+def filled_as(p: Tensor, value: float) -> Tensor:
+    """A state of a parameter, each real number of it, or each part of a complex one, ``value``."""
+    return p.detach().new_full(p.shape, complex(value, value) if p.is_complex() else value)
 
 
 def shares(betas: tuple[float, float]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lucid_gpu.ops.elementwise import where
-from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent
+from lucid_gpu.optim.optimizer import Group, Member, Optimizer, descent, filled_as
 from lucid_gpu.optim.settings import settings
 from lucid_gpu.tensor import Tensor
 
@@ -50,7 +50,7 @@ class Rprop(Optimizer):
     def _update(self, group: Group, members: list[Member]) -> None:
         for p, _, state in members:
             if "step_size" not in state:
-                state["step_size"] = p.detach().new_full(p.shape, float(group["lr"]))
+                state["step_size"] = filled_as(p, float(group["lr"]))
         states = ("prev", "step_size")
         self._begin(members, states)
         names = ("slower", "faster", "least", "most")

@@ -32,6 +32,7 @@ class SparseAdam(Optimizer):
     """
 
     _takes_sparse = True
+    _takes_complex = False
 
     def __init__(
         self,
