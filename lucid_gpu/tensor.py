@@ -10,8 +10,9 @@ import functools
 import itertools
 import math
 import sys
+import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ from lucid_gpu.tape.levels import innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
 
+_size: Any = tuple.__new__  # a Size of a shape that is known to be one
 _new = object.__new__
 SUMMED = 8  # small gradients that one kernel adds up on the CPU
 SMALL = 1 << 14  # elements
@@ -244,7 +246,7 @@ class Tensor:
     @property
     def shape(self) -> Size:
         """The extents of the dimensions, a `Size`."""
-        return Size(self._expr.program.shape)
+        return _size(Size, self._expr.program.shape)
 
     @property
     def dtype(self) -> dtype:
@@ -685,6 +687,12 @@ class Tensor:
                 "meant; NumPy's functions instead of math's; numpy.stack, numpy.where or a tensor "
                 "(numpy.zeros_like(x)) instead of an array that is written into"
             )
+        if self._expr.program.needs_grad:
+            warnings.warn(
+                "Converting a tensor with requires_grad=True to a scalar may lead to unexpected "
+                "behavior.\nConsider using tensor.detach() first, or tensor.item().",
+                stacklevel=3,
+            )
         return self._number()
 
     def __index__(self) -> int:
@@ -858,10 +866,25 @@ class Tensor:
         )
 
 
+def _extent(n: Any, place: int) -> int:
+    if isinstance(n, int) and not isinstance(n, bool):
+        return n
+    if hasattr(n, "__index__") and getattr(n, "ndim", 0) == 0:
+        return n.__index__()
+    raise TypeError(f"Size() takes an iterable of 'int' (item {place} is '{type(n).__name__}')")
+
+
 class Size(tuple[int, ...]):
-    """A tensor's shape: a tuple that prints as PyTorch's, and so do its parts and sums."""
+    """A tensor's shape: a tuple that prints as PyTorch's, and so do its parts and sums.
+
+    Made of whole numbers: TypeError for others.
+    """
 
     __slots__ = ()
+
+    def __new__(cls, extents: Iterable[Any] = ()) -> Size:
+        """One of the extents given, tensors of one integer among them."""
+        return _size(cls, [_extent(n, i) for i, n in enumerate(extents)])
 
     def numel(self) -> int:
         """The product of the extents."""
@@ -874,7 +897,7 @@ class Size(tuple[int, ...]):
 
         def __getitem__(self, at):
             part = tuple.__getitem__(self, at)
-            return Size(part) if type(at) is slice else part
+            return _size(Size, part) if type(at) is slice else part
 
         def __add__(self, other):
             return Size(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
@@ -883,7 +906,7 @@ class Size(tuple[int, ...]):
             return Size(other + tuple(self)) if isinstance(other, tuple) else NotImplemented
 
         def __mul__(self, times):
-            return Size(tuple.__mul__(self, times))
+            return _size(Size, tuple.__mul__(self, times))
 
         __rmul__ = __mul__
 
@@ -1213,6 +1236,22 @@ def _remember(a: Expr, key: Any, result: Tensor) -> None:
         a.program.next[key] = expr.program
 
 
+def is_foreign(name: str, other: Any) -> bool:
+    """Whether an operator leaves an operand, which is no tensor, to the methods of its class.
+
+    TypeError for PyTorch's tensors.
+    """
+    kind = type(other)
+    if kind in (float, int, bool, complex) or backend_of_array(other) is not None:
+        return False
+    if kind.__module__.partition(".")[0] == "torch":
+        raise TypeError(
+            f"{name}: a lucid_gpu.Tensor and a {kind.__module__}.{kind.__name__} "
+            "don't mix; write lucid_gpu.from_torch(x.detach()) or to_torch(t.detach())"
+        )
+    return True
+
+
 def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Tensor, Any], Any]:
     """The method of a two-operand row; ``reflected`` is for ``2 - x``.
 
@@ -1258,14 +1297,7 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
                     a.program.next[slot] = expr.program
             return result
         if not isinstance(other, Tensor):
-            if not (
-                named or kind is bool or kind is complex or backend_of_array(other) is not None
-            ):
-                if kind.__module__.partition(".")[0] == "torch":
-                    raise TypeError(
-                        f"{op.name}: a lucid_gpu.Tensor and a {kind.__module__}.{kind.__name__} "
-                        "don't mix; write lucid_gpu.from_torch(x.detach()) or to_torch(t.detach())"
-                    )
+            if not named and is_foreign(op.name, other):
                 return NotImplemented
             return apply(op, other, self) if reflected else apply(op, self, other)
         if reflected:

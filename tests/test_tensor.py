@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+import warnings
 import weakref
 from typing import Any
 
@@ -595,3 +596,78 @@ def test_mixed_devices_are_named(device: str) -> None:
     with pytest.raises(RuntimeError, match="same device.*cpu and cuda|same device.*cuda.*cpu"):
         lucid_gpu.ones(2, device=device) + lucid_gpu.ones(2)
     assert (lucid_gpu.ones(2, device=device) + lucid_gpu.tensor(1.0)).tolist() == [2.0, 2.0]
+
+
+class Reflecting:
+    """An operand of a class of its own."""
+
+    def __radd__(self, other: Any) -> str:
+        return "added"
+
+    def __rmatmul__(self, other: Any) -> str:
+        return "multiplied"
+
+    def __rmul__(self, other: Any) -> str:
+        return "scaled"
+
+
+def test_operators_leave_other_classes_their_turn() -> None:
+    for m, _ in modules():
+        x = m.ones(2)
+        assert (x + Reflecting(), x @ Reflecting(), x * Reflecting()) == (
+            "added",
+            "multiplied",
+            "scaled",
+        )
+        y = m.ones(2)
+        y += Reflecting()
+        assert y == "added"
+
+
+@pytest.mark.parametrize("other", ["text", None, [1.0, 2.0], {}])
+def test_operators_in_place_refuse_what_is_no_operand(other: Any) -> None:
+    def add(m: Any) -> None:
+        x = m.ones(2)
+        x += other
+
+    same_error(add, "unsupported operand type")
+
+
+@pytest.mark.parametrize("extents", [[1.5], ["a"], [2, None], 5])
+def test_sizes_are_of_whole_numbers(extents: Any) -> None:
+    same_error(lambda m: m.Size(extents))
+
+
+def test_a_size_of_tensors_and_bools_is_of_integers() -> None:
+    assert lucid_gpu.Size([lucid_gpu.tensor(2), True, np.int64(3)]) == (2, 1, 3)
+    assert all(type(n) is int for n in lucid_gpu.Size([lucid_gpu.tensor(2), True, np.int64(3)]))
+
+
+def _warned(m: Any, of: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        of(m)
+    return [w.category.__name__ for w in caught]
+
+
+@pytest.mark.parametrize(
+    ("of", "count"),
+    [
+        (lambda m: float(m.ones(1, requires_grad=True)), 1),
+        (lambda m: float(m.ones(1)), 0),
+        (lambda m: m.ones(1, requires_grad=True).item(), 0),
+        (lambda m: m.meshgrid(m.ones(2), m.ones(2)), 1),
+        (lambda m: m.meshgrid(m.ones(2), m.ones(2), indexing="xy"), 0),
+        (lambda m: m.cartesian_prod(m.ones(2), m.ones(2)), 0),
+        (lambda m: m.ones(1).std(), 1),
+        (lambda m: m.ones(2, 1).var(1), 1),
+        (lambda m: m.ones(1).std(correction=0), 0),
+        (lambda m: m.ones(2)[m.ones(2, dtype=m.uint8)], 1),
+        (lambda m: m.tensor(m.ones(2)), 1),
+        (lambda m: m.as_tensor(m.ones(2)), 0),
+        (lambda m: m.nn.Linear(0, 3), 1),
+        (lambda m: m.nn.Linear(3, 2), 0),
+    ],
+)
+def test_warnings_are_pytorchs(of: Any, count: int) -> None:
+    assert _warned(lucid_gpu, of) == ["UserWarning"] * count

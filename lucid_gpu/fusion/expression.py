@@ -389,6 +389,8 @@ def emit(
     args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
     if op.rule == "compare" or op.name in ("clamp_min", "clamp_max"):
         args = tuple([_rounded(assembly, a) for a in args])
+    elif op.name == "cast":
+        args = (_as_stored(assembly, args[0], result),)
     needs = _needs_grad(grad, op.differentiable, result, [known[a].needs_grad for a in args])
     same = None if plainly else _simpler(assembly, op, args, result, shape, needs)
     if same is not None:
@@ -429,7 +431,8 @@ def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
         if have.dtype is wanted:
             return operand
         needs = _needs_grad(grad, True, wanted, [have.needs_grad])
-        return assembly.append(Instruction("cast", (operand,), wanted, have.shape, needs))
+        kept = _as_stored(assembly, operand, wanted)
+        return assembly.append(Instruction("cast", (kept,), wanted, have.shape, needs))
     if type(operand) is Slot:
         return assembly.append(Instruction("scalar", (), wanted, (), False, int(operand)))
     number = operand.value
@@ -445,6 +448,23 @@ def _rounded(assembly: Assembly, index: int) -> int:
         return index
     wide = assembly.append(Instruction(number.op, (), float32, (), False, number.value))
     return assembly.append(Instruction("cast", (wide,), number.dtype, (), False))
+
+
+_STORED = ("load", "cast")  # what has the values that its type can hold
+_EXACT = ("identity", "boundary", "neg", "abs", "relu")  # what has them where its operand has
+
+
+def _as_stored(assembly: Assembly, index: int, wanted: dtype) -> int:
+    """A 16-bit value that becomes another type: as it would be stored, not as it is computed."""
+    have = assembly.instructions[index]
+    if have.dtype not in (float16, bfloat16) or have.dtype is wanted:
+        return index
+    source = have
+    while source.op in _EXACT:
+        source = assembly.instructions[source.args[0]]
+    if source.op in _STORED:
+        return index
+    return assembly.append(Instruction("cast", (index,), have.dtype, have.shape, have.needs_grad))
 
 
 def _simpler(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.ops.creation import eye as identity
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -172,6 +173,9 @@ def _kaiming(
     spread: Callable[..., Tensor],
     generator: Any,
 ) -> Tensor:
+    if 0 in tensor.shape:
+        warn_user("Initializing zero-element tensors is a no-op")
+        return tensor
     fans = dict(zip(("fan_in", "fan_out"), _calculate_fan_in_and_fan_out(tensor), strict=True))
     if mode.lower() not in fans:
         raise ValueError(f"Mode {mode} not supported, please use one of {list(fans)}")

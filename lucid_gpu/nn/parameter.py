@@ -110,8 +110,16 @@ class _Uninitialized(Tensor):
         memo[id(self)] = other
         return other.requires_grad_(self.requires_grad)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _uninitialized, (type(self), self.requires_grad, self.device, self.dtype)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
+
+
+def _uninitialized(cls: Any, requires_grad: bool, where: Any, dtype: Any) -> Any:
+    """One as it was pickled."""
+    return cls(device=where, dtype=dtype).requires_grad_(requires_grad)
 
 
 class UninitializedParameter(_Uninitialized, Parameter):

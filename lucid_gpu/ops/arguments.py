@@ -8,6 +8,7 @@ from inspect import signature
 from typing import Any, TypeVar, cast
 
 from lucid_gpu.fusion.expression import one_device
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import body_of, interpreters
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor
@@ -202,7 +203,8 @@ _EXACT = """abs ceil conj_physical floor frac mm matmul median neg nan_to_num ro
     scatter_add index_add masked_select nonzero diag cross inner cummax cummin logcumsumexp
     take_along_dim inverse qr svd chain_matmul index_copy quantile nanquantile renorm aminmax
     isposinf isneginf msort triangular_solve heaviside tensordot narrow_copy bucketize searchsorted
-    float_power where"""
+    float_power where inv inv_ex det slogdet solve solve_triangular cholesky cholesky_ex eigh
+    eigvalsh svdvals matrix_power multi_dot vector_norm matrix_norm lu lu_factor vecdot"""
 EXACT = frozenset(_EXACT.split())
 
 
@@ -234,5 +236,25 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
             f"Trying to use forward AD or vmap with {name}_out that does not support it because it "
             f"is an out= function; write x = {name}(...) or x.copy_({name}(...))."
         )
+    if out._expr.program.shape != result._expr.program.shape:
+        _resize(out, result, name)
     written: Tensor = out._write(result, name)
     return written
+
+
+def _resize(out: Any, result: Any, name: str) -> None:
+    """Give ``out`` memory of the result's shape, as in PyTorch; a warning unless it is empty."""
+    if result.dtype.category > out.dtype.category:
+        raise RuntimeError(
+            f"result type {result.dtype.name} can't be cast to the desired output type "
+            f"{out.dtype.name} in {name}"
+        )
+    if out.numel():
+        warn_user(
+            "An output with one or more elements was resized since it had shape "
+            f"{list(out.shape)}, which does not match the required output shape "
+            f"{list(result.shape)}. This behavior is deprecated, and in a future PyTorch release "
+            "outputs will not be resized unless they have zero elements. You can explicitly reuse "
+            "an out tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
+        )
+    out._set_to(out.detach().new_empty(result.shape))

@@ -21,6 +21,7 @@ from lucid_gpu.fusion.written import begin_step
 from lucid_gpu.ops.arguments import into
 from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import strided
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, _set, _tensor, from_array
@@ -87,6 +88,11 @@ def tensor(
         For what is not numeric.
     """
     if isinstance(data, Tensor):
+        warn_user(
+            "To copy construct from a tensor, it is recommended to use "
+            "sourceTensor.detach().clone() or sourceTensor.detach().clone().requires_grad_(True), "
+            "rather than torch.tensor(sourceTensor)."
+        )
         result = data.detach().clone()
         result = result.to(dtype=dtype, device=device)
         result = result.pin_memory() if pin_memory else result

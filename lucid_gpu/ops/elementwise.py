@@ -30,7 +30,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import is_grad_enabled
-from lucid_gpu.tensor import Tensor, _set, _tensor, apply, binary, unary
+from lucid_gpu.tensor import Tensor, _set, _tensor, apply, binary, is_foreign, unary
 
 Number = int | float | complex | bool
 _TESTS = ("compare", "logical", "test")
@@ -788,8 +788,22 @@ _IN_PLACE_OPERATORS = {
     "ifloordiv": "floor_divide", "imod": "remainder", "iand": "bitwise_and",
     "ior": "bitwise_or", "ixor": "bitwise_xor",
 }  # fmt: skip
+
+
+def _operator(name: str, method: Callable[..., Tensor]) -> Callable[..., Any]:
+    """``x += other``: as the method, but what has methods of its own for it comes to its turn."""
+
+    def operator(self: Tensor, other: Any) -> Any:
+        if not isinstance(other, Tensor) and is_foreign(name, other):
+            return NotImplemented
+        return method(self, other)
+
+    operator.__doc__ = method.__doc__
+    return operator
+
+
 for _dunder, _original in _IN_PLACE_OPERATORS.items():
-    _set(f"__{_dunder}__", _in_place(TABLE[_original]))
+    _set(f"__{_dunder}__", _operator(_original, _in_place(TABLE[_original])))
 
 
 for _name, _dunder_name in _DIVIDES.items():

@@ -13,6 +13,7 @@ from lucid_gpu.devices import backend, resolve
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.shape import stack
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -53,9 +54,14 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         raise RuntimeError(
             'torch.meshgrid: indexing must be one of "xy" or "ij", but received: ' + f"{indexing}"
         )
+    if indexing is None:
+        warn_user(
+            "torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
+            'argument; write indexing="ij".'
+        )
     if indexing == "xy" and len(given) > 1:
         first, second, *rest = given
-        second, first, *rest = meshgrid(second, first, *rest)
+        second, first, *rest = meshgrid(second, first, *rest, indexing="ij")
         return (first, second, *rest)
     sizes = tuple([t.numel() for t in given])
     rank = len(given)
@@ -76,7 +82,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
             raise RuntimeError("Expect a 1D vector, but got shape " + str(list(t.shape)))
     if len(tensors) == 1:
         return tensors[0]
-    return stack([t.reshape(-1) for t in meshgrid(*tensors)], 1)
+    return stack([t.reshape(-1) for t in meshgrid(*tensors, indexing="ij")], 1)
 
 
 @op

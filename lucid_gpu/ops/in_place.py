@@ -125,11 +125,8 @@ def written(
     return method
 
 
-def set_(self: Tensor, source: Tensor) -> Tensor:
-    """Take another tensor's memory, shape and strides, in place.
-
-    RuntimeError for another type.
-    """
+def _set_to(self: Tensor, source: Tensor) -> Tensor:
+    """Take another tensor's memory, shape and strides: what `set_` does."""
     if source.dtype is not self.dtype:
         raise RuntimeError(
             f"Could not set tensor of type {source.dtype.name} to a tensor of type "
@@ -423,4 +420,4 @@ def _living(references: Sequence[Any], cells: Sequence[Any]) -> list[Any] | None
 _UNREAD = _references(
     _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
 )
-attach(Tensor, set_, _write, _writable, _protect_readers, _written_elsewhere)
+attach(Tensor, _set_to, _write, _writable, _protect_readers, _written_elsewhere)

@@ -58,7 +58,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "statistics":
         "quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc histogram "
         "isclose allclose equal",
-    "storages": "storage untyped_storage",
+    "storages": "set_ storage untyped_storage",
     "strides":
         "stride storage_offset data_ptr is_set_to as_strided as_strided_ as_strided_scatter "
         "unfold resize_ resize_as_",

@@ -11,7 +11,14 @@ from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
 from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
-from lucid_gpu.ops.indexing import along, gather, index_select, keys_of_slices, with_values
+from lucid_gpu.ops.indexing import (
+    _require_long,
+    along,
+    gather,
+    index_select,
+    keys_of_slices,
+    with_values,
+)
 from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.registry import attach
@@ -141,9 +148,10 @@ def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of the input with slices of ``source`` at positions of a dimension.
 
-    RuntimeError for an ``index`` of another type than int32 and int64, a ``source`` of another type
-    or shape, and another number of slices; IndexError for an ``index`` of two dimensions or more.
+    RuntimeError for an ``index`` of another type than int64, a ``source`` of another type or shape,
+    and another number of slices; IndexError for an ``index`` of two dimensions or more.
     """
+    _require_long("index_copy_()", index)
     dim = _checked("index_copy_", input, dim, index, source, True)
     if not input.ndim:
         return source.reshape(()).clone()

@@ -186,7 +186,7 @@ def _part(input: Tensor, part: Any) -> Any:
                 "tensors used as indices must be long, int, byte or bool tensors, got "
                 f"{part.dtype.name}"
             )
-        if part.ndim == 0 and part.dtype.category == 1:
+        if part.ndim == 0 and part.dtype.category == 1 and part.dtype is not dt.uint8:
             return int(part.item())
         if part.device != input.device:
             if part.device.type != "cpu":
@@ -196,7 +196,13 @@ def _part(input: Tensor, part: Any) -> Any:
                 )
             part = part.to(input.device)
         array = part.detach().array
-        return array.astype(bool) if part.dtype is dt.uint8 else array
+        if part.dtype is dt.uint8:
+            warn_user(
+                "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
+                "instead."
+            )
+            return array.astype(bool)
+        return array
     if isinstance(part, (list, tuple, range)):
         from lucid_gpu.ops.creation import tensor
 
@@ -447,6 +453,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     if not basic and _ints_apart(parsed):
         setitem(*_by_ints_first(input, parsed), value)
         return
+    if not basic and isinstance(value, Tensor) and value.dtype is not input.dtype:
+        _refuse_other_type(input, parsed, value)
     value = _as_value(input, value)
     if state.grad:
         refuse_recorded(input, value.requires_grad, "x[...] = value", basic)
@@ -599,6 +607,16 @@ def index_put_(
     else:
         array[parsed] = value
     return self
+
+
+def _refuse_other_type(input: Tensor, parsed: Any, value: Tensor) -> None:
+    """Raise for a tensor of another type, unless it is one number for what a mask names."""
+    if value.numel() != 1 or _only_mask(parsed) is None:
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, got "
+            f"{input.dtype.name} for the destination and {value.dtype.name} for the source; write "
+            "value.to(x.dtype)."
+        )
 
 
 def _require_long(name: str, index: Tensor) -> None:

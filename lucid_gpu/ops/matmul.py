@@ -26,7 +26,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, state
-from lucid_gpu.tensor import Tensor, _set, _tensor, from_array
+from lucid_gpu.tensor import Tensor, _set, _tensor, from_array, is_foreign
 
 
 @op
@@ -377,4 +377,11 @@ def _rmatmul(self: Tensor, other: Any) -> Tensor:
     return matmul(as_tensor(other), self)
 
 
-attach(Tensor, __matmul__=matmul, __rmatmul__=_rmatmul)
+def _matmul(self: Tensor, other: Any) -> Any:
+    """``self @ other``."""
+    if not isinstance(other, Tensor) and is_foreign("matmul", other):
+        return NotImplemented
+    return matmul(self, other)
+
+
+attach(Tensor, __matmul__=_matmul, __rmatmul__=_rmatmul)

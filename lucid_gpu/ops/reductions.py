@@ -24,6 +24,7 @@ from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
@@ -318,6 +319,11 @@ def var(
     dims = normalise_dims(dim, len(shape))
     count = math.prod(shape[d] for d in dims) if shape else 1
     divisor = builtins.max(count - correction, 0)  # nothing left: inf, or NaN of equal numbers
+    if not divisor:
+        warn_user(
+            "var(), std(): degrees of freedom is <= 0. Correction should be strictly less than the "
+            "reduction factor (input numel divided by output numel)."
+        )
     if shape and divisor > 0 and (_in_one_kernel(input) or _at_once(input)):
         return _var_in_one_kernel(input, dims, keepdim, divisor)
     centred = input - mean(input, dims or None, keepdim=True) if shape else input - input

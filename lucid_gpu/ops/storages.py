@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.fusion.plan import row_major_strides
 from lucid_gpu.ops.shared_memory import is_shared
 from lucid_gpu.ops.strides import _memory, restrided, storage_offset
 from lucid_gpu.tape.modes import no_grad
@@ -149,5 +150,48 @@ def is_storage(obj: object) -> bool:
     return isinstance(obj, UntypedStorage)
 
 
-METHODS = (storage, untyped_storage)
+def set_(
+    self: Tensor,
+    source: Tensor | UntypedStorage | None = None,
+    storage_offset: int = 0,
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+) -> Tensor:
+    """Take another tensor's memory, shape and strides, in place.
+
+    Parameters
+    ----------
+    source : Tensor or storage, optional
+        Of a storage, or where a size is given, elements from ``storage_offset`` on, row by row
+        unless ``stride`` says otherwise; all of them without ``size``. Without a source the tensor
+        has no elements, shape (0,).
+    storage_offset : int
+        In elements of this tensor's type, from the beginning of a storage or of a tensor.
+    size, stride : sequence of int, optional
+
+    Raises
+    ------
+    RuntimeError
+        For a source of another type, or more elements than it has.
+    """
+    if source is None:
+        return self._set_to(self.detach().new_empty(0))
+    if isinstance(source, UntypedStorage):
+        held = source._elements
+        if isinstance(source, TypedStorage) or held.dtype is self.dtype:
+            source = held
+        else:
+            source = held.view(self.dtype)
+        size = (source.numel() - storage_offset,) if size is None else size
+    elif size is None:
+        return self._set_to(source)
+    else:
+        storage_offset += source.storage_offset()
+    if source.dtype is self.dtype:
+        steps = row_major_strides(tuple(size), 1) if stride is None else stride
+        source = source.detach().as_strided(size, steps, storage_offset)
+    return self._set_to(source)
+
+
+METHODS = (set_, storage, untyped_storage)
 FUNCTIONS = (is_storage,)

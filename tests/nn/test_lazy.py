@@ -1,6 +1,7 @@
 """Layers that learn the size of their input from the first one."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -102,3 +103,49 @@ def test_first_values_are_drawn_as_a_layers():
 def test_errors_are_torchs(call, words):
     torch_module()
     same_error(call, words)
+
+
+def _scale(m):
+    class Scale(m.nn.modules.lazy.LazyModuleMixin, m.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = m.nn.UninitializedParameter()
+
+        def initialize_parameters(self, x):
+            if self.has_uninitialized_params():
+                with m.no_grad():
+                    self.weight.materialize(x.shape[-1:])
+                    self.weight.fill_(2.0)
+
+        def forward(self, x):
+            return x * self.weight
+
+    return Scale()
+
+
+def test_a_users_lazy_module_learns_its_shapes():
+    for m, _ in modules():
+        scale = _scale(m)
+        assert scale.has_uninitialized_params()
+        assert scale(m.ones(2, 3)).tolist() == [[2, 2, 2]] * 2
+        assert type(scale).__name__ == "Scale" and not scale.has_uninitialized_params()
+        assert not scale._forward_pre_hooks
+
+
+def test_a_module_that_stays_without_shapes_is_refused():
+    class Nothing(lucid_gpu.nn.modules.lazy.LazyModuleMixin, lucid_gpu.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = lucid_gpu.nn.UninitializedParameter()
+
+        def initialize_parameters(self, x):
+            pass
+
+    with pytest.raises(RuntimeError, match="module Nothing has not been fully initialized"):
+        Nothing()(lucid_gpu.ones(2))
+
+
+def test_a_lazy_layer_is_pickled():
+    layer = pickle.loads(pickle.dumps(lucid_gpu.nn.LazyLinear(3, dtype=lucid_gpu.float64)))
+    assert layer(lucid_gpu.ones(1, 2).double()).shape == (1, 3)
+    assert type(layer) is lucid_gpu.nn.Linear and layer.weight.requires_grad

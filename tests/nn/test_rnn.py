@@ -166,3 +166,18 @@ def test_names_of_weights():
 )
 def test_errors_are_torchs(call, words):
     same_error(call, words)
+
+
+def test_weights_put_in_the_place_of_parameters_are_used():
+    for m, _ in modules():
+        layer = m.nn.LSTM(2, 3)
+        halved = [(w * 0.5) for w in layer._flat_weights]
+        layer._flat_weights = halved
+        assert all(a is b for a, b in zip(layer._flat_weights, halved, strict=True))
+        layer(m.ones(4, 1, 2))[0].sum().backward()
+        ours = layer.weight_hh_l0.grad.abs().sum()
+        assert ours > 0
+        layer._flat_weights = [m.zeros_like(w) for w in halved]
+        assert not layer(m.ones(4, 1, 2))[0].any()
+        layer.weight_ih_l0 = m.nn.Parameter(m.ones(12, 2))
+        assert layer._flat_weights[0] is layer.weight_ih_l0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -140,3 +141,45 @@ def _refusal(function: Callable[..., Any], given: Any, more: list[Any]) -> str:
 def test_other_attributes_that_are_missing_stay_missing() -> None:
     error = AttributeError("no such thing", obj=lucid_gpu.ones(2))
     assert told(lucid_gpu.mean, error, (ones(2),)) is error
+
+
+def _out_of(m: Any, shape: tuple[int, ...], of: Callable[[Any, Any], Any]) -> Any:
+    out = m.empty(shape)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = of(m, out)
+    told = [str(w.message)[:64] for w in caught]
+    return result is out, tuple(out.shape), out.tolist(), told
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (7,), (2, 3)])
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda m, out: m.add(m.ones(2, 3), 1, out=out),
+        lambda m, out: m.mm(m.ones(2, 4), m.ones(4, 3), out=out),
+        lambda m, out: m.cat([m.ones(1, 3), m.ones(1, 3)], out=out),
+        lambda m, out: m.sum(m.ones(2, 2, 3), 0, out=out),
+        lambda m, out: m.gather(m.ones(2, 3), 0, m.zeros(2, 3, dtype=m.int64), out=out),
+    ],
+)
+def test_out_takes_the_shape_of_the_result(shape, of):
+    first, *others = [_out_of(m, shape, of) for m, _ in modules()]
+    assert first[:3] == (True, (2, 3), first[2]) and bool(first[3]) == (shape in ((1,), (7,)))
+    for other in others:
+        assert first == other
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m: m.add(m.ones(3), 1, out=m.empty(1, dtype=m.int64)),
+        lambda m: m.linalg.inv(m.eye(2), out=m.empty(2, 2, dtype=m.float64)),
+        lambda m: m.linalg.solve(m.eye(2), m.eye(2), out=m.empty(2, 2, dtype=m.float64)),
+        lambda m: m.linalg.det(m.eye(2), out=m.empty((), dtype=m.float64)),
+        lambda m: m.linalg.eigvalsh(m.eye(2), out=m.empty(2, dtype=m.float64)),
+        lambda m: m.linalg.vector_norm(m.ones(2), out=m.empty((), dtype=m.float64)),
+    ],
+)
+def test_out_of_a_type_that_the_result_is_not_put_into(function):
+    same_error(function)

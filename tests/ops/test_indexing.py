@@ -11,7 +11,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import backend
-from tests.oracle import agree, same_error, torch_module
+from tests.oracle import agree, gives, same_error, torch_module
 
 RNG = np.random.default_rng(6)
 CUBE = RNG.standard_normal((4, 3, 5))
@@ -549,3 +549,40 @@ def test_index_put_into_an_expanded_tensor_writes_what_it_shows(accumulate, devi
     with pytest.raises(RuntimeError, match="more than one element"):
         index = lucid_gpu.tensor([0], device=device)
         (w * 1).expand(3, 2).index_put_((index,), lucid_gpu.ones(1, device=device))
+
+
+def test_a_number_of_uint8_is_a_mask():
+    def scenario(m, device):
+        x = m.arange(3.0)
+        return x[m.tensor(2, dtype=m.uint8)], x[m.tensor(0, dtype=m.uint8)].shape[0]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gives(([[0, 1, 2]], 0), scenario)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda m, x: x.__setitem__((slice(None), [1]), m.ones(2, 1, dtype=m.int64)),
+        lambda m, x: x.__setitem__([0], m.tensor(1.0, dtype=m.float64)),
+        lambda m, x: x.__setitem__(x == 0, m.ones(6, dtype=m.float64)),
+        lambda m, x: x.index_copy_(0, m.tensor([1], dtype=m.int32), m.ones(1, 3)),
+    ],
+)
+def test_writes_of_another_type_are_refused_and_leave_the_tensor(write):
+    same_error(lambda m: write(m, m.zeros(2, 3)))
+    x = lucid_gpu.zeros(2, 3)
+    with pytest.raises(RuntimeError):
+        write(lucid_gpu, x)
+    assert not x.any()
+
+
+def test_a_number_of_another_type_goes_where_a_mask_says():
+    def scenario(m, device):
+        x = m.zeros(2)
+        x[x == 0] = m.tensor(1)
+        x[1] = m.tensor(2, dtype=m.float64)
+        return x
+
+    gives([1, 2], scenario)

@@ -153,3 +153,35 @@ MISUSE: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", MISUSE)
 def test_misuse_raises_as_in_torch(name: str) -> None:
     same_error(*MISUSE[name])
+
+
+def test_set_takes_storages_offsets_and_sizes(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        y = m.arange(6.0, device=device)
+
+        def x() -> Any:
+            return m.ones(4, device=device)
+
+        whole = x().set_(y.untyped_storage())
+        y[0] = 7
+        return [
+            x().set_(),
+            x().set_(y.untyped_storage(), 1, (2, 2), (2, 1)),
+            x().set_(y[2:].untyped_storage()),
+            x().set_(y, 1, (2, 2)),
+            x().set_(y[1:], 0, (2,)),
+            x().set_(y, 1, (2, 2), (1, 1)),
+            whole,
+        ]
+
+    wanted = [
+        [], [[1, 2], [3, 4]], [7, 1, 2, 3, 4, 5], [[1, 2], [3, 4]], [1, 2], [[1, 2], [2, 3]],
+        [7, 1, 2, 3, 4, 5],
+    ]  # fmt: skip
+    gives(wanted, scenario, device)
+
+
+def test_set_refuses_what_a_storage_does_not_hold() -> None:
+    with pytest.raises(RuntimeError, match="out of bounds for storage of size 24"):
+        lucid_gpu.ones(4).set_(lucid_gpu.arange(6.0), 3, (2, 2))
+    same_error(lambda m: m.ones(4, dtype=m.int32).set_(m.arange(6.0)))

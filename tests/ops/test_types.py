@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import torch_module
+from tests.oracle import modules, torch_module
 
 TYPES = "bool uint8 int16 int64 float16 bfloat16 float32 float64 complex64"
 MIXED = [
@@ -89,3 +89,41 @@ def test_of_one_type(expression: str) -> None:
 @pytest.mark.parametrize("expression", BESIDE.split())
 def test_of_two_types(expression: str) -> None:
     check(expression, [*[(name, name) for name in TYPES.split()], *MIXED])
+
+
+def _sixteen_bits(m: Any, name: str) -> Any:
+    return (m.arange(1, 65) * 0.37).to(getattr(m, name))
+
+
+WIDER = {
+    "float": lambda m, x: (x * 1.7).float(),
+    "double": lambda m, x: (x / 3).double(),
+    "the other 16-bit type": lambda m, x: (x * 1.7).to(
+        m.float16 if x.dtype == m.bfloat16 else m.bfloat16
+    ),
+    "int": lambda m, x: (x * 99.9).int(),
+    "promotion": lambda m, x: x / 7 + m.ones(64),
+    "a sum's type": lambda m, x: (x / 7).sum(dtype=m.float32),
+    "a negative": lambda m, x: (-(x / 7)).float(),
+    "spread": lambda m, x: (x / 7).expand(2, 64).double(),
+    "where": lambda m, x: m.where(x > 1, x / 7, x * 3).float(),
+}
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+@pytest.mark.parametrize("how", WIDER)
+def test_a_value_of_16_bits_is_rounded_before_it_becomes_wider(how: str, name: str) -> None:
+    found = []
+    for m, _ in modules():
+        x = _sixteen_bits(m, name).requires_grad_()
+        y = WIDER[how](m, x)
+        if y.requires_grad:
+            (y.double() * m.linspace(0, 1, 64, dtype=m.float64)).sum().backward()
+        gradient = None if x.grad is None else x.grad.double().tolist()
+        found.append((y.detach().double().tolist(), gradient))
+    (ours, our_gradient), *others = found
+    for theirs, their_gradient in others:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        if our_gradient is not None:
+            rtol = 2**-7 if name == "bfloat16" else 2**-10
+            np.testing.assert_allclose(our_gradient, their_gradient, rtol=rtol, atol=1e-6)

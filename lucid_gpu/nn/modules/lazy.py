@@ -16,15 +16,45 @@ _UNINITIALIZED = (UninitializedParameter, UninitializedBuffer)
 
 
 class LazyModuleMixin:
-    """What makes a module lazy: until its first call its tensors have no shape.
+    """What makes a module lazy: until its first call some of its tensors have no shape.
+
+    A class derives from it and from `Module` or another module, has `UninitializedParameter` and
+    `UninitializedBuffer` for attributes, and defines `initialize_parameters`, which is called with
+    the arguments of the first call and gives them shapes.
 
     Attributes
     ----------
-    cls_to_become : type
-        The ordinary module, whose first argument is the size that is left out here.
+    cls_to_become : type or None
+        What the module is after its first call; None for what it was.
+
+    Raises
+    ------
+    RuntimeError
+        From the first call, where a tensor has no shape after `initialize_parameters`.
     """
 
     cls_to_become: Any = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._hook = self.register_forward_pre_hook(_see, with_kwargs=True)  # type: ignore[attr-defined]
+
+    def has_uninitialized_params(self) -> bool:
+        """Whether a tensor has no shape yet."""
+        own = self.__dict__
+        tensors = [*own["_parameters"].values(), *own["_buffers"].values()]
+        return any(isinstance(t, _UNINITIALIZED) for t in tensors)
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+        """Give the tensors without a shape theirs, by the arguments of the first call."""
+        raise NotImplementedError(
+            f"initialize_parameters is not implemented for {type(self).__name__}"
+        )
+
+
+class _OfInput(LazyModuleMixin):
+    """A module whose first argument, left out here, is a size of its input."""
+
     _defaults: Mapping[str, Any] = {}  # which are others than those of the ordinary module
     _settings: dict[str, Any]
 
@@ -42,13 +72,6 @@ class LazyModuleMixin:
             for name, value in found.items():
                 if value is not None and value.ndim:
                     found[name] = kind(device=value.device, dtype=value.dtype)
-        self._hook = self.register_forward_pre_hook(_see, with_kwargs=True)  # type: ignore[attr-defined]
-
-    def has_uninitialized_params(self) -> bool:
-        """Whether a tensor has no shape yet."""
-        own = self.__dict__
-        tensors = [*own["_parameters"].values(), *own["_buffers"].values()]
-        return any(isinstance(t, _UNINITIALIZED) for t in tensors)
 
     def reset_parameters(self) -> None:
         """Draw the values anew, once there are any."""
@@ -79,17 +102,21 @@ class LazyModuleMixin:
 def _see(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Before the first call: the module becomes an ordinary one."""
     module.initialize_parameters(*args, **kwargs)
+    if module.has_uninitialized_params():
+        raise RuntimeError(f"module {type(module).__name__} has not been fully initialized")
     module._hook.remove()
-    del module._hook, module._settings
-    module.__class__ = module.cls_to_become
+    del module._hook
+    module.__dict__.pop("_settings", None)
+    if module.cls_to_become is not None:
+        module.__class__ = module.cls_to_become
 
 
-class _OfFeatures(LazyModuleMixin):
+class _OfFeatures(_OfInput):
     def _size_of(self, input: Tensor) -> int:
         return int(input.shape[-1])
 
 
-class _OfChannels(LazyModuleMixin):
+class _OfChannels(_OfInput):
     _rank: int
 
     def _size_of(self, input: Tensor) -> int:
@@ -102,7 +129,7 @@ class _OfChannels(LazyModuleMixin):
         return int(input.shape[-rank - 1])
 
 
-class _OfBatches(LazyModuleMixin):
+class _OfBatches(_OfInput):
     ranks: tuple[int, ...]
 
     def _size_of(self, input: Tensor) -> int:
@@ -112,7 +139,7 @@ class _OfBatches(LazyModuleMixin):
         return int(input.shape[1])
 
 
-class _OfInstances(LazyModuleMixin):
+class _OfInstances(_OfInput):
     rank: int
     _defaults = {"affine": True, "track_running_stats": True}
 
@@ -135,7 +162,7 @@ _ROWS: tuple[tuple[type[LazyModuleMixin], tuple[type[Module], ...]], ...] = (
 )
 
 
-def _lazy(kind: type[LazyModuleMixin], layer: type[Module]) -> type[Module]:
+def _lazy(kind: type[_OfInput], layer: type[Module]) -> type[Module]:
     """A layer without its first argument."""
     asked = inspect.signature(layer)
     first, *rest = asked.parameters.values()

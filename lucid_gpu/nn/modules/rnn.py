@@ -149,8 +149,20 @@ class RNNBase(Module):
         return [name for names in self._all_weights for name in names]
 
     @property
-    def _flat_weights(self) -> list[Parameter]:
-        return [getattr(self, name) for name in self._flat_weights_names]
+    def _flat_weights(self) -> list[Any]:
+        """What `forward` computes with: the parameters, or tensors that were put in their place."""
+        replaced = self.__dict__.get("_replaced", {})
+        names = self._flat_weights_names
+        return [replaced[name] if name in replaced else getattr(self, name) for name in names]
+
+    @_flat_weights.setter
+    def _flat_weights(self, weights: Sequence[Any]) -> None:
+        pairs = zip(self._flat_weights_names, weights, strict=True)
+        self.__dict__["_replaced"] = {n: w for n, w in pairs if w is not getattr(self, n, None)}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self.__dict__.get("_replaced", {}).pop(name, None)
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, uniform in ``+-1 / sqrt(hidden_size)``."""
