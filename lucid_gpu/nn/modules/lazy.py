@@ -150,7 +150,7 @@ class _OfInstances(_OfInput):
         return int(input.shape[-ranks[0]])
 
 
-_ROWS: tuple[tuple[type[LazyModuleMixin], tuple[type[Module], ...]], ...] = (
+_ROWS: tuple[tuple[type[_OfInput], tuple[type[Module], ...]], ...] = (
     (_OfFeatures, (linear.Linear,)),
     (_OfChannels, (conv.Conv1d, conv.Conv2d, conv.Conv3d)),
     (_OfChannels, (conv.ConvTranspose1d, conv.ConvTranspose2d, conv.ConvTranspose3d)),
