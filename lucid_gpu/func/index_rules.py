@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.func.batching import BatchLevel
-from lucid_gpu.func.rule import rule
 from lucid_gpu.ops import (
     index_add,
     indexing,
@@ -13,6 +12,7 @@ from lucid_gpu.ops import (
 )
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.tape.rules import batching
 from lucid_gpu.tensor import Tensor
 
 
@@ -35,12 +35,12 @@ def _parts(index: Any) -> tuple[Any, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
-@rule(indexing.slice_view)
+@batching(indexing.slice_view)
 def _slice_view(level: BatchLevel, f: Any, x: Tensor, index: Any, name: str) -> Tensor:
     return level.wrap(f(level.value(x), (slice(None), *index), name))
 
 
-@rule(indexing._picked)
+@batching(indexing._picked)
 def _picked(level: BatchLevel, f: Any, kind: str, x: Tensor, index: Any) -> Any:
     parts = _parts(index)
     if any(_is_wrapped(p) for p in parts):
@@ -89,26 +89,26 @@ def _refuse_shapes(what: str) -> None:
     )
 
 
-@rule(indexing.nonzero, indexing.masked_select)
+@batching(indexing.nonzero, indexing.masked_select)
 def _dynamic(level: BatchLevel, f: Any, *args: Any, **kwargs: Any) -> None:
     _refuse_shapes(f.__name__)
 
 
-@rule(indexing.getitem_parsed)
+@batching(indexing.getitem_parsed)
 def _getitem_parsed(level: BatchLevel, f: Any, g: Tensor, index: Any) -> Any:
     if not _together(_parts(index)):
         return NotImplemented
     return level.wrap(f(level.value(g), (slice(None), *_parts(index))))
 
 
-@rule(indexing.place)
+@batching(indexing.place)
 def _place(level: BatchLevel, f: Any, values: Tensor, index: Any, wanted: Any) -> Any:
     if not _together(_parts(index)):
         return NotImplemented
     return level.wrap(f(level.value(values), (slice(None), *_parts(index)), (level.size, *wanted)))
 
 
-@rule(indexing.with_values)
+@batching(indexing.with_values)
 def _with_values(level: BatchLevel, f: Any, x: Tensor, index: Any, value: Tensor) -> Any:
     if not _together(_parts(index)):
         return NotImplemented
@@ -116,14 +116,14 @@ def _with_values(level: BatchLevel, f: Any, x: Tensor, index: Any, value: Tensor
     return level.wrap(f(level.full(x), (slice(None), *_parts(index)), level.full(spread)))
 
 
-@rule(indexing.setitem)
+@batching(indexing.setitem)
 def _setitem(level: BatchLevel, f: Any, x: Tensor, index: Any, value: Any) -> Any:
     if not level.holds(x):
         level.write(x, value, "index_put_")
     return NotImplemented
 
 
-@rule(indexing.gathered)
+@batching(indexing.gathered)
 def _gathered(
     level: BatchLevel,
     f: Any,
@@ -140,7 +140,7 @@ def _gathered(
     return level.wrap(f(name, level.full(x), place, level.full(index), *args, **named))
 
 
-@rule(indexing.scatter, index_add.scatter_add)
+@batching(indexing.scatter, index_add.scatter_add)
 def _scatter(
     level: BatchLevel, f: Any, x: Tensor, dim: int, index: Tensor, src: Any = None, **options: Any
 ) -> Any:
@@ -152,7 +152,7 @@ def _scatter(
     return level.wrap(f(level.full(x), place, level.full(index), source, **options))
 
 
-@rule(index_add.index_add)
+@batching(index_add.index_add)
 def _index_add(
     level: BatchLevel, f: Any, x: Tensor, dim: int, index: Tensor, source: Tensor, **options: Any
 ) -> Any:
@@ -162,7 +162,7 @@ def _index_add(
     return level.wrap(f(level.full(x), place, index, level.full(source), **options))
 
 
-@rule(indexing.argsort)
+@batching(indexing.argsort)
 def _argsort(
     level: BatchLevel, f: Any, x: Tensor, dim: int = -1, *args: Any, **options: Any
 ) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.func.batching import BatchLevel
-from lucid_gpu.func.rule import rule
 from lucid_gpu.ops import (
     batch_norm,
     convolution,
@@ -21,20 +20,21 @@ from lucid_gpu.ops import (
     windows,
 )
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.tape.rules import batching
 from lucid_gpu.tensor import Tensor
 
 
-@rule(softmax._by_rows)
+@batching(softmax._by_rows)
 def _softmax(level: BatchLevel, f: Any, x: Tensor, dim: int, log: bool) -> Tensor:
     return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, log))
 
 
-@rule(normalization.moments)
+@batching(normalization.moments)
 def _moments(level: BatchLevel, f: Any, x: Tensor, dims: Any) -> Any:
     return level.wrap_all(f(level.value(x), [normalise_dim(d, x.ndim) + 1 for d in dims]))
 
 
-@rule(layer_norm.layer_norm)
+@batching(layer_norm.layer_norm)
 def _layer_norm(
     level: BatchLevel,
     f: Any,
@@ -54,7 +54,7 @@ def _layer_norm(
     return y if bias is None else y + bias
 
 
-@rule(layer_norm.rms_norm)
+@batching(layer_norm.rms_norm)
 def _rms_norm(
     level: BatchLevel,
     f: Any,
@@ -73,7 +73,7 @@ def _rms_norm(
     return y if weight is None else y * weight
 
 
-@rule(cross_entropy.nll_loss)
+@batching(cross_entropy.nll_loss)
 def _nll_loss(
     level: BatchLevel,
     f: Any,
@@ -86,7 +86,7 @@ def _nll_loss(
     return _class_loss(level, f, x, target, weight, ignore_index, reduction)
 
 
-@rule(cross_entropy.cross_entropy)
+@batching(cross_entropy.cross_entropy)
 def _cross_entropy(
     level: BatchLevel,
     f: Any,
@@ -134,7 +134,7 @@ def _class_loss(
     return loss.sum() / counted.sum()
 
 
-@rule(batch_norm.batch_norm)
+@batching(batch_norm.batch_norm)
 def _batch_norm(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     named = dict(zip(("running_mean", "running_var", "weight", "bias", "training"), args))
     named.update(kwargs)
@@ -174,17 +174,17 @@ def _from_groups(level: BatchLevel, images: Tensor) -> Tensor:
     return level.wrap(images.reshape((n, level.size, c // level.size, *size)).transpose(0, 1))
 
 
-@rule(losses._cut_off)
+@batching(losses._cut_off)
 def _elementwise(level: BatchLevel, f: Any, x: Tensor, target: Tensor) -> Tensor:
     return level.wrap(f(level.full(x), level.full(target)))
 
 
-@rule(padding.framed, padding.bordered, padding.folded_in, interpolate.along)
+@batching(padding.framed, padding.bordered, padding.folded_in, interpolate.along)
 def _last_dimensions(level: BatchLevel, f: Any, x: Tensor, *how: Any) -> Tensor:
     return level.wrap(f(level.value(x), *how))
 
 
-@rule(convolution._convolved)
+@batching(convolution._convolved)
 def _convolved(
     level: BatchLevel, f: Any, x: Tensor, weight: Tensor, window: Any, groups: int
 ) -> Any:
@@ -195,7 +195,7 @@ def _convolved(
     return _from_groups(level, f(images, filters, window, groups * level.size))
 
 
-@rule(convolution._input_gradient)
+@batching(convolution._input_gradient)
 def _input_gradient(
     level: BatchLevel, f: Any, g: Tensor, weight: Tensor, shape: Any, window: Any, groups: int
 ) -> Any:
@@ -208,7 +208,7 @@ def _input_gradient(
     return _from_groups(level, f(images, filters, whole, window, groups * level.size))
 
 
-@rule(convolution._weight_gradient)
+@batching(convolution._weight_gradient)
 def _weight_gradient(
     level: BatchLevel, f: Any, x: Tensor, g: Tensor, window: Any, groups: int, columns: Any = None
 ) -> Any:
@@ -217,7 +217,7 @@ def _weight_gradient(
     return level.wrap(filters.reshape((level.size, g.shape[1], *filters.shape[1:])))
 
 
-@rule(pooling._max_pool, pooling._avg_pool)
+@batching(pooling._max_pool, pooling._avg_pool)
 def _pool(level: BatchLevel, f: Any, rank: int, x: Tensor, *settings: Any) -> Any:
     if x.ndim == rank + 2:
         return _unfolded(level, x, f(rank, _folded(level, x), *settings))
@@ -226,7 +226,7 @@ def _pool(level: BatchLevel, f: Any, rank: int, x: Tensor, *settings: Any) -> An
     return NotImplemented
 
 
-@rule(windows.unfold, windows.fold)
+@batching(windows.unfold, windows.fold)
 def _columns(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     batched = 4 if f is windows.unfold else 3
     if x.ndim == batched:
@@ -236,7 +236,7 @@ def _columns(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) ->
     return NotImplemented
 
 
-@rule(embedding.embedding)
+@batching(embedding.embedding)
 def _embedding(
     level: BatchLevel, f: Any, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any
 ) -> Any:

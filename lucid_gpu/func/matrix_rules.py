@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.func.batching import BatchLevel
-from lucid_gpu.func.rule import rule
 from lucid_gpu.ops import (
     fourier,
     matmul,
@@ -21,10 +20,11 @@ from lucid_gpu.ops.linalg import (
     quotients,
     svd,
 )
+from lucid_gpu.tape.rules import batching
 from lucid_gpu.tensor import Tensor
 
 
-@rule(matmul._product)
+@batching(matmul._product)
 def _product(level: BatchLevel, f: Any, a: Tensor, b: Tensor) -> Tensor:
     if not level.holds(a) and a.ndim == b.ndim == 2 and b.shape[-1] == 1:
         rows = level.value(b).squeeze(-1)  # a vector an example: one product of matrices
@@ -35,7 +35,7 @@ def _product(level: BatchLevel, f: Any, a: Tensor, b: Tensor) -> Tensor:
     return level.wrap(f(level.aligned(a, rank), level.aligned(b, rank)))
 
 
-@rule(matmul.linear)
+@batching(matmul.linear)
 def _linear(
     level: BatchLevel, f: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
@@ -48,19 +48,19 @@ def _linear(
     return product if bias is None else product + bias
 
 
-@rule(inverse.inverse_of, determinant._determinant, determinant._signed_logarithm, cholesky._factor,
-      qr.qr, lu.lu_factor, lu.lu_factor_ex, svd.svd, svd.svdvals, svd.pinv, svd.matrix_rank,
-      eigen.eigh, eigen.eigvalsh, eigen.eig, products.matrix_exp)  # fmt: skip
+@batching(inverse.inverse_of, determinant._determinant, determinant._signed_logarithm,
+          cholesky._factor, qr.qr, lu.lu_factor, lu.lu_factor_ex, svd.svd, svd.svdvals, svd.pinv,
+          svd.matrix_rank, eigen.eigh, eigen.eigvalsh, eigen.eig, products.matrix_exp)  # fmt: skip
 def _matrices(level: BatchLevel, f: Any, A: Tensor, *args: Any, **options: Any) -> Any:
     return level.wrap_all(f(level.value(A), *args, **options))
 
 
-@rule(fourier.transformed, fourier.half_spectrum, fourier.from_half)
+@batching(fourier.transformed, fourier.half_spectrum, fourier.from_half)
 def _spectrum(level: BatchLevel, f: Any, x: Tensor, *args: Any) -> Any:
     return level.wrap(f(level.value(x), *args))
 
 
-@rule(quotients.solved)
+@batching(quotients.solved)
 def _solved(level: BatchLevel, f: Any, A: Tensor, B: Tensor) -> Any:
     rank = max(A.ndim, B.ndim)
     X, numbers = f(level.aligned(A, rank), level.aligned(B, rank))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.func.batching import BatchLevel
-from lucid_gpu.func.rule import rule
 from lucid_gpu.ops import (
     cumsum,
     cumulative,
     reductions,
 )
 from lucid_gpu.ops.reductions import normalise_dim, normalise_dims
+from lucid_gpu.tape.rules import batching
 from lucid_gpu.tensor import Tensor
 
 
@@ -24,7 +24,7 @@ def _inner(dim: Any, x: Tensor) -> tuple[int, ...]:
     return tuple([d + 1 for d in normalise_dims(dim, x.ndim)]) or (1,)
 
 
-@rule(reductions.sum, reductions.mean)
+@batching(reductions.sum, reductions.mean)
 def _sum(
     level: BatchLevel, f: Any, x: Tensor, dim: Any = None, keepdim: bool = False, **options: Any
 ) -> Tensor:
@@ -32,7 +32,7 @@ def _sum(
     return level.wrap(f(with_dim(level, x), _inner(dim, x), keepdim, **options))
 
 
-@rule(reductions.sum_to_shape)
+@batching(reductions.sum_to_shape)
 def _sum_to_shape(level: BatchLevel, f: Any, x: Tensor, wanted: tuple[int, ...]) -> Tensor:
     missing = x.ndim - len(wanted)
     return level.wrap(
@@ -40,7 +40,7 @@ def _sum_to_shape(level: BatchLevel, f: Any, x: Tensor, wanted: tuple[int, ...])
     )
 
 
-@rule(reductions._extremum)
+@batching(reductions._extremum)
 def _extremum(
     level: BatchLevel,
     f: Any,
@@ -55,7 +55,7 @@ def _extremum(
     return level.wrap(f(name, with_dim(level, x), _inner(dim, x), keepdim, *rest, **more))
 
 
-@rule(reductions._position)
+@batching(reductions._position)
 def _position(
     level: BatchLevel, f: Any, name: str, x: Tensor, dim: int | None, keepdim: bool
 ) -> Tensor:
@@ -66,7 +66,7 @@ def _position(
     return level.wrap(f(name, level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim))
 
 
-@rule(reductions.prod)
+@batching(reductions.prod)
 def _prod(
     level: BatchLevel, f: Any, x: Tensor, dim: int | None = None, keepdim: bool = False, **o: Any
 ) -> Tensor:
@@ -75,7 +75,7 @@ def _prod(
     return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim, **o))
 
 
-@rule(reductions._median)
+@batching(reductions._median)
 def _median(
     level: BatchLevel, f: Any, x: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool
 ) -> Any:
@@ -85,24 +85,24 @@ def _median(
     return level.wrap_all(f(level.value(x), place, keepdim, ignore_nan))
 
 
-@rule(cumsum.running_sum)
+@batching(cumsum.running_sum)
 def _running_sum(level: BatchLevel, f: Any, x: Tensor, dim: int, *rest: Any) -> Tensor:
     if not x.ndim:
         return NotImplemented
     return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, *rest))
 
 
-@rule(cumulative._running_product)
+@batching(cumulative._running_product)
 def _running_product(level: BatchLevel, f: Any, x: Tensor, dim: int) -> Tensor:
     return level.wrap(f(level.value(x), dim + 1))
 
 
-@rule(cumulative.recurrence)
+@batching(cumulative.recurrence)
 def _recurrence(level: BatchLevel, f: Any, a: Tensor, b: Tensor, dim: int, *rest: Any) -> Tensor:
     return level.wrap(f(level.full(a), level.full(b), dim + 1, *rest))
 
 
-@rule(cumulative.logcumsumexp, cumulative.cummax, cumulative.cummin)
+@batching(cumulative.logcumsumexp, cumulative.cummax, cumulative.cummin)
 def _running(level: BatchLevel, f: Any, x: Tensor, dim: int) -> Any:
     if not x.ndim:
         return NotImplemented
@@ -110,7 +110,7 @@ def _running(level: BatchLevel, f: Any, x: Tensor, dim: int) -> Any:
     return level.wrap(found) if isinstance(found, Tensor) else level.wrap_all(found)
 
 
-@rule(reductions._truth)
+@batching(reductions._truth)
 def _truth(level: BatchLevel, f: Any, name: str, x: Tensor, dim: Any, keepdim: bool) -> Tensor:
     keepdim = keepdim and x.ndim > 0
     return level.wrap(f(name, with_dim(level, x), _inner(dim, x), keepdim))

@@ -1,4 +1,4 @@
-"""Every op that vmap sees, with its batching rule where there is one."""
+"""The interpreter of ops under `vmap`, and the rules that do not stand beside their ops yet."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from lucid_gpu.func import (  # noqa: F401  their rules register themselves
     index_rules,
     layer_rules,
     matrix_rules,
+    random_rules,
     reduction_rules,
     shape_rules,
 )
-from lucid_gpu.func.entries import Entry
-from lucid_gpu.func.random_rules import RANDOM, RandomEntry
+from lucid_gpu.func.entries import Entry, RandomEntry
 from lucid_gpu.tape.door import VMAP, Interpreter, Watch
+from lucid_gpu.tape.rules import UNBATCHED
 
 
 def _interpreter() -> Interpreter:
-    entries: dict[Any, Entry] = {op: RandomEntry(op, rule) for op, rule in RANDOM.items()}
+    entries: dict[Any, Entry] = {}
 
     def batched(
         op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Callable[..., Any]
     ) -> Any:
         entry = entries.get(op)
         if entry is None:
-            entry = entries[op] = Entry(op)
+            entry = entries[op] = (RandomEntry if op in UNBATCHED else Entry)(op)
         return entry.run(args, kwargs, go_on)
 
     return batched

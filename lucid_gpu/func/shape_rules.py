@@ -6,7 +6,6 @@ from typing import Any
 
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.func.batching import BatchLevel
-from lucid_gpu.func.rule import rule
 from lucid_gpu.ops import (
     complex_numbers,
     creation,
@@ -21,10 +20,11 @@ from lucid_gpu.ops import (
 )
 from lucid_gpu.ops.creation import full
 from lucid_gpu.ops.reductions import normalise_dim, normalise_dims
+from lucid_gpu.tape.rules import batching
 from lucid_gpu.tensor import Tensor
 
 
-@rule(shape.reshape)
+@batching(shape.reshape)
 def _reshape(level: BatchLevel, f: Any, x: Tensor, *sizes: Any, **named: Any) -> Any:
     if named:
         return f(x, *named.values())
@@ -32,7 +32,7 @@ def _reshape(level: BatchLevel, f: Any, x: Tensor, *sizes: Any, **named: Any) ->
     return level.wrap(f(level.value(x), (level.size, *wanted)))
 
 
-@rule(shape.view)
+@batching(shape.view)
 def _view(level: BatchLevel, f: Any, x: Tensor, *sizes: Any, **named: Any) -> Any:
     if named:
         return f(x, *named.values())
@@ -41,12 +41,12 @@ def _view(level: BatchLevel, f: Any, x: Tensor, *sizes: Any, **named: Any) -> An
     return _reshape(level, f, x, *sizes)
 
 
-@rule(shape.reshape_strided)
+@batching(shape.reshape_strided)
 def _insert(level: BatchLevel, f: Any, x: Tensor, sizes: tuple[int, ...], dim: int) -> Tensor:
     return level.wrap(f(level.value(x), (level.size, *sizes), dim + 1))
 
 
-@rule(shape.permute)
+@batching(shape.permute)
 def _permute(level: BatchLevel, f: Any, x: Tensor, *dims: Any, **named: Any) -> Any:
     if named:
         return f(x, *named.values())
@@ -62,7 +62,7 @@ def shape_error(x: Tensor, order: tuple[int, ...]) -> Any:
     return shape.permute(full(tuple(x.shape), 0.0), order)
 
 
-@rule(shape.transpose)
+@batching(shape.transpose)
 def _transpose(level: BatchLevel, f: Any, x: Tensor, dim0: int, dim1: int) -> Tensor:
     a, b = normalise_dim(dim0, x.ndim), normalise_dim(dim1, x.ndim)
     if not x.ndim:
@@ -70,7 +70,7 @@ def _transpose(level: BatchLevel, f: Any, x: Tensor, dim0: int, dim1: int) -> Te
     return level.wrap(f(level.value(x), a + 1, b + 1))
 
 
-@rule(shape.expand)
+@batching(shape.expand)
 def _expand(level: BatchLevel, f: Any, x: Tensor, *sizes: Any, **named: Any) -> Any:
     if named:
         return f(x, *sizes, *[v for name, v in named.items() if name == "size"])
@@ -83,7 +83,7 @@ def _expand(level: BatchLevel, f: Any, x: Tensor, *sizes: Any, **named: Any) -> 
     return level.wrap(f(level.aligned(x, len(wanted)), (level.size, *filled)))
 
 
-@rule(shape.flip)
+@batching(shape.flip)
 def _flip(level: BatchLevel, f: Any, x: Tensor, *dims: Any, **named: Any) -> Any:
     if named:
         return f(x, *named.values())
@@ -91,12 +91,12 @@ def _flip(level: BatchLevel, f: Any, x: Tensor, *dims: Any, **named: Any) -> Any
     return level.wrap(f(level.value(x), [d + 1 for d in axes])) if axes else x.clone()
 
 
-@rule(rolled.rolled)
+@batching(rolled.rolled)
 def _rolled(level: BatchLevel, f: Any, x: Tensor, shifts: Any, dims: Any) -> Any:
     return level.wrap(f(level.value(x), shifts, [d + 1 for d in dims]))
 
 
-@rule(shape.cat)
+@batching(shape.cat)
 def _cat(level: BatchLevel, f: Any, tensors: Any, dim: int = 0, **named: Any) -> Any:
     if named:
         return f(tensors, named.get("axis", dim))
@@ -105,7 +105,7 @@ def _cat(level: BatchLevel, f: Any, tensors: Any, dim: int = 0, **named: Any) ->
     return level.wrap(f([level.full(t) for t in kept], place + 1))
 
 
-@rule(diagonals.diagonal)
+@batching(diagonals.diagonal)
 def _diagonal(
     level: BatchLevel, f: Any, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
@@ -113,30 +113,30 @@ def _diagonal(
     return level.wrap(f(level.value(x), offset, a + 1, b + 1))
 
 
-@rule(strides.unfold)
+@batching(strides.unfold)
 def _windows(level: BatchLevel, f: Any, x: Tensor, dimension: int, size: int, step: int) -> Any:
     if not x.ndim:
         return NotImplemented
     return level.wrap(f(level.value(x), normalise_dim(dimension, x.ndim) + 1, size, step))
 
 
-@rule(shape.contiguous, transfer.to_device, complex_numbers._part)
+@batching(shape.contiguous, transfer.to_device, complex_numbers._part)
 def _same(level: BatchLevel, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return level.wrap(f(level.value(x), *args, **kwargs))
 
 
-@rule(shape.is_contiguous)
+@batching(shape.is_contiguous)
 def _is_contiguous(level: BatchLevel, f: Any, x: Tensor) -> bool:
     return bool(f(level.value(x)))
 
 
-@rule(complex_numbers.complex)
+@batching(complex_numbers.complex)
 def _complex(level: BatchLevel, f: Any, real: Tensor, imag: Tensor) -> Tensor:
     rank = max(real.ndim, imag.ndim)
     return level.wrap(f(level.aligned(real, rank), level.aligned(imag, rank)))
 
 
-@rule(creation.zeros_like, creation.ones_like, creation.full_like, creation.empty_like)
+@batching(creation.zeros_like, creation.ones_like, creation.full_like, creation.empty_like)
 def _like(level: BatchLevel, f: Any, x: Tensor, *args: Any, **options: Any) -> Tensor:
     if options.pop("requires_grad", False):
         raise RuntimeError(
@@ -146,7 +146,7 @@ def _like(level: BatchLevel, f: Any, x: Tensor, *args: Any, **options: Any) -> T
     return level.wrap(f(level.value(x), *args, **options))
 
 
-@rule(random._coins)
+@batching(random._coins)
 def _coins(level: BatchLevel, f: Any, p: Tensor, sizes: Any, where: Any, generator: Any) -> Tensor:
     value = level.value(p).detach()
     if not bool(((value >= 0) & (value <= 1)).all()):
@@ -158,6 +158,6 @@ def _coins(level: BatchLevel, f: Any, p: Tensor, sizes: Any, where: Any, generat
     return drawn
 
 
-@rule(elementwise._refuse_zero)
+@batching(elementwise._refuse_zero)
 def _refuse_zero(level: BatchLevel, f: Any, *operands: Any) -> None:
     f(*[level.value(o) for o in operands])
