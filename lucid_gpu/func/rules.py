@@ -9,7 +9,6 @@ from lucid_gpu.func import (  # noqa: F401  their rules register themselves
     index_rules,
     layer_rules,
     matrix_rules,
-    random_rules,
     reduction_rules,
     shape_rules,
 )

@@ -11,8 +11,6 @@ from lucid_gpu.ops import (
     creation,
     diagonals,
     elementwise,
-    random,
-    random_numbers,
     rolled,
     shape,
     strides,
@@ -144,18 +142,6 @@ def _like(level: BatchLevel, f: Any, x: Tensor, *args: Any, **options: Any) -> T
             "use lucid_gpu.func.grad instead"
         )
     return level.wrap(f(level.value(x), *args, **options))
-
-
-@batching(random._coins)
-def _coins(level: BatchLevel, f: Any, p: Tensor, sizes: Any, where: Any, generator: Any) -> Tensor:
-    value = level.value(p).detach()
-    if not bool(((value >= 0) & (value <= 1)).all()):
-        raise RuntimeError(
-            "Expected p_in >= 0 && p_in <= 1 to be true, but got false: bernoulli takes "
-            "probabilities"
-        )
-    drawn: Tensor = random_numbers._uniform(sizes, value.dtype, where, generator) < p.detach()
-    return drawn
 
 
 @batching(elementwise._refuse_zero)
