@@ -17,6 +17,7 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Call, jvp
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "named"]
@@ -154,6 +155,11 @@ def _convolved_vjp(node: Any, g: Tensor) -> Any:
     return g_x, g_weight
 
 
+@jvp(_convolved_vjp)
+def _convolved_jvp(call: Call) -> Any:
+    return call.bilinear(_convolved, "window", "groups")
+
+
 @op
 def _input_gradient(
     g: Tensor, weight: Tensor, shape: tuple[int, ...], window: Window, groups: int
@@ -184,6 +190,11 @@ def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
     return u_g, u_weight
 
 
+@jvp(_input_gradient_vjp)
+def _input_gradient_jvp(call: Call) -> Any:
+    return call.bilinear(_input_gradient, "shape", "window", "groups")
+
+
 @op
 def _weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
@@ -211,6 +222,11 @@ def _weight_gradient_vjp(node: Any, v: Tensor) -> Any:
     if node.needs_input_grad[1]:
         v_g = _convolved(_conj(x), v, node.window, node.groups)
     return v_x, v_g
+
+
+@jvp(_weight_gradient_vjp)
+def _weight_gradient_jvp(call: Call) -> Any:
+    return call.bilinear(_weight_gradient, "window", "groups")
 
 
 def _conj(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Call, jvp
 from lucid_gpu.tensor import Tensor
 
 
@@ -53,6 +54,12 @@ def running_sum(input: Tensor, dim: int, to: dtype, reverse: bool) -> Tensor:
 
 def _cumsum_vjp(node: Any, g: Tensor) -> Any:
     return (running_sum(g, node.dim, g.dtype, not node.reverse),)
+
+
+@jvp(_cumsum_vjp)
+def _cumsum_jvp(call: Call) -> Any:
+    tangent, how = call.tangent(), call.attributes
+    return [running_sum(tangent, how["dim"], tangent.dtype, how["reverse"])]
 
 
 METHODS = (public(cumsum),)

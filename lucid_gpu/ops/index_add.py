@@ -12,12 +12,13 @@ from lucid_gpu.kernels import index_add as kernels
 from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.indexing import along, gather, index_select, keys_of_slices, with_values
-from lucid_gpu.ops.record import record, watch
+from lucid_gpu.ops.record import full_tangents, record, watch
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.rules import Call, jvp
 from lucid_gpu.tensor import Tensor
 
 
@@ -289,6 +290,11 @@ def _added(input: Tensor, what: Addition) -> Tensor:
 def _added_vjp(node: Any, g: Tensor) -> Any:
     rest, part = node.needs_input_grad
     return g if rest else None, node.taken(g) if part else None
+
+
+@jvp(_added_vjp)
+def _added_jvp(call: Call) -> Any:
+    return [call.attributes["again"](*full_tangents(call))]
 
 
 def _alone(self: Tensor, source: Tensor) -> bool:

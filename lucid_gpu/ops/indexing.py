@@ -25,7 +25,7 @@ from lucid_gpu.ops.arguments import (
     takes_out,
 )
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
-from lucid_gpu.ops.record import record, watch
+from lucid_gpu.ops.record import full_tangents, record, watch
 from lucid_gpu.ops.reductions import (
     ValuesAndIndices,
     constant_number,
@@ -38,6 +38,7 @@ from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.rules import Call, jvp
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -354,6 +355,12 @@ def _getitem_vjp(node: Any, g: Tensor) -> Any:
     return (place(g, node.index, node.shape),)
 
 
+@jvp(_getitem_vjp)
+def _getitem_jvp(call: Call) -> Any:
+    taken = getitem_parsed(call.tangent(), call.attributes["index"])
+    return [taken.reshape(tuple(call.results[0].shape))]
+
+
 @op
 def place(values: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
     """Zeros of ``shape`` with ``values`` added at ``index``; repeated positions accumulate."""
@@ -418,6 +425,12 @@ def _may_repeat(index: Any) -> bool:
 @op
 def _place_vjp(node: Any, g: Tensor) -> Any:
     return (_copied_part(g, node.index),)
+
+
+@jvp(_place_vjp)
+def _place_jvp(call: Call) -> Any:
+    where = tuple(call.results[0].shape)
+    return [place(call.tangent(), call.attributes["index"], where)]
 
 
 def _copied_part(g: Tensor, index: Any) -> Tensor:
@@ -668,6 +681,12 @@ def _with_values_vjp(node: Any, g: Tensor) -> Any:
         g_rest = with_values(g, node.index, expand_lazily(zero, _selected_shape(g, node.index)))
     g_value = getitem_parsed(g, node.index) if taken else None
     return g_rest, g_value
+
+
+@jvp(_with_values_vjp)
+def _with_values_jvp(call: Call) -> Any:
+    rest, values = full_tangents(call)
+    return [with_values(rest, call.attributes["index"], values)]
 
 
 @op

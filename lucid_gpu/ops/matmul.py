@@ -26,6 +26,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, state
+from lucid_gpu.tape.rules import Call, jvp
 from lucid_gpu.tensor import Tensor, _set, _tensor, from_array
 
 
@@ -159,6 +160,11 @@ def _product_vjp(node: Any, g: Tensor) -> Any:
     return g_a, g_b
 
 
+@jvp(_product_vjp)
+def _product_jvp(call: Call) -> Any:
+    return call.bilinear(_product)
+
+
 def _product_gradients(node: Any, g: Tensor, a: Tensor | None, b: Tensor | None) -> list[Any]:
     """The same of arrays, where nobody asks for the gradients' gradients."""
     cotangents = g.array
@@ -227,6 +233,11 @@ def _linear_vjp(node: Any, g: Tensor) -> Any:
     if node.needs_input_grad[1]:
         g_w = _product(_rows(g).mT, _conj(_rows(x)))
     return g_x, g_w
+
+
+@jvp(_linear_vjp)
+def _linear_jvp(call: Call) -> Any:
+    return call.bilinear(linear)
 
 
 def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) -> list[Any]:

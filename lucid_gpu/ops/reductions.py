@@ -27,6 +27,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.rules import Call, jvp
 from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 
 Dims = Any
@@ -214,6 +215,12 @@ def _sum_vjp(node: Any, g: Tensor) -> Any:
     if g.ndim:
         g = reshape_lazily(g, kept_shape(node.shape, node.dims))
     return (expand_lazily(g, node.shape),)
+
+
+@jvp(_sum_vjp)
+def _sum_jvp(call: Call) -> Any:
+    total = sum(call.tangent(), call.attributes["dims"])
+    return [total.reshape(tuple(call.results[0].shape))]
 
 
 @op

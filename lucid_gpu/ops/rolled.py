@@ -13,7 +13,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import flip, transpose
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.rules import Batch, batching
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, duplicate
 
 
@@ -74,6 +74,11 @@ def _roll_vjp(node: Any, g: Tensor) -> Any:
     others = [([-shift for shift in other.shifts], other.dims) for other, _ in gathered]
     cotangents = [g, *[cotangent for _, cotangent in gathered]]
     return (_sum_of_rolled(cotangents, [(back, node.dims), *others]),)
+
+
+@jvp(_roll_vjp)
+def _roll_jvp(call: Call) -> Any:
+    return [rolled(call.tangent(), call.attributes["shifts"], call.attributes["dims"])]
 
 
 @batching(rolled)

@@ -21,7 +21,7 @@ from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import size as size
 from lucid_gpu.ops.arguments import guarded, no_tensor, put_into, require_one_device, several
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.reductions import (
     normalise_dim,
     normalise_dims,
@@ -32,7 +32,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
-from lucid_gpu.tape.rules import Batch, batching, whole
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp, whole
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply
 
 
@@ -140,6 +140,11 @@ def _infer(own: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _reshape_vjp(node: Any, g: Tensor) -> Any:
     return (reshape_lazily(g, node.shape),)
+
+
+@jvp(_reshape_vjp)
+def _reshape_jvp(call: Call) -> Any:
+    return [reshape(call.tangent(), tuple(call.results[0].shape))]
 
 
 @op
@@ -575,6 +580,11 @@ def _same_vjp(node: Any, g: Tensor) -> Any:
     return (g,)
 
 
+@jvp(_same_vjp)
+def _same_jvp(call: Call) -> Any:
+    return [call.tangent().alias()]
+
+
 # --- joining --------------------------------------------------------------------------------------
 
 
@@ -634,6 +644,11 @@ def _cat_vjp(node: Any, g: Tensor) -> Any:
         parts.append(g.narrow(node.dim, start, n) if needed else None)
         start += n
     return parts
+
+
+@jvp(_cat_vjp)
+def _cat_jvp(call: Call) -> Any:
+    return [cat(full_tangents(call), call.attributes["dim"])]
 
 
 @batching(cat)
@@ -734,6 +749,11 @@ def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
 
 def _flip_vjp(node: Any, g: Tensor) -> Any:
     return (flip(g, node.dims),)
+
+
+@jvp(_flip_vjp)
+def _flip_jvp(call: Call) -> Any:
+    return [flip(call.tangent(), *call.attributes["dims"])]
 
 
 @batching(flip)
