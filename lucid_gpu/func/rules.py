@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.func import (  # noqa: F401  their rules register themselves
-    index_rules,
     layer_rules,
     matrix_rules,
     reduction_rules,

@@ -11,14 +11,21 @@ from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
 from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_out
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
-from lucid_gpu.ops.indexing import along, gather, index_select, keys_of_slices, with_values
+from lucid_gpu.ops.indexing import (
+    along,
+    gather,
+    index_select,
+    keys_of_slices,
+    scatter_batched,
+    with_values,
+)
 from lucid_gpu.ops.record import full_tangents, record, watch
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.rules import Call, jvp
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor
 
 
@@ -81,6 +88,16 @@ def index_add(
     return _added(input, _by_slices(input, dim, index, source, alpha))
 
 
+@batching(index_add)
+def _index_add_batched(
+    level: Batch, f: Any, x: Tensor, dim: int, index: Tensor, source: Tensor, **options: Any
+) -> Any:
+    if level.holds(index) or not x.ndim:
+        return NotImplemented
+    place = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(level.full(x), place, index, level.full(source), **options))
+
+
 @op
 def index_add_(
     self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
@@ -122,6 +139,9 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         For a ``dim`` that there is not.
     """
     return _added(input, _by_elements(input, dim, index, src))
+
+
+batching(scatter_add)(scatter_batched)
 
 
 @op
