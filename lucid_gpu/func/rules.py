@@ -7,7 +7,6 @@ from typing import Any
 
 from lucid_gpu.func import (  # noqa: F401  their rules register themselves
     layer_rules,
-    matrix_rules,
 )
 from lucid_gpu.func.entries import Entry, RandomEntry
 from lucid_gpu.tape.door import VMAP, Interpreter, Watch

@@ -14,7 +14,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.tape.door import op
-from lucid_gpu.tape.rules import Batch, batching, whole
+from lucid_gpu.tape.rules import Batch, batching, on_value
 from lucid_gpu.tensor import Tensor, apply
 
 _PARTS: dict[dtype, dtype] = {dt.complex64: dt.float32, dt.complex128: dt.float64}
@@ -62,7 +62,7 @@ def _imag_vjp(node: Any, g: Tensor) -> Any:
     return (cast(g, _WHOLES[g.dtype]) * 1j,)
 
 
-batching(_part)(whole)
+batching(_part)(on_value)
 
 
 @op

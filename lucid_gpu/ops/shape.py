@@ -32,7 +32,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
-from lucid_gpu.tape.rules import Batch, Call, batching, jvp, whole
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply
 
 
@@ -515,7 +515,7 @@ def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     return input if is_contiguous(input) else clone(input)
 
 
-batching(contiguous)(whole)
+batching(contiguous)(on_value)
 
 
 @op

@@ -9,7 +9,7 @@ from lucid_gpu.devices import backend, cuda_memory, resolve
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.rules import batching, whole
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 
@@ -27,7 +27,7 @@ def to_device(input: Tensor, where: Any, non_blocking: bool = False) -> Tensor:
     return _placed(array, input, target)
 
 
-batching(to_device)(whole)
+batching(to_device)(on_value)
 
 
 def _placed(array: Any, input: Tensor, target: device) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 from lucid_gpu.tape.door import op_of
 from lucid_gpu.tape.levels import ENDED, Level, open_levels
 
-__all__ = ["BATCHING", "JVP", "UNBATCHED", "Batch", "Call", "batching", "jvp", "whole"]
+__all__ = ["BATCHING", "JVP", "UNBATCHED", "Batch", "Call", "batching", "jvp", "on_value"]
 
 Rule = Callable[..., Any]
 BATCHING: dict[Any, Rule] = {}  # by op
@@ -126,7 +126,7 @@ class Batch(Level):
             self.asleep = False
 
 
-def whole(level: Batch, f: Rule, x: Any, *args: Any, **kwargs: Any) -> Any:
+def on_value(level: Batch, f: Rule, x: Any, *args: Any, **kwargs: Any) -> Any:
     """The rule of ops that act alike whatever dimensions their first argument has in front."""
     return level.wrap_all(f(level.value(x), *args, **kwargs))
 
