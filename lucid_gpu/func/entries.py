@@ -15,8 +15,9 @@ from lucid_gpu.func.batching import BatchLevel, NeedsArray, batch_levels
 from lucid_gpu.func.trees import flatten, unflatten
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.user_warnings import warn_user
+from lucid_gpu.tape.door import VMAP, Interpreter, Watch
 from lucid_gpu.tape.levels import innermost
-from lucid_gpu.tape.rules import BATCHING
+from lucid_gpu.tape.rules import BATCHING, UNBATCHED
 from lucid_gpu.tensor import Tensor
 
 
@@ -135,3 +136,20 @@ def _warn(name: str) -> None:
             f"There is a performance drop because we have not yet implemented the batching rule "
             f"for {name}: it runs once for each example.",
         )
+
+
+def _interpreter() -> Interpreter:
+    entries: dict[Any, Entry] = {}
+
+    def batched(
+        op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Callable[..., Any]
+    ) -> Any:
+        entry = entries.get(op)
+        if entry is None:
+            entry = entries[op] = (RandomEntry if op in UNBATCHED else Entry)(op)
+        return entry.run(args, kwargs, go_on)
+
+    return batched
+
+
+watching = Watch(VMAP, _interpreter)

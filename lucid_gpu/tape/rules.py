@@ -111,6 +111,16 @@ class Batch(Level):
         """A value whose dimensions after the batch face those of tensors of a larger rank."""
         raise NotImplementedError
 
+    def joined(self, tensor: Any) -> Any:
+        """A value whose first dimension takes the batch in: a batch of batches as one batch."""
+        return self.value(tensor).reshape((self.size * tensor.shape[0], *tensor.shape[1:]))
+
+    def parted(self, results: Any, count: int) -> Any:
+        """The reverse of `joined` for results: the batch, and ``count`` of each example."""
+        if isinstance(results, tuple):
+            return tuple([self.parted(r, count) for r in results])
+        return self.wrap(results.reshape((self.size, count, *results.shape[1:])))
+
     def draws_once(self) -> bool:
         """Whether random ops draw the same for all examples; RuntimeError where they may not."""
         if self.randomness == "error":
