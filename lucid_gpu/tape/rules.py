@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid_gpu.tape.door import op_of
+from lucid_gpu.tape.door import body_of
 from lucid_gpu.tape.levels import ENDED, Level, open_levels
 
 __all__ = ["BATCHING", "JVP", "UNBATCHED", "Batch", "Call", "batching", "jvp", "on_value"]
@@ -47,7 +47,7 @@ def batching(*ops: Any, unbatched: bool = False) -> Callable[[Rule], Rule]:
         For a function that is no op.
     """
     for function in ops:
-        if op_of(function) is not function:
+        if body_of(function) is function:
             raise TypeError(f"batching(): {function.__name__} is no op; mark it with @op first")
 
     def register(rule: Rule) -> Rule:
