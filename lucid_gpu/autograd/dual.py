@@ -2,8 +2,9 @@
 
 An elementwise row has a diagonal Jacobian, so its tangent is its own gradient formula with the
 tangent in place of the cotangent. Any other op's comes from its vjp, which is linear in the
-cotangent ``u``: the derivative of ``<vjp(u), t>`` by ``u`` is the tangent. `jvp_rules` has
-shorter ways for the ops where that would be a waste. Tangents are pending values like all others.
+cotangent ``u``: the derivative of ``<vjp(u), t>`` by ``u`` is the tangent. Where that would be a
+waste, the op's file has a shorter way beside the vjp (`tape.rules.jvp`). Tangents are pending
+values like all others.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu.autograd.backward import grad
 from lucid_gpu.autograd.dual_function import call_on_duals
-from lucid_gpu.autograd.jvp_rules import RULES, Call, from_vjp
 from lucid_gpu.autograd.passes import gradients
 from lucid_gpu.fusion.expression import of_constant
 from lucid_gpu.fusion.gradient import Symbol
@@ -20,11 +21,13 @@ from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import spread_copy
 from lucid_gpu.ops.in_place import UNNOTICED, _reading_afresh
-from lucid_gpu.ops.record import constant, record
+from lucid_gpu.ops.record import OpNode, constant, record
 from lucid_gpu.ops.shape import view_of
 from lucid_gpu.ops.views import replay
 from lucid_gpu.ops.wrapping import bared, take_off, unwrapped, without, wrap, wrapper_at
 from lucid_gpu.tape.levels import Level, Wrapper, innermost
+from lucid_gpu.tape.modes import inference_mode, state
+from lucid_gpu.tape.rules import JVP, Call
 from lucid_gpu.tensor import Tensor, _tensor, apply
 
 
@@ -107,7 +110,7 @@ class DualLevel(Level):
             kept += results
         tangents = [self.tangent(t) for t in inputs]
         call = Call(vjp, primals, tangents, kept, results, attributes)
-        rule = RULES.get(vjp, from_vjp)
+        rule = JVP.get(vjp, from_vjp)
         for output, tangent in zip(results, rule(call), strict=True):
             if tangent is not None:
                 self.make(output, tangent)
@@ -207,6 +210,53 @@ class DualLevel(Level):
 
 def _or_zeros(value: Tensor | None, like: Tensor) -> Tensor:
     return constant(0.0, like) if value is None else value
+
+
+# --- recorded ops that have no rule ---------------------------------------------------------------
+
+
+def from_vjp(call: Call) -> Sequence[Tensor | None]:
+    """The derivative of ``<vjp(u), t>`` by ``u``."""
+    directions = [t for t in call.tangents if t is not None]
+    record_tangent = bool(state.grad)
+    with inference_mode(False):
+        cotangents = [_probe(result) for result in call.results]
+        pulled = call.vjp(_node_of(call), *cotangents)
+        pairs = [
+            (g, t)
+            for g, t in zip(pulled, call.tangents, strict=True)
+            if g is not None and t is not None and g.requires_grad
+        ]
+    probes = [u for u in cotangents if u.requires_grad]
+    assert directions
+    if not pairs:
+        return [constant(0.0, u) if u.requires_grad else None for u in cotangents]
+    found = iter(
+        grad(
+            [g for g, _ in pairs],
+            probes,
+            [t for _, t in pairs],
+            create_graph=record_tangent,
+            materialize_grads=True,
+        )
+    )
+    return [next(found) if u.requires_grad else None for u in cotangents]
+
+
+def _probe(result: Tensor) -> Tensor:
+    """A cotangent to differentiate by; its value does not matter."""
+    zeros = constant(0.0 if result.dtype.category >= 2 else 0, result)
+    return zeros.requires_grad_() if result.dtype.category >= 2 else zeros
+
+
+def _node_of(call: Call) -> OpNode:
+    """What the op's vjp reads, whether or not the op itself was recorded."""
+    node = OpNode(call.inputs, call.vjp, ())
+    node.needs_input_grad = tuple([t is not None for t in call.tangents])
+    kept = [s if s is None or not s.is_inference() else s.clone() for s in call.saved]
+    node.saved = tuple([None if s is None else (s, s._version) for s in kept])
+    node.__dict__.update(call.attributes)
+    return node
 
 
 # --- rows -----------------------------------------------------------------------------------------

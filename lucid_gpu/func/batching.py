@@ -2,7 +2,7 @@
 
 To the function it has the shape of one example. Its value has the batch in front; ops run on the
 values, once for the whole batch, and graphs are recorded there. Elementwise ops are interpreted
-here, the others by `lucid_gpu.func.rules`.
+here, the others by the rules beside them (`tape.rules`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lucid_gpu.fusion.typing_rules import types_of
 from lucid_gpu.ops.elementwise import cast
 from lucid_gpu.ops.shape import expand, movedim, reshape
 from lucid_gpu.tape.levels import ENDED, Level, Wrapper, open_levels
+from lucid_gpu.tape.rules import Batch
 from lucid_gpu.tensor import Tensor, apply
 
 
@@ -124,25 +125,11 @@ def value_below(tensor: Tensor) -> Tensor:
     return _batch_of(tensor).value
 
 
-class BatchLevel(Level):
-    """One call of `vmap`.
-
-    Attributes
-    ----------
-    size : int
-        How many examples the batch has.
-    randomness : {"error", "different", "same"}
-    asleep : bool
-        Whether random ops are left to the levels further out, for now.
-    """
-
-    batches = True
+class BatchLevel(Batch):
+    """One call of `vmap`."""
 
     def __init__(self, size: int, randomness: str) -> None:
-        super().__init__()
-        self.asleep = False
-        self.size = size
-        self.randomness = randomness
+        super().__init__(size, randomness)
         self.thread = threading.get_ident()
 
     # --- values -----------------------------------------------------------------------------------
@@ -157,26 +144,6 @@ class BatchLevel(Level):
         made._expr = Expr(intern((one,), 0, program.device, WRAPPED), (), None)
         made._wrapper = Batched(self, value)
         return made
-
-    def wrap_all(self, values: Any) -> Any:
-        """Batched tensors, one or a tuple."""
-        if not isinstance(values, tuple):
-            return self.wrap(values)
-        wrapped = [self.wrap(v) for v in values]
-        return type(values)(*wrapped) if hasattr(values, "_fields") else tuple(wrapped)
-
-    def holds(self, value: Any) -> bool:
-        """Whether a value is batched at this level, first of all."""
-        wrapper = value._wrapper if isinstance(value, Tensor) else None
-        return wrapper is not None and wrapper.level is self
-
-    def value(self, tensor: Any) -> Any:
-        """The value of a tensor batched here; anything else as it is."""
-        if not self.holds(tensor):
-            return tensor
-        if self not in open_levels:
-            raise RuntimeError(ENDED)
-        return tensor._wrapper.value
 
     def full(self, tensor: Tensor) -> Tensor:
         """A value with the batch in front: expanded, without a copy, if there was none."""

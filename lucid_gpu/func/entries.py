@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lucid_gpu.func.batching import BatchLevel, NeedsArray
-from lucid_gpu.func.rule import RULES, Rule
+from lucid_gpu.func.batching import BatchLevel, NeedsArray, batch_levels
 from lucid_gpu.func.trees import flatten, unflatten
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.user_warnings import warn_user
+from lucid_gpu.tape.door import VMAP, Interpreter, Watch
 from lucid_gpu.tape.levels import innermost
+from lucid_gpu.tape.rules import BATCHING, UNBATCHED
 from lucid_gpu.tensor import Tensor
 
 
@@ -41,7 +42,7 @@ class Entry:
         self.most = sys.maxsize if many else code.co_argcount
         self.fewest = code.co_argcount - len(self.body.__defaults__ or ())
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Rule) -> Any:
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Callable[..., Any]) -> Any:
         """The result; ``go_on`` is what the call comes to where nothing is batched."""
         level = innermost(_tensors(args, kwargs))
         if level is None:
@@ -49,7 +50,7 @@ class Entry:
         if not isinstance(level, BatchLevel):
             return level.call(self.function, go_on, args, kwargs)
         try:
-            rule = RULES.get(self.function)
+            rule = BATCHING.get(self.function)
             if rule is not None:
                 given, named = self.bound(args, kwargs)
                 result = rule(level, self.function, *given, **named)
@@ -71,6 +72,16 @@ class Entry:
             self.body(*args, **kwargs)
             raise
         return found.args, found.kwargs
+
+
+class RandomEntry(Entry):
+    """Comes to the innermost `vmap` of the thread, batched arguments or not."""
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Callable[..., Any]) -> Any:
+        awake = [level for level in batch_levels() if not level.asleep]
+        if not awake:
+            return go_on(*args, **kwargs)
+        return BATCHING[self.function](awake[-1], self.function, *args, **kwargs)
 
 
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
@@ -125,3 +136,20 @@ def _warn(name: str) -> None:
             f"There is a performance drop because we have not yet implemented the batching rule "
             f"for {name}: it runs once for each example.",
         )
+
+
+def _interpreter() -> Interpreter:
+    entries: dict[Any, Entry] = {}
+
+    def batched(
+        op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Callable[..., Any]
+    ) -> Any:
+        entry = entries.get(op)
+        if entry is None:
+            entry = entries[op] = (RandomEntry if op in UNBATCHED else Entry)(op)
+        return entry.run(args, kwargs, go_on)
+
+    return batched
+
+
+watching = Watch(VMAP, _interpreter)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.func import batched_functions, batched_grad
 from lucid_gpu.func.batching import BatchLevel, everywhere_batched
-from lucid_gpu.func.rules import watching
+from lucid_gpu.func.entries import watching
 from lucid_gpu.func.trees import Structure, flatten, spread, unflatten
 from lucid_gpu.ops.shape import cat, expand, movedim
 from lucid_gpu.tensor import Tensor

@@ -23,6 +23,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["batch_norm"]
@@ -103,6 +104,20 @@ def batch_norm(
     else:
         return _followed(input, running_mean, running_var, weight, bias, eps)
     return _normalised(input, mean, (variance + eps).rsqrt(), weight, bias)
+
+
+@batching(batch_norm)
+def _batch_norm_batched(level: Batch, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    named = dict(zip(("running_mean", "running_var", "weight", "bias", "training"), args))
+    named.update(kwargs)
+    running = [named.get("running_mean"), named.get("running_var")]
+    if named.get("training") and any(r is not None and not level.holds(r) for r in running):
+        raise RuntimeError(
+            "vmap: batch_norm would update running_mean and running_var, which are not vmapped "
+            "over, in place with the figures of a batched tensor. Please use layer_norm, use "
+            "BatchNorm with track_running_stats=False, or vmap over the running figures too."
+        )
+    return NotImplemented
 
 
 def _all_but_channels(input: Tensor) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching, on_value
 from lucid_gpu.tensor import Tensor, apply
 
 _PARTS: dict[dtype, dtype] = {dt.complex64: dt.float32, dt.complex128: dt.float64}
@@ -61,6 +62,9 @@ def _imag_vjp(node: Any, g: Tensor) -> Any:
     return (cast(g, _WHOLES[g.dtype]) * 1j,)
 
 
+batching(_part)(on_value)
+
+
 @op
 @takes_out
 def complex(real: Tensor, imag: Tensor) -> Tensor:
@@ -99,6 +103,12 @@ def _same_shape(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def _complex_vjp(node: Any, g: Tensor) -> Any:
     return real(g), imag(g)
+
+
+@batching(complex)
+def _complex_batched(level: Batch, f: Any, real: Tensor, imag: Tensor) -> Any:
+    rank = max(real.ndim, imag.ndim)
+    return level.wrap(f(level.aligned(real, rank), level.aligned(imag, rank)))
 
 
 @op

@@ -17,6 +17,7 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "named"]
@@ -154,6 +155,39 @@ def _convolved_vjp(node: Any, g: Tensor) -> Any:
     return g_x, g_weight
 
 
+@jvp(_convolved_vjp)
+def _convolved_jvp(call: Call) -> Any:
+    return call.bilinear(_convolved, "window", "groups")
+
+
+@batching(_convolved)
+def _convolved_batched(
+    level: Batch, f: Any, x: Tensor, weight: Tensor, window: Window, groups: int
+) -> Any:
+    """The examples as one batch; with filters of their own, as groups that see no other."""
+    if not level.holds(weight):
+        return level.parted(f(level.joined(x), weight, window, groups), x.shape[0])
+    images, filters = _as_groups(level, x), _as_filters(level, weight)
+    return _from_groups(level, f(images, filters, window, groups * level.size))
+
+
+def _as_groups(level: Batch, x: Tensor) -> Tensor:
+    """A batch of images (examples, n, c, h, w) as images (n, examples * c, h, w)."""
+    n, c, *size = x.shape
+    images: Tensor = level.full(x).transpose(0, 1).reshape((n, level.size * c, *size))
+    return images
+
+
+def _as_filters(level: Batch, weight: Tensor) -> Tensor:
+    filters: Tensor = level.full(weight).reshape((level.size * weight.shape[0], *weight.shape[1:]))
+    return filters
+
+
+def _from_groups(level: Batch, images: Tensor) -> Any:
+    n, c, *size = images.shape
+    return level.wrap(images.reshape((n, level.size, c // level.size, *size)).transpose(0, 1))
+
+
 @op
 def _input_gradient(
     g: Tensor, weight: Tensor, shape: tuple[int, ...], window: Window, groups: int
@@ -184,6 +218,24 @@ def _input_gradient_vjp(node: Any, u: Tensor) -> Any:
     return u_g, u_weight
 
 
+@jvp(_input_gradient_vjp)
+def _input_gradient_jvp(call: Call) -> Any:
+    return call.bilinear(_input_gradient, "shape", "window", "groups")
+
+
+@batching(_input_gradient)
+def _input_gradient_batched(
+    level: Batch, f: Any, g: Tensor, weight: Tensor, shape: Any, window: Window, groups: int
+) -> Any:
+    n, c, *size = shape
+    if not level.holds(weight):
+        whole = (level.size * n, c, *size)
+        return level.parted(f(level.joined(g), weight, whole, window, groups), n)
+    images, filters = _as_groups(level, g), _as_filters(level, weight)
+    whole = (n, level.size * c, *size)
+    return _from_groups(level, f(images, filters, whole, window, groups * level.size))
+
+
 @op
 def _weight_gradient(x: Tensor, g: Tensor, window: Window, groups: int) -> Tensor:
     frame = Frame(x.shape, window)
@@ -211,6 +263,20 @@ def _weight_gradient_vjp(node: Any, v: Tensor) -> Any:
     if node.needs_input_grad[1]:
         v_g = _convolved(_conj(x), v, node.window, node.groups)
     return v_x, v_g
+
+
+@jvp(_weight_gradient_vjp)
+def _weight_gradient_jvp(call: Call) -> Any:
+    return call.bilinear(_weight_gradient, "window", "groups")
+
+
+@batching(_weight_gradient)
+def _weight_gradient_batched(
+    level: Batch, f: Any, x: Tensor, g: Tensor, window: Window, groups: int
+) -> Any:
+    images, cotangents = _as_groups(level, x), _as_groups(level, g)
+    filters = f(images, cotangents, window, groups * level.size)
+    return level.wrap(filters.reshape((level.size, g.shape[1], *filters.shape[1:])))
 
 
 def _conj(x: Tensor) -> Tensor:

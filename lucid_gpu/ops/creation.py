@@ -24,6 +24,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import strided
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, _set, _tensor, from_array
 
 
@@ -475,6 +476,16 @@ def empty_like(
         requires_grad=requires_grad,
         **options,
     )
+
+
+@batching(zeros_like, ones_like, full_like, empty_like)
+def _like_batched(level: Batch, f: Any, x: Tensor, *args: Any, **options: Any) -> Any:
+    if options.pop("requires_grad", False):
+        raise RuntimeError(
+            "vmap: requires_grad=True makes a leaf inside a function that is being transformed; "
+            "use lucid_gpu.func.grad instead"
+        )
+    return level.wrap(f(level.value(x), *args, **options))
 
 
 def _from_host(

@@ -26,6 +26,7 @@ from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["cross_entropy", "nll_loss", "reduce_loss"]
@@ -86,6 +87,19 @@ def nll_loss(
     return _total(-picked, safe, kept, weight, reduction)
 
 
+@batching(nll_loss)
+def _nll_loss_batched(
+    level: Batch,
+    f: Any,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Any:
+    return _class_loss_batched(level, f, x, target, weight, ignore_index, reduction)
+
+
 @op
 def cross_entropy(
     input: Tensor,
@@ -139,6 +153,54 @@ def cross_entropy(
     if weight is not None and weight.requires_grad and label_smoothing:
         return _composed(input, target, weight, how)
     return _by_kernel(input, target, weight, how)
+
+
+@batching(cross_entropy)
+def _cross_entropy_batched(
+    level: Batch,
+    f: Any,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    if target.is_floating_point():
+        return NotImplemented
+    return _class_loss_batched(
+        level, f, x, target, weight, ignore_index, reduction, label_smoothing=label_smoothing
+    )
+
+
+def _class_loss_batched(
+    level: Batch,
+    f: Any,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore: int,
+    reduction: str,
+    **more: Any,
+) -> Any:
+    """One loss an element for all examples as one batch; then each example's own reduction."""
+    smooth = more.get("label_smoothing")
+    if (weight is not None and (level.holds(weight) or smooth)) or (smooth and ignore >= 0):
+        return NotImplemented
+    if x.ndim not in (1, 2) or target.ndim != x.ndim - 1:
+        return NotImplemented
+    classes = x.shape[-1]
+    flat, numbers = level.full(x).reshape((-1, classes)), level.full(target).reshape(-1)
+    each = f(flat, numbers, weight, ignore, "none", **more)
+    loss = level.wrap(each.reshape((level.size, *target.shape)))
+    if reduction != "mean":
+        return reduce_loss(loss, reduction)
+    numbers = level.wrap(level.full(target))
+    counted = (numbers != ignore).to(x.dtype)
+    if weight is not None:
+        known = level.full(target).clamp(0, classes - 1)
+        counted = counted * level.wrap(weight[known])
+    return loss.sum() / counted.sum()
 
 
 def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:

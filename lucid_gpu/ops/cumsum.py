@@ -13,6 +13,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor
 
 
@@ -53,6 +54,19 @@ def running_sum(input: Tensor, dim: int, to: dtype, reverse: bool) -> Tensor:
 
 def _cumsum_vjp(node: Any, g: Tensor) -> Any:
     return (running_sum(g, node.dim, g.dtype, not node.reverse),)
+
+
+@jvp(_cumsum_vjp)
+def _cumsum_jvp(call: Call) -> Any:
+    tangent, how = call.tangent(), call.attributes
+    return [running_sum(tangent, how["dim"], tangent.dtype, how["reverse"])]
+
+
+@batching(running_sum)
+def _running_sum_batched(level: Batch, f: Any, x: Tensor, dim: int, *rest: Any) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, *rest))
 
 
 METHODS = (public(cumsum),)

@@ -21,6 +21,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
 from lucid_gpu.ops.shape import cat, flip
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -60,6 +61,11 @@ def _cumprod_vjp(node: Any, g: Tensor) -> Any:
     x, y = node.saved_tensors
     following = recurrence(_shifted(x.conj_physical(), node.dim, 0.0, True), g, node.dim, True)
     return (following * _shifted(y.conj_physical(), node.dim, 1.0, False),)
+
+
+@batching(_running_product)
+def _running_product_batched(level: Batch, f: Any, x: Tensor, dim: int) -> Any:
+    return level.wrap(f(level.value(x), dim + 1))
 
 
 def _shifted(input: Tensor, dim: int, edge: float, forwards: bool) -> Tensor:
@@ -103,6 +109,11 @@ def _recurrence_vjp(node: Any, g: Tensor) -> Any:
     back = not node.reverse
     total = recurrence(_shifted(a.conj_physical(), node.dim, 0.0, back), g, node.dim, back)
     return total * _shifted(h.conj_physical(), node.dim, 0.0, node.reverse), total
+
+
+@batching(recurrence)
+def _recurrence_batched(level: Batch, f: Any, a: Tensor, b: Tensor, dim: int, *rest: Any) -> Any:
+    return level.wrap(f(level.full(a), level.full(b), dim + 1, *rest))
 
 
 @op
@@ -159,6 +170,13 @@ def _running_extremum(row: str, name: str, input: Tensor, dim: int) -> Any:
     places = scans.running_extremum(input.detach().array, dim, row, input.dtype, input.device)
     indices = from_array(places, dt.int64, input.device)
     return ValuesAndIndices(gathered(name, input, dim, indices), indices)
+
+
+@batching(logcumsumexp, cummax, cummin)
+def _running_batched(level: Batch, f: Any, x: Tensor, dim: int) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap_all(f(level.value(x), normalise_dim(dim, x.ndim) + 1))
 
 
 # --- differences ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from lucid_gpu.ops.indexing import Distinct, place, with_values
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import base_array, movedim, view_of
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
 
@@ -76,6 +77,14 @@ def _diagonal_vjp(node: Any, g: Tensor) -> Any:
     rest = [n for d, n in enumerate(node.shape) if d not in node.dims]
     planes = _placed(g, (*rest, node.shape[a], node.shape[b]), node.offset)
     return (movedim(planes, (-2, -1), (a, b)),)
+
+
+@batching(diagonal)
+def _diagonal_batched(
+    level: Batch, f: Any, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Any:
+    a, b = _plane("diagonal", x.ndim, dim1, dim2)
+    return level.wrap(f(level.value(x), offset, a + 1, b + 1))
 
 
 def _where(input: Tensor, shape: tuple[int, ...], offset: int) -> Distinct:

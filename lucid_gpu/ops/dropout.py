@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.random_numbers import _uniform
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["dropout"]
@@ -54,6 +57,20 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     if not costs_of(input.device).draws_again:
         mask.array  # noqa: B018  NumPy takes longer to make it again than to read a byte an element
     return dropped(input, mask, p, inplace)
+
+
+@batching(dropout, unbatched=True)
+def _dropout_batched(
+    level: Batch,
+    f: Any,
+    input: Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+) -> Any:
+    if p < 0.0 or p > 1.0 or not training or p == 0.0:
+        return f.body(input, p, training, inplace)
+    return dropped(input, kept(input, p), p, inplace)
 
 
 def kept(input: Tensor, p: float) -> Tensor:

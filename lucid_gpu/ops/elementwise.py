@@ -30,6 +30,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, _set, _tensor, apply, binary, is_foreign, unary
 
 Number = int | float | complex | bool
@@ -95,6 +96,11 @@ def _refuse_zero(dividend: Any, divisor: Any) -> None:
             "ZeroDivisionError: integers were divided by zero; convert one with .float() for inf "
             "and nan."
         )
+
+
+@batching(_refuse_zero)
+def _refuse_zero_batched(level: Batch, f: Any, dividend: Any, divisor: Any) -> None:
+    f(level.value(dividend), level.value(divisor))
 
 
 def _whole_of_numpy(value: Any) -> bool:

@@ -11,6 +11,7 @@ from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.record import record, watch
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["embedding"]
@@ -81,6 +82,15 @@ def embedding(
     result: Tensor = _take_rows(weight, index, padding_idx, scale)
     watch(result, input)
     return result
+
+
+@batching(embedding)
+def _embedding_batched(
+    level: Batch, f: Any, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any
+) -> Any:
+    if level.holds(weight):
+        return NotImplemented
+    return level.wrap(f(level.value(x), weight, *args, **kwargs))
 
 
 def look_up(op: str, input: Tensor, weight: Tensor) -> Any:

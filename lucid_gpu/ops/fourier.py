@@ -21,6 +21,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.rolled import roll
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 COMPLEX: dict[dtype, dtype] = {dt.float32: dt.complex64, dt.float64: dt.complex128}
@@ -57,6 +58,9 @@ def _transformed_vjp(node: Any, g: Tensor) -> Any:
     return (transformed(g, node.dims, not node.inverse),)
 
 
+batching(transformed)(on_value)
+
+
 @op
 def half_spectrum(x: Tensor, dim: int) -> Tensor:
     """The first ``n // 2 + 1`` frequencies of real numbers: the others are their conjugates."""
@@ -72,6 +76,9 @@ def half_spectrum(x: Tensor, dim: int) -> Tensor:
 
 def _half_vjp(node: Any, g: Tensor) -> Any:
     return (real(transformed(resized(g, node.dim, node.count), (node.dim,), True)),)
+
+
+batching(half_spectrum)(on_value)
 
 
 @op
@@ -97,6 +104,9 @@ def _whole_vjp(node: Any, g: Tensor) -> Any:
     twice = (places > 0).logical_and(places * 2 < n).to(g.dtype) + 1
     weighted = spectrum * twice.reshape((-1,) + (1,) * (-1 - node.dim))
     return (resized(weighted, node.dim, node.count),)
+
+
+batching(from_half)(on_value)
 
 
 # --- arguments ------------------------------------------------------------------------------------

@@ -17,14 +17,16 @@ from lucid_gpu.ops.indexing import (
     gather,
     index_select,
     keys_of_slices,
+    scatter_batched,
     with_values,
 )
-from lucid_gpu.ops.record import record, watch
+from lucid_gpu.ops.record import full_tangents, record, watch
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor
 
 
@@ -87,6 +89,16 @@ def index_add(
     return _added(input, _by_slices(input, dim, index, source, alpha))
 
 
+@batching(index_add)
+def _index_add_batched(
+    level: Batch, f: Any, x: Tensor, dim: int, index: Tensor, source: Tensor, **options: Any
+) -> Any:
+    if level.holds(index) or not x.ndim:
+        return NotImplemented
+    place = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(level.full(x), place, index, level.full(source), **options))
+
+
 @op
 def index_add_(
     self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
@@ -128,6 +140,9 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         For a ``dim`` that there is not.
     """
     return _added(input, _by_elements(input, dim, index, src))
+
+
+batching(scatter_add)(scatter_batched)
 
 
 @op
@@ -297,6 +312,11 @@ def _added(input: Tensor, what: Addition) -> Tensor:
 def _added_vjp(node: Any, g: Tensor) -> Any:
     rest, part = node.needs_input_grad
     return g if rest else None, node.taken(g) if part else None
+
+
+@jvp(_added_vjp)
+def _added_jvp(call: Call) -> Any:
+    return [call.attributes["again"](*full_tangents(call))]
 
 
 def _alone(self: Tensor, source: Tensor) -> bool:

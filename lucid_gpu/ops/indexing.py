@@ -24,8 +24,9 @@ from lucid_gpu.ops.arguments import (
     require_tensor,
     takes_out,
 )
+from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.in_place import refers_to_itself, refuse_overlap, refuse_recorded, written
-from lucid_gpu.ops.record import record, watch
+from lucid_gpu.ops.record import full_tangents, record, watch
 from lucid_gpu.ops.reductions import (
     ValuesAndIndices,
     constant_number,
@@ -33,11 +34,12 @@ from lucid_gpu.ops.reductions import (
     normalise_dim,
 )
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.ops.shape import base_array, view_of
+from lucid_gpu.ops.shape import base_array, movedim, view_of
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -323,6 +325,71 @@ def _read(kind: str, input: Tensor, index: Any) -> Tensor:
     return result
 
 
+@batching(_picked)
+def _picked_batched(level: Batch, f: Any, kind: str, x: Tensor, index: Any) -> Any:
+    parts = _parts(index)
+    if any(_is_wrapped(p) for p in parts):
+        return _picked_by_batched(level, f, kind, x, parts)
+    parsed, basic = _parse(x, index)
+    if basic or not _together(parsed):
+        return NotImplemented
+    return level.wrap(f(kind, level.value(x), (slice(None), *parts)))
+
+
+def _is_wrapped(part: Any) -> bool:
+    """Whether an index part is batched, here or further out."""
+    return isinstance(part, Tensor) and part._wrapper is not None
+
+
+def _picked_by_batched(level: Batch, f: Any, kind: str, x: Tensor, parts: Any) -> Any:
+    """``x[..., i, j, ...]`` with a side-by-side run of index tensors, batched or not."""
+    if any(_is_wrapped(p) and p.dtype.category == 0 for p in parts):
+        raise _dynamic("index with a bool tensor")
+    places = [i for i, p in enumerate(parts) if isinstance(p, Tensor)]
+    lead = parts[: places[0]]
+    run = parts[places[0] : places[-1] + 1]
+    if not all(isinstance(p, Tensor) and p.dtype.category == 1 for p in run):
+        return NotImplemented
+    rest = parts[places[-1] + 1 :]
+    if not all(isinstance(p, slice) or p is None for p in (*lead, *rest)):
+        return NotImplemented
+    rank = max(p.ndim for p in run)
+    indices = tuple([level.aligned(p, rank) for p in run])
+    p = len(lead)
+    if not level.holds(x):
+        found = f(kind, x, (*lead, *indices, *rest))
+        return level.wrap(movedim(found, p, 0))
+    examples = arange(level.size, device=x.device).reshape((-1, *[1] * rank))
+    found = f(kind, level.value(x), (examples, *lead, *indices, *rest))
+    if p:  # element-wise parts that stand apart come first
+        inner = range(1, 1 + rank)
+        found = movedim(found, tuple(inner), tuple([d + p for d in inner]))
+    return level.wrap(found)
+
+
+def _together(parts: Sequence[Any]) -> bool:
+    """Whether the element-wise parts of an index stand side by side, so that results do too."""
+    if not any(_is_advanced(p) for p in parts):
+        return True
+    if any(isinstance(p, bool) or (hasattr(p, "dtype") and not p.ndim) for p in parts):
+        return False
+    places = [i for i, p in enumerate(parts) if _is_advanced(p) or type(p) is int]
+    return places == list(range(places[0], places[-1] + 1))
+
+
+def _is_advanced(part: Any) -> bool:
+    """Whether an index part selects elements one by one."""
+    return isinstance(part, (list, range, tuple)) or hasattr(part, "dtype")
+
+
+def _dynamic(what: str) -> RuntimeError:
+    """The error of results whose shape depends on the example."""
+    return RuntimeError(
+        "vmap: We do not support batching operators that can output dynamic shape. Attempted to "
+        f"vmap over {what}; use torch.where-like masking (x.where(mask, 0)) instead."
+    )
+
+
 def _named(index: Any) -> Any:
     """An index in which masks of a GPU are the positions they name: the host waits for their number
     once, not at each use.
@@ -351,6 +418,11 @@ def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
     return view_of(input, name, array, _getitem_vjp, step, **attributes)
 
 
+@batching(slice_view)
+def _slice_view_batched(level: Batch, f: Any, x: Tensor, index: Any, name: str) -> Any:
+    return level.wrap(f(level.value(x), (slice(None), *index), name))
+
+
 def _getitem_vjp(node: Any, g: Tensor) -> Any:
     gathered = node.__dict__.pop("gathered", None)
     if gathered:
@@ -358,6 +430,12 @@ def _getitem_vjp(node: Any, g: Tensor) -> Any:
         indices = [node.index, *[other.index for other, _ in gathered]]
         return (place_each(values, indices, node.shape),)
     return (place(g, node.index, node.shape),)
+
+
+@jvp(_getitem_vjp)
+def _getitem_jvp(call: Call) -> Any:
+    taken = getitem_parsed(call.tangent(), call.attributes["index"])
+    return [taken.reshape(tuple(call.results[0].shape))]
 
 
 @op
@@ -426,6 +504,19 @@ def _place_vjp(node: Any, g: Tensor) -> Any:
     return (_copied_part(g, node.index),)
 
 
+@jvp(_place_vjp)
+def _place_jvp(call: Call) -> Any:
+    where = tuple(call.results[0].shape)
+    return [place(call.tangent(), call.attributes["index"], where)]
+
+
+@batching(place)
+def _place_batched(level: Batch, f: Any, values: Tensor, index: Any, shape: Any) -> Any:
+    if not _together(_parts(index)):
+        return NotImplemented
+    return level.wrap(f(level.value(values), (slice(None), *_parts(index)), (level.size, *shape)))
+
+
 def _copied_part(g: Tensor, index: Any) -> Tensor:
     array = _selected(g.array, index)
     if array.base is not None:  # a view would share the cotangent's memory unseen
@@ -480,6 +571,13 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     if basic:
         refuse_overlap(input.array[(*parsed, ...) if ... not in parsed else parsed], "copy_")
     input._writable("index_put_")[parsed] = source
+
+
+@batching(setitem)
+def _setitem_batched(level: Batch, f: Any, x: Tensor, index: Any, value: Any) -> Any:
+    if not level.holds(x):
+        level.write(x, value, "index_put_")
+    return NotImplemented
 
 
 def _only_mask(index: Any) -> Any:
@@ -688,6 +786,20 @@ def _with_values_vjp(node: Any, g: Tensor) -> Any:
     return g_rest, g_value
 
 
+@jvp(_with_values_vjp)
+def _with_values_jvp(call: Call) -> Any:
+    rest, values = full_tangents(call)
+    return [with_values(rest, call.attributes["index"], values)]
+
+
+@batching(with_values)
+def _with_values_batched(level: Batch, f: Any, x: Tensor, index: Any, value: Tensor) -> Any:
+    if not _together(_parts(index)):
+        return NotImplemented
+    spread = _spread(value, _selected_shape(x, index))
+    return level.wrap(f(level.full(x), (slice(None), *_parts(index)), level.full(spread)))
+
+
 @op
 def getitem_parsed(g: Tensor, index: Any) -> Tensor:
     """A copy of what a parsed index selects."""
@@ -706,6 +818,13 @@ def getitem_parsed(g: Tensor, index: Any) -> Tensor:
         shape=tuple(g.shape),
     )
     return result
+
+
+@batching(getitem_parsed)
+def _getitem_parsed_batched(level: Batch, f: Any, g: Tensor, index: Any) -> Any:
+    if not _together(_parts(index)):
+        return NotImplemented
+    return level.wrap(f(level.value(g), (slice(None), *_parts(index))))
 
 
 # --- gather, scatter and their kin ----------------------------------------------------------------
@@ -818,6 +937,16 @@ def gathered(
     result = _read(name, input, key)
     watch(result, index)
     return result
+
+
+@batching(gathered)
+def _gathered_batched(
+    level: Batch, f: Any, name: str, x: Tensor, dim: int, index: Tensor, *args: Any, **named: Any
+) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    place = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(name, level.full(x), place, level.full(index), *args, **named))
 
 
 def _found_at(input: Tensor, dim: int, where: Tensor, keepdim: bool, name: str) -> Any:
@@ -953,6 +1082,19 @@ def scatter(
     return result
 
 
+@batching(scatter)
+def scatter_batched(
+    level: Batch, f: Any, x: Tensor, dim: int, index: Tensor, src: Any = None, **options: Any
+) -> Any:
+    """The rule of ops that write or add ``src`` at positions along a dimension."""
+    src = options.pop("value", None) if src is None else src
+    if not x.ndim or (isinstance(src, Tensor) and src.ndim != x.ndim):
+        return NotImplemented
+    source = level.full(src) if isinstance(src, Tensor) else src
+    place = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(level.full(x), place, level.full(index), source, **options))
+
+
 def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
     if index.dtype.name not in ("int32", "int64"):
         raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
@@ -1024,6 +1166,11 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     return _index_tensor(input, xp.stack(found, axis=1)[:, : input.ndim])
 
 
+@batching(nonzero, masked_select)
+def _refused_batched(level: Batch, f: Any, *args: Any, **kwargs: Any) -> None:
+    raise _dynamic(f.__name__)
+
+
 def _index_tensor(input: Tensor, array: Any) -> Tensor:
     return from_array(array.astype("int64"), dt.int64, input.device)
 
@@ -1088,6 +1235,15 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     else:
         order = in_order(array, dim)
     return _index_tensor(input, order)
+
+
+@batching(argsort)
+def _argsort_batched(
+    level: Batch, f: Any, x: Tensor, dim: int = -1, *args: Any, **options: Any
+) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, *args, **options))
 
 
 @op

@@ -14,6 +14,7 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]
@@ -177,6 +178,9 @@ def along(input: Tensor, axis: int, matrix: Band) -> Tensor:
 
 def _along_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
     return (along(g.to(g.dtype.compute), node.axis, node.matrix.transposed).to(g.dtype),)
+
+
+batching(along)(on_value)
 
 
 @op

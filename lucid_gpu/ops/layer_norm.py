@@ -20,6 +20,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["layer_norm", "rms_norm"]
@@ -59,6 +60,26 @@ def layer_norm(
     return _normalised(input, shape, weight, bias, eps, False)
 
 
+@batching(layer_norm)
+def _layer_norm_batched(
+    level: Batch,
+    f: Any,
+    x: Tensor,
+    shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    if not level.holds(x):
+        y = f(x, shape, None, None, eps)
+    elif level.holds(weight) or level.holds(bias):
+        y = level.wrap(f(level.value(x), shape, None, None, eps))
+    else:
+        return level.wrap(f(level.value(x), shape, weight, bias, eps))
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
 @op
 def rms_norm(
     input: Tensor,
@@ -92,6 +113,24 @@ def rms_norm(
     if eps is None:
         eps = float(ml_dtypes.finfo(input.dtype.compute.numpy).eps)
     return _normalised(input, shape, weight, None, eps, True)
+
+
+@batching(rms_norm)
+def _rms_norm_batched(
+    level: Batch,
+    f: Any,
+    x: Tensor,
+    shape: Any,
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Any:
+    if not level.holds(x):
+        y = f(x, shape, None, eps)
+    elif level.holds(weight):
+        y = level.wrap(f(level.value(x), shape, None, eps))
+    else:
+        return level.wrap(f(level.value(x), shape, weight, eps))
+    return y if weight is None else y * weight
 
 
 def _checked(

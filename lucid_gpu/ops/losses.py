@@ -24,6 +24,7 @@ from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, apply
 
 __all__ = [
@@ -429,6 +430,11 @@ def _cut_off_vjp(node: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
     of_input, of_target = node.needs_input_grad
     gx = g * (x - t) / ((1 - x) * x).clamp(min=1e-12) if of_input else None
     return gx, g * ((-x).log1p() - x.log()) if of_target else None
+
+
+@batching(_cut_off)
+def _cut_off_batched(level: Batch, f: Any, x: Tensor, target: Tensor) -> Any:
+    return level.wrap(f(level.full(x), level.full(target)))
 
 
 @op

@@ -26,6 +26,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, state
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, _set, _tensor, from_array, is_foreign
 
 
@@ -159,6 +160,22 @@ def _product_vjp(node: Any, g: Tensor) -> Any:
     return g_a, g_b
 
 
+@jvp(_product_vjp)
+def _product_jvp(call: Call) -> Any:
+    return call.bilinear(_product)
+
+
+@batching(_product)
+def _product_batched(level: Batch, f: Any, a: Tensor, b: Tensor) -> Any:
+    if not level.holds(a) and a.ndim == b.ndim == 2 and b.shape[-1] == 1:
+        rows = level.value(b).squeeze(-1)  # a vector an example: one product of matrices
+        return level.wrap(f(rows, a.mT).unsqueeze(-1))
+    if not level.holds(b) and b.ndim == 2:
+        return level.wrap(f(level.value(a), b))
+    rank = max(a.ndim, b.ndim)
+    return level.wrap(f(level.aligned(a, rank), level.aligned(b, rank)))
+
+
 def _product_gradients(node: Any, g: Tensor, a: Tensor | None, b: Tensor | None) -> list[Any]:
     """The same of arrays, where nobody asks for the gradients' gradients."""
     cotangents = g.array
@@ -227,6 +244,24 @@ def _linear_vjp(node: Any, g: Tensor) -> Any:
     if node.needs_input_grad[1]:
         g_w = _product(_rows(g).mT, _conj(_rows(x)))
     return g_x, g_w
+
+
+@jvp(_linear_vjp)
+def _linear_jvp(call: Call) -> Any:
+    return call.bilinear(linear)
+
+
+@batching(linear)
+def _linear_batched(
+    level: Batch, f: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Any:
+    if level.holds(weight):
+        product = x @ weight.mT
+    elif level.holds(x):
+        product = level.wrap(f(level.value(x), weight))
+    else:
+        product = f(x, weight)
+    return product if bias is None else product + bias
 
 
 def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) -> list[Any]:

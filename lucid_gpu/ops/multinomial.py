@@ -14,6 +14,7 @@ from lucid_gpu.ops.random_numbers import (
     _placed,
 )
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
 
@@ -57,6 +58,21 @@ def multinomial(
     shape = (*input.shape[:-1], num_samples)
     result = _placed(pick(weights, num_samples, draw), shape, dt.int64, input.device)
     return _finish(result, False, out, "multinomial")
+
+
+@batching(multinomial, unbatched=True)
+def _multinomial_batched(level: Batch, f: Any, input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    if level.draws_once():
+        if level.holds(input):
+            raise RuntimeError(
+                "vmap: multinomial on a batched tensor cannot draw the same for every example; use "
+                "randomness='different'"
+            )
+        return level.outside(f, input, *args, **kwargs)
+    weights = level.full(input)
+    rows = weights.reshape((-1, weights.shape[-1]))
+    drawn = level.outside(f, rows, *args, **kwargs)
+    return level.wrap(drawn.reshape((*weights.shape[:-1], drawn.shape[-1])))
 
 
 def _check_multinomial(input: Tensor, num_samples: int, replacement: bool) -> None:

@@ -11,8 +11,10 @@ from math import prod
 from typing import Any
 
 from lucid_gpu.ops.record import record
+from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["moments"]
@@ -44,6 +46,11 @@ def moments(input: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
         return ((g_mean + g_variance * 2 * (x - center)) / count,)
 
     return record("MomentsBackward0", (mean, variance), (input,), vjp, saved=(input,))
+
+
+@batching(moments)
+def _moments_batched(level: Batch, f: Any, x: Tensor, dims: Sequence[int]) -> Any:
+    return level.wrap_all(f(level.value(x), [normalise_dim(d, x.ndim) + 1 for d in dims]))
 
 
 def _moments(input: Tensor, dims: tuple[int, ...]) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["pad"]
@@ -159,6 +160,9 @@ def _framed_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
     return (framed(g, tuple([(-a, -b) for a, b in node.sides]), 0),)
 
 
+batching(framed)(on_value)
+
+
 def _grown(shape: Sequence[int], sides: Sides) -> tuple[int, ...]:
     lead = len(shape) - len(sides)
     return (*shape[:lead], *[a + n + b for (a, b), n in zip(sides, shape[lead:], strict=True)])
@@ -231,6 +235,9 @@ def _bordered_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
     return (folded_in(g, node.sides, node.mode),)
 
 
+batching(bordered)(on_value)
+
+
 @op
 def folded_in(g: Tensor, sides: Sides, mode: str) -> Tensor:
     """Borders added to what they were copied from, and taken away: the adjoint of `bordered`."""
@@ -245,6 +252,9 @@ def folded_in(g: Tensor, sides: Sides, mode: str) -> Tensor:
 
 def _folded_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
     return (bordered(g, node.sides, node.mode),)
+
+
+batching(folded_in)(on_value)
 
 
 def _add_borders(g: Tensor, shape: tuple[int, ...], sides: Sides, mode: str) -> Any:

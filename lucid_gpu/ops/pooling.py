@@ -17,6 +17,7 @@ from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.sliding import Sizes, Slide
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d"]
@@ -157,6 +158,15 @@ def _avg_pool(
     else:
         result = _mean(images, Frame(images.shape, slide.window(), ceil_mode), padding, divisor)
     return _as_before(rank, input, result)
+
+
+@batching(_max_pool, _avg_pool)
+def _pool_batched(level: Batch, f: Any, rank: int, x: Tensor, *settings: Any) -> Any:
+    if x.ndim == rank + 2:
+        return level.parted(f(rank, level.joined(x), *settings), x.shape[0])
+    if x.ndim == rank + 1:
+        return level.wrap(f(rank, level.value(x), *settings))
+    return NotImplemented
 
 
 def _as_before(rank: int, input: Tensor, result: Tensor) -> Tensor:

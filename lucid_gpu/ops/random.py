@@ -11,7 +11,7 @@ from lucid_gpu.devices import backend, philox, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import into
-from lucid_gpu.ops.creation import _largest
+from lucid_gpu.ops.creation import _largest, empty
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.random_numbers import (
     _bounds,
@@ -22,7 +22,9 @@ from lucid_gpu.ops.random_numbers import (
     _placed,
     _uniform,
 )
+from lucid_gpu.ops.shape import stack
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -183,6 +185,13 @@ def randperm(
     else:
         result = _placed(philox.order(*draw, n), (n,), d, where)
     return _finish(result, requires_grad, out, "randperm")
+
+
+@batching(randperm, unbatched=True)
+def _randperm_batched(level: Batch, f: Any, *args: Any, **kwargs: Any) -> Any:
+    if level.draws_once():
+        return level.outside(f, *args, **kwargs)
+    return level.wrap(stack([level.outside(f, *args, **kwargs) for _ in range(level.size)]))
 
 
 def _options_like(input: Tensor, d: Any, where: Any) -> tuple[dtype, device]:
@@ -349,6 +358,20 @@ def _coins(p: Any, shape: Sequence[int], where: device, generator: Generator | N
     return result
 
 
+@batching(_coins)
+def _coins_batched(
+    level: Batch, f: Any, p: Tensor, shape: Sequence[int], where: device, generator: Any
+) -> Tensor:
+    value = level.value(p).detach()
+    if not bool(((value >= 0) & (value <= 1)).all()):
+        raise RuntimeError(
+            "Expected p_in >= 0 && p_in <= 1 to be true, but got false: bernoulli takes "
+            "probabilities"
+        )
+    drawn: Tensor = _uniform(shape, value.dtype, where, generator) < p.detach()
+    return drawn
+
+
 # --- methods --------------------------------------------------------------------------------------
 
 
@@ -447,6 +470,29 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
         return self._write(_computed(value), "exponential_")
     array = philox.exponential(*draw, self.numel()) / lambd
     return self._write(_placed(array, self.shape, self.dtype, where), "exponential_")
+
+
+@batching(uniform_, normal_, random_, bernoulli_, exponential_, unbatched=True)
+def _filled_batched(level: Batch, f: Any, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    if level.draws_once():
+        sample = empty(tuple(self.shape), dtype=self.dtype, device=self.device)
+        level.outside(f, sample, *args, **kwargs)
+        if level.holds(self):
+            return self._write(sample, f.__name__)
+        return self.copy_(sample)
+    if not level.holds(self):
+        raise RuntimeError(
+            "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will "
+            "appear like same randomness. If this is necessary for your usage, write it out of "
+            "place, with rand or randn."
+        )
+    probabilities = [a for a in (*args, *kwargs.values()) if level.holds(a)]
+    if probabilities and tuple(probabilities[0].shape) != tuple(self.shape):
+        raise RuntimeError("vmap: bernoulli_(p) wants a batched p of the tensor's own shape")
+    given = [level.value(a) for a in args]
+    named = {k: level.value(v) for k, v in kwargs.items()}
+    level.outside(f, level.value(self), *given, **named)
+    return self
 
 
 METHODS = (uniform_, normal_, random_, bernoulli_, exponential_, bernoulli)

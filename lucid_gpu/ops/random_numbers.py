@@ -24,6 +24,7 @@ from lucid_gpu.fusion.expression import drawn
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 
 
@@ -144,6 +145,13 @@ def _normal(
     return _placed(array, shape, d, where)
 
 
+@batching(_uniform, _normal, unbatched=True)
+def _numbers_batched(level: Batch, f: Any, shape: Sequence[int], *args: Any) -> Any:
+    if level.draws_once():
+        return level.outside(f, shape, *args)
+    return level.wrap(level.outside(f, (level.size, *shape), *args))
+
+
 @op
 def _integers(
     low: int,
@@ -167,6 +175,15 @@ def _integers(
         found = _fused("random_below", dt.int64, shape, where, draw, span % (1 << 64))
         return _computed((found + low if low else found).to(d))
     return _placed(philox.integers(*draw, math.prod(shape), low, span), shape, d, where)
+
+
+@batching(_integers, unbatched=True)
+def _integers_batched(
+    level: Batch, f: Any, low: int, high: int, shape: Sequence[int], *args: Any
+) -> Any:
+    if level.draws_once():
+        return level.outside(f, low, high, shape, *args)
+    return level.wrap(level.outside(f, low, high, (level.size, *shape), *args))
 
 
 def _bounds(d: dtype) -> tuple[float, float]:

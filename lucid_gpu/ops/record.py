@@ -18,6 +18,7 @@ from lucid_gpu.tape import modes
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import SECOND_TIME, Node
+from lucid_gpu.tape.rules import Call
 from lucid_gpu.tensor import Tensor, _tensor
 
 Vjp = Callable[..., Sequence[Any]]
@@ -323,3 +324,11 @@ def constant(number: Any, like: Tensor, shape: tuple[int, ...] | None = None) ->
         number, program.dtype, program.shape if shape is None else shape, program.device
     )
     return _tensor(value)
+
+
+def full_tangents(call: Call) -> list[Tensor]:
+    """The tangents of all inputs of a call, for rules under `jvp`: zeros where there is none."""
+    return [
+        constant(0.0, x) if t is None else t
+        for t, x in zip(call.tangents, call.inputs, strict=True)
+    ]

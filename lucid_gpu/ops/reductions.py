@@ -28,6 +28,7 @@ from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, _tensor, apply, from_array
 
 Dims = Any
@@ -217,6 +218,12 @@ def _sum_vjp(node: Any, g: Tensor) -> Any:
     return (expand_lazily(g, node.shape),)
 
 
+@jvp(_sum_vjp)
+def _sum_jvp(call: Call) -> Any:
+    total = sum(call.tangent(), call.attributes["dims"])
+    return [total.reshape(tuple(call.results[0].shape))]
+
+
 @op
 def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Sum over whatever broadcasting ``shape`` to the input's shape repeated."""
@@ -224,6 +231,13 @@ def sum_to_shape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     if not dims:
         return reshape_lazily(input, shape)
     return _summed("SumBackward1", input, dims, shape)
+
+
+@batching(sum_to_shape)
+def _sum_to_shape_batched(level: Batch, f: Any, x: Tensor, shape: tuple[int, ...]) -> Any:
+    missing = x.ndim - len(shape)
+    summed = f(level.value(x), (level.size, *[1] * missing, *shape))
+    return level.wrap(summed.reshape((level.size, *shape)))
 
 
 @op
@@ -271,6 +285,21 @@ def _mean_vjp(node: Any, g: Tensor) -> Any:
     if g.ndim:
         g = reshape_lazily(g, kept_shape(node.shape, node.dims))
     return (expand_lazily(g / (node.count or 1), node.shape),)
+
+
+@batching(sum, mean)
+def _sum_batched(
+    level: Batch, f: Any, x: Tensor, dim: Dims = None, keepdim: bool = False, **options: Any
+) -> Any:
+    value, dims, keepdim = _inner(level, x, dim, keepdim)
+    return level.wrap(f(value, dims, keepdim, **options))
+
+
+def _inner(level: Batch, x: Tensor, dim: Dims, keepdim: bool) -> tuple[Tensor, Any, bool]:
+    """The value with at least one dimension after the batch, and the dimensions of it to reduce."""
+    dims = tuple([d + 1 for d in normalise_dims(dim, x.ndim)]) or (1,)
+    value = level.value(x)
+    return value if x.ndim else value.unsqueeze(1), dims, keepdim and x.ndim > 0
 
 
 @op
@@ -428,6 +457,15 @@ def _prod_vjp(node: Any, g: Tensor) -> Any:
     return (g * x._products_of_others(node.dim).conj_physical(),)
 
 
+@batching(prod)
+def _prod_batched(
+    level: Batch, f: Any, x: Tensor, dim: int | None = None, keepdim: bool = False, **options: Any
+) -> Any:
+    if dim is None or not x.ndim:
+        return level.wrap(f(level.value(x).reshape((level.size, -1)), 1, **options))
+    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim, **options))
+
+
 @op
 def norm(
     input: Tensor,
@@ -575,6 +613,14 @@ def _extremum_vjp(node: Any, g: Tensor) -> Any:
     return (share * g.reshape(shape),)
 
 
+@batching(_extremum)
+def _extremum_batched(
+    level: Batch, f: Any, name: str, x: Tensor, dim: Dims, keepdim: bool, *rest: Any, **more: Any
+) -> Any:
+    value, dims, keepdim = _inner(level, x, dim, keepdim)
+    return level.wrap(f(name, value, dims, keepdim, *rest, **more))
+
+
 def _refuse_nothing(
     name: str,
     shape: Sequence[int],
@@ -666,6 +712,16 @@ def _position(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tenso
     xp = xp_of(input)
     result: Tensor = record(name, xp.asarray(array, dtype="int64"), (input.detach(),), _nothing)
     return result
+
+
+@batching(_position)
+def _position_batched(
+    level: Batch, f: Any, name: str, x: Tensor, dim: int | None, keepdim: bool
+) -> Any:
+    if dim is None or not x.ndim:
+        found = f(name, level.value(x).reshape((level.size, -1)), 1, False)
+        return level.wrap(found.reshape((level.size, *[1] * (x.ndim if keepdim else 0))))
+    return level.wrap(f(name, level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim))
 
 
 def _nothing(node: Any, *cotangents: Tensor) -> Any:
@@ -771,6 +827,16 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
     return input._found_at(dim, where, keepdim, name)
 
 
+@batching(_median)
+def _median_batched(
+    level: Batch, f: Any, x: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool
+) -> Any:
+    if dim is None or not x.ndim:
+        return NotImplemented
+    place = normalise_dim(dim, x.ndim) + 1
+    return level.wrap_all(f(level.value(x), place, keepdim, ignore_nan))
+
+
 def _median_of_all(flat: Tensor, ignore_nan: bool) -> Tensor:
     """Without its place; NumPy finds it without sorting the others."""
     if flat.device.type != "cpu" or flat.dtype.name not in PARTITIONED or not flat.numel():
@@ -824,6 +890,11 @@ def _truth(name: str, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     (value,) = reduce(name, truth, axes, result_shape(input.shape, axes, keepdim))
     result: Tensor = record(name, value, (input,), _nothing)
     return result.to(to)
+
+
+@batching(_truth)
+def _truth_batched(level: Batch, f: Any, name: str, x: Tensor, dim: Dims, keepdim: bool) -> Any:
+    return level.wrap(f(name, *_inner(level, x, dim, keepdim)))
 
 
 @op

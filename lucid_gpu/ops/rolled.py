@@ -13,6 +13,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import flip, transpose
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, duplicate
 
 
@@ -73,6 +74,16 @@ def _roll_vjp(node: Any, g: Tensor) -> Any:
     others = [([-shift for shift in other.shifts], other.dims) for other, _ in gathered]
     cotangents = [g, *[cotangent for _, cotangent in gathered]]
     return (_sum_of_rolled(cotangents, [(back, node.dims), *others]),)
+
+
+@jvp(_roll_vjp)
+def _roll_jvp(call: Call) -> Any:
+    return [rolled(call.tangent(), call.attributes["shifts"], call.attributes["dims"])]
+
+
+@batching(rolled)
+def _rolled_batched(level: Batch, f: Any, x: Tensor, shifts: Any, dims: Any) -> Any:
+    return level.wrap(f(level.value(x), shifts, [d + 1 for d in dims]))
 
 
 def _sum_of_rolled(values: Sequence[Tensor], ways: Sequence[tuple[Any, Any]]) -> Tensor:

@@ -21,7 +21,7 @@ from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import size as size
 from lucid_gpu.ops.arguments import guarded, no_tensor, put_into, require_one_device, several
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.reductions import (
     normalise_dim,
     normalise_dims,
@@ -32,6 +32,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
+from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply
 
 
@@ -141,6 +142,11 @@ def _reshape_vjp(node: Any, g: Tensor) -> Any:
     return (reshape_lazily(g, node.shape),)
 
 
+@jvp(_reshape_vjp)
+def _reshape_jvp(call: Call) -> Any:
+    return [reshape(call.tangent(), tuple(call.results[0].shape))]
+
+
 @op
 def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The same elements in another shape: a view where the layout allows it, else a copy.
@@ -167,6 +173,12 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
         )
         return copied
     return view_of(input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=own)
+
+
+@batching(reshape)
+def _reshape_batched(level: Batch, f: Any, x: Tensor, *sizes: Any, shape: Any = None) -> Any:
+    wanted = _infer(tuple(x.shape), _sizes(sizes if shape is None else (shape,)))
+    return level.wrap(f(level.value(x), (level.size, *wanted)))
 
 
 @op
@@ -198,6 +210,17 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
             "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
         )
     return view_of(input, "ViewBackward0", result, _reshape_vjp, (reshape, (wanted,)), shape=own)
+
+
+@batching(view)
+def _view_batched(
+    level: Batch, f: Any, x: Tensor, *shape: Any, size: Any = None, dtype: Any = None
+) -> Any:
+    if size is not None or dtype is not None:
+        shape = (dtype if size is None else size,)
+    if len(shape) == 1 and isinstance(shape[0], dt.dtype):
+        return level.wrap(f(level.value(x), shape[0]))
+    return _reshape_batched(level, f, x, *shape)
 
 
 def _copied(array: Any, reshaped: Any, input: Tensor) -> bool:
@@ -296,6 +319,13 @@ def reshape_strided(input: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
     )
 
 
+@batching(reshape_strided)
+def _reshape_strided_batched(
+    level: Batch, f: Any, x: Tensor, shape: tuple[int, ...], dim: int
+) -> Any:
+    return level.wrap(f(level.value(x), (level.size, *shape), dim + 1))
+
+
 @op
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dimensions in another order, as a view: of shape ``(x.shape[d] for d in dims)``.
@@ -303,26 +333,36 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     RuntimeError where ``dims`` does not name each dimension once; TypeError for what is no integer;
     IndexError for a dimension that there is not.
     """
-    order = _sizes(order if dims is None else (dims,))
-    rank = input.ndim
-    if len(order) != rank:
-        raise RuntimeError(
-            "permute: number of dimensions in the tensor input does not match the length of the "
-            f"desired ordering of dimensions i.e. input.dim() = {rank} is not equal to len(dims) = "
-            f"{len(order)}"
-        )
-    order = tuple([normalise_dim(d, rank) for d in order])
-    if len(set(order)) != rank:
-        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    order = _order(_sizes(order if dims is None else (dims,)), input.ndim)
     array = base_array(input).transpose(order)
-    inverse = tuple(sorted(range(rank), key=order.__getitem__))
+    inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
     return view_of(
         input, "PermuteBackward0", array, _permute_vjp, (permute, order), inverse=inverse
     )
 
 
+def _order(given: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """All dimensions as numbers from 0, each once."""
+    if len(given) != rank:
+        raise RuntimeError(
+            "permute: number of dimensions in the tensor input does not match the length of the "
+            f"desired ordering of dimensions i.e. input.dim() = {rank} is not equal to len(dims) = "
+            f"{len(given)}"
+        )
+    order = tuple([normalise_dim(d, rank) for d in given])
+    if len(set(order)) != rank:
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    return order
+
+
 def _permute_vjp(node: Any, g: Tensor) -> Any:
     return (permute(g, node.inverse),)
+
+
+@batching(permute)
+def _permute_batched(level: Batch, f: Any, x: Tensor, *order: Any, dims: Any = None) -> Any:
+    order = _order(_sizes(order if dims is None else (dims,)), x.ndim)
+    return level.wrap(f(level.value(x), (0, *[d + 1 for d in order])))
 
 
 @op
@@ -345,6 +385,12 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 def _transpose_vjp(node: Any, g: Tensor) -> Any:
     return (transpose(g, *node.dims),)
+
+
+@batching(transpose)
+def _transpose_batched(level: Batch, f: Any, x: Tensor, dim0: int, dim1: int) -> Any:
+    a, b = normalise_dim(dim0, x.ndim), normalise_dim(dim1, x.ndim)
+    return level.wrap(f(level.value(x), a + 1, b + 1)) if x.ndim else level.alias(x)
 
 
 @op
@@ -423,6 +469,18 @@ def _expand_vjp(node: Any, g: Tensor) -> Any:
     return (sum_to_shape(g, node.shape),)
 
 
+@batching(expand)
+def _expand_batched(
+    level: Batch, f: Any, x: Tensor, *shape: Any, size: Any = None, implicit: bool = False
+) -> Any:
+    wanted, own = _sizes(shape if size is None else (size,)), tuple(x.shape)
+    missing = len(wanted) - len(own)
+    if missing < 0:
+        return NotImplemented
+    filled = [own[i - missing] if n == -1 and i >= missing else n for i, n in enumerate(wanted)]
+    return level.wrap(f(level.aligned(x, len(wanted)), (level.size, *filled)))
+
+
 @op
 def broadcast_to(input: Tensor, size: Any) -> Tensor:
     """`expand` under NumPy's name."""
@@ -457,6 +515,9 @@ def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     return input if is_contiguous(input) else clone(input)
 
 
+batching(contiguous)(on_value)
+
+
 @op
 def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
     """Whether the elements stand in memory in row-major order, or in the given one."""
@@ -466,6 +527,11 @@ def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
         return lies_in(input, memory_format)
     expr = input._expr
     return not expr.program.is_load or expr.program.root.value[1] is None or _in_row_major(input)
+
+
+@batching(is_contiguous)
+def _is_contiguous_batched(level: Batch, f: Any, x: Tensor, memory_format: Any = None) -> Any:
+    return f(level.value(x)) if memory_format is None else NotImplemented
 
 
 def _in_row_major(input: Tensor) -> bool:
@@ -512,6 +578,11 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
 
 def _same_vjp(node: Any, g: Tensor) -> Any:
     return (g,)
+
+
+@jvp(_same_vjp)
+def _same_jvp(call: Call) -> Any:
+    return [call.tangent().alias()]
 
 
 # --- joining --------------------------------------------------------------------------------------
@@ -573,6 +644,22 @@ def _cat_vjp(node: Any, g: Tensor) -> Any:
         parts.append(g.narrow(node.dim, start, n) if needed else None)
         start += n
     return parts
+
+
+@jvp(_cat_vjp)
+def _cat_jvp(call: Call) -> Any:
+    return [cat(full_tangents(call), call.attributes["dim"])]
+
+
+@batching(cat)
+def _cat_batched(
+    level: Batch, f: Any, tensors: Any, dim: int = 0, *, axis: Any = None, out: Any = None
+) -> Any:
+    if axis is not None or out is not None:
+        return NotImplemented
+    kept = [t for t in tensors if tuple(t.shape) != (0,)] or list(tensors)[:1]
+    place = normalise_dim(dim, kept[0].ndim)
+    return level.wrap(f([level.full(t) for t in kept], place + 1))
 
 
 @op
@@ -662,6 +749,20 @@ def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
 
 def _flip_vjp(node: Any, g: Tensor) -> Any:
     return (flip(g, node.dims),)
+
+
+@jvp(_flip_vjp)
+def _flip_jvp(call: Call) -> Any:
+    return [flip(call.tangent(), *call.attributes["dims"])]
+
+
+@batching(flip)
+def _flip_batched(level: Batch, f: Any, x: Tensor, *order: Any, dims: Any = None) -> Any:
+    if dims is None and not order:
+        return NotImplemented
+    given = _sizes(order if dims is None else (dims,))
+    axes = normalise_dims(given, x.ndim) if given and x.ndim else ()
+    return level.wrap(f(level.value(x), [d + 1 for d in axes]))
 
 
 def _m_t(self: Tensor) -> Tensor:

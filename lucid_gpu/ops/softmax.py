@@ -18,6 +18,7 @@ from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["log_softmax", "softmax"]
@@ -101,6 +102,11 @@ def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
     name = "LogSoftmaxBackward0" if log else "SoftmaxBackward0"
     y = run_quietly(kernels.forward, input.array, axis, log)
     return record(name, y, (input,), vjp, dtype=input.dtype, keeps_output=True)
+
+
+@batching(_by_rows)
+def _by_rows_batched(level: Batch, f: Any, x: Tensor, dim: int, log: bool) -> Any:
+    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, log))
 
 
 def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Tensor, int]:

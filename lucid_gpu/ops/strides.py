@@ -14,6 +14,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _same_vjp, _sizes, base_array, cat, movedim, view_of
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
 
@@ -252,6 +253,13 @@ def _unfold_vjp(node: Any, g: Tensor) -> Any:
     places = xp.arange(g.shape[node.dim])[:, None] * node.by + xp.arange(node.size)
     windows = movedim(g, -1, node.dim + 1)
     return (place(windows, (*[slice(None)] * node.dim, places), node.shape),)
+
+
+@batching(unfold)
+def _unfold_batched(level: Batch, f: Any, x: Tensor, dimension: int, size: int, step: int) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap(f(level.value(x), normalise_dim(dimension, x.ndim) + 1, size, step))
 
 
 # --- other sizes in place -------------------------------------------------------------------------

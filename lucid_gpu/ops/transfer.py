@@ -9,6 +9,7 @@ from lucid_gpu.devices import backend, cuda_memory, resolve
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 
@@ -24,6 +25,9 @@ def to_device(input: Tensor, where: Any, non_blocking: bool = False) -> Tensor:
     move = _start if non_blocking and input.device == CPU else _move
     array = move(input.array, input.device, target)
     return _placed(array, input, target)
+
+
+batching(to_device)(on_value)
 
 
 def _placed(array: Any, input: Tensor, target: device) -> Tensor:

@@ -10,6 +10,7 @@ from lucid_gpu.kernels.windows import Frame, Pair, Window
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
 __all__ = ["fold", "unfold"]
@@ -111,6 +112,16 @@ def fold(
     if input.ndim == 2:
         return _folded(input.unsqueeze(0), (channels, *size), window).squeeze(0)
     return _folded(input, (channels, *size), window)
+
+
+@batching(unfold, fold)
+def _columns_batched(level: Batch, f: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    rank = 4 if f is unfold else 3  # of a batch
+    if x.ndim == rank:
+        return level.parted(f(level.joined(x), *args, **kwargs), x.shape[0])
+    if x.ndim == rank - 1:
+        return level.wrap(f(level.value(x), *args, **kwargs))
+    return NotImplemented
 
 
 @op

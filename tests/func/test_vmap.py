@@ -519,3 +519,17 @@ def test_dropout_that_draws_nothing_needs_no_randomness(device: str) -> None:
         assert module.vmap(lambda x, f=f: f(x, 0.5, training=False))(x).tolist() == x.tolist()
         layer = module.nn.Dropout(0.5).eval()
         assert module.vmap(layer)(x).tolist() == x.tolist()
+
+
+def test_flip_over_no_dimension_is_a_copy_also_here() -> None:
+    x = lucid_gpu.arange(6.0).reshape(2, 3)
+    assert vmap(lambda r: r.flip(()))(x).tolist() == x.tolist()
+    with pytest.raises(TypeError, match='missing 1 required positional arguments: "dims"'):
+        vmap(lambda r: r.flip())(x)
+
+
+def test_cat_refuses_out() -> None:
+    x, into = lucid_gpu.arange(4.0).reshape(2, 2), lucid_gpu.zeros(2, 4)
+    with pytest.raises(NotImplementedError, match="use forward AD or vmap with cat_out"):
+        vmap(lambda row, out: lucid_gpu.cat([row, row], out=out))(x, into)
+    assert not into.any()

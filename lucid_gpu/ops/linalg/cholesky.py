@@ -20,6 +20,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor, from_array
 
 NOT_POSITIVE = (
@@ -98,6 +99,9 @@ def _cholesky_vjp(node: Any, g: Tensor) -> Any:
     for _ in range(2):  # from the left, and from the right as it is Hermitian
         half = adjoint(by_triangle(L, half, Triangle(upper=False), turned=True))
     return (half,)
+
+
+batching(_factor)(on_value)
 
 
 METHODS = (cholesky,)

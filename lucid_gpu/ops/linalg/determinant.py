@@ -23,6 +23,7 @@ from lucid_gpu.ops.linalg.svd import svd
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -86,6 +87,9 @@ def _det_vjp(node: Any, g: Tensor) -> Any:
     return (where(singular, g.unsqueeze(-1).unsqueeze(-1) * _cofactors(A), regular),)
 
 
+batching(_determinant)(on_value)
+
+
 def _inverse_adjoint(A: Tensor, factors: Sequence[Tensor] = ()) -> Tensor:
     if not factors or open_levels:
         return adjoint(inverse_of(A, "linalg.det", check=False).inverse)
@@ -141,6 +145,9 @@ def _slogdet_vjp(node: Any, g_sign: Tensor, g_size: Tensor) -> Any:
     if A.dtype.is_complex:
         g = g - 1j * (conj(g_sign) * sign).imag
     return (g.unsqueeze(-1).unsqueeze(-1) * _inverse_adjoint(A, factors),)
+
+
+batching(_signed_logarithm)(on_value)
 
 
 @op

@@ -22,6 +22,7 @@ from lucid_gpu.ops.linalg.quotients import solution
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import _nothing
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 _COMPLEX = {dt.float32: dt.complex64, dt.float64: dt.complex128}
@@ -72,6 +73,9 @@ def _eigh_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
     return (on_arrays(_from_vectors, V, L, g_L, g_V),)
 
 
+batching(eigh)(on_value)
+
+
 def _from_values(V: Any, g_L: Any) -> Any:
     return (V * like(g_L[..., None, :], V)) @ adjoint(V)
 
@@ -95,6 +99,9 @@ def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
     d = real_type(input.dtype)
     result: Tensor = record("LinalgEighBackward0", array, (input,), _nothing, dtype=d)
     return result
+
+
+batching(eigvalsh)(on_value)
 
 
 @op
@@ -142,6 +149,9 @@ def _eig_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
         inner = with_diagonal((turned - Vh @ V * lengths.unsqueeze(-2)) / gaps, g_L)
     found = solution(Vh, inner @ Vh)
     return (found.real if node.real else found,)
+
+
+batching(eig)(on_value)
 
 
 @op

@@ -21,6 +21,7 @@ from lucid_gpu.ops.linalg.matrices import (
 from lucid_gpu.ops.linalg.quotients import by_triangle, solved, solved_vectors
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 SINGULAR = (
@@ -96,6 +97,9 @@ def recorded_inverse(array: Any, A: Tensor) -> Tensor:
 def _inverse_vjp(node: Any, g: Tensor) -> Any:
     (y,) = node.saved_tensors
     return (on_arrays(_pulled_back, y, g),)
+
+
+batching(inverse_of)(on_value)
 
 
 def _pulled_back(y: Any, g: Any) -> Any:

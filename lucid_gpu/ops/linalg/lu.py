@@ -20,6 +20,7 @@ from lucid_gpu.ops.linalg.quotients import solution, triangle
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -86,6 +87,9 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     beyond = places.masked_fill(zero.logical_not(), pivots.shape[-1] + 1)
     info = beyond.amin(-1) if pivots.shape[-1] else A.new_zeros(tuple(A.shape[:-2]))
     return LUWithInfo(factors, pivots, (info * zero.any(-1)).to(dt.int32))
+
+
+batching(lu_factor, lu_factor_ex)(on_value)
 
 
 def _diagonal(x: Tensor) -> Tensor:

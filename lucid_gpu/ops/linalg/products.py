@@ -14,6 +14,7 @@ from lucid_gpu.ops.linalg.matrices import conj, identity_like, require_inexact, 
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 
@@ -94,6 +95,9 @@ def matrix_exp(input: Tensor) -> Tensor:
     for _ in range(squarings):
         total = total @ total
     return total
+
+
+batching(matrix_exp)(on_value)
 
 
 @op

@@ -9,6 +9,7 @@ from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, on_arra
 from lucid_gpu.ops.linalg.quotients import Triangle, by_triangle
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 WITHOUT_Q = (
@@ -85,6 +86,9 @@ def _qr_vjp(node: Any, g_Q: Tensor, g_R: Tensor) -> Any:
     from lucid_gpu.ops.shape import cat
 
     return (cat([g_X, Q @ g_V], -1),)
+
+
+batching(qr)(on_value)
 
 
 def _deep_vjp(Q: Any, R: Any, g_Q: Any, g_R: Any) -> Any:

@@ -17,6 +17,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -57,6 +58,13 @@ def _solved_vjp(node: Any, g: Tensor) -> Any:
     A, X = node.saved_tensors
     g_B = solution(adjoint(A), g)
     return -g_B @ adjoint(X) if node.needs_input_grad[0] else None, g_B
+
+
+@batching(solved)
+def _solved_batched(level: Batch, f: Any, A: Tensor, B: Tensor) -> Any:
+    rank = max(A.ndim, B.ndim)
+    X, numbers = f(level.aligned(A, rank), level.aligned(B, rank))
+    return level.wrap(X), numbers
 
 
 def solved_vectors(A: Tensor, B: Tensor) -> tuple[Tensor, list[int] | None]:

@@ -23,6 +23,7 @@ from lucid_gpu.ops.linalg.matrices import (
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import _nothing
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 NOT_FINITE = (
@@ -83,6 +84,9 @@ def _svd_vjp(node: Any, g_U: Tensor, g_S: Tensor, g_Vh: Tensor) -> Any:
     return (on_arrays(_from_vectors, U, S, Vh, g_U, g_S, g_Vh),)
 
 
+batching(svd)(on_value)
+
+
 def _from_values(U: Any, Vh: Any, g_S: Any) -> Any:
     k = g_S.shape[-1]
     return (_first(U, k) * like(g_S[..., None, :], U)) @ Vh[..., :k, :]
@@ -131,6 +135,9 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     array = linalg.call("svd", A.device, A.array, compute_uv=False)
     result: Tensor = record("LinalgSvdBackward0", array, (A,), _nothing, dtype=real_type(A.dtype))
     return result
+
+
+batching(svdvals)(on_value)
 
 
 # --- from singular values -------------------------------------------------------------------------
@@ -223,6 +230,9 @@ def _pinv_vjp(node: Any, g: Tensor) -> Any:
     return (outside - A @ (P @ outside) + beside - (beside @ P) @ A - Ph @ g @ Ph,)
 
 
+batching(pinv)(on_value)
+
+
 @op
 @takes_out
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
@@ -267,6 +277,9 @@ def matrix_rank(
     else:
         sizes = svdvals(A)
     return (sizes > _threshold(A, sizes.amax(-1, True), atol, rtol)).sum(-1)
+
+
+batching(matrix_rank)(on_value)
 
 
 class LeastSquares(NamedTuple):
