@@ -1,6 +1,7 @@
 """Hold the package to its layering: imports point downward, arrays are made in one folder.
 
-No file imports another that leads back to it, imports inside functions counted.
+No file imports another that leads back to it, imports inside functions counted, and none assigns
+to an attribute of a class or module that it imports: the owner has a function that changes it.
 
 `BELOW` says which rooms each room of lucid_gpu may import, directly or through what those may. The
 other tables name the exceptions. Run it as ``python tools/check_layers.py``; it prints each breach
@@ -231,6 +232,52 @@ def circles(root: Path) -> list[str]:
     return [f"{', '.join(sorted(s))} import each other" for s in sets if s]
 
 
+def assignments(root: Path) -> list[str]:
+    """One sentence for each assignment onto an imported class or module of the package."""
+    trees = {
+        _module_of(path.relative_to(root).as_posix()): (path, ast.parse(path.read_text("utf-8")))
+        for path in sorted(root.rglob("*.py"))
+    }
+    found = []
+    for path, tree in trees.values():
+        package = ".".join((PACKAGE, *path.relative_to(root).parent.parts))
+        owners = {
+            alias.asname or alias.name: module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            for module in [PACKAGE if node.module == PACKAGE else _modules(node, package)[0]]
+            if _is_owner(trees, module, alias.name)
+        }
+        found += [
+            f"{path.relative_to(root)}:{line}: assigns to {name} of {owners[name]}; call a "
+            "function of that file"
+            for line, name in _assigned(tree)
+            if name in owners
+        ]
+    return found
+
+
+def _is_owner(trees: dict[str, tuple[Path, ast.Module]], module: str, name: str) -> bool:
+    """Whether a name of a module is a module or a class."""
+    if f"{module}.{name}" in trees:
+        return True
+    body = trees[module][1].body if module in trees else []
+    return any(isinstance(node, ast.ClassDef) and node.name == name for node in body)
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Lines that store to, or delete, an attribute of a name, and the name."""
+    for node in ast.walk(tree):
+        changed: ast.AST | None = None
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            changed = node.value
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("setattr", "delattr"):
+            changed = node.args[0]
+        if isinstance(changed, ast.Name):
+            yield changed.lineno, changed.id
+
+
 def _reached(start: str, leads: dict[str, set[str]]) -> set[str]:
     """All files that a file imports, directly or through others."""
     found: set[str] = set()
@@ -297,7 +344,7 @@ def _array_problem(name: str, one: Import, top: str) -> str | None:
 def main() -> int:
     """Print the breaches of the tree this script lies in."""
     root = Path(__file__).resolve().parent.parent / PACKAGE
-    found, idle = [*breaches(root), *circles(root)], unneeded(root)
+    found, idle = [*breaches(root), *circles(root), *assignments(root)], unneeded(root)
     for line in sorted(found):
         print(f"{PACKAGE}/{line}", file=sys.stderr)
     for line in sorted(idle):

@@ -12,9 +12,9 @@ import warnings
 from types import FrameType
 from typing import Any
 
-from lucid_gpu.fusion import Eager
+from lucid_gpu.fusion import set_eager
 from lucid_gpu.fusion.gradient import gradient_leaves
-from lucid_gpu.fusion.program import Program, forget
+from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import RegionNode
 from lucid_gpu.fusion.written import begin_pass
 from lucid_gpu.launch.planning import steps
@@ -145,11 +145,9 @@ def _switch(on: bool, check_nan: bool) -> None:
     if bool(on) == is_anomaly_enabled():
         return
     if on:
-        _Setting.eager = Eager.on
         begin_pass()  # what is pending now is older than the mode
     watching.tell(_watcher if on else None, steps.count)
-    Eager.on = True if on else _Setting.eager
-    forget()  # what is remembered of ops skips the question
+    _Setting.eager = set_eager(True if on else _Setting.eager)
 
 
 class set_detect_anomaly:

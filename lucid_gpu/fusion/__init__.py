@@ -20,14 +20,15 @@ class Eager:
 @contextmanager
 def eager(mode: bool = True) -> Iterator[None]:
     """Realise every op at once inside a ``with`` block, on all threads; or not, with False."""
-    before = Eager.on
-    _switch(mode)
+    before = set_eager(mode)
     try:
         yield
     finally:
-        _switch(before)
+        set_eager(before)
 
 
-def _switch(on: bool) -> None:
-    Eager.on = on
+def set_eager(on: bool) -> bool:
+    """Realise every op at once from now on, on all threads, or not; what held before."""
+    before, Eager.on = Eager.on, on
     forget()  # what is remembered of ops skips the question
+    return before

@@ -48,9 +48,8 @@ def sdpa_kernel(
             "Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "
             f"{type(backends).__name__}"
         )
-    before = kernels.allowed
-    kernels.allowed = frozenset(backends if isinstance(backends, list) else [backends])
+    before = kernels.allow(frozenset(backends if isinstance(backends, list) else [backends]))
     try:
         yield {}
     finally:
-        kernels.allowed = before
+        kernels.allow(before)

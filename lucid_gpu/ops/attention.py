@@ -32,7 +32,14 @@ NAME = "scaled_dot_product_attention"
 _ON_CPU = {0: "SDPBackend.MATH", 1: "SDPBackend.FLASH_ATTENTION"}
 _ON_GPU = {2: "SDPBackend.EFFICIENT_ATTENTION", 3: "SDPBackend.CUDNN_ATTENTION"}
 VIABLE = {"cpu": _ON_CPU, "cuda": _ON_CPU | _ON_GPU}
-allowed: frozenset[int] | None = None  # by `nn.attention.sdpa_kernel`
+_allowed: frozenset[int] | None = None
+
+
+def allow(kernels: frozenset[int] | None) -> frozenset[int] | None:
+    """Let attention use these of `VIABLE` only, or all; what held before."""
+    global _allowed
+    before, _allowed = _allowed, kernels
+    return before
 
 
 @op
@@ -80,7 +87,7 @@ def scaled_dot_product_attention(
         For shapes, types or devices that do not go together, and for a mask beside ``is_causal``.
     """
     _check(query, key, value, dropout_p)
-    if allowed is not None and not allowed.intersection(VIABLE[query.device.type]):
+    if _allowed is not None and not _allowed.intersection(VIABLE[query.device.type]):
         raise RuntimeError(
             "No viable backend for scaled_dot_product_attention was found: this device has "
             f"{', '.join(VIABLE[query.device.type].values())}; sdpa_kernel allowed none of them"

@@ -63,6 +63,31 @@ def test_circles(tmp_path, a, b, there_is_one):
     assert all("lucid_gpu.ops.a, lucid_gpu.ops.b" in line for line in found)
 
 
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("from lucid_gpu.ops.b import Thing\nThing.on = 1", "assigns to Thing of lucid_gpu.ops.b"),
+        ("from .b import Thing as T\ndef f():\n    T.on += 1", "assigns to T of lucid_gpu.ops.b"),
+        ("from lucid_gpu.ops import b\nb.size = 1", "assigns to b of lucid_gpu.ops"),
+        ("from lucid_gpu import ops\nops.size = 1", "assigns to ops of lucid_gpu"),
+        ("from lucid_gpu.ops import b\ndel b.size", "assigns to b of lucid_gpu.ops"),
+        ("from lucid_gpu.ops.b import Thing\nsetattr(Thing, name, 1)", "assigns to Thing"),
+        ("from lucid_gpu.ops.b import Thing\nThing().on = 1\nprint(Thing.on)", None),
+        ("from lucid_gpu.ops.b import thing\nthing.on = 1", None),  # an object
+        ("class Own:\n    on = 0\nOwn.on = 1", None),
+    ],
+)
+def test_assignments_from_outside(tmp_path, source, wanted):
+    folder = tmp_path / "ops"
+    folder.mkdir()
+    texts = {"a": source, "b": "class Thing:\n    on = 0\nthing = Thing()", "__init__": ""}
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(text)
+    (tmp_path / "__init__.py").write_text("")
+    found = check_layers.assignments(tmp_path)
+    assert len(found) == (wanted is not None) and (wanted or "") in "".join(found)
+
+
 def test_entries_that_nothing_needs(tmp_path, monkeypatch):
     (tmp_path / "tape").mkdir()
     (tmp_path / "tape" / "a.py").write_text("def f():\n    import lucid_gpu.nn\n    import numpy")
