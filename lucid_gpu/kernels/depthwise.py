@@ -1,4 +1,4 @@
-"""Convolution of each channel with a filter of its own, by NumPy: sums of shifted images.
+"""Convolution of each channel with a filter of its own, on a CPU: sums of shifted images.
 
 A product with columns would multiply one row. Instead the images of a few channels are copied once
 into planes with their border, one for each phase of the stride, and tap after tap a plane is read
