@@ -17,10 +17,10 @@ import numpy as np
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, threads
+from lucid_gpu.devices.blocks import each
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
 from lucid_gpu.kernels import attention_by_calls as by_calls
-from lucid_gpu.kernels.row_blocks import each
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.launch import Kernel, runs_cuda_c
 

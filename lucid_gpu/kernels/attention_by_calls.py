@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices import threads
+from lucid_gpu.devices.blocks import each
 from lucid_gpu.devices.loops import address
 from lucid_gpu.devices.recording import Recording
-from lucid_gpu.kernels.row_blocks import each
 
 __all__ = ["applies", "backward", "forward"]
 

@@ -20,11 +20,11 @@ import numpy as np
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array, loops
 from lucid_gpu.devices.blas import UNSHARED
+from lucid_gpu.devices.blocks import each, each_of_rows
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.recording import Recording
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
-from lucid_gpu.kernels.row_blocks import each, each_of_rows
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
