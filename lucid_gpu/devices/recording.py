@@ -27,7 +27,7 @@ from lucid_gpu.devices.loops import (
     point,
     walk,
 )
-from lucid_gpu.devices.pool import aligned
+from lucid_gpu.devices.pool import aligned, pool
 
 __all__ = ["Immediate", "NoLoopError", "Recording"]
 
@@ -610,10 +610,10 @@ class Immediate:
         self.lead, self.kind = tuple(lead), np.dtype(kind)
 
     def scratch(self, *shape: int) -> Any:
-        return np.empty((*self.lead, *shape), self.kind)
+        return pool.empty((*self.lead, *shape), self.kind)
 
     def constant(self, value: Any) -> Any:
-        return np.array(value, self.kind)
+        return np.asarray(value, self.kind)
 
     def __call__(self, ufunc: np.ufunc, *arrays: Any) -> None:
         ufunc(*arrays[:-1], out=arrays[-1])
