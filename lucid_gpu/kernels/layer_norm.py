@@ -316,7 +316,8 @@ def _over_rows(
     another type than ``kind``, or with other strides than rows, there are copies.
     """
     rows, columns = read[0].shape
-    recorded = columns <= LONG
+    # a recording made as calls of NumPy has the bits of calls that are made at once, but is slower
+    recorded = columns <= LONG and (rows > ROWS or loops.available())
     chunk = max(CHUNK // columns // ROWS, 1) * ROWS if recorded else max(CHUNK // columns, 1)
     vectors = [_vector(a, columns, kind, ROWS if recorded else 1) for a in along]
 
