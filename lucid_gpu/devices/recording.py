@@ -620,9 +620,7 @@ class Immediate:
 
     def rows(self, ufunc: np.ufunc, *arrays: Any, first: Any = None) -> None:
         """As of a recording, where no row is written over what another one reads."""
-        mask: Any = True
-        if first is not None:
-            mask = np.arange(arrays[-1].shape[-1]) >= np.asarray(first)[:, None]
+        mask = True if first is None else np.arange(arrays[-1].shape[-1]) >= first[:, None]
         if ufunc in _EXTREMA and arrays[-1].shape[-1] < arrays[1].shape[-1]:
             _reduce(ufunc, arrays[1], arrays[-1], mask)
         else:

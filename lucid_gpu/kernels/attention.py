@@ -468,10 +468,10 @@ def _cut(first: int, last: int, step: int) -> list[slice]:
 
 
 def _block(head: _Head, rows: slice) -> _Block:
-    keys = head.keys
-    if head.causal:
-        keys = min(rows.stop, keys)
-    hidden = slice(min(rows.start, keys), keys) if head.causal else slice(0, 0)
+    if not head.causal:
+        return _Block(rows, head.keys, slice(0, 0), None)
+    keys = min(rows.stop, head.keys)
+    hidden = slice(min(rows.start, keys), keys)
     seen = np.arange(rows.start, rows.stop) + 1 - hidden.start
     return _Block(rows, keys, hidden, np.minimum(seen, hidden.stop - hidden.start))
 
