@@ -53,7 +53,11 @@ def test_nothing_looks_at_callers_or_at_every_object_there_is() -> None:
 
 
 # Who asks whether CUDA C or NumPy runs, outside of what runs them.
-ASKS = {"cuda/kernel.py"}  # whether a kernel of the user's can run at all
+ASKS = {
+    "cuda/kernel.py",  # whether a kernel of the user's can run at all
+    "fusion/costs.py",  # what costs less
+    "fusion/realise.py",  # which executor
+}
 
 
 def test_which_device_runs_is_asked_below_the_ops() -> None:
@@ -62,7 +66,7 @@ def test_which_device_runs_is_asked_below_the_ops() -> None:
     asking = {
         name.as_posix()
         for name in names
-        if name.parts[0] not in ("launch", "kernels", "fusion")
+        if name.parts[0] not in ("launch", "kernels")
         and "runs_cuda_c" in (package / name).read_text("utf-8")
     }
     assert asking == ASKS

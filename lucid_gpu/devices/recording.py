@@ -27,9 +27,9 @@ from lucid_gpu.devices.loops import (
     point,
     walk,
 )
-from lucid_gpu.devices.pool import aligned
+from lucid_gpu.devices.pool import aligned, pool
 
-__all__ = ["NoLoopError", "Recording"]
+__all__ = ["Immediate", "NoLoopError", "Recording"]
 
 _SPAN = 40  # bits of an offset inside one operand; above them stands the operand's number
 _ZERO = 1 << _SPAN - 1  # the offset of an operand's first element: strides may be negative
@@ -582,10 +582,7 @@ class _Calls:
                 number = np.arange(out.shape[1]) - step.first[:, None]
                 mask = self.masks[id(step)] = (number >= 0) & (number < step.count[:, None])
         if out.shape[1] > 1 and not out.strides[1]:
-            column = arrays[-1][..., :1]
-            start = -np.inf if ufunc is np.maximum else np.inf
-            found = ufunc.reduce(arrays[1], -1, keepdims=True, initial=start, where=mask)
-            ufunc(column, found, out=column)
+            _reduce(ufunc, arrays[1], arrays[-1][..., :1], mask)
         elif any(a.overlaps(out) for a in arguments[:-1]):
             for row in range(out.shape[0]):
                 part = mask if mask is True else mask[row]
@@ -594,6 +591,43 @@ class _Calls:
                 )
         else:
             ufunc(*arrays[:-1], out=arrays[-1], where=mask)
+
+
+def _reduce(ufunc: np.ufunc, rows: Any, column: Any, mask: Any) -> None:
+    """Take the largest (or smallest) of each row into a column."""
+    start = -np.inf if ufunc is np.maximum else np.inf
+    ufunc(column, ufunc.reduce(rows, -1, keepdims=True, initial=start, where=mask), out=column)
+
+
+class Immediate:
+    """Makes the calls that a `Recording` records, at once; nothing is kept.
+
+    For problems so small that a recording of their shape costs more than the arithmetic. Arrays may
+    have leading dimensions, the same for all, over which the calls are repeated.
+    """
+
+    def __init__(self, lead: Sequence[int] = (), kind: Any = "f") -> None:
+        self.lead, self.kind = tuple(lead), np.dtype(kind)
+
+    def scratch(self, *shape: int) -> Any:
+        return pool.empty((*self.lead, *shape), self.kind)
+
+    def constant(self, value: Any) -> Any:
+        return np.asarray(value, self.kind)
+
+    def __call__(self, ufunc: np.ufunc, *arrays: Any) -> None:
+        ufunc(*arrays[:-1], out=arrays[-1])
+
+    def rows(self, ufunc: np.ufunc, *arrays: Any, first: Any = None) -> None:
+        """As of a recording, where no row is written over what another one reads."""
+        mask = True if first is None else np.arange(arrays[-1].shape[-1]) >= first[:, None]
+        if ufunc in _EXTREMA and arrays[-1].shape[-1] < arrays[1].shape[-1]:
+            _reduce(ufunc, arrays[1], arrays[-1], mask)
+        else:
+            ufunc(*arrays[:-1], out=arrays[-1], where=mask)
+
+    def matmul(self, a: Any, b: Any, out: Any) -> None:
+        np.matmul(a, b, out)
 
 
 def _share(count: int, most: int) -> int:

@@ -1,4 +1,4 @@
-"""A small team of threads that take blocks of one kernel from a shared counter."""
+"""A small team of threads; `lucid_gpu.devices.blocks` hands them blocks of one kernel."""
 
 from __future__ import annotations
 

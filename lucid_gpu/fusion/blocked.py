@@ -1,21 +1,20 @@
 """The NumPy executor: runs a plan's generated block over an iteration space.
 
-Small plans run in one call; larger ones in blocks that stay in cache, which threads take from a
-shared counter. Where every op is a plain ufunc, `native_loops` walks the same lines without the
-interpreter.
+Small plans run in one call; larger ones in blocks that stay in cache, which threads draw in turn.
+Where every op is a plain ufunc, `native_loops` walks the same lines without the interpreter.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
+from lucid_gpu.devices.blocks import share
 from lucid_gpu.devices.loops import address, addresses
 from lucid_gpu.devices.pool import SMALLEST, aligned, pool
 from lucid_gpu.devices.scratch import memory_of_thread
@@ -293,15 +292,12 @@ class Executable:
         ]
         rest = [fixed[name].reshape(()) for name in code.uncut]  # one element each
         parts: list[Any] = [None] * len(layout.slices)
-        counter = itertools.count()
         block, ufuncs = self.block, self.ufuncs
 
-        def work() -> None:
+        def work(numbers: Iterator[int]) -> None:
             scratch: list[Any] = []
             current: Shape | None = None
-            for number in counter:
-                if number >= len(layout.slices):
-                    return
+            for number in numbers:
                 index, shape = layout.slices[number], layout.shapes[number]
                 if shape != current:
                     scratch, current = memory_of_thread.views(code.scratch, shape), shape
@@ -318,12 +314,8 @@ class Executable:
                     ]
 
         steps = len(self.plan.instructions) + (reduction is not None)
-        alone = len(layout.slices) == 1 or self.total * steps <= native_loops.ALONE
-        run = threads.run_quietly if alone else threads.team.run
-        if self.sums:
-            on_few_threads(0, run, work)
-        else:
-            run(work)
+        alone = self.total * steps <= native_loops.ALONE
+        share(range(len(layout.slices)), work, alone, products=self.sums)
         if reduction is not None:
             threads.run_quietly(self._combine, layout, parts, outs)
 
@@ -393,25 +385,18 @@ class Executable:
             for row, n in enumerate(sizes)
             for low in range(0, n, step)
         ]
-        counter = itertools.count()
         block = self.block
 
-        def work() -> None:
+        def work(waiting: Iterator[tuple[int, int, int]]) -> None:
             scratch: list[Any] = []
             length = -1
-            for number in counter:
-                if number >= len(pieces):
-                    return
-                row, low, high = pieces[number]
+            for row, low, high in waiting:
                 if high - low != length:
                     length = high - low
                     scratch = memory_of_thread.views(code.scratch, (length,))
                 block(*[column[row][low:high] for column in flat], *rest, *scratch)
 
-        if few:
-            threads.run_quietly(work)
-        else:
-            threads.team.run(work)
+        share(pieces, work, few, products=False)
 
 
 ALL = slice(None)

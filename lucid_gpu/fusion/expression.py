@@ -14,6 +14,7 @@ from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, int64, scalar_type
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     INFERENCE,
@@ -34,10 +35,9 @@ from lucid_gpu.fusion.program import (
     relocate,
     when_forgotten,
 )
-from lucid_gpu.fusion.repetition import IN_A_PASS, TURNS, ends_a_turn
+from lucid_gpu.fusion.repetition import TURNS, ends_a_turn
 from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
 from lucid_gpu.fusion.written import begin_step
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
@@ -525,7 +525,7 @@ def build(
         raise MustStore(aged)
     program: Program = first.program
     leaves: tuple[Cell, ...] = first.leaves
-    turns = TURNS if state.task is None or runs_cuda_c(program.device) else IN_A_PASS
+    turns = TURNS if state.task is None else costs_of(program.device).turns
     key: list[Any] = [op, grad, to, shape, limit, turns]
     marks: list[Any] = []
     for place, operand in enumerate(operands):

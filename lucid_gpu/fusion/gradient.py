@@ -14,6 +14,7 @@ import math
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Number, emit, expand_pattern
 from lucid_gpu.fusion.optable import NONE, TABLE, ZERO
 from lucid_gpu.fusion.program import (
@@ -25,7 +26,6 @@ from lucid_gpu.fusion.program import (
     leaf_of,
     relocate,
 )
-from lucid_gpu.launch import runs_cuda_c
 
 STORED_FROM = 1 << 15  # elements of a cotangent that is stored for several kernels
 STORED_STEPS = 4  # and instructions that each of them would compute again
@@ -351,11 +351,13 @@ class _Derivation:
         return self._next_leaf(part, shape)
 
     def _worth_storing(self, ins: Instruction, g: Symbol, reaches: list[bool]) -> bool:
-        """Whether kernels that NumPy runs would compute this cotangent again, at some cost.
+        """Whether kernels would compute this cotangent again, at more cost than reading it.
 
         They do where it is summed for one operand and goes on through another.
         """
-        if self.grad or math.prod(ins.shape) < STORED_FROM or runs_cuda_c(self.program.device):
+        if self.grad or math.prod(ins.shape) < STORED_FROM:
+            return False
+        if not costs_of(self.program.device).stores_shared:
             return False
         operands = [self.program.instructions[a] for a in ins.args if reaches[a]]
         onward = [o for o in operands if o.shape == ins.shape]

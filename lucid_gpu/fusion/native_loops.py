@@ -12,7 +12,6 @@ too.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices import threads
+from lucid_gpu.devices.blocks import share
 from lucid_gpu.devices.caches import caches
 from lucid_gpu.devices.loops import addresses, available
 from lucid_gpu.devices.recording import NoLoopError, Recording
@@ -29,7 +29,7 @@ LONG = 5  # calls for each array from which a call's own cost counts more than w
 LONG_WIDTH = 4096
 NARROWEST, WIDEST = 64, 16384  # elements of a row given by the shape; else Python's blocks
 SHORTEST = 4096  # elements of a period of rows: each costs a table's pointers anew
-CHUNK_ELEMENTS = 256 * 1024  # taken at once from the shared counter: each turn costs 30 us
+CHUNK_ELEMENTS = 256 * 1024  # drawn at once: each turn costs 30 us
 SHARES = 2  # of each thread, at least: another may be slower
 ALONE = 1536 * 1024  # elements times ufuncs up to which waking a thread costs more than it does
 EXTREMA = ("maximum", "minimum")  # NumPy's loops of them are vectorised over arrays only
@@ -192,8 +192,8 @@ class Kernel:
         if alone and len(jobs) > 1 and all(count <= width for _, count in jobs):
             self.recording.run_each(jobs)
             return
-        share = -(-total // width // (threads.team.count * SHARES))
-        chunk = self.chunk if alone else min(self.chunk, share)
+        fair = -(-total // width // (threads.team.count * SHARES))
+        chunk = self.chunk if alone else min(self.chunk, fair)
         step = max(chunk, 1) * width
         for pointers, count in jobs:
             if self.rows.period:
@@ -202,18 +202,7 @@ class Kernel:
                 continue
             starts = range(0, count, step)
             tasks += [(pointers, at // width, min(step, count - at)) for at in starts]
-        if alone:
-            self._work(iter(tasks))
-            return
-        counter = itertools.count()
-
-        def shared() -> Any:
-            for number in counter:  # threads share it: each number is drawn once
-                if number >= len(tasks):
-                    return
-                yield tasks[number]
-
-        threads.team.run(lambda: self._work(shared()))
+        share(tasks, self._work, alone, products=False)
 
     def _work(self, tasks: Any) -> None:
         width = self.rows.width

@@ -18,12 +18,12 @@ from threading import get_ident
 from typing import Any
 
 from lucid_gpu.fusion import realise as realising
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Cell, Expr, made_here, mark_computed, of_array
 from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
 from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, Program, load_program, when_forgotten
 from lucid_gpu.fusion.realise import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
-from lucid_gpu.launch import runs_cuda_c
 
 MOST = 8  # reductions that wait at the same time
 LARGE = 1 << 22  # elements that wait only beside reductions which read them too
@@ -299,10 +299,10 @@ def _partners(values: Sequence[Expr]) -> tuple[list[Pending], bool]:
 def _fed(values: Sequence[Expr]) -> list[Pending]:
     """The pending reductions whose kernel can store these values too: of what they read themselves.
 
-    On a GPU that saves a pass; on a CPU blocks of both kinds run better apart.
+    That saves a pass, where the costs say so.
     """
     program = values[0].program
-    if not runs_cuda_c(program.device):
+    if not costs_of(program.device).stores_beside_sums:
         return []
     arrays = {cell for value in values for cell in value.leaves}
     if any(type(cell) is ReducedCell for cell in arrays):

@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lucid_gpu.devices import backend
+from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge, of_constant
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.pending_reductions import summed_to
 from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, WRAPPED, Program, load_program
-from lucid_gpu.launch import runs_cuda_c
 from lucid_gpu.tape.engine import observing
 from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.modes import WATCHED, state
@@ -208,12 +208,13 @@ class RegionNode(Node):
         if gradient.repeated and not state.grad:
             early = self._stored_anyway(wrap, gradient, merged, gradient.repeated, 2, beside)
         if gradient.steps:
-            by_numpy = not (state.grad or runs_cuda_c(self.program.device))
-            if by_numpy and gradient.summed:
+            costs = costs_of(self.program.device)
+            if costs.stores_shared and not state.grad and gradient.summed:
                 summed = gradient.summed - early.keys()
                 early |= self._stored_anyway(wrap, gradient, merged, summed, 1, beside)
             sums = [step for step in gradient.steps if not step.stores]
-            alone = by_numpy and len(sums) == 1  # no other sum to share a kernel with
+            # no other sum to share a kernel with
+            alone = costs.calls_for_a_sum and not state.grad and len(sums) == 1
             for step in gradient.steps:
                 part, shape = step
                 known = early.get(part)

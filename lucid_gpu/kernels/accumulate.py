@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.devices import threads
+from lucid_gpu.devices.blocks import each
 from lucid_gpu.devices.loops import address, available, has_loop
 from lucid_gpu.devices.recording import Recording
-from lucid_gpu.kernels.row_blocks import each
 
 __all__ = ["accumulate"]
 

@@ -1,26 +1,29 @@
 """Attention in tiles: forward keeps one number a row, backward computes the scores again.
 
-On a GPU these are the kernels of ``attention.cu``; the NumPy twin walks blocks of scores that stay
-in the cache, heads shared out over the team of threads. Dao et al., "FlashAttention" (2022); Dao,
-"FlashAttention-2" (2023).
+On a GPU these are the kernels of ``attention.cu``. On a CPU a head is a recording of NumPy's loops
+and BLAS (`lucid_gpu.devices.recording`), strip after strip of rows whose scores stay in the cache;
+of a causal head only scores that are seen are computed, but for the corners of the blocks on the
+diagonal. Threads share the heads. Dao et al., "FlashAttention" (2022); Dao, "FlashAttention-2"
+(2023).
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import operator
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, threads
-from lucid_gpu.devices.scratch import memory_of_thread
+from lucid_gpu.devices import backend, loops, threads
+from lucid_gpu.devices.blocks import each, slices
+from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
-from lucid_gpu.kernels import attention_by_calls as by_calls
-from lucid_gpu.kernels.row_blocks import each
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
@@ -30,8 +33,12 @@ WIDTHS = (32, 64, 96, 128)  # of heads; those between are padded
 TYPES = (float16, bfloat16, float32)
 ACCESS = 16  # bytes, where all rows begin at a multiple of them
 LOG2_E = math.log2(math.e)
-BLOCK = 1 << 18  # scores of a block of the NumPy twin
-SHARED_FROM = 1 << 15  # scores of a block below which handing it to a thread costs more than it
+
+# On a CPU:
+SCORES = 1 << 18  # of a strip of a head's rows
+ROWS = 16  # of a block of a causal head: what is computed in vain is a triangle in each
+SHARED_FROM = 1 << 15  # scores that are worth another thread
+FEWEST = 1 << 15  # scores below which a recording of the shape costs more than they do
 
 _TEMPLATE = "T, D, M, N, W, MMA"
 FORM = "24q 6i 2f"  # of the structure `at`: strides of eight arrays, sizes, scales
@@ -270,127 +277,306 @@ def has_tensor_cores(where: device) -> bool:
     return int(cuda.Device(where.index).compute_capability) >= 80
 
 
-# --- NumPy ---------------------------------------------------------------------------------------
-
-Place = tuple[slice, slice, slice]  # batches, groups of heads, rows of queries
+# --- NumPy, recorded: strips of rows whose scores stay in cache ----------------------------------
 
 
 def _forward_on_host(
     q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, causal: bool
 ) -> None:
-    if by_calls.applies((q, k, v, out), causal):
-        by_calls.forward(q, k, v, out, lse, scale, causal)
-        return
-    q, k, v, out, lse = (_by_group(x, k) for x in (q, k, v, out, lse))
-
-    def work(place: Place) -> None:
-        heads = place[:2]
-        wide_k, wide_v = _wide(k[heads]), _wide(v[heads])
-        ones = np.ones(k.shape[3], np.float32)
-        for rows, end in _blocks(place, q, k, causal):
-            at = (*heads, slice(None), rows)
-            my_q = _wide(q[at]) * np.float32(scale)
-            (s,) = memory_of_thread.views([float32], (*my_q.shape[:-1], end))
-            _scores(my_q, wide_k[..., :end, :], rows, causal, s)
-            top = s.max(axis=-1, keepdims=True)
-            s -= top
-            np.exp(s, out=s)
-            total = np.matmul(s, ones[:end])[..., None]  # faster than numpy.add.reduce
-            weighted = np.matmul(s, wide_v[..., :end, :])
-            np.divide(weighted, total, out=out[at], casting="unsafe")
-            lse[at] = ((top + np.log(total)) * np.float32(LOG2_E))[..., 0]
-
-    each([*_places(q, k)], work)
+    heads = _Heads.of(q, k, causal)
+    written = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)
+    _run(_forward, heads, [*map(_in_rows, (q, k, v)), written, lse[..., None]], [], scale)
+    if written is not out:
+        out[...] = written
 
 
 def _backward_on_host(
     saved: tuple[Any, ...], g: Any, gradients: tuple[Any, ...], scale: float, causal: bool
 ) -> None:
-    if by_calls.applies((*saved[:4], g, *gradients), causal):
-        by_calls.backward(saved, g, gradients, scale, causal)
+    q, k, v, out, lse = saved
+    heads = _Heads.of(q, k, causal)
+    narrow = g.dtype != np.float32
+    dq, dk, dv = gradients
+    written = np.empty(dq.shape, np.float32) if narrow else dq
+    read = [*map(_in_rows, (q, k, v, out)), lse[..., None], _in_rows(g)]
+    apart = narrow or heads.parts * heads.members > 1 or not _adds_in_place(heads, dk)
+    if apart:
+        sums = [np.empty((*heads.extents, *k.shape[2:]), np.float32) for _ in (dk, dv)]
+    else:
+        sums = [heads.numbered(x)[None] for x in (dk, dv)]
+    _run(_backward, heads, [*read, written], sums, scale)
+    if apart:  # parts of rows and heads that share a key are added in their order
+        for x, found in zip((dk, dv), sums, strict=True):
+            x[...] = found.sum((0, 3) if heads.members > 1 else (0, 1))
+    if narrow:
+        dq[...] = written
+
+
+def _in_rows(x: Any) -> Any:
+    """In float32, rows one behind the other and their columns side by side."""
+    step = x.shape[3] * x.itemsize
+    if x.dtype == np.float32 and x.strides[2] >= step and x.strides[3] == x.itemsize:
+        return x
+    return np.ascontiguousarray(x, np.float32)
+
+
+def _adds_in_place(heads: _Heads, x: Any) -> bool:
+    """Whether strips of rows can be added up in an array of dk's or dv's layout."""
+    return heads.head.queries <= heads.head.strip or x.strides[2] == x.shape[3] * x.itemsize
+
+
+class _Head(NamedTuple):
+    """What recordings of a head depend on, beside its layout."""
+
+    queries: int
+    keys: int
+    causal: bool
+
+    @property
+    def strip(self) -> int:
+        """Rows whose scores are a table of their own."""
+        return max(SCORES // self.keys, ROWS)
+
+
+class _Heads(NamedTuple):
+    """How heads are handed to threads.
+
+    Attributes
+    ----------
+    parts : int
+        Parts of a head's rows, where there are fewer heads than threads and these are large.
+    batch, groups, members : int
+        ``members`` heads of queries share one of the ``groups`` of keys.
+    """
+
+    parts: int
+    batch: int
+    groups: int
+    members: int
+    head: _Head
+
+    @classmethod
+    def of(cls, q: Any, k: Any, causal: bool) -> _Heads:
+        (batch, heads, queries, _), (groups, keys) = q.shape, k.shape[1:3]
+        parts, wanted = 1, threads.team.count
+        if batch * heads < wanted and queries * keys > 8 * SCORES:
+            step = -(-queries * batch * heads // (2 * wanted))
+            parts = -(-queries // step)
+        return cls(parts, batch, groups, heads // groups, _Head(queries, keys, causal))
+
+    @property
+    def extents(self) -> tuple[int, int, int, int]:
+        """Parts, and heads in three dimensions: a recording walks the last two."""
+        if self.members == 1:
+            return self.parts, 1, self.batch, self.groups
+        return self.parts, self.batch, self.groups, self.members
+
+    @property
+    def scores(self) -> int:
+        """Of all heads."""
+        return self.batch * self.groups * self.members * self.head.queries * self.head.keys
+
+    def numbered(self, x: Any) -> Any:
+        """An array with its heads in three dimensions."""
+        if self.members == 1:
+            return x[None]
+        batch, heads, *rest = x.shape
+        if heads == self.groups:
+            return np.broadcast_to(x[:, :, None], (batch, heads, self.members, *rest))
+        return x.reshape(batch, self.groups, self.members, *rest)
+
+    def places(self) -> list[tuple[int, int, slice, slice]]:
+        """What a thread takes at once: between two recordings it would wait for the others."""
+        parts, outer, groups, inner = self.extents
+        worth = -(-self.scores // SHARED_FROM)
+        shares = -(-min(threads.team.count, worth) // outer)
+        many, together = -(-groups // shares), inner
+        if self.head.queries * self.head.keys > SCORES:
+            many = together = 1
+        elif groups < shares:
+            many, together = 1, -(-groups * inner // shares)
+        cut = slices(groups, many), slices(inner, together)
+        return [*itertools.product(range(parts), range(outer), *cut)]
+
+    def rows(self, part: int) -> tuple[int, int]:
+        """The first row of a part, and that after its last."""
+        queries = self.head.queries
+        step = -(-queries // self.parts)
+        return part * step, min((part + 1) * step, queries)
+
+
+Text = Callable[[Any, Sequence[Any], float, _Head, tuple[int, int]], None]
+
+
+def _run(text: Text, heads: _Heads, arrays: list[Any], sums: list[Any], scale: float) -> None:
+    """Make a text's calls for each part of the rows; ``sums`` have a dimension of parts."""
+    walked = [*[heads.numbered(x)[None] for x in arrays], *sums]
+    if heads.scores < FEWEST:
+        now = Immediate(heads.extents)
+        each([heads.rows(0)], functools.partial(text, now, walked, scale, heads.head))
         return
-    q, k, v, out, lse, g, dq, dk, dv = (_by_group(x, saved[1]) for x in (*saved, g, *gradients))
-    places = [*_places(q, k)]
+    layouts = tuple([(x.shape[4:], x.strides[2:]) for x in walked])
+    bases = [(loops.address(x), x.strides[:4]) for x in walked]
 
-    def work(place: Place) -> tuple[Any, Any] | None:
-        heads = place[:2]
-        wide_k, wide_v = _with_column(k[heads], 1), _with_column(v[heads], 1)
-        dk_sum, dv_sum = (np.zeros(x[heads].shape, np.float32) for x in (k, v))
-        for rows, end in _blocks(place, q, k, causal):
-            at = (*heads, slice(None), rows)
-            my_g = _wide(g[at])
-            my_q = _wide(q[at]) * np.float32(scale)
-            p, ds = memory_of_thread.views([float32, float32], (*my_q.shape[:-1], end))
-            less = lse[at] * np.float32(-1 / LOG2_E)
-            _scores(_with_column(my_q, less), wide_k[..., :end, :], rows, causal, p)
-            np.exp(p, out=p)
-            dv_sum[..., :end, :] += _over_group(p, my_g)
-            less = -np.vecdot(my_g, _wide(out[at]))
-            np.matmul(_with_column(my_g, less), wide_v[..., :end, :].swapaxes(-1, -2), ds)
-            ds *= p
-            dk_sum[..., :end, :] += _over_group(ds, my_q)
-            weighted = np.matmul(ds, wide_k[..., :end, :-1])
-            np.multiply(weighted, np.float32(scale), out=dq[at], casting="unsafe")
-        if place[2] == slice(0, q.shape[3]):
-            dk[heads], dv[heads] = dk_sum, dv_sum
-            return None
-        return dk_sum, dv_sum
+    def work(place: tuple[int, int, slice, slice]) -> None:
+        part, outer, some, few = place
+        calls = _recorded(text, layouts, scale, heads.head, heads.rows(part))
+        first = part, outer, some.start, few.start
+        at = [base + sum(map(operator.mul, first, strides)) for base, strides in bases]
+        calls.run(at, few.stop - few.start, some.stop - some.start)
 
-    parts = [part for part in each(places, work) if part is not None]
-    if parts:  # of one head, added in their order whoever found them
-        dk[...], dv[...] = sum([a for a, _ in parts]), sum([b for _, b in parts])
+    each(heads.places(), work)
 
 
-def _by_group(x: Any, k: Any) -> Any:
-    """The heads' dimension as two: the groups that share a key, and their members."""
-    return x.reshape(x.shape[0], k.shape[1], x.shape[1] // k.shape[1], *x.shape[2:])
+@functools.lru_cache(maxsize=64)
+def _recorded(
+    text: Text,
+    layouts: tuple[Layout, ...],
+    scale: float,
+    head: _Head,
+    part: tuple[int, int],
+) -> Recording:
+    calls = Recording()
+    operands = [
+        calls.operand(shape, (down, 4), over, across) for shape, (across, over, down, _) in layouts
+    ]
+    text(calls, operands, scale, head, part)
+    return calls
 
 
-def _places(q: Any, k: Any) -> Iterator[Place]:
-    """Heads whose scores are about a block together; a single large head falls into parts."""
-    batch, groups, shared, queries = q.shape[:4]
-    of_group = shared * queries * k.shape[3]
-    block = min(BLOCK, max(batch * groups * of_group // threads.team.count, SHARED_FROM))
-    heads = min(max(block // of_group, 1), groups)
-    batches = max(block // (of_group * groups), 1)
-    parts = 2 * threads.team.count if batch * groups == 1 and of_group > 8 * BLOCK else 1
-    rows = -(-queries // parts)
-    for b in range(0, batch, batches):
-        for h in range(0, groups, heads):
-            for r in range(0, queries, rows):
-                yield slice(b, b + batches), slice(h, h + heads), slice(r, min(r + rows, queries))
+class _Block(NamedTuple):
+    """Rows of a strip whose scores are multiplied together, and how many keys are.
+
+    A causal row does not see the last of these: of the ``hidden`` columns, from ``first`` on.
+    """
+
+    rows: slice
+    keys: int
+    hidden: slice
+    first: Any
 
 
-def _blocks(place: Place, q: Any, k: Any, causal: bool) -> Iterator[tuple[slice, int]]:
-    """Rows of a place whose scores are a block, and how many keys these see."""
-    keys = k.shape[3]
-    of_row = math.prod(q[place[:2]].shape[:3]) * keys
-    rows = max(BLOCK // of_row, 16)
-    for first in range(place[2].start, place[2].stop, rows):
-        last = min(first + rows, place[2].stop)
-        yield slice(first, last), min(last, keys) if causal else keys
+def _strips(head: _Head, rows: tuple[int, int]) -> Iterator[tuple[slice, list[_Block]]]:
+    """Rows whose scores stay in cache, cut into blocks."""
+    most = max(ROWS, head.keys // 32) if head.causal else head.strip
+    for strip in _cut(*rows, head.strip):
+        yield strip, [_block(head, part) for part in _cut(strip.start, strip.stop, most)]
 
 
-def _scores(q: Any, k: Any, rows: slice, causal: bool, out: Any) -> None:
-    """``q k^T`` of a block; of what a causal row does not see, -inf."""
-    np.matmul(q, k.swapaxes(-1, -2), out)
-    if causal:
-        hidden = np.arange(rows.start, rows.stop)[:, None] < np.arange(rows.start, k.shape[-2])
-        np.copyto(out[..., rows.start :], -np.inf, where=hidden)
+def _cut(first: int, last: int, step: int) -> list[slice]:
+    return [slice(i, min(i + step, last)) for i in range(first, last, step)]
 
 
-def _with_column(x: Any, column: Any) -> Any:
-    """Rows of float32 with one more element: their product with rows that end in 1 adds it."""
-    wide = np.empty((*x.shape[:-1], x.shape[-1] + 1), np.float32)
-    wide[..., :-1], wide[..., -1] = x, column
-    return wide
+def _block(head: _Head, rows: slice) -> _Block:
+    if not head.causal:
+        return _Block(rows, head.keys, slice(0, 0), None)
+    keys = min(rows.stop, head.keys)
+    hidden = slice(min(rows.start, keys), keys)
+    seen = np.arange(rows.start, rows.stop) + 1 - hidden.start
+    return _Block(rows, keys, hidden, np.minimum(seen, hidden.stop - hidden.start))
 
 
-def _wide(x: Any) -> Any:
-    return x.astype(np.float32, copy=False)
+def _hide(calls: Any, value: Any, scores: Any, block: _Block) -> None:
+    """Write a value over what causal rows do not see of a block."""
+    if block.hidden.stop - block.hidden.start > 1:
+        calls.rows(np.positive, value, scores[..., block.hidden], first=block.first)
 
 
-def _over_group(weights: Any, x: Any) -> Any:
-    """``weights^T x``, summed over the heads that share a key."""
-    product = np.matmul(weights.swapaxes(-1, -2), x)
-    return product if product.shape[2] == 1 else product.sum(axis=2, keepdims=True)
+# --- NumPy: what is computed of a head; `Immediate` has dimensions of heads before the rows ------
+
+
+def _forward(
+    calls: Any, operands: Sequence[Any], scale: float, head: _Head, part: tuple[int, int]
+) -> None:
+    q, k, v, out, lse = operands
+    width, strips = q.shape[-1], [*_strips(head, part)]
+    blocks = [block for _, blocks in strips for block in blocks]
+    most = blocks[0].rows.stop - blocks[0].rows.start
+    s, wide = calls.scratch(most * head.keys), calls.scratch(most, width)
+    tops, totals = (calls.scratch(part[1] - part[0], 1) for _ in range(2))
+    turned = _turned(calls, k, head)
+    factor, ones = calls.constant(scale), calls.constant(np.ones((head.keys, 1)))
+    least = calls.constant(-np.inf)
+    calls(np.positive, least, tops)
+    for block in blocks:
+        rows, keys = block.rows, block.keys
+        count = rows.stop - rows.start
+        scores = s[..., : count * keys].reshape(*s.shape[:-1], count, keys)
+        my_q = wide[..., :count, :]
+        at = slice(rows.start - part[0], rows.stop - part[0])
+        calls.rows(np.multiply, q[..., rows, :], factor, my_q)
+        calls.matmul(my_q, turned[..., :keys], scores)
+        _hide(calls, least, scores, block)
+        calls.rows(np.maximum, tops[..., at, :], scores, tops[..., at, :])
+        calls.rows(np.subtract, scores, tops[..., at, :], scores)
+        calls(np.exp, scores, scores)
+        calls.matmul(scores, ones[:keys], totals[..., at, :])
+        calls.matmul(scores, v[..., :keys, :], out[..., rows, :])
+    of_part = slice(*part)
+    calls.rows(np.divide, out[..., of_part, :], totals, out[..., of_part, :])
+    calls(np.log, totals, totals)
+    calls(np.add, tops, totals, tops)
+    calls(np.multiply, tops, calls.constant(LOG2_E), lse[..., of_part, :])
+
+
+def _turned(calls: Any, x: Any, head: _Head) -> Any:
+    """A transpose: BLAS takes longer over a few rows' products with one that is not laid out."""
+    if not ROWS <= head.queries <= head.strip:
+        return x.mT
+    laid = calls.scratch(*x.shape[:-3:-1])
+    calls.rows(np.positive, x.mT, laid)
+    return laid
+
+
+def _backward(
+    calls: Any, operands: Sequence[Any], scale: float, head: _Head, part: tuple[int, int]
+) -> None:
+    q, k, v, out, lse, g, dq, dk, dv = operands
+    keys, width = k.shape[-2:]
+    strips = [*_strips(head, part)]
+    most = strips[0][0].stop - strips[0][0].start
+    tables = [calls.scratch(most, keys) for _ in range(2)]
+    columns = [calls.scratch(most, 1) for _ in range(2)]
+    wide = [calls.scratch(most, width) for _ in range(2)]
+    more = calls.scratch(keys if len(strips) > 1 else 0, width)
+    turned_k, turned_v = _turned(calls, k, head), _turned(calls, v, head)
+    factor, ones = calls.constant(scale), calls.constant(np.ones((width, 1)))
+    base, zero = calls.constant(1 / LOG2_E), calls.constant(0)
+    done = 0  # keys whose gradients are begun
+    for strip, blocks in strips:
+        size = strip.stop - strip.start
+        p, ds, less, delta, my_q, along = (x[..., :size, :] for x in (*tables, *columns, *wide))
+        calls(np.multiply, lse[..., strip, :], base, less)
+        calls.rows(np.multiply, q[..., strip, :], factor, my_q)
+        calls.rows(np.multiply, g[..., strip, :], out[..., strip, :], along)
+        calls.matmul(along, ones, delta)
+        for block in blocks:
+            rows, seen = block.rows, slice(0, block.keys)
+            at = slice(rows.start - strip.start, rows.stop - strip.start)
+            weights, slopes = p[..., at, seen], ds[..., at, seen]
+            calls.matmul(my_q[..., at, :], turned_k[..., seen], weights)
+            calls.rows(np.subtract, weights, less[..., at, :], weights)
+            calls.rows(np.exp, weights, weights)
+            calls.matmul(g[..., rows, :], turned_v[..., seen], slopes)
+            calls.rows(np.subtract, slopes, delta[..., at, :], slopes)
+            calls.rows(np.multiply, slopes, weights, slopes)
+            for table in (weights, slopes):
+                _hide(calls, zero, table, block)
+            calls.matmul(slopes, k[..., seen, :], dq[..., rows, :])
+            calls.rows(np.multiply, dq[..., rows, :], factor, dq[..., rows, :])
+        first, last = min(strip.start, keys) if head.causal else keys, blocks[-1].keys
+        cuts = [slice(0, first)] if first else []
+        if head.causal:
+            cuts += [block.hidden for block in blocks if block.hidden.start < block.hidden.stop]
+        for sums, table, factors in ((dv, p, g[..., strip, :]), (dk, ds, my_q)):
+            for cut in cuts:
+                under = slice(max(cut.start - strip.start, 0) if head.causal else 0, size)
+                to = sums if cut.stop > done else more
+                calls.matmul(table[..., under, cut].mT, factors[..., under, :], to[..., cut, :])
+            if done:
+                begun = sums[..., : min(done, first), :]
+                calls(np.add, begun, more[..., : min(done, first), :], begun)
+        done = last
+    if done < keys:
+        for sums in (dk, dv):
+            calls.rows(np.positive, zero, sums[..., done:, :])

@@ -10,9 +10,9 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
+from lucid_gpu.devices.blocks import each
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.kernels.row_blocks import each
 from lucid_gpu.kernels.vector_width import BYTES, vector_width
 from lucid_gpu.kernels.windows import memory_order
 from lucid_gpu.launch import Kernel, runs_cuda_c

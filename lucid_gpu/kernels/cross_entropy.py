@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.devices import backend_of_array
+from lucid_gpu.devices.blocks import each
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
-from lucid_gpu.kernels.row_blocks import each
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,

@@ -4,9 +4,10 @@
 backward one that makes the gradient of x and gathers those of weight and bias on the way, and a
 small one that adds up what the blocks gathered. Sums have a fixed order.
 
-On a CPU rows are taken block by block, and BLAS adds them up several times as fast as
-`numpy.add.reduce` does. Calls on float32 are recorded: one on a row costs a few nanoseconds then,
-and half a microsecond from Python.
+On a CPU rows are taken chunk by chunk, and BLAS adds them up several times as fast as
+`numpy.add.reduce` does. There is one text of calls; it is recorded, since one on a row costs a few
+nanoseconds then, and half a microsecond from Python. Of long rows parts are added in float64, for
+which there are no calls to record: theirs are made at once.
 """
 
 from __future__ import annotations
@@ -20,11 +21,10 @@ import numpy as np
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array, loops
 from lucid_gpu.devices.blas import UNSHARED
+from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
-from lucid_gpu.devices.recording import Recording
-from lucid_gpu.devices.scratch import memory_of_thread
+from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
-from lucid_gpu.kernels.row_blocks import each, each_of_rows
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
@@ -52,9 +52,7 @@ SUMMERS = 512  # threads of a block that keeps sums, at most
 CHUNKS = 64  # of the rows, where columns are summed apart
 
 # On a CPU:
-LONG = 2048  # columns from which rounding counts: `numpy.add.reduce` adds in pairs
-FEWEST = 1 << 13  # elements
-WIDEST = 2048  # columns; where rows are longer rounding counts
+LONG = 2048  # columns from which rounding counts
 ROWS = 16  # computed together
 CHUNK = 256 * 1024  # elements that a thread takes in turn: with fewer two cost more than they gain
 
@@ -250,51 +248,17 @@ def _busy(array: Any, group: Group, rows: int) -> int:
     return min(group.blocks(rows), processors * max(1024 // group.threads, 1))
 
 
-# --- NumPy: block by block, sums as products with ones --------------------------------------------
+# --- NumPy: chunks of rows, and how the calls on them are made ------------------------------------
 
 
 def on_host(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
     """Rows, shape (rows, columns), normalised; weight and bias may be None."""
-    if _can_record(x, *[a for a in (weight, bias) if a is not None]):
-        return _recorded(x, weight, bias, eps, rms)
-    d = from_numpy_dtype(x.dtype).compute
-    rows, columns = x.shape
+    kind = from_numpy_dtype(x.dtype).compute.numpy
     y = pool.empty(x.shape, x.dtype)
-    mean = None if rms else np.empty((rows, 1), d.numpy)
-    rstd = np.empty((rows, 1), d.numpy)
-    weight, bias = _as_type(d.numpy, weight, bias)
-    share = _share(columns, d.numpy)
-
-    def work(block: slice) -> None:
-        n = y[block]
-        if y.dtype != d.numpy:
-            (n,) = memory_of_thread.views([d], n.shape)
-        if mean is None:
-            n[...] = x[block]
-        else:
-            wide = x[block].astype(d.numpy, copy=False)
-            if columns > LONG:
-                np.add.reduce(wide, 1, out=mean[block], keepdims=True)
-                mean[block] /= columns
-            else:
-                np.matmul(wide, share, mean[block, 0])
-            np.subtract(wide, mean[block], n)
-        scale = rstd[block]
-        _row_dots(n, n, scale[:, 0])
-        scale /= columns
-        scale += eps
-        np.sqrt(scale, scale)
-        np.divide(1, scale, scale)
-        n *= scale
-        if weight is not None:
-            n *= weight
-        if bias is not None:
-            n += bias
-        if y.dtype != d.numpy:
-            y[block] = n
-
-    each_of_rows(rows, columns, work)
-    return y, Statistics(mean, rstd)
+    mean, rstd = (np.empty((len(x), 1), kind) for _ in range(2))
+    how = _Forward(eps, rms, weight is not None, bias is not None)
+    _over_rows(_normalise, how, kind, [x], [y, mean, rstd], [weight, bias], 0)
+    return y, Statistics(None if rms else mean, rstd)
 
 
 def gradients_on_host(
@@ -304,239 +268,210 @@ def gradients_on_host(
 
     ``earlier`` is what a gradient of the rows is added to.
     """
-    if _can_record(x, g, *[a for a in (weight, *known, earlier) if a is not None]):
-        return _recorded_gradients(x, g, weight, known, wanted, earlier)
-    mean, rstd = known
-    d = from_numpy_dtype(rstd.dtype)
-    rows, columns = x.shape
+    kind = known.rstd.dtype
     dx = pool.empty(x.shape, x.dtype) if wanted.x else None
-    (weight,) = _as_type(d.numpy, weight)
-    share = _share(columns, d.numpy)
-
-    def work(block: slice) -> tuple[Any, Any]:
-        centred, h = memory_of_thread.views([d, d], (block.stop - block.start, columns))
-        wide, scale = g[block].astype(d.numpy, copy=False), rstd[block]
-        if mean is None:
-            centred[...] = x[block]
-        else:
-            np.subtract(x[block], mean[block], centred)
-        dbias = np.matmul(np.ones(len(wide), d.numpy), wide) if wanted.bias else None
-        dweight = None
-        if wanted.weight:
-            dweight = np.matmul(scale[:, 0], np.multiply(wide, centred, h))
-        if dx is not None:
-            if weight is not None:
-                wide = np.multiply(wide, weight, h)
-            along = _row_dots(wide, centred, np.empty(len(wide), d.numpy))[:, None]
-            along *= scale
-            along *= scale
-            along /= columns
-            centred *= along
-            if mean is not None:
-                centred += _row_dots(wide, share, np.empty(len(wide), d.numpy))[:, None]
-            np.subtract(wide, centred, centred)
-            np.multiply(centred, scale, dx[block], casting="unsafe")
-            if earlier is not None:
-                np.add(earlier[block], dx[block], dx[block])
-        return dweight, dbias
-
-    sums = zip(*each_of_rows(rows, columns, work)) if rows else iter([(), ()])
-    dweight, dbias = [
-        _added(parts, columns, d.numpy).astype(x.dtype, copy=False) if wish else None
-        for parts, wish in zip(sums, wanted[1:])
+    how = _Backward(known.mean is None, weight is not None, earlier is not None, wanted)
+    read = [x, g, known.mean, known.rstd, earlier]
+    sums = _over_rows(_differentiate, how, kind, read, [dx], [weight], 2)
+    found = [
+        sum([s[0] for s in parts[1:]], parts[0][0]) if parts else np.zeros(x.shape[1], kind)
+        for parts in (list(zip(*sums)) or [(), ()])
     ]
+    dweight, dbias = (
+        one.astype(x.dtype, copy=False) if wish else None for one, wish in zip(found, wanted[1:])
+    )
     return dx, dweight, dbias
 
 
-def _added(parts: Sequence[Any], columns: int, kind: Any) -> Any:
-    """What the blocks found, in their order."""
-    return parts[0] if len(parts) == 1 else np.asarray(sum(parts, np.zeros(columns, kind)))
+class _Forward(NamedTuple):
+    """What the calls of `_normalise` depend on, beside the length of rows."""
+
+    eps: float
+    rms: bool
+    weight: bool
+    bias: bool
 
 
-def _row_dots(a: Any, b: Any, out: Any) -> Any:
-    """The product of each row of ``a`` with that of ``b``, which may be one for all; shape (rows,).
+class _Backward(NamedTuple):
+    """What the calls of `_differentiate` depend on, beside the length of rows."""
 
-    Parts of long rows are added in float64: one sum after another loses digits.
+    rms: bool
+    weight: bool
+    earlier: bool
+    wanted: Wanted
+
+
+def _over_rows(
+    text: Callable[..., None],
+    how: _Forward | _Backward,
+    kind: Any,
+    read: list[Any],
+    written: list[Any],
+    along: list[Any],
+    sums: int,
+) -> list[list[Any]]:
+    """Make a text's calls on all rows; chunk by chunk what they added up, in so many vectors.
+
+    Arrays may be None where ``how`` says that they are not used. Threads take chunks; of those of
+    another type than ``kind``, or with other strides than rows, there are copies.
     """
+    rows, columns = read[0].shape
+    # a recording made as calls of NumPy has the bits of calls that are made at once, but is slower
+    recorded = columns <= LONG and (rows > ROWS or loops.available())
+    chunk = max(CHUNK // columns // ROWS, 1) * ROWS if recorded else max(CHUNK // columns, 1)
+    vectors = [_vector(a, columns, kind, ROWS if recorded else 1) for a in along]
+
+    def work(part: slice) -> list[Any]:
+        given = [None if a is None else np.ascontiguousarray(a[part], kind) for a in read]
+        made: list[Any] = [None if a is None else _room(a[part], kind) for a in written]
+        added = [np.zeros((1, columns), kind) for _ in range(sums)]
+        rowwise = [given[0] if a is None else a for a in (*given, *made)]
+        if recorded:
+            _run_recorded(text, how, kind, rowwise, [*vectors, *added])
+        else:
+            text(Immediate((), kind), [*rowwise, *vectors, *added], how)
+        for a, found in zip(written, made, strict=True):
+            if a is not None and found.dtype != a.dtype:
+                a[part] = found
+        return added
+
+    if 0 < rows <= chunk and min(rows, ROWS) * columns <= UNSHARED:
+        return [work(slice(0, rows))]  # BLAS gives no part of so little to another thread
+    return each(slices(rows, chunk), work)
+
+
+def _room(a: Any, kind: Any) -> Any:
+    """Where results are written: in place, but for those of another type."""
+    return a if a.dtype == kind else pool.empty(a.shape, kind)
+
+
+def _vector(a: Any, columns: int, kind: Any, rows: int) -> Any:
+    """A vector of a row's length as rows that are the same; calls that are made spread one."""
+    if rows == 1:
+        return None if a is None else a.astype(kind, copy=False)[None]
+    result = np.empty((rows, columns), kind)
+    if a is not None:
+        result[:] = a
+    return result
+
+
+def _run_recorded(
+    text: Callable[..., None], how: Any, kind: Any, rowwise: list[Any], others: list[Any]
+) -> None:
+    """A few rows at a time, which stay in the L1 cache."""
+    rows, columns = rowwise[0].shape
+    whole = rows // ROWS * ROWS
+    widths = tuple([a.shape[1] for a in rowwise])
+    depths = tuple([len(a) for a in others])
+    fixed = [loops.address(a) for a in others]
+    places = [(loops.address(a), a.strides[0]) for a in rowwise]
+    for start, many, repeats in ((0, ROWS, whole // ROWS), (whole, rows - whole, 1)):
+        if many and repeats:
+            calls = _recorded(text, how, np.dtype(kind).char, many, columns, widths, depths)
+            calls.run([*[place + start * step for place, step in places], *fixed], repeats)
+
+
+@functools.lru_cache(maxsize=128)
+def _recorded(
+    text: Callable[..., None],
+    how: Any,
+    kind: str,
+    rows: int,
+    columns: int,
+    widths: tuple[int, ...],
+    depths: tuple[int, ...],
+) -> Recording:
+    """Of so many rows; ``depths`` are the rows of what is not moved on."""
+    calls = Recording(kind)
+    item = calls.kind.itemsize
+    operands = [calls.operand((rows, n), (n * item, item), rows * n * item) for n in widths]
+    operands += [calls.operand((min(n, rows), columns), (columns * item, item)) for n in depths]
+    text(calls, operands, how)
+    return calls
+
+
+# --- NumPy: what is computed of some rows ---------------------------------------------------------
+
+
+def _normalise(calls: Any, operands: Sequence[Any], how: _Forward) -> None:
+    x, y, mean, rstd, weight, bias = operands
+    rows, columns = x.shape
+    squares = calls.scratch(rows, columns)
+    centred = x
+    if not how.rms:
+        centred = y
+        _means(calls, x, mean)
+        calls.rows(np.subtract, x, mean, centred)
+    _mean_products(calls, centred, centred, squares, rstd)
+    calls(np.add, rstd, calls.constant(how.eps), rstd)
+    calls(np.sqrt, rstd, rstd)
+    calls(np.divide, calls.constant(1), rstd, rstd)
+    calls.rows(np.multiply, centred, rstd, y)
+    if how.weight:
+        calls(np.multiply, y, weight, y)
+    if how.bias:
+        calls(np.add, y, bias, y)
+
+
+def _differentiate(calls: Any, operands: Sequence[Any], how: _Backward) -> None:
+    x, g, mean, rstd, earlier, dx, weight, dweight, dbias = operands
+    rows, columns = x.shape
+    t = calls.scratch(rows, columns)
+    along, middle = calls.scratch(rows, 1), calls.scratch(rows, 1)
+    part = calls.scratch(1, columns)
+    centred, h = x, g
+    if not how.rms:
+        centred = calls.scratch(rows, columns)
+        calls.rows(np.subtract, x, mean, centred)
+    if how.wanted.bias:
+        calls.matmul(calls.constant(np.ones((1, rows))), g, part)
+        calls(np.add, dbias, part, dbias)
+    if how.wanted.weight:
+        calls(np.multiply, g, centred, t)
+        calls.matmul(rstd.T, t, part)
+        calls(np.add, dweight, part, dweight)
+    if how.wanted.x:
+        if how.weight:
+            h = calls.scratch(rows, columns)
+            calls(np.multiply, g, weight, h)
+        _mean_products(calls, h, centred, t, along)
+        calls(np.multiply, along, rstd, along)
+        calls(np.multiply, along, rstd, along)
+        calls.rows(np.multiply, centred, along, t)
+        if not how.rms:
+            _means(calls, h, middle)
+            calls.rows(np.add, t, middle, t)
+        calls(np.subtract, h, t, t)
+        calls.rows(np.multiply, t, rstd, t if how.earlier else dx)
+        if how.earlier:
+            calls(np.add, earlier, t, dx)
+
+
+def _means(calls: Any, x: Any, out: Any) -> None:
+    """The mean of each row; long ones are added in pairs, since sums in order lose digits."""
+    columns = x.shape[1]
+    if columns > LONG:
+        np.add.reduce(x, 1, out=out, keepdims=True)
+        np.divide(out, columns, out)
+    else:
+        calls.matmul(x, calls.constant(_share(columns, calls.kind)), out)
+
+
+def _mean_products(calls: Any, a: Any, b: Any, room: Any, out: Any) -> None:
+    """The mean of each row of products; parts of long rows are added in float64."""
     columns = a.shape[1]
-    if columns <= LONG:
-        return np.vecdot(a, b, out=out)
-    parts = [np.vecdot(a[:, i : i + LONG], b[..., i : i + LONG]) for i in range(0, columns, LONG)]
-    out[...] = np.sum(parts, 0, np.float64)
-    return out
+    if columns > LONG:
+        cuts = slices(columns, LONG)
+        sums = np.sum([np.vecdot(a[:, cut], b[:, cut]) for cut in cuts], 0, np.float64)
+        np.divide(sums, columns, out[:, 0], casting="unsafe")
+    else:
+        calls(np.multiply, a, b, room)
+        _means(calls, room, out)
 
 
 @functools.lru_cache(maxsize=16)
 def _share(columns: int, kind: Any) -> Any:
-    return np.full(columns, 1 / columns, kind)
-
-
-def _as_type(kind: Any, *arrays: Any) -> list[Any]:
-    return [None if a is None else a.astype(kind, copy=False) for a in arrays]
-
-
-# --- NumPy, recorded: some rows of float32 at a time, which stay in the L1 cache ------------------
-
-
-def _can_record(*arrays: Any) -> bool:
-    """Whether rows, shape (rows, columns), are of the kind computed here."""
-    x = arrays[0]
-    return (
-        x.size >= FEWEST
-        and x.shape[1] <= WIDEST
-        and all(a.dtype == np.float32 and a.flags.c_contiguous for a in arrays)
-    )
-
-
-def _recorded(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
-    """As `on_host`."""
-    rows = len(x)
-    y = pool.empty(x.shape, x.dtype)
-    mean, rstd = (np.empty((rows, 1), np.float32) for _ in range(2))
-    given = weight is not None, bias is not None
-
-    def record(count: int) -> Recording:
-        return _recording(count, x.shape[1], eps, rms, given)
-
-    _run_over_rows(record, x.shape, [x, y, mean, rstd], [weight, bias], 0)
-    return y, Statistics(None if rms else mean, rstd)
-
-
-def _recorded_gradients(
-    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
-) -> tuple[Any, Any, Any]:
-    """As `gradients_on_host`."""
-    rms = known.mean is None
-    dx = pool.empty(x.shape, x.dtype) if wanted.x else x
-    mean = known.rstd if rms else known.mean
-    given = weight is not None, earlier is not None
-
-    def record(count: int) -> Recording:
-        return _recording_of_gradients(count, x.shape[1], rms, given, wanted)
-
-    rowwise = [x, g, dx, mean, known.rstd, x if earlier is None else earlier]
-    sums = _run_over_rows(record, x.shape, rowwise, [weight], 2)
-    found = sums[0] if len(sums) == 1 else [sum(p[1:], p[0]) for p in zip(*sums)]
-    dweight, dbias = (one if wish else None for one, wish in zip(found, wanted[1:]))
-    return dx if wanted.x else None, dweight, dbias
-
-
-def _run_over_rows(
-    record: Callable[[int], Recording],
-    shape: tuple[int, int],
-    rowwise: list[Any],
-    along: list[Any],
-    sums: int,
-) -> list[list[Any]]:
-    """Run a record over all rows; chunk by chunk what it added up, in so many vectors.
-
-    ``along`` are vectors of a row's length, spread over the rows computed together.
-    """
-    rows, columns = shape
-    chunk = max(CHUNK // columns // ROWS, 1) * ROWS
-    spread = [None if a is None else _spread(a) for a in along]
-    fixed = [0 if a is None else loops.address(a) for a in spread]
-    places = [(loops.address(a), a.strides[0]) for a in rowwise]
-
-    def work(first: int) -> list[Any]:
-        added = [np.zeros(columns, np.float32) for _ in range(sums)]
-        count = min(chunk, rows - first)
-        whole = count // ROWS * ROWS
-        for start, many, repeats in ((0, ROWS, whole // ROWS), (whole, count - whole, 1)):
-            if many and repeats:
-                at = [place + (first + start) * step for place, step in places]
-                record(many).run([*at, *fixed, *[loops.address(a) for a in added]], repeats)
-        return added
-
-    if chunk >= rows and ROWS * columns <= UNSHARED:
-        return [work(0)]  # BLAS gives no part of so little to another thread
-    return each(range(0, rows, chunk), work)
-
-
-def _spread(vector: Any) -> Any:
-    """Of the rows that are computed together the same for each."""
-    result = np.empty((ROWS, len(vector)), np.float32)
-    result[:] = vector
-    return result
-
-
-def _operands(calls: Recording, rows: int, columns: int, widths: str) -> list[Any]:
-    """Operands: ``w`` a whole row each, ``1`` one number a row, ``=`` the same for all rows."""
-    shapes = {"w": (columns, columns), "1": (1, 1), "=": (columns, 0), "+": (columns, 0)}
-    made = []
-    for kind in widths:
-        width, move = shapes[kind]
-        shape = (1 if kind == "+" else rows, width)
-        made.append(calls.operand(shape, (4 * width, 4), 4 * move * rows))
-    return made
-
-
-@functools.lru_cache(maxsize=64)
-def _recording(
-    rows: int, columns: int, eps: float, rms: bool, given: tuple[bool, bool]
-) -> Recording:
-    calls = Recording()
-    x, y, mean, rstd, weight, bias = _operands(calls, rows, columns, "ww11==")
-    squares = calls.scratch(rows, columns)
-    share = calls.constant(np.full((columns, 1), 1 / columns))
-    centred = x
-    if not rms:
-        centred = y
-        calls.matmul(x, share, mean)
-        calls.rows(np.subtract, x, mean, centred)
-    calls(np.multiply, centred, centred, squares)
-    calls.matmul(squares, share, rstd)
-    calls(np.add, rstd, calls.constant(eps), rstd)
-    calls(np.sqrt, rstd, rstd)
-    calls(np.divide, calls.constant(1), rstd, rstd)
-    calls.rows(np.multiply, centred, rstd, y)
-    if given[0]:
-        calls(np.multiply, y, weight, y)
-    if given[1]:
-        calls(np.add, y, bias, y)
-    return calls
-
-
-@functools.lru_cache(maxsize=64)
-def _recording_of_gradients(
-    rows: int, columns: int, rms: bool, given: tuple[bool, bool], wanted: Wanted
-) -> Recording:
-    calls = Recording()
-    operands = _operands(calls, rows, columns, "www11w=++")
-    x, g, dx, mean, rstd, earlier, weight, dweight, dbias = operands
-    centred, h, t = (calls.scratch(rows, columns) for _ in range(3))
-    along, middle = calls.scratch(rows, 1), calls.scratch(rows, 1)
-    part = calls.scratch(1, columns)
-    share = calls.constant(np.full((columns, 1), 1 / columns))
-    if rms:
-        centred = x
-    else:
-        calls.rows(np.subtract, x, mean, centred)
-    if wanted.bias:
-        calls.matmul(calls.constant(np.ones((1, rows))), g, part)
-        calls(np.add, dbias, part, dbias)
-    if wanted.weight:
-        calls(np.multiply, g, centred, t)
-        calls.matmul(rstd.T, t, part)
-        calls(np.add, dweight, part, dweight)
-    if wanted.x:
-        if given[0]:
-            calls(np.multiply, g, weight, h)
-        else:
-            h = g
-        calls(np.multiply, h, centred, t)
-        calls.matmul(t, share, along)
-        calls(np.multiply, along, rstd, along)
-        calls(np.multiply, along, rstd, along)
-        calls.rows(np.multiply, centred, along, t)
-        if not rms:
-            calls.matmul(h, share, middle)
-            calls.rows(np.add, t, middle, t)
-        calls(np.subtract, h, t, t)
-        calls.rows(np.multiply, t, rstd, t if given[1] else dx)
-        if given[1]:
-            calls(np.add, earlier, t, dx)
-    return calls
+    return np.full((columns, 1), 1 / columns, kind)
 
 
 # --- what programs launch -------------------------------------------------------------------------

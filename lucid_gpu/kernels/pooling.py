@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import dtype, float32, from_numpy_dtype, int32, uint8
-from lucid_gpu.kernels.row_blocks import each, slices
 from lucid_gpu.kernels.windows import (
     SIZES,
     STRIDES,

@@ -10,12 +10,12 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices.blocks import each_of_rows
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels.index_add import add_at, flat_places
-from lucid_gpu.kernels.row_blocks import each_of_rows
 from lucid_gpu.ops.arguments import (
     guarded,
     put_into,

@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import threads
-from lucid_gpu.devices.blas import on_few_threads
+from lucid_gpu.devices.blocks import share
 from lucid_gpu.devices.copies import write
 from lucid_gpu.devices.loops import address
 from lucid_gpu.dtypes import dtype
@@ -254,10 +254,9 @@ class NativeWalk(Walk):
             (address(array), 0 if array is panels else array.strides[0], kind)
             for array, kind in (*operands, *feet)
         ]
-        counter = iter(parts)
 
-        def work() -> None:
-            for low, high in counter:
+        def work(waiting: Iterator[tuple[int, int]]) -> None:
+            for low, high in waiting:
                 for run in runs:
                     rows = min(high, run.rows) - low
                     if rows <= 0:
@@ -268,7 +267,7 @@ class NativeWalk(Walk):
                     step = recorded(traced.kernel, width, moves, tuple(leaps), product, there)
                     step.run([p + at[kind] * s for p, s, kind in bases], rows, run.steps)
 
-        on_few_threads(0, threads.run_quietly if len(parts) == 1 else threads.team.run, work)
+        share(parts, work)
 
 
 def _places(run: Run, low: int, reverse: bool, there: bool) -> tuple[list[int], list[int]]:

@@ -206,3 +206,32 @@ def test_repeated_calls_follow_one_another() -> None:
     calls.matmul(matrix, matrix, calls.scratch(4, 4), once=True)
     with pytest.raises(ValueError, match="follow one another"):
         calls(np.exp, line, line)
+
+
+def test_calls_made_at_once_give_the_bits_of_recorded_ones() -> None:
+    """The same text, where some of a row is hidden, with heads before the rows."""
+
+    def text(calls: Any, a: Any, b: Any, out: Any, top: Any) -> None:
+        product = calls.scratch(ROWS, COLUMNS)
+        calls.matmul(a, b, product)
+        calls.rows(np.positive, calls.constant(-9), product, first=np.arange(ROWS))
+        calls(np.positive, calls.constant(-np.inf), top)
+        calls.rows(np.maximum, top, product, top)
+        calls.rows(np.subtract, product, top, product)
+        calls(np.exp, product, out)
+
+    a = normal((REPEATS, ROWS, INNER)).astype(np.float32)
+    b = normal((REPEATS, INNER, COLUMNS)).astype(np.float32)
+    found = []
+    for at_once in (False, True):
+        arrays = a, b, np.empty((REPEATS, ROWS, COLUMNS), "f"), np.empty((REPEATS, ROWS, 1), "f")
+        if at_once:
+            text(recording.Immediate((REPEATS,)), *arrays)
+        else:
+            calls = Recording()
+            text(calls, *[calls.operand(x.shape[1:], x.strides[1:], x.strides[0]) for x in arrays])
+            calls.run([address(x) for x in arrays], REPEATS)
+        found.append(arrays[2:])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (found[0][1][:, 0] == -9).all()  # of a row that is hidden from its first element on

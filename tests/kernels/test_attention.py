@@ -1,4 +1,4 @@
-"""Attention in tiles: the CUDA C on the host and the NumPy twin against float64, and its bounds."""
+"""Attention in tiles: the CUDA C on the host and NumPy against float64, and its bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import lucid_gpu
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
 from lucid_gpu.kernels import attention as family
-from lucid_gpu.kernels import attention_by_calls as by_calls
 from lucid_gpu.nn.functional import scaled_dot_product_attention as attend
 from tests.oracle import agree
 from tests.slow import slow_but
@@ -22,10 +21,16 @@ normal = np.random.default_rng(0).standard_normal
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 
 
-@pytest.fixture(params=["numpy", "calls", "plain", "tensor cores"])
+@pytest.fixture(params=["at once", "recorded", "strips", "plain", "tensor cores"])
 def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(by_calls, "FEWEST", 0 if request.param == "calls" else 1 << 60)
-    if request.param not in ("numpy", "calls"):
+    recorded = request.param in ("recorded", "strips")
+    monkeypatch.setattr(family, "FEWEST", 0 if recorded else 1 << 60)
+    if request.param == "strips":  # of few rows, added up; earlier recordings do not fit
+        monkeypatch.setattr(family, "SCORES", 1000)
+        monkeypatch.setattr(family, "ROWS", 4)
+        family._recorded.cache_clear()
+        request.addfinalizer(family._recorded.cache_clear)
+    elif request.param not in ("at once", "recorded"):
         monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
         monkeypatch.setattr(family, "has_tensor_cores", lambda _: request.param == "tensor cores")
     return request.param
@@ -94,13 +99,29 @@ def test_values_and_gradients_are_those_of_float64(case: str, name: str, executo
 def test_one_large_head_falls_into_parts(causal: bool) -> None:
     """NumPy's threads share it; their sums are added in a fixed order."""
     q, k, v, g = (normal((1, 1, 1500, 8)).astype(np.float32) for _ in range(4))
-    assert 8 * family.BLOCK < 1500**2
+    assert 8 * family.SCORES < 1500**2
     check(q, k, v, g, dt.float32, causal)
     out, lse = family.forward(q, k, v, 0.2, causal, dt.float32, CPU)
     first, second = (
         family.backward((q, k, v, out, lse), g, 0.2, causal, dt.float32, CPU) for _ in range(2)
     )
     assert all((a == b).all() for a, b in zip(first, second))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_recorded_and_at_once_are_the_same_bits(
+    causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One text of calls: which way it is run depends on a problem's size only."""
+    q, g = (normal((2, 6, 50, 24)).astype(np.float32) for _ in range(2))
+    k, v = (normal((2, 2, 45, 24)).astype(np.float32) for _ in range(2))
+    found = []
+    for fewest in (0, 1 << 60):
+        monkeypatch.setattr(family, "FEWEST", fewest)
+        out, lse = family.forward(q, k, v, 0.2, causal, dt.float32, CPU)
+        slopes = family.backward((q, k, v, out, lse), g, 0.2, causal, dt.float32, CPU)
+        found.append([out, lse, *slopes])
+    assert all((a == b).all() for a, b in zip(*found, strict=True))
 
 
 PACKED = normal((2, 70, 3, 2, 48))
@@ -230,7 +251,7 @@ def test_a_graph_of_attention_is_freed(without_gc: None) -> None:
 
 def test_no_matrix_of_scores_is_moved(executor: str) -> None:
     """One kernel forward and two backward; each array once, and two numbers a row."""
-    if executor in ("numpy", "calls"):
+    if executor in ("at once", "recorded", "strips"):
         pytest.skip("NumPy launches no kernels")
     batch, heads, rows, columns = 1, 2, 192, 32
     whole = batch * heads * rows * columns * 2

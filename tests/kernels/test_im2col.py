@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lucid_gpu import profiler
-from lucid_gpu.kernels import convolution, convolution_on_host
+from lucid_gpu.kernels import convolution
 from lucid_gpu.kernels.im2col import IMAGE_FIRST, IMAGE_LAST, ROW_FIRST, col2im, im2col
 from lucid_gpu.kernels.windows import Frame, Window
 from tests.kernels.windows import CASES, KINDS, LIMITS, executor, views, windows
@@ -129,7 +129,7 @@ def test_blocks_of_windows_add_up(
 ) -> None:
     for name, value in (("BLOCK", columns), ("FEWEST", columns), ("ALONE", 0), ("SMALL", 1000),
                         ("NARROWEST", 2)):  # fmt: skip
-        monkeypatch.setattr(convolution_on_host, name, value)
+        monkeypatch.setattr(convolution, name, value)
     rng = np.random.default_rng(4)
     for window in (
         Window((3, 3), (1, 1), (1, 1)),
@@ -144,23 +144,23 @@ def test_blocks_of_windows_add_up(
         g = rng.standard_normal((images, 6, *frame.steps))
         found = windows(x, frame, 0).reshape(images, 2, 2, *window.kernel, *frame.steps)
         filters = weight.reshape(2, 3, 2, *window.kernel)
-        y = convolution_on_host.convolve(x, weight, frame, 2)
+        y = convolution.convolve_on_host(x, weight, frame, 2)
         expected = np.einsum("ngcijvu,gocij->ngovu", found, filters).reshape(g.shape)
         np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
         split = g.reshape(images, 2, 3, *frame.steps)
         expected = np.einsum("ngcijvu,ngovu->gocij", found, split).reshape(weight.shape)
-        got = convolution_on_host.weight_gradient(x, g, frame, 2)
+        got = convolution.weight_gradient_on_host(x, g, frame, 2)
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
         u = rng.standard_normal(frame.shape)  # the adjoint, against any images
-        u_y = convolution_on_host.convolve(u, weight, frame, 2)
-        got = convolution_on_host.input_gradient(g, weight, frame, 2)
+        u_y = convolution.convolve_on_host(u, weight, frame, 2)
+        got = convolution.input_gradient_on_host(g, weight, frame, 2)
         np.testing.assert_allclose((got * u).sum(), (u_y * g).sum(), rtol=1e-11, atol=1e-11)
         for one in (slice(0, 2), slice(2, 4)):  # of one group only
             alone = Frame((images, 2, 11, 8), window)
             half = slice(0, 3) if one.start == 0 else slice(3, 6)
-            y_half = convolution_on_host.convolve(x[:, one], weight[half], alone, 1)
+            y_half = convolution.convolve_on_host(x[:, one], weight[half], alone, 1)
             np.testing.assert_allclose(y_half, y[:, half], rtol=1e-12, atol=1e-12)
-            got = convolution_on_host.weight_gradient(x[:, one], g[:, half], alone, 1)
+            got = convolution.weight_gradient_on_host(x[:, one], g[:, half], alone, 1)
             np.testing.assert_allclose(got, expected[half], rtol=1e-12, atol=1e-12)
 
 

@@ -48,19 +48,15 @@ def expected(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
     return [n * w + b, dx, (g * n).sum(0), g.sum(0)]
 
 
-def on_the_host(fewest: int, x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
+def on_the_host(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
+    y, known = layer_norm.on_host(x, w, b, EPS, rms)
+    return [y, *layer_norm.gradients_on_host(x, g, w, known, ALL)]
+
+
+def as_long_rows(*problem: Any) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_norm, "FEWEST", fewest)
-        y, known = layer_norm.on_host(x, w, b, EPS, rms)
-        return [y, *layer_norm.gradients_on_host(x, g, w, known, ALL)]
-
-
-def by_numpy(*problem: Any) -> list[Any]:
-    return on_the_host(1 << 60, *problem)
-
-
-def by_calls(*problem: Any) -> list[Any]:
-    return on_the_host(1, *problem)
+        patch.setattr(layer_norm, "LONG", 8)
+        return on_the_host(*problem)
 
 
 def by_cuda_c(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
@@ -68,7 +64,7 @@ def by_cuda_c(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
     return [y, *layer_norm.gradients_by_cuda_c(x, g, w, known, ALL)]
 
 
-FAMILIES = pytest.mark.parametrize("family", [by_numpy, by_calls, by_cuda_c])
+FAMILIES = pytest.mark.parametrize("family", [on_the_host, as_long_rows, by_cuda_c])
 
 
 def check(family: Any, x: Any, g: Any, w: Any, b: Any, rms: bool) -> None:
@@ -145,7 +141,7 @@ def test_a_large_mean_does_not_cancel(columns: int, family: Any) -> None:
 
 
 def test_only_what_is_wanted() -> None:
-    x, g, w, b = problem((150, 64), np.float32)  # as many as recorded calls take
+    x, g, w, b = problem((150, 64), np.float32)
     _, known = layer_norm.by_cuda_c(x, w, b, EPS, False)
     for family in (layer_norm.gradients_by_cuda_c, layer_norm.gradients_on_host):
         all_of_them = family(x, g, w, known, ALL)

@@ -1,4 +1,4 @@
-"""Convolution of each channel with a filter of its own, by NumPy: sums of shifted images.
+"""Convolution of each channel with a filter of its own, on a CPU: sums of shifted images.
 
 A product with columns would multiply one row. Instead the images of a few channels are copied once
 into planes with their border, one for each phase of the stride, and tap after tap a plane is read
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.loops import address
 from lucid_gpu.devices.recording import Recording
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
-from lucid_gpu.kernels.row_blocks import each, slices
 from lucid_gpu.kernels.windows import Taps, inverse
 
 __all__ = ["applies", "convolve", "weight_gradient"]
