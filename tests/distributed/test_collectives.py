@@ -12,9 +12,7 @@ import pytest
 
 import lucid_gpu
 import lucid_gpu.distributed as dist
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_engines import MPIEXEC, mpi, run
+from tests.distributed.processes import MPIEXEC, mpi, run
 
 
 @pytest.fixture
