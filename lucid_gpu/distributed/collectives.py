@@ -16,6 +16,7 @@ from lucid_gpu.distributed.engines import Done
 from lucid_gpu.distributed.errors import DistBackendError
 from lucid_gpu.distributed.groups import ProcessGroup
 from lucid_gpu.distributed.reductions import ReduceOp, check_op
+from lucid_gpu.distributed.watch import Call
 from lucid_gpu.distributed.work import Work
 from lucid_gpu.ops.in_place import refuse_overlap
 from lucid_gpu.tape.modes import no_grad
@@ -134,7 +135,7 @@ def _joined(tensors: Sequence[Tensor]) -> Any:
 
 
 def _begun(
-    what: str,
+    call: Call,
     group: ProcessGroup,
     done: Done,
     results: Sequence[Tensor] = (),
@@ -143,9 +144,11 @@ def _begun(
     timeout: timedelta | None = None,
 ) -> Work | None:
     """The work, or None once it is done."""
-    shapes = ", ".join(str(list(tensor.shape)) for tensor in results)
     group.progress()
-    work = Work(f"{what}({shapes})", [done], timeout or group.timeout, finish, results)
+    engine = group.engine
+    agreement = engine.agree(call) if call.number else None
+    limit = timeout or group.timeout
+    work = Work(call, [done], limit, finish, results, engine.watch, agreement)
     if not async_op:
         work.wait()
         return None
@@ -184,7 +187,8 @@ def all_reduce(
     _check_written([tensor], "all_reduce")
     array = _host(tensor)
     done = found.engine.all_reduce(array, op)
-    return _begun("all_reduce", found, done, [tensor], lambda: _put(tensor, array), async_op)
+    call = found.call("all_reduce", tensor, op, size=tensor.numel())
+    return _begun(call, found, done, [tensor], lambda: _put(tensor, array), async_op)
 
 
 def all_reduce_coalesced(
@@ -201,11 +205,8 @@ def all_reduce_coalesced(
     _check_written(tensors, "all_reduce_coalesced")
     flat = _joined(tensors)
     done = found.engine.all_reduce(flat, op)
-    work = _begun(
-        *("all_reduce_coalesced", found, done, tensors),
-        lambda: _put_parts(tensors, flat),
-        async_op,
-    )
+    call = found.call("all_reduce_coalesced", tensors[0], op, size=flat.size)
+    work = _begun(call, found, done, tensors, lambda: _put_parts(tensors, flat), async_op)
     return None if work is None else work.get_future()
 
 
@@ -228,7 +229,8 @@ def broadcast(
     array = _host(tensor)
     done = found.engine.broadcast(array, root)
     finish = None if mine else lambda: _put(tensor, array)
-    return _begun("broadcast", found, done, [tensor], finish, async_op)
+    call = found.call("broadcast", tensor, None, root, tensor.numel())
+    return _begun(call, found, done, [tensor], finish, async_op)
 
 
 def reduce(
@@ -252,7 +254,8 @@ def reduce(
     array = _host(tensor)
     done = found.engine.reduce(array, op, root)
     finish = (lambda: _put(tensor, array)) if mine else None
-    return _begun("reduce", found, done, [tensor], finish, async_op)
+    call = found.call("reduce", tensor, op, root, tensor.numel())
+    return _begun(call, found, done, [tensor], finish, async_op)
 
 
 def all_gather(
@@ -270,11 +273,8 @@ def all_gather(
     array = _host(tensor)
     into = _room(array.size * found.size(), array)
     done = found.engine.all_gather(into, array)
-    return _begun(
-        *("all_gather", found, done, tensor_list),
-        lambda: _put_parts(tensor_list, into),
-        async_op,
-    )
+    call = found.call("all_gather", tensor, size=tensor.numel())
+    return _begun(call, found, done, tensor_list, lambda: _put_parts(tensor_list, into), async_op)
 
 
 def all_gather_into_tensor(
@@ -292,11 +292,8 @@ def all_gather_into_tensor(
     array = _host(input_tensor)
     into = _room(output_tensor.numel(), array)
     done = found.engine.all_gather(into, array)
-    return _begun(
-        *("all_gather_into_tensor", found, done, [output_tensor]),
-        lambda: _put(output_tensor, into),
-        async_op,
-    )
+    call = found.call("all_gather_into_tensor", input_tensor, size=input_tensor.numel())
+    return _begun(call, found, done, [output_tensor], lambda: _put(output_tensor, into), async_op)
 
 
 def _check_sizes(name: str, whole: Tensor, part: Tensor, size: int) -> None:
@@ -339,7 +336,8 @@ def gather(
         into = _room(array.size * found.size(), array)
     done = found.engine.gather(into, array, root)
     finish = (lambda: _put_parts(parts, into)) if mine else None
-    return _begun("gather", found, done, parts, finish, async_op)
+    call = found.call("gather", tensor, None, root, tensor.numel())
+    return _begun(call, found, done, parts, finish, async_op)
 
 
 def scatter(
@@ -369,7 +367,8 @@ def scatter(
         _check_parts("scatter", parts, tensor, found.size())
     into = _host(tensor)
     done = found.engine.scatter(into, _joined(parts) if mine else None, root)
-    return _begun("scatter", found, done, [tensor], lambda: _put(tensor, into), async_op)
+    call = found.call("scatter", tensor, None, root, tensor.numel())
+    return _begun(call, found, done, [tensor], lambda: _put(tensor, into), async_op)
 
 
 def reduce_scatter(
@@ -415,7 +414,8 @@ def _reduce_scatter(
     _check_written([output], name)
     into = _room(output.numel(), whole)
     done = group.engine.reduce_scatter(into, whole, op)
-    return _begun(name, group, done, [output], lambda: _put(output, into), async_op)
+    call = group.call(name, output, op, size=output.numel())
+    return _begun(call, group, done, [output], lambda: _put(output, into), async_op)
 
 
 def all_to_all_single(
@@ -439,7 +439,8 @@ def all_to_all_single(
     array = _host(input).reshape(-1)
     into = _room(output.numel(), array)
     done = found.engine.all_to_all(into, array, receives, sends)
-    return _begun("all_to_all_single", found, done, [output], lambda: _put(output, into), async_op)
+    call = found.call("all_to_all_single", output)
+    return _begun(call, found, done, [output], lambda: _put(output, into), async_op)
 
 
 def _splits(tensor: Tensor, rows: Sequence[int] | None, size: int) -> list[int]:
@@ -481,8 +482,9 @@ def all_to_all(
     array = _joined(input_tensor_list)
     into = _room(sum(receives), array)
     done = found.engine.all_to_all(into, array, receives, sends)
+    call = found.call("all_to_all", input_tensor_list[0])
     return _begun(
-        *("all_to_all", found, done, output_tensor_list),
+        *(call, found, done, output_tensor_list),
         lambda: _put_parts(output_tensor_list, into),
         async_op,
     )
@@ -498,7 +500,8 @@ def barrier(
     found = groups.resolved(group, "barrier")
     if found is None:
         return None
-    return _begun("barrier", found, found.engine.barrier(), async_op=async_op, timeout=timeout)
+    done = found.engine.barrier()
+    return _begun(found.call("barrier"), found, done, async_op=async_op, timeout=timeout)
 
 
 def monitored_barrier(
@@ -524,9 +527,10 @@ def monitored_barrier(
         return
     limit = timeout or found.timeout
     engine, token = found.engine, np.zeros(1, np.uint8)
+    call = Call("monitored_barrier", ranks=found.ranks)
     if engine.rank:
         engine.send(token, 0, _MONITORED)
-        Work("monitored_barrier()", [engine.receive(token, 0, _MONITORED)], limit).wait()
+        Work(call, [engine.receive(token, 0, _MONITORED)], limit).wait()
         return
     waiting = {
         rank: engine.receive(np.zeros(1, np.uint8), rank, _MONITORED)
@@ -539,7 +543,7 @@ def monitored_barrier(
         return not waiting
 
     try:
-        Work("monitored_barrier()", [_Asked(arrived)], limit).wait()
+        Work(call, [_Asked(arrived)], limit).wait()
     except DistBackendError:
         missing = [found.ranks[rank] for rank in waiting]
         named = ", ".join(map(str, missing if wait_all_ranks else missing[:1]))
@@ -566,6 +570,13 @@ class _Asked:
 # --- messages -----------------------------------------------------------------------------------
 
 
+def _message(what: str, tensor: Tensor, way: str, ranks: list[int]) -> Call:
+    """A message as errors name it; it goes on while any of the ranks can take part."""
+    peer = f"rank {ranks[0]}" if len(ranks) == 1 else "any rank"
+    kind, shape = tensor.dtype.name, tuple(tensor.shape)
+    return Call(f"{what} {way} {peer}", kind, shape, ranks=ranks, needs="any")
+
+
 def isend(
     tensor: Tensor,
     dst: int | None = None,
@@ -579,7 +590,8 @@ def isend(
     if found is None:
         return None
     peer = other_rank(found, group_rank_of(found, dst, group_dst), "destination")
-    return _begun("send", found, found.engine.send(_host(tensor), peer, tag), [tensor], None, True)
+    call = _message("send", tensor, "to", [found.ranks[peer]])
+    return _begun(call, found, found.engine.send(_host(tensor), peer, tag), [tensor], None, True)
 
 
 def irecv(
@@ -600,7 +612,9 @@ def irecv(
     _check_written([tensor], "recv")
     array = _host(tensor)
     done = found.engine.receive(array, peer, tag)
-    return _begun("recv", found, done, [tensor], lambda: _put(tensor, array), True)
+    others = [rank for rank in found.ranks if rank != found.ranks[found.rank()]]
+    call = _message("recv", tensor, "from", others if peer is None else [found.ranks[peer]])
+    return _begun(call, found, done, [tensor], lambda: _put(tensor, array), True)
 
 
 def send(

@@ -9,9 +9,11 @@ from typing import Any
 
 from lucid_gpu.distributed.engines import Done
 from lucid_gpu.distributed.errors import DistBackendError
+from lucid_gpu.distributed.watch import Call, Waiting, Watch
 
 __all__ = ["Future", "Work"]
 
+_LOOK = 0.05  # seconds between two looks at what other ranks tell
 _SPIN = 200e-6  # seconds to test without a pause; below, a pause would cost more than the wait
 
 
@@ -49,45 +51,64 @@ def completed(value: Any) -> Future:
     return Future(lambda: value, lambda: True)
 
 
+# Work that failed: MPI may write to its arrays for as long as the process lives.
+_abandoned: list[Work] = []
+
+
 class Work:
     """An operation between ranks that is under way.
 
     Parameters
     ----------
-    what : str
-        For the sentence of a time-out.
+    call : Call
+        What errors name.
     begun : list of Done
     timeout : timedelta
     finish : callable, optional
         Brings results to the tensors; called once.
     results : list of Tensor
-    keep
-        What must live until it is done.
+    watch : Watch, optional
+        Where other ranks say what they do.
+    agreement : Done, optional
+        Whether all ranks make this call.
     """
 
     def __init__(
         self,
-        what: str,
+        call: Call,
         begun: Sequence[Done],
         timeout: timedelta,
         finish: Callable[[], None] | None = None,
         results: Sequence[Any] = (),
-        keep: Any = None,
+        watch: Watch | None = None,
+        agreement: Done | None = None,
     ) -> None:
-        self._what, self._begun, self._timeout = what, list(begun), timeout
-        self._finish, self._results, self._keep = finish, list(results), keep
+        self._call, self._begun, self._timeout = call, list(begun), timeout
+        self._finish, self._results = finish, list(results)
+        self._watch, self._agreement = watch, agreement
         self._complete = False
+        self._failed: DistBackendError | None = None
 
     def is_completed(self) -> bool:
         """Whether it is done; never waits."""
         if self._complete:
             return True
-        tested = [done.test() for done in self._begun]  # each: a test lets MPI go on
-        self._complete = all(tested)
-        if self._complete:
-            if self._finish is not None:
-                self._finish()
-            self._finish = self._keep = None
+        # A rank that made another call is a better reason than what the engine says of it.
+        if self._agreement is not None and self._agreement.test():
+            self._agreement = None
+        if self._failed is None:
+            try:
+                tested = [done.test() for done in self._begun]  # each: a test lets MPI go on
+            except DistBackendError as error:
+                self._failed = error
+        if self._failed is not None:
+            if self._agreement is None:
+                raise self._failed
+            return False
+        self._complete = self._agreement is None and all(tested)
+        if self._complete and self._finish is not None:
+            self._finish()
+            self._finish = None
         return self._complete
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -96,16 +117,30 @@ class Work:
         Raises
         ------
         DistBackendError
-            After ``timeout``, by default the group's.
+            After ``timeout``, by default the group's, and where a rank made another call, has left
+            or has failed.
         """
-        seconds = (timeout or self._timeout).total_seconds()
-        start, pause = time.monotonic(), 20e-6
+        try:
+            return self._wait((timeout or self._timeout).total_seconds())
+        except BaseException:
+            _abandoned.append(self)
+            raise
+
+    def _wait(self, seconds: float) -> bool:
+        start, pause, looked = time.monotonic(), 20e-6, 0.0
+        waiting = None
         while not self.is_completed():
             waited = time.monotonic() - start
+            if waited > _LOOK and self._watch is not None:
+                if waiting is None:
+                    waiting = Waiting(self._watch, self._call)
+                if waited - looked > _LOOK:
+                    looked = waited
+                    waiting.look(waited, seconds)
             if waited > seconds:
-                raise DistBackendError(
-                    f"{self._what} timed out after {seconds:g} s: not all ranks of the group came"
-                )
+                here = "" if self._watch is None else f" on rank {self._watch.rank}"
+                who = "not all ranks of the group came" if waiting is None else waiting.missing()
+                raise DistBackendError(f"{self._call} timed out after {seconds:g} s{here}: {who}")
             if waited > _SPIN:
                 time.sleep(pause)
                 pause = min(1e-3, 1.2 * pause)

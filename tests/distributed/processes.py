@@ -62,3 +62,11 @@ def run(command: list[str], seconds: float = 60, **variables: str) -> str:
     status, said = ended(command, seconds, **variables)
     assert status == 0, said
     return said
+
+
+def lives(pid: str) -> bool:
+    """Whether a process still runs; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
