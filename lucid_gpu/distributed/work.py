@@ -7,48 +7,15 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from lucid_gpu.compat.future import Future
 from lucid_gpu.distributed.engines import Done
 from lucid_gpu.distributed.errors import DistBackendError
 from lucid_gpu.distributed.watch import Call, Waiting, Watch
 
-__all__ = ["Future", "Work"]
+__all__ = ["Work"]
 
 _LOOK = 0.05  # seconds between two looks at what other ranks tell
 _SPIN = 200e-6  # seconds to test without a pause; below, a pause would cost more than the wait
-
-
-class Future:
-    """The value of work that is under way."""
-
-    def __init__(self, wait: Callable[[], Any], done: Callable[[], bool]) -> None:
-        self._wait, self._done = wait, done
-
-    def wait(self) -> Any:
-        """The value, waited for."""
-        return self._wait()
-
-    value = wait
-
-    def done(self) -> bool:
-        """Whether the value is there."""
-        return self._done()
-
-    def then(self, callback: Callable[[Future], Any]) -> Future:
-        """A future of ``callback(self)``, which is called once, when first waited for."""
-        found: list[Any] = []
-
-        def value() -> Any:
-            if not found:
-                self.wait()
-                found.append(callback(self))
-            return found[0]
-
-        return Future(value, self.done)
-
-
-def completed(value: Any) -> Future:
-    """A future whose value is there."""
-    return Future(lambda: value, lambda: True)
 
 
 # Work that failed: MPI may write to its arrays for as long as the process lives.
@@ -87,6 +54,7 @@ class Work:
         self._finish, self._results = finish, list(results)
         self._watch, self._agreement = watch, agreement
         self._complete = False
+        self._future: Future | None = None
         self._failed: DistBackendError | None = None
 
     def is_completed(self) -> bool:
@@ -105,11 +73,15 @@ class Work:
             if self._agreement is None:
                 raise self._failed
             return False
-        self._complete = self._agreement is None and all(tested)
-        if self._complete and self._finish is not None:
+        if self._agreement is not None or not all(tested):
+            return False
+        self._complete = True
+        if self._finish is not None:
             self._finish()
             self._finish = None
-        return self._complete
+        if self._future is not None:
+            self._future.set_result(self._results)
+        return True
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until it is done: True.
@@ -167,9 +139,11 @@ class Work:
 
     def get_future(self) -> Future:
         """The tensors it writes, as a `Future`."""
+        if self._future is None:
+            self._future = Future(advance=self._advance)
+            if self._complete:
+                self._future.set_result(self._results)
+        return self._future
 
-        def value() -> list[Any]:
-            self.wait()
-            return self._results
-
-        return Future(value, self.is_completed)
+    def _advance(self, wait: bool) -> None:
+        self.wait() if wait else self.is_completed()

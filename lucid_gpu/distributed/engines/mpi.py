@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing import util
@@ -39,6 +40,7 @@ _LAUNCHER = (
 )
 
 
+_FORWARDING = 0.3  # seconds in which MPI's launcher reads a rank's output
 _MEETING = (1 << 20) + 3  # the tag of messages before a group is made
 
 
@@ -143,7 +145,7 @@ class _Leaving:
             Work(call, [begun], self.timeout, watch=watch).wait()
         except DistBackendError as failed:
             print(f"{failed}; aborting", file=sys.stderr, flush=True)
-            MPI.COMM_WORLD.Abort(1)
+            _abort(MPI)
         watch.listen()
         MPI.Finalize()
         if self._store is not None:
@@ -160,7 +162,13 @@ class _Leaving:
             return
         print(f"rank {rank} failed ({reason}); ending the other ranks", file=sys.stderr, flush=True)
         if self.launched:
-            self.MPI.COMM_WORLD.Abort(1)
+            _abort(self.MPI)
+
+
+def _abort(MPI: Any) -> None:
+    """End all ranks, once the launcher has read what this one wrote: it drops what it has not."""
+    time.sleep(_FORWARDING)
+    MPI.COMM_WORLD.Abort(1)
 
 
 def _failure() -> BaseException | None:
