@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,37 @@ def uneven() -> None:
     wrapped(t.randn(4, 2)).sum().backward()  # as before
 
 
+def synced() -> None:
+    """Batches of unequal size, beside one process that has all of them."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    t.manual_seed(7)
+    for shape in ((3,), (3, 5)):
+        whole, scale = t.randn(3 * size + size * (size - 1) // 2, *shape), t.randn(*shape)
+        start = sum(3 + r for r in range(rank))
+        plain = nn.BatchNorm1d(3).train()
+        plain.weight.data.copy_(t.tensor([0.5, 2.0, -1.0]))
+        mine: Any = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(copy.deepcopy(plain)))
+        assert type(mine[0]) is nn.SyncBatchNorm
+        x = whole.clone().requires_grad_()
+        part = whole[start : start + 3 + rank].clone().requires_grad_()
+        for _ in range(2):
+            loss = (plain(x).tanh() * scale).sum()
+            y = mine(part)
+            own = (y.tanh() * scale).sum()
+        loss.backward()
+        own.backward()
+        assert t.allclose(part.grad, x.grad[start : start + 3 + rank], rtol=1e-4, atol=1e-6)
+        for name in ("weight", "bias"):
+            total = getattr(mine[0], name).grad
+            dist.all_reduce(total)
+            assert t.allclose(total, getattr(plain, name).grad, rtol=1e-4, atol=1e-5)
+        for got, expected in zip(mine.buffers(), plain.buffers()):
+            assert t.allclose(got.double(), expected.double(), rtol=1e-5, atol=1e-6)
+        assert t.allclose(mine.eval()(part), plain.eval()(x)[start : start + 3 + rank], atol=1e-5)
+    half = nn.SyncBatchNorm(2).train()(t.randn(4, 2).bfloat16())
+    assert half.dtype == t.bfloat16
+
+
 def meshes() -> None:
     size, rank = dist.get_world_size(), dist.get_rank()
     line = dist.init_device_mesh("cpu", (size,))
@@ -162,7 +194,7 @@ def layouts() -> None:
     assert wide.tolist() == whole[3 * rank : 3 * rank + 3].tolist()
 
 
-PARTS = {f.__name__: f for f in (hooks, unused, uneven, meshes, layouts)}
+PARTS = {f.__name__: f for f in (hooks, unused, uneven, synced, meshes, layouts)}
 
 
 def several() -> None:
