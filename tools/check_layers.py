@@ -68,6 +68,7 @@ BELOW: dict[str, tuple[str, ...]] = {
 LATE: set[tuple[str, str]] = {
     ("nn/modules/module.py", "viz"),
     ("optim/optimizer.py", "viz"),
+    ("distributed/optim.py", "optim"),
     ("ops/embedding.py", "sparse"),  # gradients that list rows
     ("ops/layouts.py", "sparse"),
     ("compat/einops_backend.py", "nn"),

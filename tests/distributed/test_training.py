@@ -158,6 +158,62 @@ def synced() -> None:
     assert half.dtype == t.bfloat16
 
 
+def sharded() -> None:
+    """ZeRO beside one optimizer that has all states: bit for bit."""
+    from lucid_gpu.distributed.optim import ZeroRedundancyOptimizer
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    t.manual_seed(rank)
+    plain, spread = DistributedDataParallel(net()), DistributedDataParallel(net())
+
+    def grouped(model: Any) -> Any:
+        one, *rest = model.parameters()
+        return [{"params": [one], "lr": 0.02}, {"params": rest}]
+
+    whole = t.optim.AdamW(grouped(plain), lr=0.1)
+    zero = ZeroRedundancyOptimizer(grouped(spread), t.optim.AdamW, lr=0.1)
+    schedules = [t.optim.lr_scheduler.StepLR(o, 2, 0.5) for o in (whole, zero)]
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            x = t.randn(4, 3)
+            for model, optimizer, schedule in zip((plain, spread), (whole, zero), schedules):
+                optimizer.zero_grad()
+                model(x).square().sum().backward()
+                optimizer.step()
+                schedule.step()
+
+    steps(3)
+    states = sum(v.numel() for s in zero.optim.state.values() for v in s.values() if t.is_tensor(v))
+    assert states <= 2 * 202 / size + 2 * 120
+    zero.consolidate_state_dict(to=size - 1)
+    if rank < size - 1:
+        with pytest.raises(RuntimeError, match="Optimizer state has not been consolidated"):
+            zero.state_dict()
+    saved = [zero.state_dict()] if rank == size - 1 else [None]
+    dist.broadcast_object_list(saved, size - 1)
+    assert saved[0] is not None
+    expected = whole.state_dict()
+    assert saved[0]["param_groups"] == expected["param_groups"]
+    assert saved[0]["state"].keys() == expected["state"].keys()
+    for n, state in expected["state"].items():
+        assert (saved[0]["state"][n]["exp_avg"] == state["exp_avg"]).all()
+    zero = ZeroRedundancyOptimizer(grouped(spread), t.optim.AdamW, lr=9.0)
+    zero.load_state_dict(saved[0])
+    schedules[1].optimizer = zero
+    steps(2)
+    for p, q in zip(plain.parameters(), spread.parameters()):
+        assert (p == q).all()
+    model = DistributedDataParallel(net())
+    zero = ZeroRedundancyOptimizer(model.parameters(), t.optim.SGD, lr=0.1)
+    with Join([model, zero]):
+        for _ in range(rank + 1):
+            zero.zero_grad()
+            model(t.randn(4, 3)).sum().backward()
+            zero.step()
+    same_everywhere([p.tolist() for p in model.parameters()])
+
+
 def meshes() -> None:
     size, rank = dist.get_world_size(), dist.get_rank()
     line = dist.init_device_mesh("cpu", (size,))
@@ -194,7 +250,7 @@ def layouts() -> None:
     assert wide.tolist() == whole[3 * rank : 3 * rank + 3].tolist()
 
 
-PARTS = {f.__name__: f for f in (hooks, unused, uneven, synced, meshes, layouts)}
+PARTS = {f.__name__: f for f in (hooks, unused, uneven, synced, sharded, meshes, layouts)}
 
 
 def several() -> None:
