@@ -15,6 +15,7 @@ from lucid_gpu.distributed.watch import Call, Waiting, Watch
 __all__ = ["Work"]
 
 _LOOK = 0.05  # seconds between two looks at what other ranks tell
+_PAUSE = 100e-6  # seconds: between two tests parts of a large message wait to be moved on
 _SPIN = 200e-6  # seconds to test without a pause; below, a pause would cost more than the wait
 
 
@@ -115,7 +116,7 @@ class Work:
                 raise DistBackendError(f"{self._call} timed out after {seconds:g} s{here}: {who}")
             if waited > _SPIN:
                 time.sleep(pause)
-                pause = min(1e-3, 1.2 * pause)
+                pause = min(_PAUSE if waited < _LOOK else 1e-3, 1.2 * pause)
         return True
 
     def synchronize(self) -> None:
