@@ -13,7 +13,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def timed(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def in_turn(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def in_turn(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """The median of each call's seconds, of the rank where that is largest."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for i in range(rounds + 2):
