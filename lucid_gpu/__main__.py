@@ -10,6 +10,7 @@ import lucid_gpu
 COMMANDS = {
     "python -m lucid_gpu.doctor": "what is installed, whether it works, and what mends it",
     "python -m lucid_gpu.precompile --arch 80,90": "fill CuPy's cache of kernels; needs no GPU",
+    "python -m lucid_gpu.distributed.run --nproc-per-node 2 script.py": "a script on several ranks",
     "make train": "in a clone: train on scanned digits; make help lists what else there is",
 }
 

@@ -69,6 +69,8 @@ BELOW: dict[str, tuple[str, ...]] = {
 LATE: set[tuple[str, str]] = {
     ("nn/modules/module.py", "viz"),
     ("optim/optimizer.py", "viz"),
+    ("distributed/optim.py", "optim"),
+    ("distributed/checkpoint.py", "serialization"),
     ("ops/embedding.py", "sparse"),  # gradients that list rows
     ("ops/layouts.py", "sparse"),
     ("compat/einops_backend.py", "nn"),

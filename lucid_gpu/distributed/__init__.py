@@ -29,12 +29,15 @@ _NAMES = {
         "all_gather_object broadcast_object_list gather_object recv_object_list "
         "scatter_object_list send_object_list"
     ),
+    "grad_bucket": "GradBucket",
+    "device_mesh": "DeviceMesh init_device_mesh",
     "reductions": "ReduceOp reduce_op supports_complex",
     "store": "FileStore HashStore PrefixStore Store TCPStore",
     "work": "Work",
 }
 _FROM = {name: module for module, names in _NAMES.items() for name in names.split()}
 _FROM["default_pg_timeout"] = "groups"
+_MODULES = ("algorithms", "checkpoint", "device_mesh", "optim", "run")
 
 __all__ = ["is_available", *sorted(_FROM)]
 
@@ -49,6 +52,8 @@ def __getattr__(name: str) -> Any:
         module = importlib.import_module(f"{__name__}.{_FROM[name]}")
         found = globals()[name] = getattr(module, name)
         return found
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     from lucid_gpu.compat.absent import lacking
 
     raise lacking("distributed", name)

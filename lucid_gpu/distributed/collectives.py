@@ -1,6 +1,7 @@
-"""Collectives and messages on tensors: checked, copied to the host, handed to an engine.
+"""Collectives and messages on tensors: checked, handed to an engine.
 
-Tensors may have any layout. What is written counts as written in place: its version goes up.
+Tensors may have any layout; row-major ones of the host are read and written where they are. What is
+written counts as written in place: its version goes up.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from lucid_gpu.distributed.engines import Done
 from lucid_gpu.distributed.errors import DistBackendError
 from lucid_gpu.distributed.groups import ProcessGroup
 from lucid_gpu.distributed.reductions import ReduceOp, check_op
+from lucid_gpu.distributed.watch import Call
 from lucid_gpu.distributed.work import Work
 from lucid_gpu.ops.in_place import refuse_overlap
 from lucid_gpu.tape.modes import no_grad
@@ -106,13 +108,35 @@ def other_rank(group: ProcessGroup, rank: int, kind: str) -> int:
 # --- to the host and back -----------------------------------------------------------------------
 
 
-def _host(tensor: Tensor) -> Any:
-    """A copy of the values: of the host, contiguous, nobody else's."""
-    return tensor.detach().cpu().array.copy()
+def _read(tensor: Tensor) -> Any:
+    """The values in memory of the host, row-major: the tensor's own, where they are so there."""
+    array = tensor.detach().cpu().array
+    return array if array.flags.c_contiguous else array.copy()
 
 
-def _room(count: int, like: Any) -> Any:
-    return np.empty(count, like.dtype)
+def _apart(array: Any, into: Any) -> Any:
+    """An array, copied where it shares memory with another: MPI takes no such pair."""
+    return array.copy() if np.may_share_memory(array, into) else array
+
+
+def _written(
+    tensor: Tensor, name: str, reads: bool = True
+) -> tuple[Any, Callable[[], None] | None]:
+    """An array that becomes a tensor's value, and what brings it there.
+
+    That is the tensor's own memory, and nothing remains to be done, where it is row-major on the
+    host. ``reads`` where the array is to hold the value there is.
+    """
+    if tensor.device.type == "cpu" and tensor.is_contiguous():
+        own = tensor._writable(name)
+        if own.flags.c_contiguous:
+            return own, None
+    array = _read(tensor).copy() if reads else _room(tensor.numel(), tensor)
+    return array, lambda: _put(tensor, array)
+
+
+def _room(count: int, like: Tensor) -> Any:
+    return np.empty(count, like.dtype.numpy)
 
 
 def _put(tensor: Tensor, array: Any) -> None:
@@ -130,11 +154,11 @@ def _put_parts(tensors: Sequence[Tensor], array: Any) -> None:
 
 
 def _joined(tensors: Sequence[Tensor]) -> Any:
-    return np.concatenate([_host(tensor).reshape(-1) for tensor in tensors])
+    return np.concatenate([_read(tensor).reshape(-1) for tensor in tensors])
 
 
 def _begun(
-    what: str,
+    call: Call,
     group: ProcessGroup,
     done: Done,
     results: Sequence[Tensor] = (),
@@ -143,9 +167,11 @@ def _begun(
     timeout: timedelta | None = None,
 ) -> Work | None:
     """The work, or None once it is done."""
-    shapes = ", ".join(str(list(tensor.shape)) for tensor in results)
     group.progress()
-    work = Work(f"{what}({shapes})", [done], timeout or group.timeout, finish, results)
+    engine = group.engine
+    agreement = engine.agree(call) if call.number else None
+    limit = timeout or group.timeout
+    work = Work(call, [done], limit, finish, results, engine.watch, agreement)
     if not async_op:
         work.wait()
         return None
@@ -182,9 +208,10 @@ def all_reduce(
         return None
     op = check_op("all_reduce", op, tensor.dtype)
     _check_written([tensor], "all_reduce")
-    array = _host(tensor)
+    array, finish = _written(tensor, "all_reduce")
     done = found.engine.all_reduce(array, op)
-    return _begun("all_reduce", found, done, [tensor], lambda: _put(tensor, array), async_op)
+    call = found.call("all_reduce", tensor, op, size=tensor.numel())
+    return _begun(call, found, done, [tensor], finish, async_op)
 
 
 def all_reduce_coalesced(
@@ -201,11 +228,8 @@ def all_reduce_coalesced(
     _check_written(tensors, "all_reduce_coalesced")
     flat = _joined(tensors)
     done = found.engine.all_reduce(flat, op)
-    work = _begun(
-        *("all_reduce_coalesced", found, done, tensors),
-        lambda: _put_parts(tensors, flat),
-        async_op,
-    )
+    call = found.call("all_reduce_coalesced", tensors[0], op, size=flat.size)
+    work = _begun(call, found, done, tensors, lambda: _put_parts(tensors, flat), async_op)
     return None if work is None else work.get_future()
 
 
@@ -225,10 +249,10 @@ def broadcast(
     mine = root == found.rank()
     if not mine:
         _check_written([tensor], "broadcast")
-    array = _host(tensor)
+    array, finish = (_read(tensor), None) if mine else _written(tensor, "broadcast", False)
     done = found.engine.broadcast(array, root)
-    finish = None if mine else lambda: _put(tensor, array)
-    return _begun("broadcast", found, done, [tensor], finish, async_op)
+    call = found.call("broadcast", tensor, None, root, tensor.numel())
+    return _begun(call, found, done, [tensor], finish, async_op)
 
 
 def reduce(
@@ -249,10 +273,10 @@ def reduce(
     mine = root == found.rank()
     if mine:
         _check_written([tensor], "reduce")
-    array = _host(tensor)
+    array, finish = _written(tensor, "reduce") if mine else (_read(tensor), None)
     done = found.engine.reduce(array, op, root)
-    finish = (lambda: _put(tensor, array)) if mine else None
-    return _begun("reduce", found, done, [tensor], finish, async_op)
+    call = found.call("reduce", tensor, op, root, tensor.numel())
+    return _begun(call, found, done, [tensor], finish, async_op)
 
 
 def all_gather(
@@ -267,14 +291,11 @@ def all_gather(
         return None
     _check_parts("all_gather", tensor_list, tensor, found.size())
     _check_written(tensor_list, "all_gather")
-    array = _host(tensor)
-    into = _room(array.size * found.size(), array)
+    array = _read(tensor)
+    into = _room(array.size * found.size(), tensor)
     done = found.engine.all_gather(into, array)
-    return _begun(
-        *("all_gather", found, done, tensor_list),
-        lambda: _put_parts(tensor_list, into),
-        async_op,
-    )
+    call = found.call("all_gather", tensor, size=tensor.numel())
+    return _begun(call, found, done, tensor_list, lambda: _put_parts(tensor_list, into), async_op)
 
 
 def all_gather_into_tensor(
@@ -289,14 +310,10 @@ def all_gather_into_tensor(
         return None
     _check_sizes("all_gather_into_tensor", output_tensor, input_tensor, found.size())
     _check_written([output_tensor], "all_gather_into_tensor")
-    array = _host(input_tensor)
-    into = _room(output_tensor.numel(), array)
-    done = found.engine.all_gather(into, array)
-    return _begun(
-        *("all_gather_into_tensor", found, done, [output_tensor]),
-        lambda: _put(output_tensor, into),
-        async_op,
-    )
+    into, finish = _written(output_tensor, "all_gather_into_tensor", False)
+    done = found.engine.all_gather(into, _apart(_read(input_tensor), into))
+    call = found.call("all_gather_into_tensor", input_tensor, size=input_tensor.numel())
+    return _begun(call, found, done, [output_tensor], finish, async_op)
 
 
 def _check_sizes(name: str, whole: Tensor, part: Tensor, size: int) -> None:
@@ -332,14 +349,15 @@ def gather(
         raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
     if parts and not mine:
         raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
-    array, into = _host(tensor), None
+    array, into = _read(tensor), None
     if mine:
         _check_parts("gather", parts, tensor, found.size())
         _check_written(parts, "gather")
-        into = _room(array.size * found.size(), array)
+        into = _room(array.size * found.size(), tensor)
     done = found.engine.gather(into, array, root)
     finish = (lambda: _put_parts(parts, into)) if mine else None
-    return _begun("gather", found, done, parts, finish, async_op)
+    call = found.call("gather", tensor, None, root, tensor.numel())
+    return _begun(call, found, done, parts, finish, async_op)
 
 
 def scatter(
@@ -367,9 +385,11 @@ def scatter(
     _check_written([tensor], "scatter")
     if mine:
         _check_parts("scatter", parts, tensor, found.size())
-    into = _host(tensor)
-    done = found.engine.scatter(into, _joined(parts) if mine else None, root)
-    return _begun("scatter", found, done, [tensor], lambda: _put(tensor, into), async_op)
+    whole = _joined(parts) if mine else None
+    into, finish = _written(tensor, "scatter", False)
+    done = found.engine.scatter(into, whole, root)
+    call = found.call("scatter", tensor, None, root, tensor.numel())
+    return _begun(call, found, done, [tensor], finish, async_op)
 
 
 def reduce_scatter(
@@ -401,7 +421,7 @@ def reduce_scatter_tensor(
     if found is None:
         return None
     _check_sizes("reduce_scatter_tensor", input, output, found.size())
-    whole = _host(input).reshape(-1)
+    whole = _read(input).reshape(-1)
     return _reduce_scatter("reduce_scatter_tensor", output, whole, op, found, async_op)
 
 
@@ -413,9 +433,10 @@ def _reduce_scatter(
 ) -> Work | None:
     op = check_op("reduce_scatter", op, output.dtype)
     _check_written([output], name)
-    into = _room(output.numel(), whole)
-    done = group.engine.reduce_scatter(into, whole, op)
-    return _begun(name, group, done, [output], lambda: _put(output, into), async_op)
+    into, finish = _written(output, name, False)
+    done = group.engine.reduce_scatter(into, _apart(whole, into), op)
+    call = group.call(name, output, op, size=output.numel())
+    return _begun(call, group, done, [output], finish, async_op)
 
 
 def all_to_all_single(
@@ -436,10 +457,11 @@ def all_to_all_single(
     receives = _splits(output, output_split_sizes, found.size())
     sends = _splits(input, input_split_sizes, found.size())
     _check_written([output], "all_to_all_single")
-    array = _host(input).reshape(-1)
-    into = _room(output.numel(), array)
+    into, finish = _written(output, "all_to_all_single", False)
+    array = _apart(_read(input).reshape(-1), into)
     done = found.engine.all_to_all(into, array, receives, sends)
-    return _begun("all_to_all_single", found, done, [output], lambda: _put(output, into), async_op)
+    call = found.call("all_to_all_single", output)
+    return _begun(call, found, done, [output], finish, async_op)
 
 
 def _splits(tensor: Tensor, rows: Sequence[int] | None, size: int) -> list[int]:
@@ -479,10 +501,11 @@ def all_to_all(
     receives = [tensor.numel() for tensor in output_tensor_list]
     sends = [tensor.numel() for tensor in input_tensor_list]
     array = _joined(input_tensor_list)
-    into = _room(sum(receives), array)
+    into = _room(sum(receives), output_tensor_list[0])
     done = found.engine.all_to_all(into, array, receives, sends)
+    call = found.call("all_to_all", input_tensor_list[0])
     return _begun(
-        *("all_to_all", found, done, output_tensor_list),
+        *(call, found, done, output_tensor_list),
         lambda: _put_parts(output_tensor_list, into),
         async_op,
     )
@@ -498,7 +521,8 @@ def barrier(
     found = groups.resolved(group, "barrier")
     if found is None:
         return None
-    return _begun("barrier", found, found.engine.barrier(), async_op=async_op, timeout=timeout)
+    done = found.engine.barrier()
+    return _begun(found.call("barrier"), found, done, async_op=async_op, timeout=timeout)
 
 
 def monitored_barrier(
@@ -524,9 +548,10 @@ def monitored_barrier(
         return
     limit = timeout or found.timeout
     engine, token = found.engine, np.zeros(1, np.uint8)
+    call = Call("monitored_barrier", ranks=found.ranks)
     if engine.rank:
         engine.send(token, 0, _MONITORED)
-        Work("monitored_barrier()", [engine.receive(token, 0, _MONITORED)], limit).wait()
+        Work(call, [engine.receive(token, 0, _MONITORED)], limit).wait()
         return
     waiting = {
         rank: engine.receive(np.zeros(1, np.uint8), rank, _MONITORED)
@@ -539,7 +564,7 @@ def monitored_barrier(
         return not waiting
 
     try:
-        Work("monitored_barrier()", [_Asked(arrived)], limit).wait()
+        Work(call, [_Asked(arrived)], limit).wait()
     except DistBackendError:
         missing = [found.ranks[rank] for rank in waiting]
         named = ", ".join(map(str, missing if wait_all_ranks else missing[:1]))
@@ -566,6 +591,13 @@ class _Asked:
 # --- messages -----------------------------------------------------------------------------------
 
 
+def _message(what: str, tensor: Tensor, way: str, ranks: list[int]) -> Call:
+    """A message as errors name it; it goes on while any of the ranks can take part."""
+    peer = f"rank {ranks[0]}" if len(ranks) == 1 else "any rank"
+    kind, shape = tensor.dtype.name, tuple(tensor.shape)
+    return Call(f"{what} {way} {peer}", kind, shape, ranks=ranks, needs="any")
+
+
 def isend(
     tensor: Tensor,
     dst: int | None = None,
@@ -573,13 +605,14 @@ def isend(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> Work | None:
-    """Begin to send a tensor to rank ``dst``; it may be written at once."""
+    """Begin to send a tensor to rank ``dst``; it must not be written until `Work.wait`."""
     found = groups.resolved(group, "isend")
     _check_tensor(tensor, "tensor")
     if found is None:
         return None
     peer = other_rank(found, group_rank_of(found, dst, group_dst), "destination")
-    return _begun("send", found, found.engine.send(_host(tensor), peer, tag), [tensor], None, True)
+    call = _message("send", tensor, "to", [found.ranks[peer]])
+    return _begun(call, found, found.engine.send(_read(tensor), peer, tag), [tensor], None, True)
 
 
 def irecv(
@@ -598,9 +631,11 @@ def irecv(
     if src is not None or group_src is not None:
         peer = other_rank(found, group_rank_of(found, src, group_src), "source")
     _check_written([tensor], "recv")
-    array = _host(tensor)
+    array, finish = _written(tensor, "recv", False)
     done = found.engine.receive(array, peer, tag)
-    return _begun("recv", found, done, [tensor], lambda: _put(tensor, array), True)
+    others = [rank for rank in found.ranks if rank != found.ranks[found.rank()]]
+    call = _message("recv", tensor, "from", others if peer is None else [found.ranks[peer]])
+    return _begun(call, found, done, [tensor], finish, True)
 
 
 def send(

@@ -12,6 +12,7 @@ from lucid_gpu.distributed import rendezvous
 from lucid_gpu.distributed.engines import Engine, mpi
 from lucid_gpu.distributed.engines.one import OneEngine
 from lucid_gpu.distributed.store import HashStore, PrefixStore, Store
+from lucid_gpu.distributed.watch import Call
 
 default_pg_timeout = timedelta(minutes=30)
 UNSET = (
@@ -76,6 +77,7 @@ class ProcessGroup:
         self.group_name, self.group_desc = group_name, group_desc
         self.timeout, self.store = timeout, store
         self.under_way: list[Any] = []  # work that nobody may wait for
+        self._calls = 0
 
     def rank(self) -> int:
         """This process's rank in the group."""
@@ -93,6 +95,21 @@ class ProcessGroup:
         """Forget work that is done, and let other work go on."""
         if self.under_way:
             self.under_way = [work for work in self.under_way if not work.is_completed()]
+
+    def call(
+        self,
+        what: str,
+        tensor: Any = None,
+        op: Any = None,
+        root: int | None = None,
+        size: int | None = None,
+    ) -> Call:
+        """The next collective as errors name it; a tensor is of as many elements on all ranks."""
+        self._calls += 1
+        kind, shape = ("", ()) if tensor is None else (tensor.dtype.name, tuple(tensor.shape))
+        call = Call(what, kind, shape, size, op, root, self.ranks)
+        call.number = f"call {self._calls} of group {self.group_name}"
+        return call
 
     def close(self) -> None:
         """Wait for what is under way, and let go of the engine."""
@@ -411,7 +428,7 @@ def new_group(
     if world.rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
     made = ProcessGroup(
-        world.engine.split(members),
+        world.engine.split(members, world.timeout if timeout is None else timeout),
         members,
         world.backend if backend is None else _check_backend(backend),
         name,

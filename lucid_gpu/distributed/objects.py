@@ -12,6 +12,7 @@ from lucid_gpu.distributed import groups
 from lucid_gpu.distributed.collectives import group_rank_of, other_rank
 from lucid_gpu.distributed.engines import Done
 from lucid_gpu.distributed.groups import ProcessGroup
+from lucid_gpu.distributed.watch import Call
 from lucid_gpu.distributed.work import Work
 
 _TAG = (1 << 20) + 2
@@ -19,7 +20,15 @@ _TAG = (1 << 20) + 2
 
 def _wait(what: str, group: ProcessGroup, done: Done) -> None:
     group.progress()
-    Work(f"{what}()", [done], group.timeout).wait()
+    engine, call = group.engine, group.call(what)
+    Work(call, [done], group.timeout, watch=engine.watch, agreement=engine.agree(call)).wait()
+
+
+def _sent(what: str, group: ProcessGroup, done: Done, ranks: list[int]) -> None:
+    """Wait for a message from or to one of some ranks."""
+    Work(
+        Call(what, ranks=ranks, needs="any"), [done], group.timeout, watch=group.engine.watch
+    ).wait()
 
 
 def _pickled(value: Any) -> Any:
@@ -175,8 +184,9 @@ def send_object_list(
     peer = other_rank(found, group_rank_of(found, dst, group_dst), "destination")
     array = _pickled(list(object_list))
     size = np.array([array.size], np.int64)
-    _wait("send_object_list", found, found.engine.send(size, peer, _TAG))
-    _wait("send_object_list", found, found.engine.send(array, peer, _TAG))
+    for part in (size, array):
+        done = found.engine.send(part, peer, _TAG)
+        _sent("send_object_list", found, done, [found.ranks[peer]])
 
 
 def recv_object_list(
@@ -199,8 +209,10 @@ def recv_object_list(
         peer = other_rank(found, group_rank_of(found, src, group_src), "source")
     size = np.zeros(1, np.int64)
     done = found.engine.receive(size, peer, _TAG)
-    _wait("recv_object_list", found, done)
+    others = [rank for i, rank in enumerate(found.ranks) if i != found.rank()]
+    _sent("recv_object_list", found, done, others if peer is None else [found.ranks[peer]])
     array = np.zeros(int(size[0]), np.uint8)
-    _wait("recv_object_list", found, found.engine.receive(array, done.source, _TAG))
+    rest = found.engine.receive(array, done.source, _TAG)
+    _sent("recv_object_list", found, rest, [found.ranks[done.source]])
     _fill(object_list, _read(array), "recv_object_list")
     return groups.get_global_rank(group, done.source)

@@ -8,11 +8,10 @@ from datetime import timedelta
 from urllib.parse import parse_qs, urlparse
 
 from lucid_gpu.distributed.engines import mpi
-from lucid_gpu.distributed.store import FileStore, Store, TCPStore
+from lucid_gpu.distributed.store import HOSTED, FileStore, Store, TCPStore
 
 __all__ = ["Place", "connect", "find"]
 
-HOSTED = "LUCID_STORE_HOSTED"  # set by the launcher that serves the store at MASTER_PORT itself
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK")
 
 
@@ -99,7 +98,7 @@ def _tcp_store(host: str, port: int, rank: int, size: int, timeout: timedelta) -
     """The store at an address, kept for the next `init_process_group`."""
     key = os.getpid(), host, port
     if key not in _stores:
-        serves = rank == 0 and not os.environ.get(HOSTED)
+        serves = rank == 0 and os.environ.get(HOSTED) != f"{host}:{port}"
         _stores[key] = TCPStore(host, port, size, serves, timeout, wait_for_workers=False)
     return _stores[key]
 

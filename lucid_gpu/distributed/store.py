@@ -20,6 +20,10 @@ from lucid_gpu.distributed.errors import DistNetworkError, DistStoreError
 __all__ = ["FileStore", "HashStore", "PrefixStore", "Store", "TCPStore"]
 
 SECRET = "LUCID_STORE_SECRET"
+HOSTED = "LUCID_STORE_HOSTED"  # the address at which the launcher serves the store itself
+# What the launcher reads in that store: a rank whose MPI runs, and the first rank that failed.
+OPEN = "lucid/open/{}"
+FAILED = "lucid/failed"
 DEFAULT_TIMEOUT = timedelta(seconds=300)
 
 

@@ -7,46 +7,20 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from lucid_gpu.compat.future import Future
 from lucid_gpu.distributed.engines import Done
 from lucid_gpu.distributed.errors import DistBackendError
+from lucid_gpu.distributed.watch import Call, Waiting, Watch
 
-__all__ = ["Future", "Work"]
+__all__ = ["Work"]
 
+_LOOK = 0.05  # seconds between two looks at what other ranks tell
+_PAUSE = 100e-6  # seconds: between two tests parts of a large message wait to be moved on
 _SPIN = 200e-6  # seconds to test without a pause; below, a pause would cost more than the wait
 
 
-class Future:
-    """The value of work that is under way."""
-
-    def __init__(self, wait: Callable[[], Any], done: Callable[[], bool]) -> None:
-        self._wait, self._done = wait, done
-
-    def wait(self) -> Any:
-        """The value, waited for."""
-        return self._wait()
-
-    value = wait
-
-    def done(self) -> bool:
-        """Whether the value is there."""
-        return self._done()
-
-    def then(self, callback: Callable[[Future], Any]) -> Future:
-        """A future of ``callback(self)``, which is called once, when first waited for."""
-        found: list[Any] = []
-
-        def value() -> Any:
-            if not found:
-                self.wait()
-                found.append(callback(self))
-            return found[0]
-
-        return Future(value, self.done)
-
-
-def completed(value: Any) -> Future:
-    """A future whose value is there."""
-    return Future(lambda: value, lambda: True)
+# Work that failed: MPI may write to its arrays for as long as the process lives.
+_abandoned: list[Work] = []
 
 
 class Work:
@@ -54,41 +28,61 @@ class Work:
 
     Parameters
     ----------
-    what : str
-        For the sentence of a time-out.
+    call : Call
+        What errors name.
     begun : list of Done
     timeout : timedelta
     finish : callable, optional
         Brings results to the tensors; called once.
     results : list of Tensor
-    keep
-        What must live until it is done.
+    watch : Watch, optional
+        Where other ranks say what they do.
+    agreement : Done, optional
+        Whether all ranks make this call.
     """
 
     def __init__(
         self,
-        what: str,
+        call: Call,
         begun: Sequence[Done],
         timeout: timedelta,
         finish: Callable[[], None] | None = None,
         results: Sequence[Any] = (),
-        keep: Any = None,
+        watch: Watch | None = None,
+        agreement: Done | None = None,
     ) -> None:
-        self._what, self._begun, self._timeout = what, list(begun), timeout
-        self._finish, self._results, self._keep = finish, list(results), keep
+        self._call, self._begun, self._timeout = call, list(begun), timeout
+        self._finish, self._results = finish, list(results)
+        self._watch, self._agreement = watch, agreement
         self._complete = False
+        self._future: Future | None = None
+        self._failed: DistBackendError | None = None
 
     def is_completed(self) -> bool:
         """Whether it is done; never waits."""
         if self._complete:
             return True
-        tested = [done.test() for done in self._begun]  # each: a test lets MPI go on
-        self._complete = all(tested)
-        if self._complete:
-            if self._finish is not None:
-                self._finish()
-            self._finish = self._keep = None
-        return self._complete
+        # A rank that made another call is a better reason than what the engine says of it.
+        if self._agreement is not None and self._agreement.test():
+            self._agreement = None
+        if self._failed is None:
+            try:
+                tested = [done.test() for done in self._begun]  # each: a test lets MPI go on
+            except DistBackendError as error:
+                self._failed = error
+        if self._failed is not None:
+            if self._agreement is None:
+                raise self._failed
+            return False
+        if self._agreement is not None or not all(tested):
+            return False
+        self._complete = True
+        if self._finish is not None:
+            self._finish()
+            self._finish = None
+        if self._future is not None:
+            self._future.set_result(self._results)
+        return True
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until it is done: True.
@@ -96,19 +90,33 @@ class Work:
         Raises
         ------
         DistBackendError
-            After ``timeout``, by default the group's.
+            After ``timeout``, by default the group's, and where a rank made another call, has left
+            or has failed.
         """
-        seconds = (timeout or self._timeout).total_seconds()
-        start, pause = time.monotonic(), 20e-6
+        try:
+            return self._wait((timeout or self._timeout).total_seconds())
+        except BaseException:
+            _abandoned.append(self)
+            raise
+
+    def _wait(self, seconds: float) -> bool:
+        start, pause, looked = time.monotonic(), 20e-6, 0.0
+        waiting = None
         while not self.is_completed():
             waited = time.monotonic() - start
+            if waited > _LOOK and self._watch is not None:
+                if waiting is None:
+                    waiting = Waiting(self._watch, self._call)
+                if waited - looked > _LOOK:
+                    looked = waited
+                    waiting.look(waited, seconds)
             if waited > seconds:
-                raise DistBackendError(
-                    f"{self._what} timed out after {seconds:g} s: not all ranks of the group came"
-                )
+                here = "" if self._watch is None else f" on rank {self._watch.rank}"
+                who = "not all ranks of the group came" if waiting is None else waiting.missing()
+                raise DistBackendError(f"{self._call} timed out after {seconds:g} s{here}: {who}")
             if waited > _SPIN:
                 time.sleep(pause)
-                pause = min(1e-3, 1.2 * pause)
+                pause = min(_PAUSE if waited < _LOOK else 1e-3, 1.2 * pause)
         return True
 
     def synchronize(self) -> None:
@@ -132,9 +140,11 @@ class Work:
 
     def get_future(self) -> Future:
         """The tensors it writes, as a `Future`."""
+        if self._future is None:
+            self._future = Future(advance=self._advance)
+            if self._complete:
+                self._future.set_result(self._results)
+        return self._future
 
-        def value() -> list[Any]:
-            self.wait()
-            return self._results
-
-        return Future(value, self.is_completed)
+    def _advance(self, wait: bool) -> None:
+        self.wait() if wait else self.is_completed()

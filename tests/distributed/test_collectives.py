@@ -8,13 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu
 import lucid_gpu.distributed as dist
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_engines import MPIEXEC, mpi, run
+from tests.distributed.processes import MPIEXEC, mpi, run
 
 
 @pytest.fixture
@@ -226,6 +225,17 @@ def several() -> None:
         assert dist.recv(row, tag=5) == 0 and row.tolist() == [0, 1, 2]
         objects = [None, None]
         assert dist.recv_object_list(objects, 0) == 0 and objects == [{"a": 1}, 2]
+    memory = np.full(3, 1.0 + rank)
+    shared = t.from_numpy(memory)
+    before = shared * 2
+    dist.all_reduce(shared)
+    assert memory.tolist() == [size * (size + 1) / 2] * 3  # in the array's own memory
+    assert before.tolist() == [2.0 + 2 * rank] * 3  # who read it keeps what was there
+    whole = t.full((size, 2), float(rank))
+    dist.all_gather_into_tensor(whole, whole[rank])
+    assert whole.tolist() == [[float(r)] * 2 for r in range(size)]
+    memory.flags.writeable = False
+    dist.broadcast(t.from_numpy(memory) if rank == 0 else t.zeros(3, dtype=t.float64), 0)
     last = dist.new_group([size - 1])
     if rank == size - 1:
         y = t.full((2,), 7.0)

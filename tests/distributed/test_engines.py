@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import ml_dtypes
@@ -16,14 +11,9 @@ import pytest
 
 from lucid_gpu.distributed.engines.one import OneEngine
 from lucid_gpu.distributed.reductions import ReduceOp
+from tests.distributed.processes import MPIEXEC, mpi, run
 
-ROOT = Path(__file__).resolve().parents[2]
-MPIEXEC = Path(sys.executable).parent / "mpiexec"
 TYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.uint8, np.int64, np.complex64)
-WITHOUT = "mpi4py or mpich is not installed: pip install '.[mpi]'"
-mpi = pytest.mark.skipif(
-    importlib.util.find_spec("mpi4py") is None or not MPIEXEC.exists(), reason=WITHOUT
-)
 
 
 def sums(rank: int, size: int, method: str | None) -> None:
@@ -55,37 +45,6 @@ def sums(rank: int, size: int, method: str | None) -> None:
     first = groups.new_group([0])
     assert (first == groups.GroupMember.NON_GROUP_MEMBER) == (engine.rank > 0)
     groups.destroy_process_group()
-
-
-def segments() -> set[str]:
-    """The names of shared memory that MPI has made."""
-    return {p.name for p in Path("/dev/shm").glob("mpich_shm_*")}
-
-
-def run(command: list[str]) -> None:
-    """Run a command in a process group of its own, which is killed when it takes too long."""
-    before = segments()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate(timeout=60)
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
-    assert process.returncode == 0, said
-    left, end = segments() - before, time.monotonic() + 10
-    while left and time.monotonic() < end:  # those of tests beside this one go by themselves
-        time.sleep(0.1)
-        left &= segments()
-    assert not left
 
 
 def test_one_rank_copies_what_it_sends() -> None:

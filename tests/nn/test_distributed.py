@@ -13,8 +13,7 @@ import lucid_gpu as t
 import lucid_gpu.distributed as dist
 from lucid_gpu import nn
 from lucid_gpu.nn.parallel import DistributedDataParallel
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.distributed.processes import MPIEXEC, mpi, run
 
 
 @pytest.fixture
@@ -127,12 +126,10 @@ def several() -> None:
     dist.destroy_process_group()
 
 
+@mpi
+def test_two_ranks_have_the_big_batch_s_gradients() -> None:
+    run([str(MPIEXEC), "-n", "2", sys.executable, __file__])
+
+
 if __name__ == "__main__":
     several()
-else:
-    sys.path.insert(0, str(ROOT / "tests" / "distributed"))
-    from test_engines import MPIEXEC, mpi, run
-
-    @mpi
-    def test_two_ranks_have_the_big_batch_s_gradients() -> None:
-        run([str(MPIEXEC), "-n", "2", sys.executable, __file__])

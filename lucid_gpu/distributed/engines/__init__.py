@@ -7,9 +7,11 @@ begin at once and return a `Done`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 
 from lucid_gpu.distributed.reductions import ReduceOp
+from lucid_gpu.distributed.watch import Call, Watch
 
 __all__ = ["Done", "Engine", "Finished"]
 
@@ -48,11 +50,16 @@ class Engine(Protocol):
     ----------
     rank, size : int
     name : str
+    watch : Watch or None
+        What other ranks tell; None where there are none.
     """
 
     rank: int
     size: int
     name: str
+
+    @property
+    def watch(self) -> Watch | None: ...
 
     def all_reduce(self, array: Any, op: ReduceOp) -> Done:
         """Combine the arrays of all ranks, in place."""
@@ -100,7 +107,11 @@ class Engine(Protocol):
         """Done once all ranks have called it."""
         ...
 
-    def split(self, ranks: Sequence[int]) -> Engine:
+    def agree(self, call: Call) -> Done | None:
+        """Done once all ranks make an equal call; raises where one makes another."""
+        ...
+
+    def split(self, ranks: Sequence[int], timeout: timedelta) -> Engine:
         """An engine of some ranks; each of them calls this, with the same list."""
         ...
 

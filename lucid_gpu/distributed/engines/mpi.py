@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing import util
@@ -20,7 +21,8 @@ import numpy as np
 from lucid_gpu.distributed.engines import Done, Engine
 from lucid_gpu.distributed.errors import DistBackendError
 from lucid_gpu.distributed.reductions import ReduceOp
-from lucid_gpu.distributed.store import TCPStore, run_server
+from lucid_gpu.distributed.store import FAILED, HOSTED, OPEN, TCPStore, run_server
+from lucid_gpu.distributed.watch import Call, Watch
 from lucid_gpu.distributed.work import Work
 
 __all__ = ["MPIEngine", "is_installed", "launched_size", "world"]
@@ -36,6 +38,10 @@ _LAUNCHER = (
     "PMI_SPAWNED",
     "HYDI_CONTROL_FD",
 )
+
+
+_FORWARDING = 0.3  # seconds in which MPI's launcher reads a rank's output
+_MEETING = (1 << 20) + 3  # the tag of messages before a group is made
 
 
 def is_installed() -> bool:
@@ -109,37 +115,66 @@ def _wire(rank: int, size: int, store: TCPStore, timeout: timedelta) -> None:
 
 
 class _Leaving:
-    """Finalizes MPI when this process ends: all ranks wait for each other there."""
+    """Finalizes MPI when this process ends: all ranks wait for each other there.
 
-    def __init__(self, MPI: Any, launched: bool) -> None:
-        self.MPI, self.launched = MPI, launched
+    A process that ends by an exception tells the others, which end too.
+    """
+
+    def __init__(self, MPI: Any, launched: bool, watch: Watch, store: TCPStore | None) -> None:
+        self.MPI, self.launched, self.watch = MPI, launched, watch
+        self._store = store if os.environ.get(HOSTED) else None
+        self._open = OPEN.format(watch.rank)
+        if self._store is not None:
+            self._store.set(self._open, "")
         self.timeout = timedelta(minutes=30)
         # Runs before atexit's functions, and in processes of multiprocessing too.
         util.Finalize(None, self.leave, exitpriority=-100)
 
     def leave(self) -> None:
-        MPI = self.MPI
+        MPI, watch = self.MPI, self.watch
         if MPI.Is_finalized():
             return
-        if _is_failing():
-            # The launcher ends the other ranks; where there is none, their parent or time-out does.
-            if self.launched:
-                sys.stderr.flush()
-                MPI.COMM_WORLD.Abort(1)
+        error = _failure()
+        if error is not None:
+            self._fail(error)
             return
+        watch.say_gone()
         begun = _Request(MPI, MPI.COMM_WORLD.Ibarrier())
+        call = Call("the end of the program", ranks=range(MPI.COMM_WORLD.size), needs="end")
         try:
-            Work(f"the end of rank {MPI.COMM_WORLD.rank}", [begun], self.timeout).wait()
-        except DistBackendError as error:
-            print(f"{error}; aborting", file=sys.stderr, flush=True)
-            MPI.COMM_WORLD.Abort(1)
+            Work(call, [begun], self.timeout, watch=watch).wait()
+        except DistBackendError as failed:
+            print(f"{failed}; aborting", file=sys.stderr, flush=True)
+            _abort(MPI)
+        watch.listen()
         MPI.Finalize()
+        if self._store is not None:
+            self._store.delete_key(self._open)
+
+    def _fail(self, error: BaseException) -> None:
+        what = type(error).__name__
+        said = str(error).strip().splitlines()
+        reason = f"{what}: {said[0]}" if said else what
+        rank = self.watch.rank
+        self.watch.say_gone(reason)
+        if self._store is not None:  # its launcher says it and ends the others
+            self._store.compare_set(FAILED, "", f"{rank} {reason}")
+            return
+        print(f"rank {rank} failed ({reason}); ending the other ranks", file=sys.stderr, flush=True)
+        if self.launched:
+            _abort(self.MPI)
 
 
-def _is_failing() -> bool:
-    """Whether this process ends by an exception."""
+def _abort(MPI: Any) -> None:
+    """End all ranks, once the launcher has read what this one wrote: it drops what it has not."""
+    time.sleep(_FORWARDING)
+    MPI.COMM_WORLD.Abort(1)
+
+
+def _failure() -> BaseException | None:
+    """The exception that this process ends by."""
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
-    return error is not None and not (isinstance(error, SystemExit) and not error.code)
+    return None if isinstance(error, SystemExit) and not error.code else error
 
 
 class _World:
@@ -175,11 +210,14 @@ def world(rank: int, size: int, store: TCPStore | None, timeout: timedelta) -> M
             "processes"
         )
     if not known:
-        _World.leaving, _World.pid = _Leaving(MPI, launched), os.getpid()
+        watch = Watch(MPI, MPI.COMM_WORLD.Dup(), rank)
+        _World.leaving, _World.pid = _Leaving(MPI, launched, watch, store), os.getpid()
         _unlink_shared_memory(MPI)
-    assert _World.leaving is not None
-    _World.leaving.timeout = timeout
-    return MPIEngine(MPI.COMM_WORLD.Split(0, rank))
+    leaving = _World.leaving
+    assert leaving is not None
+    leaving.timeout, leaving.watch.rank = timeout, rank
+    leaving.watch.waiting.clear()
+    return MPIEngine(MPI.COMM_WORLD.Split(0, rank), leaving.watch)
 
 
 def _unlink_shared_memory(MPI: Any) -> None:
@@ -205,13 +243,24 @@ class _Request:
     def __init__(
         self, MPI: Any, request: Any, keep: Any = None, finish: Callable[[], None] | None = None
     ) -> None:
-        self._request, self._keep, self._finish = request, keep, finish
+        self._MPI, self._request, self._keep, self._finish = MPI, request, keep, finish
         self._status, self._complete, self.source = MPI.Status(), False, 0
+        self.expected: int | None = None  # bytes of a message
 
     def test(self) -> bool:
         """Whether it is complete."""
-        if not self._complete and self._request.Test(self._status):
+        try:
+            came = self._complete or self._request.Test(self._status)
+        except self._MPI.Exception as error:
+            raise DistBackendError(f"MPI: {error}") from None
+        if came and not self._complete:
             self._complete, self.source = True, self._status.Get_source()
+            sent = self._status.Get_count(self._MPI.BYTE)
+            if self.expected not in (None, sent):
+                raise DistBackendError(
+                    f"rank {self.source} of the group sent {sent} bytes, but the tensor that "
+                    f"receives them has {self.expected}"
+                )
             if self._finish is not None:
                 self._finish()
             self._keep = self._finish = None
@@ -227,8 +276,9 @@ class MPIEngine:
 
     name = "mpi"
 
-    def __init__(self, comm: Any) -> None:
-        self._comm, self._MPI = comm, _import()
+    def __init__(self, comm: Any, watch: Watch) -> None:
+        self._comm, self._MPI, self.watch = comm, _import(), watch
+        self._agreeing = comm.Dup()
         self.rank, self.size = comm.rank, comm.size
 
     def _begun(self, request: Any, keep: Any, finish: Any = None) -> Done:
@@ -300,18 +350,44 @@ class MPIEngine:
 
     def receive(self, array: Any, peer: int | None, tag: int) -> Done:
         source = self._MPI.ANY_SOURCE if peer is None else peer
-        return self._begun(self._comm.Irecv(_bytes(array), source, tag), array)
+        request = self._comm.Irecv(_bytes(array), source, tag)
+        made = _Request(self._MPI, request, array)
+        made.expected = array.nbytes
+        return made
 
     def barrier(self) -> Done:
         return self._begun(self._comm.Ibarrier(), None)
 
-    def split(self, ranks: Sequence[int]) -> Engine:
+    def agree(self, call: Call) -> Done:
+        return self.watch.agreement(self._agreeing, call)
+
+    def split(self, ranks: Sequence[int], timeout: timedelta) -> Engine:
+        self._meet(ranks, timeout)
         members = self._comm.group.Incl(list(ranks))
         try:
-            return MPIEngine(self._comm.Create_group(members))
+            return MPIEngine(self._comm.Create_group(members), self.watch)
         finally:
             members.Free()
+
+    def _meet(self, ranks: Sequence[int], timeout: timedelta) -> None:
+        """Wait for each other before `split`, whose wait inside MPI nothing could end."""
+        first, token = ranks[0], np.zeros(1, np.uint8)
+        call = Call(f"new_group({list(ranks)})", ranks=ranks)
+        others = list(ranks[1:]) if self.rank == first else [first]
+
+        def wait(begun: list[Done]) -> None:
+            Work(call, begun, timeout, watch=self.watch).wait()
+
+        def receive() -> list[Done]:
+            return [self.receive(np.zeros(1, np.uint8), rank, _MEETING) for rank in others]
+
+        if self.rank == first:
+            wait(receive())
+        wait([self.send(token, rank, _MEETING) for rank in others])
+        if self.rank != first:
+            wait(receive())
 
     def close(self) -> None:
         if not self._MPI.Is_finalized():
             self._comm.Free()
+            self._agreeing.Free()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from lucid_gpu.distributed.engines import Done, Engine, Finished
 from lucid_gpu.distributed.reductions import ReduceOp
+from lucid_gpu.distributed.watch import Call
 
 __all__ = ["OneEngine"]
 
@@ -19,7 +21,7 @@ def _copied(into: Any, array: Any) -> Finished:
 class OneEngine:
     """The only rank of its group."""
 
-    rank, size, name = 0, 1, "one"
+    rank, size, name, watch = 0, 1, "one", None
 
     def __init__(self) -> None:
         # Sent to oneself and not received yet; what waits to receive.
@@ -61,7 +63,10 @@ class OneEngine:
     def barrier(self) -> Done:
         return Finished()
 
-    def split(self, ranks: Sequence[int]) -> Engine:
+    def agree(self, call: Call) -> None:
+        return None
+
+    def split(self, ranks: Sequence[int], timeout: timedelta) -> Engine:
         return OneEngine()
 
     def close(self) -> None:

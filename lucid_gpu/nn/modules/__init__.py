@@ -27,6 +27,7 @@ from lucid_gpu.nn.modules.pooling import *
 from lucid_gpu.nn.modules.rnn import *
 from lucid_gpu.nn.modules.rnn_cells import *
 from lucid_gpu.nn.modules.sparse import *
+from lucid_gpu.nn.modules.sync_batchnorm import *
 from lucid_gpu.nn.modules.transformer import *
 from lucid_gpu.nn.modules.upsampling import *
 

@@ -11,7 +11,7 @@ from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import empty, ones, zeros
 from lucid_gpu.tensor import Tensor
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"]
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
 
 
 class _NormBase(Module):
@@ -143,45 +143,3 @@ class BatchNorm3d(_BatchNorm):
     """`_BatchNorm` over inputs ``(n, c, d, h, w)``."""
 
     ranks = (5,)
-
-
-class SyncBatchNorm(_BatchNorm):
-    """`_BatchNorm` over inputs ``(n, c, ...)``: one process has the whole batch already."""
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        process_group: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(
-            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
-        )
-        self.process_group = process_group
-
-    def _check_rank(self, rank: int) -> None:
-        if rank < 2:
-            raise ValueError(f"expected at least 2D input (got {rank}D input)")
-
-    @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """The module, each of its `BatchNorm` layers one of these with the same state."""
-        found = module
-        if isinstance(module, _BatchNorm):
-            found = cls(
-                module.num_features, module.eps, module.momentum, module.affine,
-                module.track_running_stats, process_group, bias=module.bias is not None,
-            )  # fmt: skip
-            found._parameters.update(module._parameters)
-            found._buffers.update(module._buffers)
-            found.training = module.training
-        for name, child in module.named_children():
-            found.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return found

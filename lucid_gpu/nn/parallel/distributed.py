@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from lucid_gpu import distributed as dist
+from lucid_gpu.compat.future import Future
+from lucid_gpu.distributed.algorithms.join import Join, Joinable, JoinHook
+from lucid_gpu.distributed.grad_bucket import GradBucket
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import tensor as new_tensor
@@ -20,7 +23,7 @@ __all__ = ["DistributedDataParallel"]
 _FIRST = 1 << 20  # bytes of the first bucket: it travels while most of backward is to come
 
 
-class DistributedDataParallel(Module):
+class DistributedDataParallel(Module, Joinable):
     r"""Calls ``module``; backward leaves the mean gradient of all ranks in ``.grad``.
 
     :math:`g = \frac{1}{n} \sum_{r=1}^{n} g_r`. All ranks start with rank 0's parameters and
@@ -97,7 +100,10 @@ class DistributedDataParallel(Module):
         self._expecting = self._started = False
         self._missing: set[int] = set()
         self._unused: set[int] = set()
-        self._flying: list[tuple[list[int], Tensor, Any]] = []
+        self._flying: list[tuple[list[int], Future]] = []
+        self._hooked: tuple[Any, Callable[..., Any]] | None = None
+        self._divides_by_active = False
+        self._divisor = 0  # of sums inside `join`, where it is not the number of ranks
         self._listen()
 
     def _listen(self) -> None:
@@ -136,10 +142,9 @@ class DistributedDataParallel(Module):
                     f"params, while rank 0 has inconsistent {len(every[0])} params."
                 )
 
-    def _broadcast(self, tensors: Sequence[Tensor]) -> None:
-        works = [
-            dist.broadcast(t, group=self.process_group, async_op=True, group_src=0) for t in tensors
-        ]
+    def _broadcast(self, tensors: Sequence[Tensor], root: int = 0) -> None:
+        group = self.process_group
+        works = [dist.broadcast(t, group=group, async_op=True, group_src=root) for t in tensors]
         for work in works:
             work.wait()
 
@@ -161,14 +166,41 @@ class DistributedDataParallel(Module):
                 "`torch.nn.parallel.DistributedDataParallel`. Parameters which did not receive "
                 f"grad: {names}"
             )
-        if self.broadcast_buffers and self.training and self.require_backward_grad_sync:
+        self._divisor = 0
+        if self._joining is not None:
+            Join.notify_join_context(self)
+            active = self._syncing(learns)
+            self._divisor = active if self._divides_by_active else 0
+            if learns:
+                self._sync_buffers(True)
+        elif self.broadcast_buffers and self.training and self.require_backward_grad_sync:
             self._broadcast(self._buffers_of())
         result = self.module(*inputs, **kwargs)
         self._expecting = learns
         if learns:
             self._missing = set(range(len(self._trained)))
             self._unused = self._unreached(result) if self.find_unused_parameters else set()
+            if len(self._unused) == len(self._trained):
+                self._take_part_unused(result)
         return result
+
+    def _take_part_unused(self, result: Any) -> None:
+        """Let buckets of zeros travel: no parameter's hook will run, but other ranks wait.
+
+        They are waited for when backward comes to an output, and here where it cannot.
+        """
+        self._started, self._missing = True, set()
+        self._begin_buckets()
+        ends = [t for t in _tensors(result) if t.requires_grad]
+
+        def finish(_: Tensor) -> None:
+            if self._started:
+                self._finish()
+
+        for end in ends:
+            end.register_hook(finish)
+        if not ends:
+            self._finish()
 
     def _unreached(self, result: Any) -> set[int]:
         """Which parameters the tensors inside a result do not depend on."""
@@ -206,16 +238,37 @@ class DistributedDataParallel(Module):
         return ready
 
     def _launch(self) -> None:
-        """Let buckets travel that are complete; strictly in order, so that ranks agree."""
+        """Let buckets travel that are complete, and wait for them once all do."""
+        if self._begin_buckets():
+            self._finish()
+
+    def _begin_buckets(self) -> bool:
+        """Let buckets travel, strictly in order, so that ranks agree; whether all do."""
         while len(self._flying) < len(self._buckets):
             bucket = self._buckets[len(self._flying)]
             if not self._missing.isdisjoint(bucket):
-                return
+                return False
             with no_grad():
                 flat = cat([_gradient(self._trained[i]).reshape(-1) for i in bucket])
-            work = dist.all_reduce(flat, dist.ReduceOp.AVG, self.process_group, async_op=True)
-            self._flying.append((bucket, flat, work))
-        self._finish()
+                self._flying.append((bucket, self._reduced(bucket, flat)))
+        return True
+
+    def _reduced(self, bucket: list[int], flat: Tensor) -> Future:
+        if self._hooked is None:
+            op = dist.ReduceOp.SUM if self._divisor else dist.ReduceOp.AVG
+            work = dist.all_reduce(flat, op, self.process_group, async_op=True)
+            found: Future = work.get_future()
+            return found
+        state, hook = self._hooked
+        index = len(self._flying)
+        last = index == len(self._buckets) - 1
+        future = hook(state, GradBucket(index, flat, [self._trained[i] for i in bucket], last))
+        if not isinstance(future, Future):
+            raise TypeError(
+                "register_comm_hook: the hook must return a futures.Future of the bucket's tensor, "
+                f"such as dist.all_reduce(..., async_op=True).get_future(); got {future!r}"
+            )
+        return future
 
     def _finish(self) -> None:
         """Wait for all buckets, and write the means to ``.grad``."""
@@ -225,14 +278,121 @@ class DistributedDataParallel(Module):
             counts = new_tensor(used)
             dist.all_reduce(counts, group=self.process_group)
             somewhere = counts.tolist()
-        for bucket, flat, work in self._flying:
-            work.wait()
+        for bucket, future in self._flying:
+            with no_grad():
+                flat = future.wait()
+                flat = flat[0] if isinstance(flat, list) else flat
+                if self._divisor and self._hooked is None:
+                    flat = flat / self._divisor
             parts = flat.split([self._trained[i].numel() for i in bucket])
             for i, part in zip(bucket, parts):
                 if somewhere[i]:
                     _take(self._trained[i], part)
         self._flying = []
         self._expecting = self._started = False
+
+    def register_comm_hook(self, state: Any, hook: Callable[[Any, GradBucket], Future]) -> None:
+        """Let a function average gradients, instead of `all_reduce` with ``ReduceOp.AVG``.
+
+        Parameters
+        ----------
+        state
+            The function's first argument.
+        hook : callable
+            ``hook(state, bucket)`` begins what is to be done with a `GradBucket`, and returns a
+            future of the flat tensor that its gradients become. See
+            `distributed.algorithms.ddp_comm_hooks.default_hooks`.
+
+        Raises
+        ------
+        RuntimeError
+            Where there is a hook already.
+        TypeError
+            For what cannot be called.
+        """
+        if not callable(hook):
+            raise TypeError("Communication hook must be callable.")
+        if self._hooked is not None:
+            raise RuntimeError(
+                "register_comm_hook or register_builtin_comm_hook can only be called once."
+            )
+        self._hooked = state, hook
+
+    # --- uneven inputs ------------------------------------------------------------------------
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """A context in which ranks may have different numbers of inputs.
+
+        Parameters
+        ----------
+        divide_by_initial_world_size : bool
+            Divide sums of gradients by the number of all ranks, not of those that still have
+            inputs.
+        enable : bool
+        throw_on_early_termination : bool
+            Raise on all ranks once one has no more inputs.
+        """
+        return Join(
+            [self],
+            enable,
+            throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What `Join` calls where inputs have ended."""
+        self._divides_by_active = not kwargs.get("divide_by_initial_world_size", True)
+        return _Shadow(self)
+
+    @property
+    def join_device(self) -> Any:
+        """Where the first parameter is."""
+        return self._trained[0].device
+
+    @property
+    def join_process_group(self) -> Any:
+        """The ranks."""
+        return self.process_group
+
+    def _syncing(self, mine: bool) -> int:
+        """How many ranks, of those that have inputs, reduce gradients in this step: all or none."""
+        wanted = new_tensor([int(mine)])
+        dist.all_reduce(wanted, group=self.process_group)
+        return int(wanted.item())
+
+    def _last_rank(self, mine: bool) -> int:
+        """The last of some ranks of the group."""
+        rank = new_tensor([dist.get_rank(self.process_group) if mine else -1])
+        dist.all_reduce(rank, dist.ReduceOp.MAX, self.process_group)
+        return int(rank.item())
+
+    def _shadow(self) -> None:
+        """Take part in a step of ranks that have inputs, with gradients of zeros."""
+        active = self._syncing(False)
+        if not active:
+            return
+        self._sync_buffers(False)
+        for parameter in self._trained:
+            parameter.grad = None
+        self._divisor = active if self._divides_by_active else 0
+        self._missing, self._unused = set(), set(range(len(self._trained)))
+        self._begin_buckets()
+        self._finish()
+
+    def _sync_buffers(self, mine: bool) -> None:
+        """Inside `join`: give all ranks the buffers of the last that has inputs."""
+        buffers = self._buffers_of()
+        if buffers and self.broadcast_buffers and self.training:
+            self._broadcast(buffers, self._last_rank(mine))
+
+    def _end_join(self, last: bool) -> None:
+        root = self._last_rank(last)
+        self._broadcast([*self.module.parameters(), *self._buffers_of()], root)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -242,6 +402,19 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self.require_backward_grad_sync = before
+
+
+class _Shadow(JoinHook):
+    """What a rank without inputs does while others train."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self._ddp = ddp
+
+    def main_hook(self) -> None:
+        self._ddp._shadow()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        self._ddp._end_join(is_last_joiner)
 
 
 def _cut(parameters: Sequence[Parameter], cap: int) -> list[list[int]]:

@@ -1,0 +1,1 @@
+"""Ways to train on several ranks: uneven inputs, and what travels instead of gradients."""

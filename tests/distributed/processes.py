@@ -1,0 +1,72 @@
+"""Processes that tests start under MPI, and what they must leave behind: nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+mpi = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None or not MPIEXEC.exists(),
+    reason="mpi4py or mpich is not installed: pip install '.[mpi]'",
+)
+
+
+def segments() -> set[str]:
+    """The names of shared memory that MPI has made."""
+    return {p.name for p in Path("/dev/shm").glob("mpich_shm_*")}
+
+
+def ended(command: list[str], seconds: float = 60, **variables: str) -> tuple[int, str]:
+    """Run a command in a process group of its own, which is killed when it takes too long.
+
+    Returns
+    -------
+    (int, str)
+        Its status, and what it printed.
+    """
+    before = segments()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=seconds)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    left, end = segments() - before, time.monotonic() + 10
+    while left and time.monotonic() < end:  # those of tests beside this one go by themselves
+        time.sleep(0.1)
+        left &= segments()
+    assert not left, said
+    return process.returncode, said
+
+
+def run(command: list[str], seconds: float = 60, **variables: str) -> str:
+    """What a command printed that must succeed."""
+    status, said = ended(command, seconds, **variables)
+    assert status == 0, said
+    return said
+
+
+def lives(pid: str) -> bool:
+    """Whether a process still runs; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,108 @@
+"""Checkpoints of several ranks: read at another number of them, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lucid_gpu as t
+import lucid_gpu.distributed as dist
+from lucid_gpu import nn
+from lucid_gpu.distributed import checkpoint
+from lucid_gpu.serialization import CheckpointError
+from tests.distributed.processes import MPIEXEC, mpi, run
+
+
+def trained(seed: int) -> tuple[Any, Any]:
+    t.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    optimizer = t.optim.Adam(model.parameters(), lr=0.1)
+    model(t.randn(5, 3)).square().sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def same(one: Any, other: Any) -> bool:
+    pairs = zip(one.state_dict().items(), other.state_dict().items())
+    return all(name == also and (v == w).all() for (name, v), (also, w) in pairs)
+
+
+def saved(folder: str) -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model, optimizer = trained(0)
+    own = {f"rank{rank}": t.full((2,), float(rank))}
+    for epoch in (3, 4):  # the second replaces the first
+        state = {
+            "model": model,
+            "optimizer": optimizer,
+            "epoch": epoch,
+            "own": own,
+            "list": [1, None],
+        }
+        checkpoint.save(state, checkpoint_id=folder)
+    dist.destroy_process_group()
+
+
+@mpi
+def test_one_rank_reads_what_two_wrote(tmp_path: Path) -> None:
+    run([str(MPIEXEC), "-n", "2", sys.executable, __file__, str(tmp_path / "c")])
+    names = sorted(os.listdir(tmp_path / "c"))
+    assert len(names) == 3 and names[-1] == "metadata.json"
+    expected, expected_optimizer = trained(0)
+    model, optimizer = trained(1)
+    own = {"rank0": t.zeros(2), "rank1": t.zeros(2)}
+    kept = own["rank1"]
+    state = {"model": model, "optimizer": optimizer, "epoch": 0, "own": own, "list": [0, 0]}
+    assert not same(model, expected)
+    checkpoint.load(state, checkpoint_id=tmp_path / "c")
+    assert same(model, expected) and kept.tolist() == [1.0, 1.0] and state["epoch"] == 4
+    assert state["list"] == [1, None]
+    for n, values in expected_optimizer.state_dict()["state"].items():
+        assert (optimizer.state_dict()["state"][n]["exp_avg"] == values["exp_avg"]).all()
+
+
+def test_a_save_that_was_cut_off_leaves_the_old_one(tmp_path: Path, monkeypatch: Any) -> None:
+    x = t.ones(3)
+    checkpoint.save({"x": x}, checkpoint_id=tmp_path)
+    replace = os.replace
+
+    def last_step_fails(source: str, target: str) -> None:
+        if target.endswith("metadata.json"):
+            raise OSError("no room")
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", last_step_fails)
+        with pytest.raises(CheckpointError, match="rank 0 of the group failed: no room"):
+            checkpoint.save({"x": x + 1}, checkpoint_id=tmp_path)
+    found = {"x": t.zeros(3)}
+    checkpoint.load(found, checkpoint_id=tmp_path)
+    assert found["x"].tolist() == [1.0] * 3
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    checkpoint.save({"x": t.ones(3), "y": 1}, checkpoint_id=tmp_path)
+    x = t.zeros(3)
+    with pytest.raises(RuntimeError, match=r"Missing key in checkpoint state_dict: z\."):
+        checkpoint.load({"x": x, "z": x}, checkpoint_id=tmp_path)
+    with pytest.raises(CheckpointError, match=r"y has shape|x has shape \[3\] in the checkpoint"):
+        checkpoint.load({"x": t.zeros(2)}, checkpoint_id=tmp_path)
+    assert x.tolist() == [0.0] * 3
+    with pytest.raises(CheckpointError, match=r"holds no checkpoint: there is no metadata\.json"):
+        checkpoint.load({"x": x}, checkpoint_id=tmp_path / "other")
+    metadata = tmp_path / "metadata.json"
+    found = json.loads(metadata.read_text())
+    found["entries"]["x"] = "../x.safetensors"
+    metadata.write_text(json.dumps(found))
+    with pytest.raises(CheckpointError, match="is damaged, or of another program"):
+        checkpoint.load({"x": x}, checkpoint_id=tmp_path)
+
+
+if __name__ == "__main__":
+    saved(sys.argv[1])

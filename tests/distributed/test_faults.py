@@ -1,0 +1,113 @@
+"""A rank that does something else: the job ends, with a status and a sentence that names it.
+
+`LUCID_TEST_REPEATS` runs each row as often.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+
+import lucid_gpu
+import lucid_gpu.distributed as dist
+from tests.distributed.processes import MPIEXEC, ended, mpi
+
+REPEATS = int(os.environ.get("LUCID_TEST_REPEATS", "1"))
+ONES = lucid_gpu.ones
+RUN = [sys.executable, "-m", "lucid_gpu.distributed.run", "--nproc-per-node"]
+
+# What the last rank does while the others call all_reduce of float32 [3]; what the job then says
+# where ranks were started by mpiexec, and by our launcher.
+ROWS = {
+    "raises": ("raise ValueError('boom')", r"rank {last} failed \(ValueError: boom\)"),
+    "raises-late": ("time.sleep(1.5); raise ValueError('boom')", "ValueError: boom"),
+    "exits": (
+        "sys.exit(3)",
+        r"rank {last} has come to its end, and rank 0 waits for it in all_reduce\(float32 \[3\], S",
+    ),
+    "killed": ("os.kill(os.getpid(), 9)", r"EXIT CODE: 9|\(signal 9\)"),
+    "late": (
+        "time.sleep(30)",
+        r"all_reduce\(float32 \[3\], SUM\) timed out after 2 s on rank 0: rank {last} has not come",
+    ),
+    "collective": (
+        "dist.broadcast(ONES(3), 0)",
+        r"rank {last} called broadcast\(float32 \[3\], rank 0\) where rank 0 called all_reduce\(fl"
+        r"|rank 0 called all_reduce\(float32 \[3\], SUM\) where rank {last} called broadcast",
+    ),
+    "dtype": (
+        "dist.all_reduce(ONES(3).int())",
+        r"rank {last} called all_reduce\(int32 \[3\], SUM\)",
+    ),
+    "count": (
+        "dist.all_reduce(ONES(5))",
+        r"rank {last} called all_reduce\(float32 \[5\], SUM\)",
+    ),
+    "op": ("dist.all_reduce(ONES(3), dist.ReduceOp.MAX)", r"rank {last} called .*MAX"),
+    "message": (
+        "dist.all_reduce(ONES(3)); dist.send(ONES(5), 0)",
+        r"rank {last} of the group sent 20 bytes|MPI: .*truncated",
+    ),
+}
+BY_LAUNCHER = {
+    "raises": r"rank {last} \(process \d+\) of .*faults.py ended with status 1: ValueError: boom",
+    "killed": r"rank {last} \(process \d+\) of .*faults.py was ended by signal 9 \(SIGKILL\)",
+}
+
+
+def faulty(what: str) -> None:
+    """What each process does."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=2))
+    last = dist.get_world_size() - 1
+    dist.barrier()
+    if dist.get_rank() == last:
+        exec(ROWS[what][0] if what in ROWS else what)
+    else:
+        dist.all_reduce(ONES(3))
+        if dist.get_rank() == 0 and what == "message":
+            dist.recv(ONES(3), last)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def started(launcher: str, size: int, what: str) -> tuple[int, str]:
+    command = [str(MPIEXEC), "-n", str(size), sys.executable]
+    if launcher == "run":
+        command = [*RUN, str(size)]
+    begun = time.monotonic()
+    status, said = ended([*command, __file__, what], 40)
+    assert time.monotonic() - begun < 25, said
+    return status, said
+
+
+@mpi
+@pytest.mark.parametrize(
+    ("launcher", "size", "what"),
+    [("mpiexec", 2, what) for what in ROWS]
+    + [("run", 3, what) for what in ("raises", "exits", "killed", "late")],
+)
+def test_the_job_ends_and_says_why(launcher: str, size: int, what: str) -> None:
+    sentence = ROWS[what][1]
+    if launcher == "run":
+        sentence = BY_LAUNCHER.get(what, sentence)
+    for _ in range(REPEATS):
+        status, said = started(launcher, size, what)
+        assert status, said
+        assert re.search(sentence.replace("{last}", str(size - 1)), said), said
+
+
+@mpi
+def test_the_launcher_sees_who_left_without_a_word() -> None:
+    status, said = started("run", 2, "os._exit(0)")
+    assert status == 1 and re.search(r"rank 1 \(process \d+\) .* left before destroy_pro", said), (
+        said
+    )
+
+
+if __name__ == "__main__":
+    faulty(sys.argv[1])

@@ -1,0 +1,133 @@
+"""The launcher: torchrun's options and variables, signals, what it refuses; nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lucid_gpu.distributed.run import main
+from tests.distributed.processes import MPIEXEC, ROOT, ended, lives, mpi, run
+
+LAUNCH = [sys.executable, "-m", "lucid_gpu.distributed.run"]
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+SAYS = f"""
+import os, sys
+words = [os.environ[name] for name in {NAMES} if name in os.environ] + sys.argv[1:]
+os.write(1, (" ".join(words) + "\\n").encode())  # one write: ranks share a pipe
+"""
+
+
+@pytest.mark.parametrize("spelling", ["--nproc-per-node", "--nproc_per_node"])
+def test_ranks_get_torchrun_s_variables(spelling: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SAYS)
+    said = run([*LAUNCH, spelling, "2", "--standalone", str(script), "--lr", "1"])
+    lines = sorted(said.splitlines())
+    assert lines == ["0 0 2 2 127.0.0.1 --lr 1", "1 1 2 2 127.0.0.1 --lr 1"]
+
+
+def test_the_first_failure_is_the_command_s(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    pids = tmp_path / "pids"
+    script.write_text(
+        "import os, subprocess, sys, time\n"
+        "if os.environ['RANK'] == '1':\n    time.sleep(0.5); sys.exit(7)\n"
+        "child = subprocess.Popen(['sleep', '100'])\n"
+        f"print(os.getpid(), child.pid, file=open({str(pids)!r}, 'w'), flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    status, said = ended([*LAUNCH, "--nproc-per-node=2", str(script)])
+    assert status == 7
+    assert f"of {script} ended with status 7; ending the other ranks" in said
+    assert not any(map(lives, pids.read_text().split()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all(number: Any, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    # in one write each: the two share a pipe
+    script.write_text("import os, time\nos.write(1, b'%d\\n' % os.getpid())\ntime.sleep(100)\n")
+    process = subprocess.Popen(
+        [*LAUNCH, "--nproc-per-node", "2", str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+    )
+    assert process.stdout is not None
+    pids = [process.stdout.readline().strip() for _ in range(2)]
+    os.kill(process.pid, number)
+    begun = time.monotonic()
+    assert process.wait(20) == 128 + number and time.monotonic() - begun < 15
+    assert not any(map(lives, pids))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--max-restarts", "1"], "--max-restarts: only 0"),
+        (["--tee", "3"], "--log-dir, --redirects and --tee are not here"),
+        (["--nnodes", "1:2"], "--nnodes must be a number of machines, got '1:2'"),
+        (["--nnodes", "2"], "several machines need --node-rank, --master-addr and --master-port"),
+        (["--nproc-per-node", "x"], "--nproc-per-node must be a number of processes"),
+        (["--rdzv-endpoint", "here"], "--rdzv-endpoint must be host:port, got 'here'"),
+        (["--no-python", "-m"], "--no-python and -m exclude each other"),
+    ],
+)
+def test_what_is_refused(options: list[str], sentence: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as error:
+        main([*options, "script.py"])
+    assert error.value.code == 2 and sentence in capsys.readouterr().err
+
+
+@mpi
+def test_under_mpiexec_it_only_sets_variables(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SAYS)
+    said = run([str(MPIEXEC), "-n", "2", *LAUNCH, str(script)])
+    assert sorted(said.splitlines()) == ["0 0 2 2", "1 1 2 2"]
+
+
+TWO_MACHINES = """
+import lucid_gpu as t, lucid_gpu.distributed as dist
+dist.init_process_group("gloo")
+x = t.full((2,), float(dist.get_rank()))
+dist.all_reduce(x)
+print(dist.get_rank(), x.tolist(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@mpi
+def test_two_machines(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "trains.py").write_text(TWO_MACHINES)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
+        "LUCID_STORE_SECRET": "00ff",
+    }
+    machines = [
+        subprocess.Popen(
+            [*LAUNCH, "--nnodes", "2", "--node-rank", str(i), "--master-addr", "127.0.0.1"]
+            + ["--master-port", str(port), "-m", "trains"],
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    said = [machine.communicate(timeout=60)[0].strip() for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0]
+    assert said == ["0 [1.0, 1.0]", "1 [1.0, 1.0]"]
