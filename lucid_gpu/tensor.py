@@ -221,6 +221,7 @@ class Tensor:
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
+        cell.stands_for(expr)
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
@@ -325,6 +326,7 @@ class Tensor:
             return
         root = program.root
         cell = expr.leaves[0].twin(node, output)
+        cell.same = expr.leaves[0].same
         needs = load_program(
             root.dtype, root.shape, root.value[1], True, program.device, program.marks
         )
@@ -548,6 +550,8 @@ class Tensor:
         other = self.detach()
         other._siblings = None
         other._storage = SameMemory(self._memory())
+        if other._expr.program.is_load:
+            other._expr.leaves[0].uncounted = True
         return other
 
     @data.setter
@@ -565,9 +569,10 @@ class Tensor:
                 "data set to a tensor that requires gradients must be floating point or complex "
                 f"dtype, got {value.dtype.name}; call requires_grad_(False) first."
             )
-        version = 0 if self._storage is None else self._storage.version
+        before = self._memory()
         other = value.detach()
-        self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
+        self._expr, self._storage = other._expr, SameMemory(other._memory(), before.version)
+        self._storage.saved = before.saved
         self._base, self._steps, self._creation = None, (), None
         memory = self._memory()
         if not any(r() is self for r in memory.tensors):  # `x.data = x.data`

@@ -15,7 +15,7 @@ from typing import Any
 from lucid_gpu.device import CPU
 from lucid_gpu.dtypes import bool as boolean
 from lucid_gpu.dtypes import dtype, float32
-from lucid_gpu.fusion.expression import Expr, of_array, of_constant, without_grad
+from lucid_gpu.fusion.expression import Expr, of_array, of_constant, stale_of, without_grad
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
 from lucid_gpu.fusion.region import RegionNode, edge_of, observe, saved_by
@@ -315,16 +315,16 @@ def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:
 
 def _fresh(node: RegionNode, value: Expr) -> Expr:
     """A saved operand, unless it was written since."""
-    stale = value.leaves[0].stale if value.program.is_load else None
-    if stale is not None:
-        raise node.stale_error(stale)
+    write = stale_of(value)
+    if write is not None:
+        raise node.stale_error(write, value.program, None)
     return value
 
 
 def _result(node: RegionNode) -> Tensor:
     """A region's value, with the region as its history."""
     if node.output_stale is not None:
-        raise node.stale_error(node.output_stale)
+        raise node.stale_error(node.output_stale, node.program, node.name())
     program = node.program
     if node.output is not None:
         array = node.output.array

@@ -104,7 +104,7 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     replaced = target._expr
     _protect_readers(target, storage, name)
     array[...] = source
-    storage.version += 1
+    storage.count_write(name)
     _give_history(target, base, before, value if value.requires_grad else Overwritten(replaced))
 
 
@@ -200,6 +200,7 @@ class ViewCell(Cell):
     """
 
     refusal: str | None = None
+    leads = False
 
     def __init__(self, array: Any, base: Tensor, steps: Any) -> None:
         self._known: Any = None

@@ -59,6 +59,7 @@ class Node:
     adds = False  # can its vjp add its first gradient to what is there already: see `add_to`
     runs_user_code = False  # does its vjp call what a user wrote
     gathers = False  # may it run in the place of others that wait beside it: see `gather`
+    output_stale: Any = None  # the last write in place of the tensor that has its value
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
         self._edges = edges
@@ -69,6 +70,9 @@ class Node:
     def name(self) -> str:
         """What `grad_fn` shows it as."""
         return type(self).__name__
+
+    def output_written(self, write: Any, output: int) -> None:
+        """A tensor that has this output was written in place."""
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:
