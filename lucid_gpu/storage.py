@@ -39,14 +39,12 @@ class Storage:
         its reference count is back at ``idle_references``.
     free_order : bool
         Nobody chose how the elements lie but we (`lucid_gpu.fusion.memory_order`).
-    saved : list of weak references, or None
-        What is told of the next write: see `lucid_gpu.fusion.saving.Saved`.
     read_only : bool
         Whoever lent us this memory does not want it written.
     """
 
     __slots__ = (
-        *("__weakref__", "cells", "free_order", "idle_references", "owner", "read_only", "saved"),
+        *("__weakref__", "cells", "free_order", "idle_references", "owner", "read_only"),
         *("tensors", "version"),
     )
 
@@ -58,17 +56,6 @@ class Storage:
         self.idle_references = 0
         self.free_order = False
         self.read_only = False
-        self.saved: list[Any] | None = None
-
-    def count_write(self, name: str | None) -> None:
-        """The op of this name writes the memory."""
-        if self.saved is not None:
-            saved, self.saved = self.saved, None
-            for reference in saved:
-                entry = reference()
-                if entry is not None:
-                    entry.written(name, self)
-        self.version += 1
 
     def add(self, tensor: Any) -> None:
         """Note a tensor on this memory; the dead are forgotten now and then."""
@@ -119,7 +106,6 @@ class SameMemory(Storage):
     def __init__(self, memory: Storage, version: int = 0) -> None:
         self.memory: Storage = memory.memory if isinstance(memory, SameMemory) else memory
         self.version = version
-        self.saved = None
 
 
 def _of_memory(name: str) -> Any:

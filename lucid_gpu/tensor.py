@@ -569,10 +569,9 @@ class Tensor:
                 "data set to a tensor that requires gradients must be floating point or complex "
                 f"dtype, got {value.dtype.name}; call requires_grad_(False) first."
             )
-        before = self._memory()
+        version = 0 if self._storage is None else self._storage.version
         other = value.detach()
-        self._expr, self._storage = other._expr, SameMemory(other._memory(), before.version)
-        self._storage.saved = before.saved
+        self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
         self._base, self._steps, self._creation = None, (), None
         memory = self._memory()
         if not any(r() is self for r in memory.tensors):  # `x.data = x.data`

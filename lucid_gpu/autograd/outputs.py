@@ -157,7 +157,7 @@ def _without_gradient(
 
 def _check_dirty(dirty: Sequence[Tensor], args: tuple[Any, ...], outputs: Sequence[Any]) -> None:
     for tensor in dirty:
-        tensor._memory().count_write("mark_dirty")
+        tensor._memory().version += 1
         if not any(tensor is o for o in outputs):
             raise RuntimeError(NOT_RETURNED)
         if not any(tensor is a for a in args):

@@ -208,6 +208,8 @@ def tell(cell: Cell, write: Write) -> None:
                 make_stale(other, write)
             elif other is not None:
                 other.stale = write
+                if type(other) is not Cell:
+                    written_values.add(other)
     if cell.leads and cell.node is not None:
         cell.node.output_written(write, cell.output)
 
@@ -800,7 +802,9 @@ def without_grad(value: Expr) -> Expr:
         loads = load_program(
             root.dtype, root.shape, root.value[1], False, program.device, program.marks
         )
-        return Expr(loads, (value.leaves[0].twin(),), None)
+        twin = value.leaves[0].twin()
+        twin.same = value.leaves[0].same
+        return Expr(loads, (twin,), None)
     if program.is_boundary and program.root.args[0] == len(program.instructions) - 2:
         return Expr(_inside(program), value.leaves[:-1], None)  # the node is not held
     same = build(TABLE["identity"], [value], False, shape=program.shape, limit=None)

@@ -58,7 +58,7 @@ class RegionNode(Node):
     output_strides: tuple[int, ...] | None = None  # in bytes; None for row-major
     root: Any = None
     observers: _Observers | None = None
-    also: tuple[Any, ...] = ()  # what PyTorch's ops save beside, as `Saved`; pending constants
+    also: tuple[Any, ...] = ()  # what PyTorch's ops save beside, as `Noted`; pending constants
     family: Any = None  # what the regions that one kernel computed have in common
     joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
 

@@ -6,7 +6,6 @@ fused. A region looks through its ops (`refusal`) only where some value has been
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from lucid_gpu.fusion.gradient import gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Instruction, Program, constant_value, intern, load_program
 
-__all__ = ["FROM_OPERANDS", "RESULT", "SAVE_ALL", "Saved", "refusal", "saved_leaves"]
+__all__ = ["FROM_OPERANDS", "RESULT", "SAVE_ALL", "Noted", "refusal", "saved_leaves"]
 
 FROM_OPERANDS = {"div", "erfinv"}  # PyTorch saves the operands though the result would do
 SAVE_ALL = {"pow", "sgn"}  # PyTorch saves operands and result where our formula needs fewer
@@ -24,8 +23,8 @@ RESULT_PLACE = -1  # in place of an operand's number
 _NUMBERS = ("constant", "scalar")
 
 
-class Saved:
-    """A tensor that an op saves beside what its formula reads, which is not kept: only its writes.
+class Noted:
+    """What an op saves beside what its formula reads: not kept, but told of the next write.
 
     Attributes
     ----------
@@ -35,21 +34,10 @@ class Saved:
 
     __slots__ = ("__weakref__", "program", "stale")
 
-    def __init__(self, tensor: Any) -> None:
-        self.program: Program = tensor._expr.program
+    def __init__(self, value: Expr) -> None:
+        self.program = value.program
         self.stale: Write | None = None
-        storage = tensor._memory()
-        if storage.saved is None:
-            storage.saved = []
-        elif len(storage.saved) > 8:
-            storage.saved[:] = [r for r in storage.saved if r() is not None]
-        storage.saved.append(weakref.ref(self))
-
-    def written(self, name: str | None, storage: Any) -> None:
-        """The tensor's memory is written, for the first time since."""
-        if name:
-            self.stale = Write(name, storage.version, storage)
-            written_values.add(self)
+        value.leaves[0].stands_for(self)
 
 
 RESULT: Any = None  # among what a composition saves: its own result
@@ -131,7 +119,7 @@ def saves_of(op: Op, operands: Sequence[Any], program: Program) -> tuple[int, ..
 
 
 def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write] | None:
-    """What an op inside a region saved and was written since: a pending value, or a `Saved`.
+    """What an op inside a region saved and was written since: a pending value, or a `Noted`.
 
     Parameters
     ----------
@@ -167,8 +155,9 @@ def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write]
             if write is not None and saves_result(operand):
                 return operand, write
             for entry in getattr(operand, "also", ()):
-                if entry is not RESULT and entry.stale is not None:
-                    return entry, entry.stale
+                write = None if entry is RESULT else getattr(entry, "stale", None)
+                if write is not None:
+                    return entry, write
             stack.append((operand.made_by, inner))
     return None
 

@@ -89,7 +89,7 @@ def becoming(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         self._expr = view._expr
         if self._base is not None:
             self._steps = view._steps
-        storage.count_write(name)
+        storage.version += 1
         return self
 
     method.__name__ = method.__qualname__ = name

@@ -74,7 +74,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if len(storage.cells) > 1:
         for reference in storage.cells:
             _read_by_dead(reference(), name, storage)
-    storage.count_write(name)
+    storage.version += 1
     edge = None
     if old.needs_grad and not state.grad:  # the history stays what it was
         edge = self._edge()
@@ -158,7 +158,7 @@ def set_(self: Tensor, source: Tensor) -> Tensor:
         refuse_recorded(self, False, "set_")
     _make_stale(self._expr, "set_", self._memory())
     self.data = source
-    self._memory().count_write("set_")
+    self._memory().version += 1
     return self
 
 
@@ -266,7 +266,7 @@ def _writable(self: Tensor, name: str) -> Any:
         _protect_readers(self, storage, name)
     if self._expr.program.shared:
         _unmark_shared(self)
-    storage.count_write(name)
+    storage.version += 1
     return self._expr.leaves[0].array
 
 
@@ -358,7 +358,7 @@ def _written_elsewhere(self: Tensor) -> None:
     self._own_memory()
     storage = self._memory()
     mark = Write("increment_version", storage.version, storage)
-    storage.count_write(mark.name)
+    storage.version += 1
     for reference in storage.cells:
         cell = reference()
         for leaf in [] if cell is None else cell.readers():

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.fusion import expression
+from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import edge_of
+from lucid_gpu.fusion.saving import RESULT, Noted
 from lucid_gpu.ops.packing import Packed, pack, pack_output
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.levels import innermost, open_levels
@@ -78,6 +79,35 @@ def watch(result: Tensor, *read: Tensor) -> None:
     node = result._expr.leaves[0].node
     if isinstance(node, OpNode):
         node.watched += tuple([(t, _version_of(t)) for t in read])
+
+
+def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
+    """Have a composition refuse its gradient once these tensors are written, as PyTorch's op.
+
+    Parameters
+    ----------
+    result : Tensor
+        Of the composition's last op.
+    *saved : Tensor
+        What PyTorch's op saves, though our formulas read something else.
+    output : bool
+        Whether the result is among that.
+    """
+    value = result._expr
+    if not value.program.needs_grad or result._wrapper is not None or not state.grad:
+        return result
+    entries = [t._expr if not t._expr.program.is_load else Noted(t._expr) for t in saved]
+    also = (*entries, RESULT) if output else tuple(entries)
+    if not value.program.is_load:
+        value.also = (*getattr(value, "also", ()), *also)
+        if isinstance(value.node, region.RegionNode):
+            value.node.also += also
+        return result
+    cell = value.leaves[0]
+    node = cell.node if cell.leads else None
+    if isinstance(node, region.RegionNode):
+        node.also += also
+    return result
 
 
 def save_output(tensor: Tensor, number: int) -> Saved:

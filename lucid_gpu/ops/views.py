@@ -104,7 +104,7 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     replaced = target._expr
     _protect_readers(target, storage, name)
     array[...] = source
-    storage.count_write(name)
+    storage.version += 1
     _give_history(target, base, before, value if value.requires_grad else Overwritten(replaced))
 
 

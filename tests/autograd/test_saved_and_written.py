@@ -262,3 +262,50 @@ def test_set_counts_as_a_write() -> None:
     w.set_(lucid_gpu.zeros(3))
     with pytest.raises(RuntimeError, match=WRITTEN):
         z.sum().backward()
+
+
+def _functions(m: Any) -> dict[str, Callable[[Any, Any], Any]]:
+    f = m.nn.functional
+    return {
+        "std": lambda x, y: x.std(1),
+        "norm": lambda x, y: x.norm(),
+        "norm of order 3": lambda x, y: x.norm(3, dim=1),
+        "leaky_relu": lambda x, y: f.leaky_relu(x),
+        "gelu": lambda x, y: f.gelu(x),
+        "softplus": lambda x, y: f.softplus(x),
+        "hardsigmoid": lambda x, y: f.hardsigmoid(x),
+        "logsigmoid": lambda x, y: f.logsigmoid(x),
+        "softshrink": lambda x, y: f.softshrink(x, 0.3),
+        "mse_loss": f.mse_loss,
+        "smooth_l1_loss": f.smooth_l1_loss,
+        "huber_loss": f.huber_loss,
+        "silu": lambda x, y: f.silu(x),
+        "twice": lambda x, y: f.leaky_relu(x) * 3,
+    }
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["pending", "read"])
+@pytest.mark.parametrize("name", [*_functions(lucid_gpu)])
+def test_compositions_save_what_theirs_save(name: str, read: bool) -> None:
+    torch = torch_module()
+
+    def raises(m: Any, which: int) -> bool:
+        leaves = [m.tensor([[0.3, 0.5, 0.7], [0.2, 0.9, 0.4]]).requires_grad_() for _ in "xy"]
+        values = [leaves[0] + 0.125, leaves[1] * 0.5]
+        z = _functions(m)[name](*values)
+        total = z.sum()
+        if read:
+            z.tolist()
+        (z if which < 0 else values[which]).add_(0.25)
+        try:
+            total.backward()
+        except RuntimeError as error:
+            assert WRITTEN in str(error), error
+            return True
+        return False
+
+    for which in (-1, 0, 1):
+        theirs = raises(torch, which)
+        assert raises(lucid_gpu, which) == theirs, which
+        with lucid_gpu.fusion.eager():
+            assert raises(lucid_gpu, which) == theirs, f"{which}, op by op"
