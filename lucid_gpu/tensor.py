@@ -581,6 +581,10 @@ class Tensor:
         if node is not None:
             self._attach(node, output)
 
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Call ``hook(grad)`` when the gradient, of this shape, is known; it may return another.
 

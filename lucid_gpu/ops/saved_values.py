@@ -20,7 +20,13 @@ from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
 from lucid_gpu.fusion.region import RegionNode, edge_of, observe, saved_by
 from lucid_gpu.ops.packing import Packed
-from lucid_gpu.ops.per_op_graph import Alone, alone_of, operand_names, vjp_alone
+from lucid_gpu.ops.per_op_graph import (
+    Alone,
+    alone_of,
+    evaluate_gradient,
+    operand_names,
+    vjp_alone,
+)
 from lucid_gpu.ops.record import OpNode, unpack
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.node import SECOND_TIME, Node
@@ -243,6 +249,24 @@ def _look(node: RegionNode) -> Alone | None:
     return alone_of(op, values, to, shape, keep_operands=False)
 
 
+def _vjp_of_last(node: RegionNode, cotangents: Sequence[Any]) -> list[Any]:
+    """The gradients of a region's last op alone, None for a number among its operands."""
+    if isinstance(node, _Opened):
+        return list(node.vjp(cotangents))
+    node._check_versions()
+    alone = _look_unless_freed(node)
+    assert alone is not None
+    values: list[Any] = [*alone.numbers, None, cotangents[0]]
+    for leaf in alone.rule.saves:
+        own = leaf == len(alone.sources)
+        values[leaf] = _result(node) if own else alone.tensors[alone.sources[leaf]]
+    found = evaluate_gradient(alone.rule.gradient, values)
+    results: list[Any] = [None] * len(alone.tensors)
+    for leaf, gradient in found.items():
+        results[alone.sources[leaf]] = gradient
+    return results + [None] * (len(node.next_functions) - len(results))
+
+
 def _operand(node: RegionNode, index: int) -> Any:
     """An operand inside a region as a value of its own; numbers as they are."""
     known = node.program.instructions
@@ -391,6 +415,7 @@ def _named(read: Callable[[Any, str], Any], name: str) -> property:
     return property(lambda node: read(node, name))
 
 
+attach(RegionNode, vjp_alone=_vjp_of_last)
 for _owner, _prefix, _read in (
     (OpNode, "_saved_", _saved_by_node),
     (OpNode, "_raw_saved_", _raw_of_node),

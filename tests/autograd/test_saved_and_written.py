@@ -309,3 +309,12 @@ def test_compositions_save_what_theirs_save(name: str, read: bool) -> None:
         assert raises(lucid_gpu, which) == theirs, which
         with lucid_gpu.fusion.eager():
             assert raises(lucid_gpu, which) == theirs, f"{which}, op by op"
+
+
+def test_resize_counts_as_a_write() -> None:
+    x = lucid_gpu.ones(3, requires_grad=True)
+    w = lucid_gpu.ones(3)
+    z = x * w
+    w.resize_(4)
+    with pytest.raises(RuntimeError, match=WRITTEN):
+        z.sum().backward()
