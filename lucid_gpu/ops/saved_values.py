@@ -252,7 +252,7 @@ def _look(node: RegionNode) -> Alone | None:
 def _vjp_of_last(node: RegionNode, cotangents: Sequence[Any]) -> list[Any]:
     """The gradients of a region's last op alone, None for a number among its operands."""
     if isinstance(node, _Opened):
-        return list(OpNode.vjp(node, cotangents))  # type: ignore[misc, arg-type]
+        return list(OpNode.vjp(node, cotangents))  # type: ignore[arg-type]
     node._check_versions()
     alone = _look_unless_freed(node)
     assert alone is not None
