@@ -292,7 +292,7 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(function)
     def twin(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         require_tensor(twin.__name__, "input", 1, input)
-        return input.copy_(function(input.alias(), *args, **kwargs))
+        return input._write(function(alias_of(input), *args, **kwargs), UNNOTICED)
 
     twin.__name__ = twin.__qualname__ = f"{function.__name__.lstrip('_')}_"
     twin.__doc__ = _saying(function, "The result is written into ``input``.")
