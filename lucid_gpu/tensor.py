@@ -223,6 +223,7 @@ class Tensor:
             node = region.region_node(expr)
             cell = Cell(array, node)
             node.keep_output(expr, cell)
+        cell.stands_for(expr)
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
@@ -327,6 +328,7 @@ class Tensor:
             return
         root = program.root
         cell = expr.leaves[0].twin(node, output)
+        cell.same = expr.leaves[0].same
         needs = load_program(
             root.dtype, root.shape, root.value[1], True, program.device, program.marks
         )
@@ -550,6 +552,8 @@ class Tensor:
         other = self.detach()
         other._siblings = None
         other._storage = SameMemory(self._memory())
+        if other._expr.program.is_load:
+            other._expr.leaves[0].uncounted = True
         return other
 
     @data.setter
@@ -578,6 +582,10 @@ class Tensor:
             node.order = dense_order(self._expr.program)
         if node is not None:
             self._attach(node, output)
+
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Call ``hook(grad)`` when the gradient, of this shape, is known; it may return another.

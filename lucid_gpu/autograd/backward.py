@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.ops.record import constant
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tensor import Tensor, _tensor
 
@@ -57,6 +59,8 @@ def backward(
         _refuse_wrapped([*outputs, *cotangents])
     roots = roots_of(outputs, cotangents)
     keep = create_graph if retain_graph is None else retain_graph
+    if create_graph:
+        _warn_of_cycle()
     if targets is None:
         run(roots, keep, create_graph)
         return
@@ -64,6 +68,18 @@ def backward(
         if isinstance(target, Tensor):
             target.retain_grad()
     observed(roots, keep, create_graph, [edge_of(t) for t in targets], accumulate=True)
+
+
+@functools.cache
+def _warn_of_cycle() -> None:
+    """Warn once, as PyTorch does; here the cycle is collected."""
+    warn_user(
+        "Using backward() with create_graph=True will create a reference cycle between the "
+        "parameter and its gradient which can cause a memory leak. We recommend using "
+        "autograd.grad when creating the graph to avoid this. If you have to use this function, "
+        "make sure to reset the .grad fields of your parameters to None after use to break the "
+        "cycle and avoid the leak."
+    )
 
 
 def grad(

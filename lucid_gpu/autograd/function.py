@@ -394,6 +394,11 @@ class FunctionMeta(type):
         cls._node = type(f"{name}Backward", (kind,), {"_function": cls})
         cls._methods: Any = None
 
+    @property
+    def _backward_cls(cls) -> type[FunctionCtx]:
+        """PyTorch's name of the class of nodes."""
+        return cls._node
+
 
 class Function(metaclass=FunctionMeta):
     """Base of functions with a gradient of their own.

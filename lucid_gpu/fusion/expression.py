@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, int64, scalar_type
@@ -43,6 +43,27 @@ from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
 
 
+class Write(NamedTuple):
+    """A write in place, for whoever saved what was there before.
+
+    Attributes
+    ----------
+    name : str
+        The op that wrote.
+    version : int
+        How often the memory had been written before.
+    storage : Storage
+        Counts further writes.
+    """
+
+    name: str
+    version: int
+    storage: Any
+
+
+written_values: weakref.WeakSet[Any] = weakref.WeakSet()  # pending values whose tensor was written
+
+
 class Cell:
     """A leaf: an array, or the place where a gradient leaves a fused region, or both.
 
@@ -56,13 +77,18 @@ class Cell:
         The array is another tensor's memory: copy it before writing or lending it.
     sharers : list of weak references to Cell, or None
         All leaves on this very array, made by `twin`: who writes the array gives them a copy.
-    stale : (str, int) or None
-        The op that changed, in place, the tensor that held this array, and its version before: what
-        was saved for backward is then refused.
+    stale : Write or None
+        The write in place of the tensor that held this array: what was saved for backward is then
+        refused.
+    same : list of weak references, or None
+        Pending values that are stored here and leaves that stand for this one: stale when this is.
     """
 
     borrowed = False
-    stale: tuple[str, int] | None = None
+    leads = True  # to its node at once; a view's is found when somebody asks
+    uncounted = False  # of a tensor that counts its own writes (`.data`)
+    stale: Write | None = None
+    same: list[Any] | None = None
     sharers: list[Any] | None = None
     apart: Any = None  # a weak reference to the twin without a node that gradients read
 
@@ -96,6 +122,15 @@ class Cell:
         """A leaf that takes this one's place, which others may go on reading."""
         return Cell(self.array, self.node, self.output)
 
+    def stands_for(self, other: Any) -> None:
+        """Have another leaf, or the pending value stored here, be stale when this one is."""
+        same = self.same
+        if same is None:
+            self.same = [weakref.ref(other)]
+        else:
+            same[:] = [r for r in same if r() is not None]
+            same.append(weakref.ref(other))
+
     def without_node(self) -> Cell:
         """A twin that leads to no graph: one for all who read it so."""
         if type(self) is Cell and self.array is None:
@@ -122,10 +157,14 @@ class Expr:
 
     ``made_by`` is the op and the operands it was applied to. It keeps no arrays alive that
     ``leaves`` does not; it says which tensors lie inside the region, so that a hook on one of them
-    can be honoured. ``node`` is the region's autograd node, made when first asked for.
+    can be honoured. ``node`` is the region's autograd node, made when first asked for. ``stale``,
+    which most have not, is the `Write` of the tensor that had this value: see `stale_of`; ``also``
+    what a composition saves in PyTorch: see `lucid_gpu.fusion.saving`.
     """
 
-    __slots__ = ("__weakref__", "leaves", "made_by", "node", "program", "since")
+    __slots__ = ("__weakref__", "also", "leaves", "made_by", "node", "program", "since", "stale")
+    also: tuple[Any, ...]  # set on few
+    stale: Write
 
     def __init__(
         self, program: Program, leaves: tuple[Cell, ...], made_by: tuple[Any, ...] | None
@@ -135,6 +174,54 @@ class Expr:
         self.made_by = made_by
         self.node: Any = None
         self.since = ALWAYS if program.is_load or not leaves else steps.count
+
+
+def stale_of(value: Expr) -> Write | None:
+    """The write in place of the tensor that had this value, if any."""
+    if value.program.is_load:
+        return value.leaves[0].stale
+    return getattr(value, "stale", None)
+
+
+def make_stale(value: Expr, write: Write) -> None:
+    """The tensor that had this value was written: whoever saved it for backward is to refuse."""
+    if not value.program.is_load:
+        value.stale = write
+        written_values.add(value)
+        if value.node is not None:
+            value.node.output_written(write, 0)
+        return
+    cell = value.leaves[0]
+    cell.stale = write
+    tell(cell, write)
+
+
+def tell(cell: Cell, write: Write) -> None:
+    """The array of a leaf is written: its node and those it stands for are to know.
+
+    The leaf itself may go on and be read by right.
+    """
+    if cell.same is not None:
+        others, cell.same = [r() for r in cell.same], None
+        for other in others:
+            if type(other) is Expr:
+                make_stale(other, write)
+            elif other is not None:
+                other.stale = write
+                if type(other) is not Cell:
+                    written_values.add(other)
+    if cell.leads and cell.node is not None:
+        cell.node.output_written(write, cell.output)
+
+
+def reread(value: Expr) -> Expr:
+    """The same value for an op that replaces it: what that op saves stays good."""
+    found = Expr(value.program, value.leaves, value.made_by)
+    found.node, found.since = value.node, value.since
+    also = getattr(value, "also", None)
+    if also is not None:
+        found.also = also
+    return found
 
 
 def mark_computed(value: Expr, itself: bool = False) -> None:
@@ -735,7 +822,9 @@ def without_grad(value: Expr) -> Expr:
         loads = load_program(
             root.dtype, root.shape, root.value[1], False, program.device, program.marks
         )
-        return Expr(loads, (value.leaves[0].twin(),), None)
+        twin = value.leaves[0].twin()
+        twin.same = value.leaves[0].same
+        return Expr(loads, (twin,), None)
     if program.is_boundary and program.root.args[0] == len(program.instructions) - 2:
         return Expr(_inside(program), value.leaves[:-1], None)  # the node is not held
     same = build(TABLE["identity"], [value], False, shape=program.shape, limit=None)

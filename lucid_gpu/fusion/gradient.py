@@ -60,9 +60,6 @@ class Gradient(NamedTuple):
         incoming cotangent, and the results of the steps.
     reads : frozenset of int
         The program's own leaves (and ``output_leaf``) whose values are needed.
-    saved : frozenset of int
-        Those of them that a formula reads itself, as PyTorch would have saved them; the others are
-        read to compute again what lies between.
     summed : frozenset of Part
         What a step sums and is itself a result too, and reads no step's result.
     repeated : frozenset of Part
@@ -75,7 +72,6 @@ class Gradient(NamedTuple):
     steps: tuple[Step, ...]
     results: tuple[tuple[int, Part], ...]
     reads: frozenset[int]
-    saved: frozenset[int]
     summed: frozenset[Part]
     repeated: frozenset[Part]
     beside: tuple[int, ...]
@@ -228,7 +224,6 @@ class _Derivation:
         self.cotangents: dict[int, Symbol] = {}  # by instruction of the program
         self.unsummed: dict[tuple[int, tuple[int, ...]], Symbol] = {}  # ... and its spread shape
         self.results: dict[int, Symbol] = {}  # by leaf
-        self.saved: set[int] = set()
 
     def run(self, cotangent: Program, pattern: Any) -> Gradient:
         leaf = expand_pattern(pattern, cotangent.leaves)
@@ -261,10 +256,7 @@ class _Derivation:
         repeated = frozenset([p for p in at_once if computed.count(p) > 1])
         apart = [p for p in at_once if p not in repeated and p.program.shape == root.shape]
         beside = [place for place, (_, p) in enumerate(results) if p in apart]
-        saved = reads & self.saved
-        return Gradient(
-            tuple(self.steps), tuple(results), reads, saved, summed, repeated, tuple(beside)
-        )
+        return Gradient(tuple(self.steps), tuple(results), reads, summed, repeated, tuple(beside))
 
     def symbol(self, index: int) -> Symbol:
         return Symbol(self.work, index, self.grad)
@@ -309,17 +301,9 @@ class _Derivation:
             formula = TABLE[ins.op].vjp[place]
             if formula is ZERO or formula is NONE:
                 continue
-            before = len(self.work.instructions)
             part = _conjugated(formula, ins.dtype.is_complex, g, y, operands)
             if part is not None:
-                self._note_saved(before, part)
                 self._accumulate(argument, part)
-
-    def _note_saved(self, before: int, part: Symbol) -> None:
-        """Leaves among the operands of what a formula has just added."""
-        known = self.work.instructions
-        touched = [part.index, *[a for ins in known[before:] for a in ins.args]]
-        self.saved.update(known[i].value[0] for i in touched if known[i].op == "load")
 
     def _accumulate(self, argument: int, part: Symbol) -> None:
         target = self.program.instructions[argument]

@@ -11,11 +11,22 @@ from typing import Any
 
 from lucid_gpu.devices import backend
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.expression import Cell, Expr, boundary, build, merge, of_constant
+from lucid_gpu.fusion.expression import (
+    Cell,
+    Expr,
+    Write,
+    boundary,
+    build,
+    merge,
+    of_constant,
+    stale_of,
+    written_values,
+)
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.pending_reductions import summed_to
 from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, WRAPPED, Program, load_program
+from lucid_gpu.fusion.saving import RESULT, RESULT_PLACE, refusal, saved_leaves, saves_of
 from lucid_gpu.tape.engine import observing
 from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.modes import WATCHED, state
@@ -44,10 +55,10 @@ class RegionNode(Node):
     """
 
     output: Any = None
-    output_stale: tuple[str, int] | None = None
     output_strides: tuple[int, ...] | None = None  # in bytes; None for row-major
     root: Any = None
     observers: _Observers | None = None
+    also: tuple[Any, ...] = ()  # what PyTorch's ops save beside, as `Noted`; pending constants
     family: Any = None  # what the regions that one kernel computed have in common
     joint: Expr | None = None  # this region and others, each times its cotangent: see `gather`
 
@@ -58,6 +69,11 @@ class RegionNode(Node):
         self.made_by = expr.made_by
         self.program: Program = expr.program
         self.leaves: tuple[Cell, ...] = expr.leaves
+        also = getattr(expr, "also", None)
+        if also is not None:
+            self.also = also
+        if written_values:
+            self.output_stale = stale_of(expr)
 
     def name(self) -> str:
         return title_of(self.program)
@@ -125,17 +141,26 @@ class RegionNode(Node):
         if _held:
             _let_go()
         if any(self.leaves[i].filled for i in unread_by(self.program)):
-            if _someone_inside(expr):
+            beside = _saved_inside(expr)
+            if beside is None:
                 _held.append([weakref.ref(self), 1, 1])
             else:
-                self.keep_read()
+                self.keep_read(beside)
 
-    def keep_read(self) -> None:
+    def keep_read(self, beside: Sequence[Any]) -> None:
         """Nobody is left inside: the gradient's formula is all that reads the leaves."""
+        if refusal(self.made_by, self.program) is not None:
+            return  # going backward will say so
         self.made_by = None
+        self.also = (*self.also, *beside)
         leaves = list(self.leaves)
+        saved = saved_leaves(self.program)
         for i in unread_by(self.program):
-            leaves[i] = Cell(None, leaves[i].node, leaves[i].output)
+            before = leaves[i]
+            leaves[i] = Cell(None, before.node, before.output)
+            if i in saved:
+                before.stands_for(leaves[i])
+                leaves[i].stale = before.stale
         self.leaves = tuple(leaves)
 
     def _read_output(self, cell: Cell) -> None:
@@ -152,6 +177,7 @@ class RegionNode(Node):
         self.output = None
         self.made_by = None
         self.root = None
+        self.also = ()
 
     # --- going backward -------------------------------------------------------------------------
     # This file knows no Tensor class: what tensors do is asked of the cotangent.
@@ -175,6 +201,7 @@ class RegionNode(Node):
             return (None,) * len(self._edges)
         if self._released and saved_by(self.program):
             return cotangent._back_when_freed(self)
+        self._check_versions()
         if self.joint is not None:
             return self._vjp_joint(cotangent)
         if state.grad:
@@ -202,7 +229,6 @@ class RegionNode(Node):
         gradient = _gradient(
             self.program, g.program, pattern, len(merged), output_leaf, self.output_strides
         )
-        self._check_versions(gradient)
         early: dict[Any, Any] = {}
         beside = () if g.program.is_load else gradient.beside
         if gradient.repeated and not state.grad:
@@ -277,6 +303,7 @@ class RegionNode(Node):
         return same and plain and program.leaves not in saved_by(program)
 
     def _weighed(self, cotangent: Any) -> Expr:
+        self._check_versions()
         own = Expr(self.program, self.leaves, None)
         return build(TABLE["mul"], [own, cotangent._expr], True, limit=None)
 
@@ -362,21 +389,58 @@ class RegionNode(Node):
         """How many want to see the gradient of this region's value."""
         return 0 if self.observers is None else self.observers.count
 
-    def _check_versions(self, gradient: Gradient) -> None:
-        leaves = self.leaves
-        for i in gradient.saved:
-            stale = leaves[i].stale if i < len(leaves) else self.output_stale
-            if stale is not None:
-                raise self.stale_error(stale)
+    def output_written(self, write: Write, output: int) -> None:
+        self.output_stale = write
+        written_values.add(self)
 
-    def stale_error(self, stale: tuple[str, int]) -> RuntimeError:
-        """The error of a saved value that was written in place: by which op, at which version."""
-        name, version = stale
+    def _check_versions(self) -> None:
+        """Refuse to go backward where what PyTorch's ops would have saved was written."""
+        leaves, program = self.leaves, self.program
+        for i in saved_leaves(program):
+            if i == len(leaves):
+                if self.output_stale is None or not self._saves_output():
+                    continue
+                raise self.stale_error(self.output_stale, program, self.name())
+            write = leaves[i].stale
+            if write is not None:
+                node = leaves[i].node
+                name = None if node is None or not node._edges else node.name()
+                loads = next(n for n in program.instructions if n.op == "load" and n.value[0] == i)
+                raise self.stale_error(write, loads, name)
+        for entry in self.also:
+            write = None if entry is RESULT else getattr(entry, "stale", None)
+            if entry is RESULT and self.output_stale is not None:
+                raise self.stale_error(self.output_stale, program, self.name())
+            if write is not None:
+                raise self.stale_error(write, entry.program, None)
+        found = refusal(self.made_by, program)
+        if found is not None:
+            value, write = found
+            name = title_of(value.program) if value.program.needs_grad else None
+            raise self.stale_error(write, value.program, name)
+
+    def _saves_output(self) -> bool:
+        """``y * 1`` saves nothing, whatever made y."""
+        return self.made_by is None or self.made_by[0].name == self.program.root.op
+
+    def stale_error(self, write: Write, like: Any, maker: str | None) -> RuntimeError:
+        """The error of a saved value that was written in place.
+
+        Parameters
+        ----------
+        like : Program or Instruction
+            Has the value's type and shape.
+        maker : str or None
+            The name of the node that made it.
+        """
+        name, version, storage = write
+        which = "" if maker is None else f", which is output 0 of {maker},"
         return RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace "
-            f"operation: a tensor read by {self.name()}, of shape {list(self.program.shape)}, is "
-            f"at version {version + 1}; expected version {version} instead. {name} wrote it: "
-            "write the change out of place (x = x + 1), or change a clone."
+            f"operation: [{like.dtype.name} tensor of shape {list(like.shape)}]{which} is at "
+            f"version {storage.version}; expected version {version} instead. {name} wrote it after "
+            f"an op of {self.name()} had saved it: write the change out of place (x = x + 1), or "
+            "change a clone."
         )
 
     def _group(self, results: list[Any], pending: bool) -> None:
@@ -587,24 +651,45 @@ def _references_of_a_name() -> int:
 OF_A_NAME = _references_of_a_name()
 
 
-def _someone_inside(expr: Expr) -> bool:
-    """Can a tensor inside the region still be reached by anybody? (By reference counts.)"""
+def _saved_inside(expr: Expr) -> list[Any] | None:
+    """What ops inside a region saved beside; None where somebody can reach a tensor in there.
+
+    (By reference counts.)
+    """
+    beside: list[Any] = []
     held = 0  # references to what lies inside, but for those from inside
     seen: set[Expr] = set()
     stack = [expr]
     e: Any
     while stack:
-        for e in stack.pop().made_by or ():  # as `_inner` has them
-            if type(e) is Expr and e.program.needs_grad and not e.program.is_load:
+        made = stack.pop()
+        for e in made.made_by or ():  # as `_inner` has them
+            if type(e) is not Expr or e.program.is_load:
+                continue
+            if not e.program.needs_grad:
+                if sys.getrefcount(e) > OF_A_NAME + 1:  # a constant that may be written
+                    beside += _kept(made, e)
+            else:
                 held -= 1
                 if e in seen:
                     continue
                 held += sys.getrefcount(e) - OF_A_NAME
                 if e.node is not None and (e.node.observed or sys.getrefcount(e.node) > 2):
-                    return True  # somebody looks, or may: a realised tensor leads to the node
+                    return None  # somebody looks, or may: a realised tensor leads to the node
+                also = getattr(e, "also", None)
+                if also is not None:
+                    beside += [entry for entry in also if entry is not RESULT]
                 seen.add(e)
                 stack.append(e)
-    return held > 0
+    return None if held > 0 else beside
+
+
+def _kept(made: Expr, operand: Expr) -> list[Expr]:
+    """A pending constant that somebody holds, and may write, where an op saves it."""
+    assert made.made_by is not None
+    op, *operands = made.made_by
+    places = saves_of(op, operands, made.program)
+    return [operand] if any(p != RESULT_PLACE and operands[p] is operand for p in places) else []
 
 
 # Regions that keep all their arrays because somebody was inside when they were realised: in a loop
@@ -622,8 +707,11 @@ def _let_go() -> None:
             continue
         node = entry[0]()
         waiting = node is not None and node.made_by is not None and not node._released
-        if waiting and not _someone_inside(Expr(node.program, node.leaves, node.made_by)):
-            node.keep_read()
+        beside = None
+        if waiting:
+            beside = _saved_inside(Expr(node.program, node.leaves, node.made_by))
+        if beside is not None:
+            node.keep_read(beside)
         elif waiting and entry[2] < _LAST_WAIT:
             entry[1] = entry[2] = 2 * entry[2]
             continue

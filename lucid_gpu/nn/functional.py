@@ -51,6 +51,7 @@ from lucid_gpu.ops.group_norm import (
     local_response_norm,
     normalize,
 )
+from lucid_gpu.ops.in_place import UNNOTICED, alias_of
 from lucid_gpu.ops.interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
 from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
 from lucid_gpu.ops.losses import (
@@ -242,11 +243,11 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         if len(args) > settings:
             *args, inplace = args  # type: ignore[assignment]
         try:
-            read = input.alias() if inplace else input  # whose old value backward reads
+            read = alias_of(input) if inplace else input  # whose old value backward reads
             result = function(read, *args, **kwargs)
         except AttributeError as error:
             raise told(function, error, (input,)) from None
-        return input.copy_(result) if inplace else result
+        return input._write(result, UNNOTICED) if inplace else result
 
     activation.__name__ = activation.__qualname__ = function.__name__.lstrip("_")
     activation.__signature__ = asked.replace(parameters=[*asked.parameters.values(), _INPLACE])  # type: ignore[attr-defined]
@@ -291,7 +292,7 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(function)
     def twin(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         require_tensor(twin.__name__, "input", 1, input)
-        return input.copy_(function(input.alias(), *args, **kwargs))
+        return input._write(function(alias_of(input), *args, **kwargs), UNNOTICED)
 
     twin.__name__ = twin.__qualname__ = f"{function.__name__.lstrip('_')}_"
     twin.__doc__ = _saying(function, "The result is written into ``input``.")

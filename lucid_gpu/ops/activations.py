@@ -10,6 +10,7 @@ from lucid_gpu.ops.arguments import require_float, require_one_device, require_t
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import leaky_relu, unrounded
 from lucid_gpu.ops.random_numbers import _uniform
+from lucid_gpu.ops.record import keeps
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.ops.user_warnings import warn_user
@@ -44,7 +45,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """
     require_float("hardshrink", input)
     inside = (input >= -lambd).logical_and(input <= lambd)
-    return apply(TABLE["where"], inside, 0.0, input)
+    return keeps(apply(TABLE["where"], inside, 0.0, input), input)
 
 
 @op
@@ -67,7 +68,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     compared = unrounded(input)
     none = input.detach() * 0  # NaN stays NaN; a gradient that is infinite does not come through
     inner = apply(TABLE["where"], compared < -lambd, input + lambd, none)
-    return apply(TABLE["where"], compared > lambd, input - lambd, inner)
+    return keeps(apply(TABLE["where"], compared > lambd, input - lambd, inner), input)
 
 
 @op
@@ -108,7 +109,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         slope = weight.reshape(())
     above = input > 0
     below = apply(TABLE["where"], above, 0.0, input)  # the slope's gradient reads no infinity
-    return apply(TABLE["where"], above, input, slope * below)
+    return keeps(apply(TABLE["where"], above, input, slope * below), input)
 
 
 @op

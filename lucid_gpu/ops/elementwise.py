@@ -25,7 +25,7 @@ from lucid_gpu.ops.arguments import (
     takes_out,
 )
 from lucid_gpu.ops.in_place import alias_before, before_write, written
-from lucid_gpu.ops.record import constant, record
+from lucid_gpu.ops.record import constant, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -582,7 +582,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     NotImplementedError for integers, bool and complex.
     """
     require_float("leaky_relu", input)
-    return apply(TABLE["where"], input > 0, input, input * negative_slope)
+    return keeps(apply(TABLE["where"], input > 0, input, input * negative_slope), input)
 
 
 @op
@@ -639,7 +639,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     scaled = input * beta
     far = unrounded(scaled) > threshold
     curve = apply(TABLE["where"], far, 0.0, scaled).exp().log1p() / beta
-    return apply(TABLE["where"], far, input, curve)
+    return keeps(apply(TABLE["where"], far, input, curve), input)
 
 
 @op
@@ -677,7 +677,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         return _gelu_tanh(input)
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return 0.5 * input * (1 + (input * math.sqrt(0.5)).erf())
+    return keeps(0.5 * input * (1 + (input * math.sqrt(0.5)).erf()), input)
 
 
 @op
@@ -722,7 +722,7 @@ def hardsigmoid(input: Tensor) -> Tensor:
     NotImplementedError for integers, bool and complex.
     """
     require_float("hardsigmoid", input)
-    return hardtanh(input + 3, 0.0, 6.0) / 6
+    return keeps(hardtanh(input + 3, 0.0, 6.0) / 6, input)
 
 
 _hardswish = unary(TABLE["hardswish"])
@@ -747,7 +747,7 @@ def logsigmoid(input: Tensor) -> Tensor:
     require_float("logsigmoid", input)
     below = input < 0  # each branch is the whole function, so derivatives at 0 are right too
     size = apply(TABLE["where"], below, input, -input)
-    return apply(TABLE["where"], below, input, 0.0) - size.exp().log1p()
+    return keeps(apply(TABLE["where"], below, input, 0.0) - size.exp().log1p(), input)
 
 
 @op

@@ -13,13 +13,14 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
 from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion import written as waiting
-from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
+from lucid_gpu.fusion.saving import saves_result
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.storage import Storage
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
-from lucid_gpu.tape.node import Node
+from lucid_gpu.tape.modes import is_inference_mode_enabled, state
+from lucid_gpu.tape.node import AccumulateGrad, Node
 from lucid_gpu.tensor import Tensor, _tensor, _unmark_shared, duplicate, store_written
 
 LEAF_IN_PLACE = "a leaf Variable that requires grad is being used in an in-place operation."
@@ -60,7 +61,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         storage = self._storage = Storage()
         storage.add(self)
     new = value._expr
-    if old.is_load:
+    if old.is_load and not state.grad:
         new = _reading_afresh(new, expr.leaves[0])
     if new.program.inference is not old.inference:
         new = Expr(marked(new.program, new.program.marks ^ INFERENCE), new.leaves, new.made_by)
@@ -69,8 +70,10 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
             refuse_read_only(self, name)
         _write_through(self, _tensor(new), storage, name)
         return self
-    if old.is_load:
-        _make_stale(expr, name, storage)
+    _make_stale(expr, name, storage)
+    if len(storage.cells) > 1:
+        for reference in storage.cells:
+            _read_by_dead(reference(), name, storage)
     storage.version += 1
     edge = None
     if old.needs_grad and not state.grad:  # the history stays what it was
@@ -98,12 +101,26 @@ def before_write(tensor: Tensor, name: str) -> Tensor:
     """
     if state.written and waiting.full(tensor, name):
         store_written()
-    return tensor.alias() if state.grad is WATCHED else tensor
+    if not state.grad or tensor._wrapper is not None or tensor.is_sparse:
+        return tensor
+    return alias_of(tensor)
+
+
+def alias_of(tensor: Tensor) -> Tensor:
+    """An alias that stays good when the tensor is written."""
+    other = tensor.alias()
+    value = other._expr
+    if not value.program.is_load:
+        if value.program.needs_grad and value.node is None and saves_result(value):
+            region.region_node(value)  # both know when it is written
+        other._expr = expression.reread(value)
+    return other
 
 
 def alias_before(tensor: Tensor, name: str) -> Tensor:
     """The operand of an in-place op whose backward reads what was there before."""
-    return before_write(tensor, name).alias()
+    before = before_write(tensor, name)
+    return alias_of(tensor) if before is tensor else before
 
 
 def written(
@@ -136,6 +153,7 @@ def _set_to(self: Tensor, source: Tensor) -> Tensor:
         refuse_inference()
     if state.grad:
         refuse_recorded(self, False, "set_")
+    _make_stale(self._expr, "set_", self._memory())
     self.data = source
     self._memory().version += 1
     return self
@@ -209,13 +227,23 @@ def move_retained(tensor: Tensor, node: Node, output: int) -> None:
 
 def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
     """What was saved of the old value must not be used by backward."""
-    if name and expr.program.is_load:
-        cell = expr.leaves[0]
-        cell.stale = (name, storage.version)
-        node = cell.node if type(cell) is Cell else None
-        # PyTorch saves no quotient; our gradient reads it, which stays whole
-        if isinstance(node, region.RegionNode) and node.program.root.op != "div":
-            node.output_stale = cell.stale
+    if name:
+        expression.make_stale(expr, Write(name, storage.version, storage))
+
+
+def _read_by_dead(cell: Cell | None, name: str, storage: Storage) -> None:
+    """A leaf of this memory whose tensor, a view, may be gone: what was saved of it is stale."""
+    counts = type(storage) is Storage and bool(name)
+    if cell is not None and counts and cell.stale is None and not cell.uncounted:
+        cell.stale = Write(name, storage.version, storage)
+
+
+def _tell(tensor: Tensor, storage: Storage, name: str | None) -> None:
+    """Nobody reads the memory that is written; but an op may have saved what is there."""
+    cell = tensor._expr.leaves[0]
+    node = cell.node if cell.leads else None
+    if cell.same is not None or (node is not None and type(node) is not AccumulateGrad):
+        expression.tell(cell, Write(name or "", storage.version, storage))
 
 
 def _writable(self: Tensor, name: str) -> Any:
@@ -229,7 +257,9 @@ def _writable(self: Tensor, name: str) -> Any:
     storage = self._storage or self._memory()
     if storage.read_only:
         refuse_read_only(self, name)
-    if not (_alone(self, storage) or _nobody_reads(storage)):
+    if _alone(self, storage):
+        _tell(self, storage, name)
+    else:
         _protect_readers(self, storage, name)
     if self._expr.program.shared:
         _unmark_shared(self)
@@ -273,6 +303,10 @@ def refers_to_itself(array: Any) -> bool:
 def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = None) -> None:
     """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
     if _nobody_reads(storage):
+        for reference in storage.tensors if written_by is not None else ():
+            tensor = reference()
+            if tensor is not None and tensor._storage is storage:
+                _tell(tensor, storage, written_by)
         return
     holders: dict[int, list[Tensor]] = {}  # several after `detach`
     for reference in storage.tensors:
@@ -287,6 +321,8 @@ def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = No
         cell = reference()
         if cell is None or id(cell) in done:
             continue
+        if id(cell) not in holders and written_by is not None:
+            _read_by_dead(cell, written_by, storage)
         array, leaves = cell.array, cell.readers()
         del cell
         for leaf in leaves:
@@ -318,14 +354,14 @@ def _written_elsewhere(self: Tensor) -> None:
     """The memory was written without our knowing: what was saved of it is stale."""
     self._own_memory()
     storage = self._memory()
-    mark = ("increment_version", storage.version)
+    mark = Write("increment_version", storage.version, storage)
     storage.version += 1
     for reference in storage.cells:
         cell = reference()
         for leaf in [] if cell is None else cell.readers():
             leaf.stale = mark
-            if type(leaf) is Cell and isinstance(leaf.node, region.RegionNode):
-                leaf.node.output_stale = mark
+            if leaf.leads and leaf.node is not None:
+                leaf.node.output_written(mark, leaf.output)
     for tensor in (self, *storage.others(self)):
         expr = tensor._load()
         fresh = expr.leaves[0].again()

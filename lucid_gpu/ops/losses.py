@@ -19,7 +19,7 @@ from lucid_gpu.ops.arguments import (
 )
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import keeps, record
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
@@ -125,7 +125,7 @@ def mse_loss(
     reduction = reduction_of(size_average, reduce, reduction)
     _same_size("mse_loss", input, target)
     d = _difference("mse_loss", input, target)
-    return _weighted(d.square(), input, weight, reduction)
+    return _weighted(keeps(d.square(), input, target), input, weight, reduction)
 
 
 @op
@@ -170,7 +170,7 @@ def smooth_l1_loss(
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     d = _difference("smooth_l1_loss", input, target)
-    loss = apply(TABLE["bent"], d, beta) / beta if beta else d.abs()
+    loss = keeps(apply(TABLE["bent"], d, beta) / beta if beta else d.abs(), input, target)
     return reduce_loss(loss, reduction)
 
 
@@ -208,6 +208,7 @@ def huber_loss(
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     require_float("huber_loss", input)
     loss = apply(TABLE["bent"], _difference("huber_loss", input, target), delta)
+    loss = keeps(loss, input, target)
     if weight is None or reduction != "mean":
         return _weighted(loss, input, weight, reduction)
     return _weighted(loss, input, weight, "none").mean()  # not over the sum of weights, as of mse

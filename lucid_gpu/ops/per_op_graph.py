@@ -16,6 +16,7 @@ from lucid_gpu.fusion.gradient import Gradient, Part, gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import RegionNode, title_of
+from lucid_gpu.fusion.saving import FROM_OPERANDS, SAVE_ALL
 from lucid_gpu.ops.packing import pack_output
 from lucid_gpu.ops.record import OpNode, refuse_inference, save
 from lucid_gpu.ops.reductions import sum_to_shape
@@ -30,8 +31,6 @@ _OPERANDS = {
     "clamp_min": ("self", "min"),
     "clamp_max": ("self", "max"),
 }  # PyTorch's names of operands, where they are not self and other
-_FROM_OPERANDS = {"div"}  # PyTorch saves the operands though the result would do
-_SAVE_ALL = {"pow", "sgn"}  # PyTorch saves operands and result where our formula needs fewer
 
 
 class Rule(NamedTuple):
@@ -142,10 +141,10 @@ def _rule(op: Op, program: Program, keep_operands: bool) -> Rule:
     if found is None:
         root, n = program.root, program.leaves
         cotangent = load_program(root.dtype, root.shape, None, False, program.device)
-        output = None if keep_operands and op.name in _FROM_OPERANDS else n
+        output = None if keep_operands and op.name in FROM_OPERANDS else n
         gradient = gradient_of(program, cotangent, n + 1, n + 2, False, output)
         reads = gradient.reads
-        if reads and op.name in _SAVE_ALL and not _has_number(program):
+        if reads and op.name in SAVE_ALL and not _has_number(program):
             reads = frozenset(range(n + 1))
         names = _names_of_leaves(op, program)
         names[n] = "~result"  # the last: PyTorch saves it once it is known
@@ -265,7 +264,6 @@ def _back_by_ops(cotangent: Tensor, node: RegionNode) -> list[Tensor]:
     load = load_program(like.dtype, tuple(like.shape), None, False, like.device)
     place = len(values)
     gradient = gradient_of(program, load, place, place + 1, bool(state.grad), output_leaf)
-    node._check_versions(gradient)
     return list(evaluate_gradient(gradient, [*values, cotangent]).values())
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.fusion import expression
-from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.fusion import expression, region
+from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import edge_of
+from lucid_gpu.fusion.saving import RESULT, Noted
 from lucid_gpu.ops.packing import Packed, pack, pack_output
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.levels import innermost, open_levels
@@ -81,6 +82,35 @@ def watch(result: Tensor, *read: Tensor) -> None:
         node.watched += tuple([(t, _version_of(t)) for t in read])
 
 
+def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
+    """Have a composition refuse its gradient once these tensors are written, as PyTorch's op.
+
+    Parameters
+    ----------
+    result : Tensor
+        Of the composition's last op.
+    *saved : Tensor
+        What PyTorch's op saves, though our formulas read something else.
+    output : bool
+        Whether the result is among that.
+    """
+    value = result._expr
+    if not value.program.needs_grad or result._wrapper is not None or not state.grad:
+        return result
+    entries = [t._expr if not t._expr.program.is_load else Noted(t._expr) for t in saved]
+    also = (*entries, RESULT) if output else tuple(entries)
+    if not value.program.is_load:
+        value.also = (*getattr(value, "also", ()), *also)
+        if isinstance(value.node, region.RegionNode):
+            value.node.also += also
+        return result
+    cell = value.leaves[0]
+    node = cell.node if cell.leads else None
+    if isinstance(node, region.RegionNode):
+        node.also += also
+    return result
+
+
 def save_output(tensor: Tensor, number: int) -> Saved:
     """Keep an output of the node itself, which must not hold what holds the node."""
     if modes.watchers and state.hooks:
@@ -113,12 +143,16 @@ def unpack(saved: Sequence[Saved | None], reader: Node) -> tuple[Tensor | None, 
     return tuple(result)
 
 
-def modified(tensor: Tensor, version: int, reader: Node) -> RuntimeError:
-    """The error of a saved tensor that was written in place since."""
+def modified(
+    tensor: Tensor | Program, version: int, reader: Node, found: int | None = None
+) -> RuntimeError:
+    """The error of a saved tensor that was written in place since; ``found`` is its version."""
+    if found is None:
+        found = tensor._version  # type: ignore[union-attr]
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: [{tensor.dtype.name} tensor of shape {list(tensor.shape)}], saved by "
-        f"{reader.name()}, is at version {tensor._version}; expected version {version} instead. "
+        f"{reader.name()}, is at version {found}; expected version {version} instead. "
         "Write the change out of place (x = x + 1), or change a clone."
     )
 
@@ -132,6 +166,7 @@ class OpNode(Node):
     watched: tuple[tuple[Tensor, int], ...] = ()  # whose arrays the op holds, and their versions
     kept: Any = None  # memory of the op's own, which goes when what it saved goes
     earlier: Tensor | None = None  # the sum that the first gradient is added to
+    saves_outputs = False  # PyTorch's op does, though this one reads what it needs elsewhere
 
     def __init__(
         self,
@@ -158,12 +193,19 @@ class OpNode(Node):
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         return unpack(self.saved, self)
 
+    def output_written(self, write: Write, output: int) -> None:
+        if self.saves_outputs:
+            self.output_stale = write, self.metas[output]
+
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         if self._released and self.saved:
             raise RuntimeError(SECOND_TIME)
         for tensor, version in self.watched:
             if _version_of(tensor) != version:
                 raise modified(tensor, version, self)
+        if self.output_stale is not None:
+            write, meta = self.output_stale
+            raise modified(meta, write.version, self, write.storage.version)
         if self._output_count == 1:
             if cotangents[0] is None:
                 return (None,) * len(self._edges)
@@ -216,6 +258,12 @@ def _zeros(like: Program) -> Tensor:
     return _tensor(expression.of_constant(0.0, like.dtype, like.shape, like.device))
 
 
+_SAVE_OUTPUTS = frozenset(
+    [
+        *("LogsumexpBackward0", "ProdBackward0", "ProdBackward1", "AmaxBackward0", "AminBackward0"),
+        *("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0"),
+    ]
+)
 _classes: dict[str, type[OpNode]] = {}
 
 
@@ -265,7 +313,8 @@ def record(
             if t._expr.program.needs_grad:
                 kind = _classes.get(name)
                 if kind is None:
-                    kind = _classes[name] = type(name, (OpNode,), {})
+                    own = {"saves_outputs": True} if name in _SAVE_OUTPUTS else {}
+                    kind = _classes[name] = type(name, (OpNode,), own)
                 node = kind(inputs, vjp, saved)
                 node.__dict__.update(attributes)
                 break

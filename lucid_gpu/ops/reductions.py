@@ -22,7 +22,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
 from lucid_gpu.ops.arguments import public
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -515,7 +515,7 @@ def _root(total: Tensor, exponent: float = 0.5) -> Tensor:
     zero = total.detach() == 0
     safe = apply(TABLE["where"], zero, 1.0, total)
     root = safe.sqrt() if exponent == 0.5 else safe**exponent
-    return apply(TABLE["where"], zero, total * 0, root)
+    return keeps(apply(TABLE["where"], zero, total * 0, root), output=True)
 
 
 @op

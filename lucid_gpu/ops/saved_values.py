@@ -15,12 +15,18 @@ from typing import Any
 from lucid_gpu.device import CPU
 from lucid_gpu.dtypes import bool as boolean
 from lucid_gpu.dtypes import dtype, float32
-from lucid_gpu.fusion.expression import Expr, of_array, of_constant, without_grad
+from lucid_gpu.fusion.expression import Expr, of_array, of_constant, stale_of, without_grad
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
 from lucid_gpu.fusion.region import RegionNode, edge_of, observe, saved_by
 from lucid_gpu.ops.packing import Packed
-from lucid_gpu.ops.per_op_graph import Alone, alone_of, operand_names, vjp_alone
+from lucid_gpu.ops.per_op_graph import (
+    Alone,
+    alone_of,
+    evaluate_gradient,
+    operand_names,
+    vjp_alone,
+)
 from lucid_gpu.ops.record import OpNode, unpack
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.node import SECOND_TIME, Node
@@ -243,6 +249,24 @@ def _look(node: RegionNode) -> Alone | None:
     return alone_of(op, values, to, shape, keep_operands=False)
 
 
+def _vjp_of_last(node: RegionNode, cotangents: Sequence[Any]) -> list[Any]:
+    """The gradients of a region's last op alone, None for a number among its operands."""
+    if isinstance(node, _Opened):
+        return list(OpNode.vjp(node, cotangents))  # type: ignore[arg-type]
+    node._check_versions()
+    alone = _look_unless_freed(node)
+    assert alone is not None
+    values: list[Any] = [*alone.numbers, None, cotangents[0]]
+    for leaf in alone.rule.saves:
+        own = leaf == len(alone.sources)
+        values[leaf] = _result(node) if own else alone.tensors[alone.sources[leaf]]
+    found = evaluate_gradient(alone.rule.gradient, values)
+    results: list[Any] = [None] * len(alone.tensors)
+    for leaf, gradient in found.items():
+        results[alone.sources[leaf]] = gradient
+    return results + [None] * (len(node.next_functions) - len(results))
+
+
 def _operand(node: RegionNode, index: int) -> Any:
     """An operand inside a region as a value of its own; numbers as they are."""
     known = node.program.instructions
@@ -315,16 +339,16 @@ def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:
 
 def _fresh(node: RegionNode, value: Expr) -> Expr:
     """A saved operand, unless it was written since."""
-    stale = value.leaves[0].stale if value.program.is_load else None
-    if stale is not None:
-        raise node.stale_error(stale)
+    write = stale_of(value)
+    if write is not None:
+        raise node.stale_error(write, value.program, None)
     return value
 
 
 def _result(node: RegionNode) -> Tensor:
     """A region's value, with the region as its history."""
     if node.output_stale is not None:
-        raise node.stale_error(node.output_stale)
+        raise node.stale_error(node.output_stale, node.program, node.name())
     program = node.program
     if node.output is not None:
         array = node.output.array
@@ -391,6 +415,7 @@ def _named(read: Callable[[Any, str], Any], name: str) -> property:
     return property(lambda node: read(node, name))
 
 
+attach(RegionNode, vjp_alone=_vjp_of_last)
 for _owner, _prefix, _read in (
     (OpNode, "_saved_", _saved_by_node),
     (OpNode, "_raw_saved_", _raw_of_node),

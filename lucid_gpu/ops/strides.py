@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.fusion.expression import Write, make_stale
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.in_place import refers_to_itself
 from lucid_gpu.ops.indexing import getitem_parsed, place
@@ -284,7 +285,11 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     flat = self.detach().reshape(-1)
     missing = count - flat.shape[0]
     kept = flat[:count] if missing <= 0 else cat([flat, flat.new_zeros((missing,))])
+    changes = tuple(self.shape) != tuple(wanted)
+    if changes:
+        make_stale(self._expr, Write("resize_", self._version, self._memory()))
     self.data = kept.reshape(wanted)
+    self._memory().version += changes
     return self
 
 

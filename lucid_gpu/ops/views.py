@@ -11,8 +11,9 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
-from lucid_gpu.fusion.expression import Cell, Expr
+from lucid_gpu.fusion.expression import Cell, Expr, of_constant
 from lucid_gpu.fusion.program import load_program
+from lucid_gpu.ops.complex_views import view_as_complex, view_as_real
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import (
     LEAF_IN_PLACE,
@@ -200,6 +201,7 @@ class ViewCell(Cell):
     """
 
     refusal: str | None = None
+    leads = False
 
     def __init__(self, array: Any, base: Tensor, steps: Any) -> None:
         self._known: Any = None
@@ -248,7 +250,11 @@ def _replayed(base: Tensor, steps: Any) -> Tensor:
 
 def _copy_slices_vjp(node: Any, g: Tensor) -> Any:
     rest, written = node.needs_input_grad
-    g_rest = where(_written_elements(node, g), 0, g) if rest else None
+    g_rest = None
+    if rest and g.is_complex():  # a view of real and imaginary parts may have been written
+        g_rest = view_as_complex(where(_written_parts(node, g), 0, view_as_real(g)))
+    elif rest:
+        g_rest = where(_written_elements(node, g), 0, g)
     return g_rest, replay(g, node.steps) if written else None
 
 
@@ -262,6 +268,15 @@ def _written_elements(node: Any, g: Tensor) -> Tensor:
     with no_grad():
         replay(base, node.steps).array[...] = True
     return base
+
+
+def _written_parts(node: Any, g: Tensor) -> Tensor:
+    """Which real and imaginary parts of a complex base its view covers."""
+    with no_grad():
+        base = _tensor(of_constant(0, g.dtype, tuple(g.shape), g.device)).clone()
+        view = replay(base, node.steps)
+        view.fill_(1 + 1j if view.is_complex() else 1)
+        return view_as_real(base) != 0
 
 
 attach(Tensor, _refuse_written_view=refuse_written_view, _write_with_history=write_with_history)

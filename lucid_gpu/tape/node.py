@@ -59,6 +59,7 @@ class Node:
     adds = False  # can its vjp add its first gradient to what is there already: see `add_to`
     runs_user_code = False  # does its vjp call what a user wrote
     gathers = False  # may it run in the place of others that wait beside it: see `gather`
+    output_stale: Any = None  # the last write in place of the tensor that has its value
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
         self._edges = edges
@@ -69,6 +70,28 @@ class Node:
     def name(self) -> str:
         """What `grad_fn` shows it as."""
         return type(self).__name__
+
+    def __call__(self, *gradients: Any) -> Any:
+        """The gradients of its operands, given those of its outputs.
+
+        TypeError for another number of them, and for what is no tensor.
+        """
+        if len(gradients) != self._output_count:
+            raise TypeError(
+                f"expected {self._output_count} arguments, got {len(gradients)} instead"
+            )
+        for place, gradient in enumerate(gradients):
+            if gradient is not None and not hasattr(gradient, "_expr"):
+                raise TypeError(f"argument {place} is not a Variable")
+        found = tuple(self.vjp_alone(gradients))
+        return found[0] if len(found) == 1 else found
+
+    def vjp_alone(self, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """The vjp of the op that the node is named after."""
+        return self.vjp(cotangents)
+
+    def output_written(self, write: Any, output: int) -> None:
+        """A tensor that has this output was written in place."""
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:

@@ -320,3 +320,20 @@ def test_versions_are_tensors(device: str) -> None:
         "increment_version expects each element of the iterable to be a tensor",
         lambda m, d: m.autograd.graph.increment_version([3]),
     )
+
+
+def test_a_node_can_be_called(device: str) -> None:
+    x = lucid_gpu.tensor([1.0, 2.0], device=device, requires_grad=True)
+    g = lucid_gpu.ones(2, device=device)
+    found, number = (x * 3).grad_fn(g)
+    assert found.tolist() == [3.0, 3.0] and number is None
+    left, right = (x.exp() * x).grad_fn(g)
+    assert left.tolist() == [1.0, 2.0]
+    assert lucid_gpu.allclose(right, x.exp())
+    assert x.sigmoid().grad_fn(g).shape == (2,)
+    both = lucid_gpu.stack([x, x]).grad_fn(lucid_gpu.ones(2, 2, device=device))
+    assert [t.tolist() for t in both] == [[1, 1]] * 2
+    with pytest.raises(TypeError, match="expected 1 arguments, got 0 instead"):
+        x.sum().grad_fn()
+    with pytest.raises(TypeError, match="argument 0 is not a Variable"):
+        (x * 3).grad_fn(1)

@@ -411,3 +411,15 @@ def test_what_was_replaced_has_a_gradient_of_zero(name: str, realised: bool, dev
     constant = ("copy_ of a constant", "fill_ of a number", "zero_", "uniform_", "under no_grad")
     written = None if name in constant else spread.get(name, [3.0] * 3)
     gives([[6.0 if name == "under no_grad" else 0.0] * 3, written], scenario, device)
+
+
+@pytest.mark.parametrize("at", [(), (0,), (0, 1)], ids=["all", "a row", "a part"])
+def test_real_and_imaginary_parts_are_written_as_in_torch(at: Any) -> None:
+    def gradient(m: Any) -> Any:
+        x = m.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+        y = x * 2
+        m.view_as_real(y)[at].mul_(3)
+        (y.abs() ** 2).sum().backward()
+        return np.array(x.grad.tolist())
+
+    np.testing.assert_allclose(gradient(lucid_gpu), gradient(torch_module()), rtol=1e-6)

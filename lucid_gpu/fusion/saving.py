@@ -1,0 +1,174 @@
+"""What PyTorch's ops save for backward: writing that in place afterwards is refused.
+
+Ours read the old value, which is whole; but a program must not be right because of how its ops were
+fused. A region looks through its ops (`refusal`) only where some value has been written at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.device import CPU
+from lucid_gpu.fusion.expression import Expr, Write, stale_of, written_values
+from lucid_gpu.fusion.gradient import gradient_of
+from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.program import Instruction, Program, constant_value, intern, load_program
+
+__all__ = ["FROM_OPERANDS", "RESULT", "SAVE_ALL", "Noted", "refusal", "saved_leaves"]
+
+FROM_OPERANDS = {"div", "erfinv"}  # PyTorch saves the operands though the result would do
+SAVE_ALL = {"pow", "sgn"}  # PyTorch saves operands and result where our formula needs fewer
+RESULT_PLACE = -1  # in place of an operand's number
+_NUMBERS = ("constant", "scalar")
+
+
+class Noted:
+    """What an op saves beside what its formula reads: not kept, but told of the next write.
+
+    Attributes
+    ----------
+    program : Program
+        Has the tensor's type and shape.
+    """
+
+    __slots__ = ("__weakref__", "program", "stale")
+
+    def __init__(self, value: Expr) -> None:
+        self.program = value.program
+        self.stale: Write | None = None
+        value.leaves[0].stands_for(self)
+
+
+RESULT: Any = None  # among what a composition saves: its own result
+Kind = tuple[Any, Any]  # of an operand: its type, or None for a number; whether it needs a gradient
+
+_saves: dict[Any, tuple[int, ...]] = {}
+
+
+def saves(name: str, kinds: tuple[Kind, ...], d: Any) -> tuple[int, ...]:
+    """Which operands PyTorch's op saves; -1 stands for the result, of type ``d``."""
+    key = (name, kinds, d)
+    found = _saves.get(key)
+    if found is None:
+        found = _saves[key] = _derived(name, kinds, d)
+    return found
+
+
+def _derived(name: str, kinds: tuple[Kind, ...], d: Any) -> tuple[int, ...]:
+    n = len(kinds)
+    if name not in TABLE or name in ("identity", "cast"):
+        return ()
+    if name == "pow" and kinds[1][0] is None:
+        return (0,)
+    if name == "div" and kinds[0][0] is None:
+        return ()  # a reciprocal of PyTorch's own
+    if name in SAVE_ALL and all(kind is not None for kind, _ in kinds):
+        return (*range(n), RESULT_PLACE)
+    operands = []
+    for i, (kind, needs) in enumerate(kinds):
+        if kind is None:
+            operands.append(Instruction("constant", (), d, (), False, constant_value(2.0)))
+        else:
+            operands.append(Instruction("load", (), kind, (), bool(needs), (i, None)))
+    root = Instruction(name, tuple(range(n)), d, (), True)
+    program = intern([*operands, root], n, CPU)
+    cotangent = load_program(d, (), None, False, CPU)
+    output = None if name in FROM_OPERANDS else n
+    reads = gradient_of(program, cotangent, n + 1, n + 2, False, output).reads
+    return tuple([RESULT_PLACE if leaf == n else leaf for leaf in sorted(reads)])
+
+
+def _by(known: Sequence[Instruction], ins: Instruction) -> tuple[int, ...]:
+    """What the op of an instruction saves."""
+    operands = [known[a] for a in ins.args]
+    kinds = [(None if o.op in _NUMBERS else o.dtype, o.needs_grad is True) for o in operands]
+    return saves(ins.op, tuple(kinds), ins.dtype)
+
+
+def saved_leaves(program: Program) -> tuple[int, ...]:
+    """The leaves that ops of a program save, each as an operand of its own.
+
+    The number of leaves stands for the result, where the last op saves that.
+    """
+    found: tuple[int, ...] | None = program.gradients.get("saved leaves")
+    if found is None:
+        known, leaves = program.instructions, set()
+        for ins in known:
+            for place in _by(known, ins) if ins.needs_grad else ():
+                if place == RESULT_PLACE:
+                    if ins is program.root:
+                        leaves.add(program.leaves)
+                    continue
+                operand = known[ins.args[place]]
+                while operand.op == "identity" and known[operand.args[0]].shape != operand.shape:
+                    operand = known[operand.args[0]]
+                if operand.op == "load":
+                    leaves.add(operand.value[0])
+        found = program.gradients["saved leaves"] = tuple(sorted(leaves))
+    return found
+
+
+def saves_of(op: Op, operands: Sequence[Any], program: Program) -> tuple[int, ...]:
+    """Which of these operands PyTorch's op saves; -1 stands for the result."""
+    kinds = [
+        (o.program.dtype, o.program.needs_grad) if type(o) is Expr else (None, False)
+        for o in operands
+    ]
+    return saves(op.name, tuple(kinds), program.dtype)
+
+
+def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write] | None:
+    """What an op inside a region saved and was written since: a pending value, or a `Noted`.
+
+    Parameters
+    ----------
+    made_by : tuple
+        The region's last op and its operands.
+    root : Program
+        Of the region.
+    """
+    if made_by is None or not written_values:
+        return None
+    seen: set[Expr] = set()
+    stack: list[tuple[Any, Program]] = [(made_by, root)]
+    while stack:
+        (op, *operands), program = stack.pop()
+        for place in saves_of(op, operands, program):
+            if place == RESULT_PLACE:
+                continue
+            operand = operands[place]
+            if type(operand) is Expr and not operand.program.is_load:
+                write = stale_of(operand)
+                if write is not None:
+                    return operand, write
+        for operand in operands:
+            if type(operand) is not Expr or operand in seen:
+                continue
+            inner = operand.program
+            if inner.is_load or not inner.needs_grad or operand.made_by is None:
+                continue
+            seen.add(operand)
+            write = stale_of(operand)
+            if write is None and operand.node is not None:
+                write = operand.node.output_stale
+            if write is not None and saves_result(operand):
+                return operand, write
+            for entry in getattr(operand, "also", ()):
+                write = None if entry is RESULT else getattr(entry, "stale", None)
+                if write is not None:
+                    return entry, write
+            stack.append((operand.made_by, inner))
+    return None
+
+
+def saves_result(value: Expr) -> bool:
+    """Whether the op that made a pending value saves it."""
+    if RESULT in getattr(value, "also", ()):
+        return True
+    if value.made_by is None:
+        return False
+    program = value.program
+    if value.made_by[0].name != program.root.op:  # ``y * 1`` saves nothing, whatever made y
+        return False
+    return program.leaves in saved_leaves(program)

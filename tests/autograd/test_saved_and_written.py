@@ -1,0 +1,320 @@
+"""What an op saved and what was written since: refused where torch refuses, fused and op by op."""
+
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid_gpu
+from tests.oracle import torch_module
+
+PROGRAMS = int(300 * float(os.environ.get("LUCID_TEST_EXAMPLES", "1")))
+WRITTEN = "modified by an inplace operation"
+UNARY = (
+    *("exp", "tanh", "sigmoid", "sqrt", "reciprocal", "sin", "abs", "neg", "square", "log"),
+    *("relu", "clone"),
+)
+BINARY = ("add", "sub", "mul", "div", "pow", "maximum")
+NUMBERS: dict[str, Callable[[Any, float], Any]] = {
+    "x * n": lambda x, n: x * n,
+    "x + n": lambda x, n: x + n,
+    "x ** n": lambda x, n: x**n,
+    "x / n": lambda x, n: x / n,
+    "n - x": lambda x, n: n - x,
+    "n / x": lambda x, n: n / x,
+}
+SAME_SHAPE: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda x: x[[0, 1, 2]],
+    "t": lambda x: x.t(),
+    "view": lambda x: x.view(9).view(3, 3),
+    "detach": lambda x: x.detach(),
+    "first": lambda x: x[0].expand(3, 3),
+    "amax": lambda x: x.amax(0).expand(3, 3),
+    "logsumexp": lambda x: x.logsumexp(0).expand(3, 3),
+    "prod": lambda x: x.prod(0).expand(3, 3),
+    "sum": lambda x: x.sum(0).expand(3, 3),
+    "cumsum": lambda x: x.cumsum(0),
+    "softmax": lambda x: x.softmax(0),
+}
+
+
+def _first_row(m: Any, x: Any, y: Any) -> None:
+    x[1] = 0.5
+
+
+def _unrecorded(m: Any, x: Any, y: Any) -> None:
+    with m.no_grad():
+        x.add_(0.25)
+
+
+WRITES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "x.add_(y)": lambda m, x, y: x.add_(y),
+    "x.mul_(y)": lambda m, x, y: x.mul_(y),
+    "x.div_(y)": lambda m, x, y: x.div_(y),
+    "x.copy_(y)": lambda m, x, y: x.copy_(y),
+    "x.exp_()": lambda m, x, y: x.exp_(),
+    "x.sqrt_()": lambda m, x, y: x.sqrt_(),
+    "x.sigmoid_()": lambda m, x, y: x.sigmoid_(),
+    "x.zero_()": lambda m, x, y: x.zero_(),
+    "x.fill_(.5)": lambda m, x, y: x.fill_(0.5),
+    "x.sub_(.125)": lambda m, x, y: x.sub_(0.125),
+    "x.mul_(x)": lambda m, x, y: x.mul_(x),
+    "x[1] = .5": _first_row,
+    "unrecorded": _unrecorded,
+}
+
+
+def program(seed: int) -> list[tuple[Any, ...]]:
+    """Steps over two leaves, a constant and what came of them: a table, a name in it, operands."""
+    draw = random.Random(seed)
+    steps: list[tuple[Any, ...]] = []
+    n = 3
+    for _ in range(draw.randint(3, 11)):
+        kind, i, j = draw.random(), draw.randrange(n), draw.randrange(n)
+        if kind < 0.3:
+            steps.append(("unary", draw.choice(UNARY), i))
+        elif kind < 0.55:
+            steps.append(("binary", draw.choice(BINARY), i, j))
+        elif kind < 0.62:
+            steps.append(("number", draw.choice([*NUMBERS]), i, draw.choice([2.0, 1.0, 3.0, 0.5])))
+        elif kind < 0.72:
+            steps.append(("one", draw.choice([*SAME_SHAPE]), i))
+        elif kind < 0.75:
+            steps.append(("mm", "", i, j))
+        elif kind < 0.78:
+            steps.append(("read", "", i))
+            continue
+        else:
+            steps.append(("write", draw.choice([*WRITES]), draw.randrange(2, n), j))
+            continue
+        n += 1
+    return steps
+
+
+def outcome(m: Any, steps: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """How a program ends: refused on its way, refused going backward, or with gradients."""
+    rng = np.random.default_rng(5)
+    values = [m.tensor(rng.uniform(0.1, 0.95, (3, 3))) for _ in range(3)]
+    a, b = values[0].requires_grad_(), values[1].requires_grad_()
+    try:
+        for kind, name, i, *rest in steps:
+            x = values[i]
+            if kind == "unary":
+                values.append(getattr(x, name)())
+            elif kind == "binary":
+                values.append(getattr(m, name)(x, values[rest[0]]))
+            elif kind == "number":
+                values.append(NUMBERS[name](x, rest[0]))
+            elif kind == "one":
+                values.append(SAME_SHAPE[name](x))
+            elif kind == "mm":
+                values.append(x @ values[rest[0]])
+            elif kind == "read":
+                x.sum().item()
+            else:
+                WRITES[name](m, x, values[rest[0]])
+        sums = [v.sum() for v in values[3:] if v.requires_grad]
+        if not sums:
+            return ("constant",)
+        total = sum(sums[1:], sums[0])
+    except RuntimeError:
+        return ("refused",)
+    try:
+        total.backward()
+    except RuntimeError as error:
+        return ("saved and written",) if WRITTEN in str(error) else ("refused",)
+    return ("gradients", *[None if t.grad is None else np.array(t.grad.tolist()) for t in (a, b)])
+
+
+def agrees(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
+    if ours[0] != theirs[0]:
+        return False
+    for mine, other in zip(ours[1:], theirs[1:], strict=True):
+        if mine is None or other is None:
+            if mine is not other and np.any(other if mine is None else mine):
+                return False
+        elif not np.allclose(
+            np.nan_to_num(mine, posinf=0, neginf=0), np.nan_to_num(other, posinf=0, neginf=0), 1e-6
+        ):
+            return False
+    return True
+
+
+def test_random_programs_end_as_in_torch_fused_and_op_by_op() -> None:
+    torch = torch_module()
+    counts: dict[str, int] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(PROGRAMS):
+            steps = program(seed)
+            theirs = outcome(torch, steps)
+            counts[theirs[0]] = counts.get(theirs[0], 0) + 1
+            ours = outcome(lucid_gpu, steps)
+            assert agrees(ours, theirs), f"fused, seed {seed}: {ours}, torch: {theirs}\n{steps}"
+            with lucid_gpu.fusion.eager():
+                ours = outcome(lucid_gpu, steps)
+            assert agrees(ours, theirs), f"op by op, seed {seed}: {ours}, torch: {theirs}\n{steps}"
+    assert min(counts["saved and written"], counts["gradients"]) > 0.15 * PROGRAMS, counts
+
+
+# --- what each op saves --------------------------------------------------------------------------
+
+OF_ONE = [
+    *("abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt"),
+    *("reciprocal", "square", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
+    *("tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv", "lgamma"),
+    *("digamma", "i0", "floor", "neg", "relu", "clone", "sum", "mean", "prod", "amax"),
+    *("amin", "max", "min", "median", "logsumexp:1", "softmax:1", "log_softmax:1"),
+    *("cumsum:1", "cumprod:1", "sgn", "var"),
+]
+OF_TWO = [
+    *("add", "sub", "mul", "div", "remainder", "fmod", "pow", "maximum", "minimum", "atan2"),
+    *("hypot", "logaddexp", "xlogy", "copysign"),
+]
+
+
+def _call(m: Any, name: str, operands: list[Any]) -> Any:
+    name, _, dim = name.partition(":")
+    return getattr(m, name)(*operands, *([int(dim)] if dim else []))
+
+
+def _raises(m: Any, name: str, operands: int, which: int) -> bool:
+    """Whether backward refuses once an operand, or with -1 the result, is written."""
+    rng = np.random.default_rng(3)
+    leaves = [m.tensor(rng.uniform(0.2, 0.9, (2, 3))).requires_grad_() for _ in range(operands)]
+    values = [leaf + (name == "acosh") for leaf in leaves]
+    y = _call(m, name, values)
+    (y if which < 0 else values[which]).add_(0.25)
+    try:
+        y.sum().backward()
+    except RuntimeError as error:
+        assert WRITTEN in str(error), error
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", [*OF_ONE, *OF_TWO])
+def test_ops_save_what_theirs_save(name: str) -> None:
+    torch = torch_module()
+    operands = 2 if name in OF_TWO else 1
+    for which in range(-1, operands):
+        theirs = _raises(torch, name, operands, which)
+        assert _raises(lucid_gpu, name, operands, which) == theirs, which
+        with lucid_gpu.fusion.eager():
+            assert _raises(lucid_gpu, name, operands, which) == theirs, f"{which}, op by op"
+
+
+# --- the sentence, and what must not be refused --------------------------------------------------
+
+
+def test_the_sentence_names_the_versions_and_the_node_that_made_the_value() -> None:
+    x = lucid_gpu.ones(3, requires_grad=True)
+    y = x + 2
+    z = y * y
+    y.add_(1)
+    with pytest.raises(RuntimeError) as caught:
+        z.sum().backward()
+    told = str(caught.value)
+    assert told.startswith("one of the variables needed for gradient computation has been modified")
+    assert "[float32 tensor of shape [3]], which is output 0 of AddBackward0, is at" in told
+    assert "is at version 1; expected version 0 instead" in told
+    assert "add_ wrote it" in told
+
+
+def test_a_view_that_is_gone_counts_the_writes_of_its_base() -> None:
+    x = lucid_gpu.ones(4, requires_grad=True)
+    y = x + 2
+    z = y.view(2, 2) ** 2
+    y.add_(1)
+    with pytest.raises(RuntimeError, match=WRITTEN):
+        z.sum().backward()
+
+
+def test_data_that_is_gone_counts_its_own_writes() -> None:
+    x = lucid_gpu.ones(4, requires_grad=True)
+    y = lucid_gpu.ones(4) * 3
+    z = y.data * x
+    y.add_(1)
+    z.sum().backward()
+    assert x.grad.tolist() == [3.0] * 4
+
+
+def test_what_is_kept_of_a_realised_region_still_knows() -> None:
+    x = lucid_gpu.ones(3, requires_grad=True)
+    y = x + 2
+    z = (y * y) * 3
+    y.add_(1)
+    z.tolist()  # nobody is inside any more
+    with pytest.raises(RuntimeError, match=WRITTEN):
+        z.sum().backward()
+
+
+def test_set_counts_as_a_write() -> None:
+    x = lucid_gpu.ones(3, requires_grad=True)
+    w = lucid_gpu.ones(3)
+    z = x * w
+    w.set_(lucid_gpu.zeros(3))
+    with pytest.raises(RuntimeError, match=WRITTEN):
+        z.sum().backward()
+
+
+def _functions(m: Any) -> dict[str, Callable[[Any, Any], Any]]:
+    f = m.nn.functional
+    return {
+        "std": lambda x, y: x.std(1),
+        "norm": lambda x, y: x.norm(),
+        "norm of order 3": lambda x, y: x.norm(3, dim=1),
+        "leaky_relu": lambda x, y: f.leaky_relu(x),
+        "gelu": lambda x, y: f.gelu(x),
+        "softplus": lambda x, y: f.softplus(x),
+        "hardsigmoid": lambda x, y: f.hardsigmoid(x),
+        "logsigmoid": lambda x, y: f.logsigmoid(x),
+        "softshrink": lambda x, y: f.softshrink(x, 0.3),
+        "mse_loss": f.mse_loss,
+        "smooth_l1_loss": f.smooth_l1_loss,
+        "huber_loss": f.huber_loss,
+        "silu": lambda x, y: f.silu(x),
+        "twice": lambda x, y: f.leaky_relu(x) * 3,
+    }
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["pending", "read"])
+@pytest.mark.parametrize("name", [*_functions(lucid_gpu)])
+def test_compositions_save_what_theirs_save(name: str, read: bool) -> None:
+    torch = torch_module()
+
+    def raises(m: Any, which: int) -> bool:
+        leaves = [m.tensor([[0.3, 0.5, 0.7], [0.2, 0.9, 0.4]]).requires_grad_() for _ in "xy"]
+        values = [leaves[0] + 0.125, leaves[1] * 0.5]
+        z = _functions(m)[name](*values)
+        total = z.sum()
+        if read:
+            z.tolist()
+        (z if which < 0 else values[which]).add_(0.25)
+        try:
+            total.backward()
+        except RuntimeError as error:
+            assert WRITTEN in str(error), error
+            return True
+        return False
+
+    for which in (-1, 0, 1):
+        theirs = raises(torch, which)
+        assert raises(lucid_gpu, which) == theirs, which
+        with lucid_gpu.fusion.eager():
+            assert raises(lucid_gpu, which) == theirs, f"{which}, op by op"
+
+
+def test_resize_counts_as_a_write() -> None:
+    x = lucid_gpu.ones(3, requires_grad=True)
+    w = lucid_gpu.ones(3)
+    z = x * w
+    w.resize_(4)
+    with pytest.raises(RuntimeError, match=WRITTEN):
+        z.sum().backward()
