@@ -51,7 +51,7 @@ from lucid_gpu.ops.group_norm import (
     local_response_norm,
     normalize,
 )
-from lucid_gpu.ops.in_place import UNNOTICED, alias_of
+from lucid_gpu.ops.in_place import alias_of
 from lucid_gpu.ops.interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
 from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
 from lucid_gpu.ops.losses import (
@@ -247,7 +247,7 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             result = function(read, *args, **kwargs)
         except AttributeError as error:
             raise told(function, error, (input,)) from None
-        return input._write(result, UNNOTICED) if inplace else result
+        return input._write(result, f"{activation.__name__}_") if inplace else result
 
     activation.__name__ = activation.__qualname__ = function.__name__.lstrip("_")
     activation.__signature__ = asked.replace(parameters=[*asked.parameters.values(), _INPLACE])  # type: ignore[attr-defined]
@@ -292,7 +292,7 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(function)
     def twin(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         require_tensor(twin.__name__, "input", 1, input)
-        return input._write(function(alias_of(input), *args, **kwargs), UNNOTICED)
+        return input._write(function(alias_of(input), *args, **kwargs), twin.__name__)
 
     twin.__name__ = twin.__qualname__ = f"{function.__name__.lstrip('_')}_"
     twin.__doc__ = _saying(function, "The result is written into ``input``.")

@@ -32,21 +32,21 @@ class SavedOutput:
     not computed again for the other, even where the output is gone by then.
     """
 
-    __slots__ = ("kept", "output", "reference", "version")
+    __slots__ = ("kept", "memory", "output", "version")
 
     def __init__(self, tensor: Tensor, output: int) -> None:
         self.output = output
-        self.version = tensor._version
-        self.reference = weakref.ref(tensor)
+        self.memory = tensor._memory()  # counts writes, also where the output is gone by then
+        self.version = self.memory.version
         self.kept = tensor._on(expression.without_grad(tensor._expr))  # an edge would be a cycle
         if not self.kept._expr.program.is_load:
-            self.kept._storage = tensor._memory()
-            self.kept._storage.add(self.kept)
+            self.kept._storage = self.memory
+            self.memory.add(self.kept)
 
     def unpack(self, node: Node) -> Tensor:
-        known = self.reference() if self.kept._storage is None else self.kept
-        if known is not None and known._version != self.version:
-            raise modified(known, self.version, node)
+        found = self.memory.version
+        if found != self.version:
+            raise modified(self.kept._expr.program, self.version, node, found)
         result = self.kept._on(self.kept._expr)
         result._attach(node, self.output)
         return result

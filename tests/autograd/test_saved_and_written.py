@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
+from lucid_gpu.fusion import eager
 from tests.oracle import torch_module
 
 PROGRAMS = int(300 * float(os.environ.get("LUCID_TEST_EXAMPLES", "1")))
@@ -318,3 +319,63 @@ def test_resize_counts_as_a_write() -> None:
     w.resize_(4)
     with pytest.raises(RuntimeError, match=WRITTEN):
         z.sum().backward()
+
+
+IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    **{
+        name: lambda m, y, name=name: getattr(m.nn.functional, name)(y, inplace=True)
+        for name in (
+            *("relu", "elu", "leaky_relu", "silu", "hardswish", "hardtanh", "mish", "selu"),
+            *("celu", "relu6", "hardsigmoid"),
+        )
+    },
+    "threshold": lambda m, y: m.nn.functional.threshold(y, 0.1, 0.2, inplace=True),
+    "dropout": lambda m, y: m.nn.functional.dropout(y, 0.0, True, inplace=True),
+    **{
+        name: lambda m, y, name=name: getattr(y, name)()
+        for name in ("relu_", "sigmoid_", "tanh_", "exp_")
+    },
+    "add_": lambda m, y: y.add_(1),
+    "mul_": lambda m, y: y.mul_(2),
+    "clamp_": lambda m, y: y.clamp_(0, 0.5),
+}
+MADE_BY: dict[str, Callable[[Any, Any], Any]] = {
+    "sigmoid": lambda m, x: x.sigmoid(),
+    "mul": lambda m, x: x * 2,
+    "square": lambda m, x: x * x,
+    "exp": lambda m, x: x.exp(),
+    "add": lambda m, x: x + 1,
+    "softmax": lambda m, x: x.softmax(0),
+    "log_softmax": lambda m, x: x.log_softmax(0),
+    "matmul": lambda m, x: m.eye(6, dtype=m.float64) @ x,
+    "relu": lambda m, x: x.relu(),
+}
+
+
+def _end(m: Any, made: Any, change: Any, saved: bool) -> Any:
+    x = m.linspace(-1, 1, 6, dtype=m.float64).requires_grad_()
+    y = made(m, x)
+    z = y * y if saved else None
+    y = change(m, y)
+    try:
+        (y if z is None else z).sum().backward()
+    except RuntimeError as error:
+        assert WRITTEN in str(error)
+        return "refused"
+    return np.round(x.grad.numpy(), 9).tolist()
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "eager"])
+@pytest.mark.parametrize("made", MADE_BY)
+def test_what_is_changed_in_place_ends_as_in_torch(made: str, mode: bool) -> None:
+    torch = torch_module()
+    with eager(mode), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, change in IN_PLACE.items():
+            for saved in (False, True):
+                ours = _end(lucid_gpu, MADE_BY[made], change, saved)
+                theirs = _end(torch, MADE_BY[made], change, saved)
+                if "refused" in (ours, theirs):
+                    assert ours == theirs, (name, saved)
+                else:
+                    np.testing.assert_allclose(ours, theirs, atol=1e-8, err_msg=name)
