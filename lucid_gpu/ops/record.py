@@ -34,19 +34,22 @@ class SavedOutput:
 
     __slots__ = ("kept", "memory", "output", "version")
 
-    def __init__(self, tensor: Tensor, output: int) -> None:
+    def __init__(self, tensor: Tensor, output: int, alone: bool) -> None:
         self.output = output
-        self.memory = tensor._memory()  # counts writes, also where the output is gone by then
-        self.version = self.memory.version
+        memory = tensor._memory()  # counts writes
+        # Of several outputs one that is gone may have been written: scikit-learn's PCA turns the
+        # singular vectors, and needs the values only. Our gradient reads what was there.
+        self.memory: Any = (lambda: memory) if alone else weakref.ref(memory)
+        self.version = memory.version
         self.kept = tensor._on(expression.without_grad(tensor._expr))  # an edge would be a cycle
         if not self.kept._expr.program.is_load:
-            self.kept._storage = self.memory
-            self.memory.add(self.kept)
+            self.kept._storage = memory
+            memory.add(self.kept)
 
     def unpack(self, node: Node) -> Tensor:
-        found = self.memory.version
-        if found != self.version:
-            raise modified(self.kept._expr.program, self.version, node, found)
+        memory = self.memory()
+        if memory is not None and memory.version != self.version:
+            raise modified(self.kept._expr.program, self.version, node, memory.version)
         result = self.kept._on(self.kept._expr)
         result._attach(node, self.output)
         return result
@@ -111,11 +114,11 @@ def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
     return result
 
 
-def save_output(tensor: Tensor, number: int) -> Saved:
+def save_output(tensor: Tensor, number: int, alone: bool = True) -> Saved:
     """Keep an output of the node itself, which must not hold what holds the node."""
     if modes.watchers and state.hooks:
         return pack_output(tensor, number, state.hooks[-1])
-    return SavedOutput(tensor, number)
+    return SavedOutput(tensor, number, alone)
 
 
 def refuse_inference(tensor: Tensor) -> None:
@@ -332,7 +335,7 @@ def record(
         node._output_count = len(results)
         node.metas = tuple([r._expr.program for r in results])
         if keeps_output:
-            node.saved += tuple([save_output(r, i) for i, r in enumerate(results)])
+            node.saved += tuple([save_output(r, i, False) for i, r in enumerate(results)])
     elif state.grad is None:
         _mark_dependent(inputs, results)
     return results

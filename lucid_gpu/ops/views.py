@@ -13,7 +13,6 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.fusion.expression import Cell, Expr, of_constant
 from lucid_gpu.fusion.program import load_program
-from lucid_gpu.ops.complex_views import view_as_complex, view_as_real
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import (
     LEAF_IN_PLACE,
@@ -252,6 +251,8 @@ def _copy_slices_vjp(node: Any, g: Tensor) -> Any:
     rest, written = node.needs_input_grad
     g_rest = None
     if rest and g.is_complex():  # a view of real and imaginary parts may have been written
+        from lucid_gpu.ops.complex_views import view_as_complex, view_as_real
+
         g_rest = view_as_complex(where(_written_parts(node, g), 0, view_as_real(g)))
     elif rest:
         g_rest = where(_written_elements(node, g), 0, g)
@@ -272,6 +273,8 @@ def _written_elements(node: Any, g: Tensor) -> Tensor:
 
 def _written_parts(node: Any, g: Tensor) -> Tensor:
     """Which real and imaginary parts of a complex base its view covers."""
+    from lucid_gpu.ops.complex_views import view_as_real
+
     with no_grad():
         base = _tensor(of_constant(0, g.dtype, tuple(g.shape), g.device)).clone()
         view = replay(base, node.steps)
