@@ -70,10 +70,13 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
             refuse_read_only(self, name)
         _write_through(self, _tensor(new), storage, name)
         return self
-    _make_stale(expr, name, storage)
+    # Of a value that only this tensor and what replaces it hold, no op has saved anything.
+    if old.is_load or old.needs_grad or sys.getrefcount(expr) > 2 + region.OF_A_NAME:
+        _make_stale(expr, name, storage)
     if len(storage.cells) > 1:
-        for reference in storage.cells:
-            _read_by_dead(reference(), name, storage)
+        cells = [cell for reference in storage.cells if (cell := reference()) is not None]
+        for cell in cells:
+            _read_by_dead(cell, name, storage)
     storage.version += 1
     edge = None
     if old.needs_grad and not state.grad:  # the history stays what it was
@@ -231,10 +234,10 @@ def _make_stale(expr: Expr, name: str, storage: Storage) -> None:
         expression.make_stale(expr, Write(name, storage.version, storage))
 
 
-def _read_by_dead(cell: Cell | None, name: str, storage: Storage) -> None:
+def _read_by_dead(cell: Cell, name: str, storage: Storage) -> None:
     """A leaf of this memory whose tensor, a view, may be gone: what was saved of it is stale."""
     counts = type(storage) is Storage and bool(name)
-    if cell is not None and counts and cell.stale is None and not cell.uncounted:
+    if counts and cell.stale is None and not cell.uncounted:
         cell.stale = Write(name, storage.version, storage)
 
 
