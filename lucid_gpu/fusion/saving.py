@@ -89,13 +89,19 @@ def _by(known: Sequence[Instruction], ins: Instruction) -> tuple[int, ...]:
 def saved_leaves(program: Program) -> tuple[int, ...]:
     """The leaves that ops of a program save, each as an operand of its own.
 
-    The number of leaves stands for the result, where the last op saves that.
+    The number of leaves stands for the result, where the last op saves that. Ops that no gradient
+    comes to, as below a comparison, are not asked.
     """
     found: tuple[int, ...] | None = program.gradients.get("saved leaves")
     if found is None:
         known, leaves = program.instructions, set()
-        for ins in known:
-            for place in _by(known, ins) if ins.needs_grad else ():
+        reached = {len(known) - 1}
+        for number in range(len(known) - 1, -1, -1):
+            ins = known[number]
+            if number not in reached or not ins.needs_grad:
+                continue
+            reached.update(ins.args)
+            for place in _by(known, ins):
                 if place == RESULT_PLACE:
                     if ins is program.root:
                         leaves.add(program.leaves)

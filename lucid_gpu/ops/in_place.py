@@ -61,8 +61,10 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         storage = self._storage = Storage()
         storage.add(self)
     new = value._expr
-    if old.is_load and not state.grad:
+    if old.is_load and (not state.grad or new is expr):
         new = _reading_afresh(new, expr.leaves[0])
+    elif new is expr:  # `x.copy_(x)`: what was saved before is stale, not what comes
+        new = expression.reread(expr)
     if new.program.inference is not old.inference:
         new = Expr(marked(new.program, new.program.marks ^ INFERENCE), new.leaves, new.made_by)
     if storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
@@ -71,7 +73,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         _write_through(self, _tensor(new), storage, name)
         return self
     # Of a value that only this tensor and what replaces it hold, no op has saved anything.
-    if old.is_load or old.needs_grad or sys.getrefcount(expr) > 2 + region.OF_A_NAME:
+    holders = 1 + (new.made_by or ()).count(expr)
+    if old.is_load or old.needs_grad or sys.getrefcount(expr) > holders + region.OF_A_NAME:
         _make_stale(expr, name, storage)
     if len(storage.cells) > 1:
         cells = [cell for reference in storage.cells if (cell := reference()) is not None]

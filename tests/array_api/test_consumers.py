@@ -79,7 +79,13 @@ with sklearn.config_context(array_api_dispatch=True):
     hold("PCA", lambda x: PCA(2, svd_solver="full").fit(x).explained_variance_)
     hold("Ridge", lambda x: Ridge(solver="svd").fit(x, like(x)).coef_)
     hold("MinMaxScaler", lambda x: MinMaxScaler().fit_transform(x))
-    hold("PolynomialFeatures", lambda x: PolynomialFeatures(2).fit_transform(x))
+    made = PolynomialFeatures(2).fit_transform(lucid_gpu.tensor(X, requires_grad=True))
+    try:  # it multiplies columns of an array that it goes on writing, which PyTorch refuses, too
+        made.sum().backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+    else:
+        raise AssertionError("PolynomialFeatures")
     hold("rbf_kernel", lambda x: pairwise.rbf_kernel(x, x[:2] + 1))
     hold("errors", lambda x: mean_squared_error(x, x * 1.1, multioutput="raw_values"))
     area = roc_auc_score(lucid_gpu.tensor(Y > 1), lucid_gpu.tensor(X[:, 0]))
