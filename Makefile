@@ -22,7 +22,7 @@ TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-17s%s\n", $$1, $$2}'
 
-train: $(STAMPS)/train  ## train on scanned digits (ARGS="--model cnn"), or EXAMPLE=char_gpt, vae, gcn, burgers, gaussian_process, heat, quantum_dot
+train: $(STAMPS)/train$(if $(findstring --processes,$(ARGS)),-mpi)  ## train on scanned digits (ARGS="--model cnn"), or EXAMPLE=char_gpt, vae, gcn, burgers, gaussian_process, heat, quantum_dot
 	@test -f examples/$(EXAMPLE).py \
 	  || { echo "make: there is no example $(EXAMPLE); make help names them"; exit 2; }
 	@$(PY) examples/$(EXAMPLE).py $(ARGS)

@@ -2,14 +2,18 @@
 
 The text are the modules of the running Python; every twentieth file is kept for validation. The
 model is GPT-2's (Radford et al., 2019) in small. ``--resume`` after the last step only writes
-again, say with another ``--temperature`` or ``--prompt``.
+again, say with another ``--temperature`` or ``--prompt``. ``--processes 2`` shares each batch among
+two processes (it needs ``lucid-gpu[mpi]``); the picture has the curve of each count that was run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
 import string
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,7 @@ import training  # first: from here on Ctrl-C ends in one sentence
 import numpy as np
 
 import lucid_gpu as torch
+import lucid_gpu.distributed as dist
 from lucid_gpu import nn
 from lucid_gpu.nn import functional as F
 
@@ -99,6 +104,11 @@ class Writer(training.Run):
 
     def __init__(self, args: argparse.Namespace) -> None:
         super().__init__(args, args.steps, ("training", "validation"))
+        self.rank, self.leads = 0, True
+        if args.processes > 1:
+            dist.init_process_group()
+            self.rank = dist.get_rank()
+            self.leads = self.rank == 0
         self.text, self.kept = (encode(text, self.device) for text in read_library())
         self.model = GPT().to(self.device)
         kinds = [[p for p in self.model.parameters() if (p.ndim == 2) == m] for m in (True, False)]
@@ -110,6 +120,9 @@ class Writer(training.Run):
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
             self.optimizer, LEARNING_RATE, self.total, pct_start=0.05, cycle_momentum=False
         )
+        self.learner = (
+            nn.parallel.DistributedDataParallel(self.model) if args.processes > 1 else self.model
+        )
         self.parts = {
             "weights": self.model,
             "optimizer": self.optimizer,
@@ -118,14 +131,15 @@ class Writer(training.Run):
 
     def about(self) -> str:
         count = sum(p.numel() for p in self.model.parameters())
+        several = f", {self.args.processes} processes" if self.args.processes > 1 else ""
         return (
-            f"{count:,} weights on {self.device}: {len(self.text):,} letters to learn from, "
-            f"{len(self.kept):,} to validate"
+            f"{count:,} weights on {self.device}{several}: {len(self.text):,} letters to learn "
+            f"from, {len(self.kept):,} to validate"
         )
 
     def losses(self, windows: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
         """Bits a letter, given windows of LENGTH + 1 letters."""
-        scores = self.model(windows[:, :-1])
+        scores = (self.learner if self.model.training else self.model)(windows[:, :-1])
         return BITS * F.cross_entropy(
             scores.flatten(0, 1), windows[:, 1:].flatten(), reduction=reduction
         )
@@ -136,7 +150,10 @@ class Writer(training.Run):
         span, total = torch.arange(LENGTH + 1, device=self.device), 0.0
         for _ in range(steps):
             starts = torch.randint(len(self.text) - LENGTH, (BATCH, 1), device=self.device)
-            loss = self.losses(self.text[starts + span])
+            own = starts[
+                self.rank :: self.args.processes
+            ]  # of the batch, the same in all processes
+            loss = self.losses(self.text[own + span])
             self.optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -146,7 +163,10 @@ class Writer(training.Run):
             bar.update()
             bar.set_postfix_str(f"{loss.item():.2f} bits a letter", False)
         self.done += steps
-        return {"training": total / steps, "validation": self.validate()}
+        mean = torch.tensor(total / steps)
+        if self.args.processes > 1:
+            dist.all_reduce(mean, dist.ReduceOp.AVG)
+        return {"training": mean.item(), "validation": self.validate()}
 
     @torch.no_grad()
     def validate(self) -> float:
@@ -185,10 +205,25 @@ class Writer(training.Run):
             "validation": ("validation", training.TEST),
         }
         training.plot_curves(left, self, "bits a letter", both)
+        self.draw_other_counts(left)
         left.set_ylim(0, 7)
         draw_text(right, *self.surprises())
         figure.suptitle("A GPT that reads Python's standard library")
         training.write_picture(figure, self.args.out / "curves.png")
+
+    def draw_other_counts(self, axes: Any) -> None:
+        """Keep the validation curve of this count of processes, and draw those of others."""
+        curve = {name: self.history[name] for name in ("done", "validation")}
+        own = self.args.out / f"validation-{self.args.processes}.json"
+        own.write_text(json.dumps(curve))
+        for file in sorted(self.args.out.glob("validation-*.json")):
+            if file != own:
+                other, count = json.loads(file.read_text()), file.stem.partition("-")[2]
+                label = f"validation, {count} process{'es' if count != '1' else ''}"
+                axes.plot(
+                    other["done"], other["validation"], "--", label=label, color=training.TRUTH
+                )
+                axes.legend(frameon=False)
 
     def reached(self) -> tuple[str, float]:
         written = self.write()
@@ -244,7 +279,20 @@ def flags() -> training.Parser:
     made.add_argument(
         "--temperature", type=above_zero, default=0.6, help="below 1: more careful (%(default)s)"
     )
+    made.add_argument(
+        "--processes", type=training.positive, default=1, help="that share a batch (%(default)s)"
+    )
     return made
+
+
+def start_processes(count: int) -> None:
+    """Become the command that starts this one ``count`` times, unless it has."""
+    if BATCH % count:
+        training.stop(f"--processes must divide {BATCH}, the batch, got {count}", 2)
+    if not dist.is_mpi_available():
+        training.stop("--processes: mpi4py is missing; python -m pip install 'lucid-gpu[mpi]'")
+    launcher = ["-m", "lucid_gpu.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    os.execv(sys.executable, [sys.executable, *launcher, *sys.argv])
 
 
 def above_zero(text: str) -> float:
@@ -258,4 +306,7 @@ def above_zero(text: str) -> float:
 
 
 if __name__ == "__main__":
+    asked = flags().parse_args().processes
+    if asked > 1 and "RANK" not in os.environ:
+        start_processes(asked)
     training.main(flags(), Writer)

@@ -52,6 +52,7 @@ class Run:
     unit = "step"
     ticks, ticks_of = 1, "steps"
     fixed: tuple[str, ...] = ()  # flags in which a checkpoint and the command line must agree
+    leads = True  # of several processes one writes, draws and prints
 
     def __init__(self, args: argparse.Namespace, total: int, curves: tuple[str, ...]) -> None:
         self.args, self.device = args, args.device
@@ -154,11 +155,13 @@ def train(run: Run) -> bool:
         nonlocal interrupted
         interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        print("\nstopping at the next checkpoint (Ctrl-C again: at once)", file=sys.stderr)
+        if run.leads:
+            print("\nstopping at the next checkpoint (Ctrl-C again: at once)", file=sys.stderr)
 
     signal.signal(signal.SIGINT, interrupt)
     total, initial = run.total * run.ticks, run.done * run.ticks
-    with tqdm(total=total, initial=initial, unit=f" {run.ticks_of}", disable=None) as bar:
+    silent = None if run.leads else True
+    with tqdm(total=total, initial=initial, unit=f" {run.ticks_of}", disable=silent) as bar:
         while run.done < run.total and not interrupted:
             bar.set_description(run.title(), False)
             # Everything random follows from seed and progress: resuming changes no number.
@@ -167,6 +170,8 @@ def train(run: Run) -> bool:
             point = run.advance(bar)
             for name, value in {"done": run.done, **point}.items():
                 run.history[name].append(value)
+            if not run.leads:
+                continue
             run.save()
             if bar.disable and run.done * 10 // run.total > before * 10 // run.total:
                 values = ", ".join(f"{name} {value:.3g}" for name, value in point.items())
@@ -276,8 +281,11 @@ def main(flags: Parser, make: Callable[[argparse.Namespace], Run]) -> NoReturn:
         run = make(args)
         if args.resume:
             run.resume()
-        print(run.about(), flush=True)
+        if run.leads:
+            print(run.about(), flush=True)
         interrupted = train(run)
+        if not run.leads:
+            sys.exit(130 if interrupted else 0)
         if run.done:
             run.draw()
         if interrupted:

@@ -110,7 +110,8 @@ def test_a_run_and_what_it_leaves(example, tmp_path, capsys, device):
     said = capsys.readouterr().out.splitlines()
     assert f"results are in {tmp_path}" in said
     assert re.fullmatch(r"[a-z, ]+[0-9.]*[a-z, ]+: [0-9.e+-]+", said[-1])
-    assert {p.name for p in tmp_path.iterdir()} == {"checkpoint.safetensors", example.picture}
+    left = {p.name for p in tmp_path.iterdir()} - {"validation-1.json"}  # for another run's picture
+    assert left == {"checkpoint.safetensors", example.picture}
     assert (tmp_path / example.picture).read_bytes().startswith(b"\x89PNG")
 
 
@@ -292,3 +293,30 @@ def test_the_local_energy_of_the_exact_state_is_its_energy(monkeypatch, device):
     energies, step = dot.energy_and_step(array_of(device, [1, 1, 0]), walkers)
     np.testing.assert_allclose(lucid_gpu.as_tensor(energies).cpu().numpy(), dot.EXACT, rtol=1e-9)
     np.testing.assert_allclose(lucid_gpu.as_tensor(step).cpu().numpy(), 0, atol=1e-6)
+
+
+def test_two_processes_learn_what_one_learns(tmp_path):
+    pytest.importorskip("mpi4py", reason="several processes need it: pip install 'lucid-gpu[mpi]'")
+    reached = []
+    for count in ("1", "2"):
+        flags = ["--steps", "2", "--sample", "2", "--processes", count, "--out", str(tmp_path)]
+        ran = subprocess.run(
+            [sys.executable, str(FOLDER / "char_gpt.py"), "--device", "cpu", *flags],
+            capture_output=True, text=True, timeout=200,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.count("validation, bits a letter") == 1  # one process prints
+        reached.append(float(ran.stdout.rsplit(" ", 1)[-1]))
+    assert reached[0] == pytest.approx(reached[1], rel=1e-3)
+    assert {f.name for f in tmp_path.glob("validation-*")} == {
+        "validation-1.json",
+        "validation-2.json",
+    }
+
+
+def test_a_batch_that_processes_cannot_share_is_refused(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, str(FOLDER / "char_gpt.py"), "--processes", "3", "--out", str(tmp_path)],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == 2 and "--processes must divide 8" in ran.stderr
