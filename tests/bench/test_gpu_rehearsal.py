@@ -15,7 +15,7 @@ from bench import gpu, gpu_rehearsal
 from bench.gpu_journal import note, pieces, read
 from bench.gpu_results import Results
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the run ends its own stages before
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
