@@ -17,7 +17,7 @@ comma := ,
 TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-all test-python-loops test-processors test-host-arithmetic test-cuda-standin test-cuda-driver lint lines files index snapshots names docs pictures bench bench-loops bench-check gpu clean release-check wheels fuzz-checkpoints soak fuzz
+.PHONY: help train test test-all test-python-loops test-processors test-host-arithmetic test-cuda-standin test-cuda-driver lint lines files index snapshots names docs pictures bench bench-loops bench-check gpu gpus clean release-check wheels fuzz-checkpoints soak fuzz
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-17s%s\n", $$1, $$2}'
@@ -103,6 +103,7 @@ docs: $(STAMPS)/docs  ## the documentation as a site: site/index.html
 
 pictures: $(STAMPS)/docs  ## draw docs/pictures/ anew
 	@$(PY) tools/draw_pictures.py $(ARGS)
+	@$(PY) tools/draw_readme.py
 
 bench: $(STAMPS)/bench  ## side by side with torch eager and torch.compile (ARGS="--case chain-2^24")
 	@$(PY) -m bench $(ARGS)
@@ -146,6 +147,9 @@ image-dry-run: $(STAMPS)/image  ## every step of both images in clean virtual en
 gpu:  ## what needs a GPU, part by part; the same command goes on (PARTS="check suite" RESULTS=folder MINUTES=9)
 	@PYTHONPATH=. $(PYTHON) bench/gpu.py $(if $(PARTS),--parts "$(PARTS)") $(if $(RESULTS),--results "$(RESULTS)") \
 	    $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+gpus:  ## what needs several GPUs, a process each (ARGS="--processes 4 --results file")
+	@PYTHONPATH=. $(PYTHON) bench/gpus.py $(ARGS)
 
 fuzz-checkpoints: $(STAMPS)/$(TEST_EXTRAS)  ## load damaged checkpoints (ARGS="--count 100000 --seed 1")
 	@$(PY) tools/fuzz_checkpoints.py $(ARGS)

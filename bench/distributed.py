@@ -3,14 +3,20 @@
 ``python -m lucid_gpu.distributed.run --nproc-per-node 2 -m bench.distributed --write`` writes
 ``bench/results/distributed.md``. The two take turns, step by step, so that whatever else the
 machine does falls on both; figures are medians of the slowest rank.
+
+``python -m bench.distributed --sharded --write`` counts the bytes that each of 1, 2, 3 and 4 ranks
+keeps of a model under `fully_shard`, and writes ``bench/results/sharded.md``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -21,8 +27,13 @@ import torch
 
 import lucid_gpu
 import lucid_gpu.distributed as dist
+from lucid_gpu import nn
+from lucid_gpu.distributed.fsdp import FSDPModule, fully_shard
 
 RESULTS = Path(__file__).parent / "results" / "distributed.md"
+SHARDED = Path(__file__).parent / "results" / "sharded.md"
+SHARDED_SIZES = (1, 2, 3, 4)
+LAYERS, WIDTH = 8, 256
 SIZES = (4 << 10, 64 << 10, 1 << 20, 25 << 20, 100 << 20)  # bytes
 BATCH, WIDTHS = 64, (784, 512, 512, 10)
 
@@ -112,12 +123,91 @@ def steps(rounds: int) -> list[str]:
     ]
 
 
-def main() -> None:
-    """Measure, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--write", action="store_true", help="write bench/results/distributed.md")
-    options = parser.parse_args()
+# --- what ranks keep under fully_shard ----------------------------------------------------------
+
+
+def kept() -> dict[str, int]:
+    """Bytes that this rank keeps after a step of Adam, and of whole parameters at one time."""
+    lucid_gpu.manual_seed(0)
+    layers = [nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, 0.0, batch_first=True)]
+    layers += [
+        nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, 0.0, batch_first=True)
+        for _ in range(LAYERS - 1)
+    ]
+    model = nn.Sequential(*layers, nn.Linear(WIDTH, 10))
+    for layer in layers:
+        fully_shard(layer)
+    fully_shard(model)
+    optimizer = lucid_gpu.optim.Adam(model.parameters(), lr=1e-3)
+    most = 0
+
+    def look(*_: Any) -> None:
+        nonlocal most
+        values = [m._fsdp_group._values for m in model.modules() if isinstance(m, FSDPModule)]
+        most = max(most, sum(v.nbytes for group in values for v in group or ()))
+
+    for module in model.modules():
+        module.register_forward_hook(look)
+        if isinstance(module, nn.Linear):
+            module.register_full_backward_hook(look)
+    model(lucid_gpu.randn(2, 16, WIDTH)).square().mean().backward()
+    optimizer.step()
+    parameters = list(model.parameters())
+    states = [v for p in parameters for v in optimizer.state[p].values()]
+    return {
+        "parameters": sum(p.nbytes for p in parameters),
+        "gradients": sum(p.grad.nbytes for p in parameters if p.grad is not None),
+        "states of Adam": sum(v.nbytes for v in states if isinstance(v, lucid_gpu.Tensor)),
+        "whole parameters at one time": most,
+    }
+
+
+def sharded_rank() -> None:
+    """One rank of one size: prints the largest of all ranks as JSON."""
+    dist.init_process_group("gloo")
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, kept())
+    if dist.get_rank() == 0:
+        print(json.dumps({name: max(one[name] for one in every) for name in every[0]}))
+    dist.destroy_process_group()
+
+
+def sharded(write: bool) -> None:
+    """The table for all sizes, each a job of its own."""
+    found = []
+    for size in SHARDED_SIZES:
+        command = ["-m", "lucid_gpu.distributed.run", "--nproc-per-node", str(size)]
+        command += ["-m", "bench.distributed", "--sharded-rank"]
+        said = subprocess.run(
+            [sys.executable, *command], check=True, capture_output=True, text=True
+        )
+        found.append(json.loads(said.stdout.strip().splitlines()[-1]))
+    rows = [
+        f"| {name} | " + " | ".join(f"{one[name] / (1 << 20):.2f}" for one in found) + " |"
+        for name in found[0]
+    ]
+    sums = [sum(v for k, v in one.items() if "whole" not in k) for one in found]
+    rows.insert(3, "| sum of these | " + " | ".join(f"{n / (1 << 20):.2f}" for n in sums) + " |")
+    table = [
+        "# What a rank keeps under fully_shard",
+        "",
+        "`python -m bench.distributed --sharded --write`",
+        "",
+        f"{LAYERS} transformer layers of width {WIDTH} in float32, each sharded apart, after a "
+        "step of Adam; MiB on the rank that has most, counted from tensors' shapes. Whole "
+        "parameters are those of the layers gathered at one time, in forward and backward.",
+        "",
+        "| ranks | " + " | ".join(map(str, SHARDED_SIZES)) + " |",
+        "|---|" + "---|" * len(SHARDED_SIZES),
+        *rows,
+    ]
+    print("\n".join(table))
+    if write:
+        SHARDED.write_text("\n".join(table) + "\n")
+
+
+def beside_torch(rounds: int, write: bool) -> None:
+    """Measure both libraries in this process, and write the table."""
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(1)
@@ -125,7 +215,7 @@ def main() -> None:
         where = [f"file://{folder}/store"]
         dist.broadcast_object_list(where, 0)
         torch.distributed.init_process_group("gloo", where[0], rank=rank, world_size=size)
-        lines = [*all_reduces(options.rounds), *steps(options.rounds)]
+        lines = [*all_reduces(rounds), *steps(rounds)]
         torch.distributed.destroy_process_group()
         dist.barrier()
     if rank == 0:
@@ -144,9 +234,25 @@ def main() -> None:
             *lines,
         ]
         print("\n".join(table))
-        if options.write:
+        if write:
             RESULTS.write_text("\n".join(table) + "\n")
     dist.destroy_process_group()
+
+
+def main() -> None:
+    """Measure, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--write", action="store_true", help="write a file in bench/results")
+    parser.add_argument("--sharded", action="store_true", help="bytes under fully_shard instead")
+    parser.add_argument("--sharded-rank", action="store_true", help="what --sharded starts")
+    options = parser.parse_args()
+    if options.sharded:
+        sharded(options.write)
+    elif options.sharded_rank:
+        sharded_rank()
+    else:
+        beside_torch(options.rounds, options.write)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def duration(seconds: float) -> str:
 
 
 def row(name: str, result: dict[str, Any]) -> str:
-    """A line of the table, here and in README.md."""
+    """A line of the table, here and in docs/examples.md."""
     command, data = EXAMPLES[name]
     reached = f"{result['what']} {result['value']}"
     return f"| `{command}` | {data} | {reached} | {duration(result['processor_seconds'])} |"

@@ -412,6 +412,10 @@ def copy(window: Window) -> Iterable[Sequence[str]]:
     return [["bench.gpu_copy"]]
 
 
+def nccl(window: Window) -> Iterable[Sequence[str]]:
+    return [["bench.gpu_nccl", *["--toy"] * window.options.toy]]
+
+
 def measured(window: Window, peer: str, cases: Sequence[str] = ()) -> list[str]:
     """The command that measures a peer."""
     command = ["bench.gpu_worker", peer, "--device", window.options.device]
@@ -476,6 +480,7 @@ PARTS: tuple[Part, ...] = (
     Part("suite", "the tests that take a device", 540, suite),
     *(Part(t, f"every family under {t}", 300, sanitizer, "sanitizer") for t in TOOLS),
     Part("large", "tensors of 2^31 + 16 elements", 90, in_pieces(large)),
+    Part("nccl", "NCCL with one rank", 60, in_pieces(nccl), on_cpu=False),
     Part("copy", "copy bandwidth", 30, in_pieces(copy), "bench", on_cpu=False),
     *(
         Part(p.name, f"benchmarks: {p.title}", SECONDS[p.name], benchmark(p), "bench")

@@ -14,6 +14,7 @@ from typing import Any
 
 from lucid_gpu import autograd as autograd
 from lucid_gpu import dtypes as _dtypes
+from lucid_gpu.compat.module_names import imported as _imported
 from lucid_gpu.device import device as device
 from lucid_gpu.devices.threads import get_num_threads, set_num_threads
 from lucid_gpu.dtypes import as_dtype as _as_dtype
@@ -37,10 +38,12 @@ from lucid_gpu.dtypes import bool as bool
 from lucid_gpu.dtypes import dtype as dtype
 from lucid_gpu.ops import complex_numbers, creation, elementwise, indexing, reductions, shape
 from lucid_gpu.ops import cumsum as _cumsum
+from lucid_gpu.ops import gather as _gather
 from lucid_gpu.ops import index_add as _index_add
 from lucid_gpu.ops import layouts as _layouts
 from lucid_gpu.ops import matmul as _matmul
 from lucid_gpu.ops import registry as _registry
+from lucid_gpu.ops import scatter as _scatter
 from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops import transfer as _transfer
 from lucid_gpu.ops.arguments import published as _published
@@ -80,7 +83,7 @@ e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 for _module in (creation, shape, complex_numbers):
     for _function in _module.FUNCTIONS:
         globals()[_function.__name__] = _published(_function)
-for _module in (reductions, _cumsum, indexing, _index_add, _matmul, _softmax):
+for _module in (reductions, _cumsum, indexing, _gather, _scatter, _index_add, _matmul, _softmax):
     for _function in _module.METHODS:
         globals()[_function.__name__] = _published(_function)
 for _name, _function in elementwise.FUNCTIONS.items():
@@ -90,6 +93,7 @@ spmm = _published(_matmul.mm)
 _TORCH_NAMES = (
     *(
         "_C",
+        "__config__",
         "_dynamo",
         "_jit_internal",
         "_six",
@@ -97,37 +101,16 @@ _TORCH_NAMES = (
         "_utils",
         "cpu",
         "functional",
-        "futures",
     ),
-    *("fx", "hub", "jit", "library", "onnx", "overrides", "types"),
+    *("futures", "fx", "hub", "jit", "library", "onnx", "overrides", "types"),
 )
-_LAZY = {
-    **{_name: f"lucid_gpu.{_name}" for _name in _TORCH_NAMES},
-    "accelerator": "lucid_gpu.accelerator",
-    "amp": "lucid_gpu.amp",
-    "array_api": "lucid_gpu.array_api",
-    "backends": "lucid_gpu.backends",
-    "compiler": "lucid_gpu.compiler",
-    "cuda": "lucid_gpu.cuda",
-    "fft": "lucid_gpu.fft",
-    "distributed": "lucid_gpu.distributed",
-    "distributions": "lucid_gpu.distributions",
-    "func": "lucid_gpu.func",
-    "fusion": "lucid_gpu.fusion",
-    "linalg": "lucid_gpu.linalg",
-    "multiprocessing": "lucid_gpu.multiprocessing",
-    "nn": "lucid_gpu.nn",
-    "numpy": "lucid_gpu.numpy",
-    "optim": "lucid_gpu.optim",
-    "profiler": "lucid_gpu.profiler",
-    "random": "lucid_gpu.random",
-    "serialization": "lucid_gpu.serialization",
-    "sparse": "lucid_gpu.sparse",
-    "special": "lucid_gpu.special",
-    "testing": "lucid_gpu.testing",
-    "utils": "lucid_gpu.utils",
-    "viz": "lucid_gpu.viz",
-}
+_MODULES = (
+    *("accelerator", "amp", "array_api", "backends", "compiler", "cuda", "fft"),
+    *("distributed", "distributions", "func", "fusion", "linalg", "multiprocessing"),
+    *("nn", "numpy", "optim", "profiler", "random", "serialization", "sparse", "special"),
+    *("testing", "utils", "viz"),
+    *_TORCH_NAMES,
+)
 _FROM = {
     "Generator": "lucid_gpu.ops.generator",
     "GradScaler": "lucid_gpu.amp",
@@ -205,12 +188,6 @@ _FROM = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return importlib.import_module(_LAZY[name])
-    if name in _FROM:
-        found = getattr(importlib.import_module(_FROM[name]), name)
-        globals()[name] = found
-        return found
     if name.startswith("_foreach_"):
         found = importlib.import_module("lucid_gpu._foreach").FUNCTIONS.get(name)
         if found is not None:
@@ -220,13 +197,11 @@ def __getattr__(name: str) -> Any:
         found = globals()[name] = _published(found)
         _registry.findable({name: found}, __name__)
         return found
-    from lucid_gpu.compat.absent import lacking
-
-    raise lacking("", name)
+    return _imported(globals(), name, _FROM, _MODULES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_FROM, *_registry.FUNCTIONS})
+    return sorted({*globals(), *_MODULES, *_FROM, *_registry.FUNCTIONS})
 
 
 def is_tensor(value: Any) -> Any:

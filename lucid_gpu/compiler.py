@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["compile", "disable", "is_compiling"]
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "disable",
+    "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
+    "reset",
+]
 
 
 def compile(
@@ -50,3 +59,27 @@ def disable(fn: Callable[..., Any] | None = None, recursive: bool = True, **opti
 def is_compiling() -> bool:
     """Whether a function is being traced: never."""
     return False
+
+
+def is_dynamo_compiling() -> bool:
+    """Whether a function is being traced: never."""
+    return False
+
+
+def is_exporting() -> bool:
+    """Whether a model is being exported: never."""
+    return False
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """The function itself: there is no graph that it could be kept out of."""
+    return fn
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """The function itself, which is called each time."""
+    return fn
+
+
+def reset() -> None:
+    """Nothing: no compiled functions are kept."""

@@ -2,7 +2,7 @@
 
 What is imported here is Python's. Importing it says how tensors travel: of one in memory that other
 processes see (`Tensor.share_memory_`) the file's descriptor is sent, and a write on either side is
-seen on the other. All others travel by value, so that whoever sent them may end at once.
+seen on the other. All others travel by value, so that the sender may end at once.
 
 Examples
 --------
@@ -109,9 +109,10 @@ class ProcessContext:
         ProcessRaisedException
             Where one raised or died; the others are ended.
         """
-        if running := [p.sentinel for p in self.processes if p.is_alive()]:
+        running = [p.sentinel for p in self.processes if p.is_alive()]
+        if running and not self._failed():  # one may have failed before anybody waited
             connection.wait(running, timeout)
-        failed = [(i, p) for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)]
+        failed = self._failed()
         if not failed:
             return all(p.exitcode == 0 for p in self.processes)
         if grace_period is not None:
@@ -127,6 +128,9 @@ class ProcessContext:
         if self._told[i].poll():
             what = f"Process {i} terminated with the following error:\n{self._told[i].recv()}"
         raise ProcessRaisedException(f"\n\n-- {what}", i, process.pid)
+
+    def _failed(self) -> list[tuple[int, Any]]:
+        return [(i, p) for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)]
 
     def _wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds

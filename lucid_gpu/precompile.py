@@ -152,7 +152,9 @@ def _folder() -> Path:
 def _missing(arch: str) -> str:
     architectures, folder = _architectures(arch), _folder()
     distinct = dict.fromkeys(sources())
-    places = [nvrtc.place(s.text, s.options, number) for number in architectures for s in distinct]
+    places = [
+        nvrtc.cache_path(s.text, s.options, number) for number in architectures for s in distinct
+    ]
     there = sum(path.exists() for path in places)
     here = ".".join(map(str, nvrtc.library().getVersion()))
     told = (

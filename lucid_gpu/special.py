@@ -18,6 +18,7 @@ from lucid_gpu.ops.arguments import into, public
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.incomplete_gamma import igamma as gammainc
 from lucid_gpu.ops.incomplete_gamma import igammac as gammaincc
+from lucid_gpu.ops.record import keeping as _keeping
 from lucid_gpu.ops.special_functions import logit as logit
 from lucid_gpu.ops.special_functions import mvlgamma as multigammaln
 from lucid_gpu.ops.special_functions import polygamma as polygamma
@@ -70,6 +71,7 @@ def log_ndtr(input: Tensor) -> Tensor:
 
 
 @public
+@_keeping("input")
 def entr(input: Tensor) -> Tensor:
     """``-x log(x)``, element by element: 0 at 0, minus infinity below."""
     if input.dtype.category < 2:

@@ -40,7 +40,7 @@ class Storage:
     free_order : bool
         Nobody chose how the elements lie but we (`lucid_gpu.fusion.memory_order`).
     read_only : bool
-        Whoever lent us this memory does not want it written.
+        The memory belongs to an array that may not be written.
     """
 
     __slots__ = (

@@ -14,7 +14,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pickle import PickleBuffer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,9 +24,10 @@ from lucid_gpu.devices import backend, backend_of_array
 from lucid_gpu.devices.copies import laid_out, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
-from lucid_gpu.fusion import expression, region, written
+from lucid_gpu.fusion import expression, region, scheduler
+from lucid_gpu.fusion.assembling import fits
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.expression import Cell, Expr, apart, fits, merge
+from lucid_gpu.fusion.expression import Cell, Expr, apart, merge
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     INFERENCE,
@@ -48,8 +49,12 @@ from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
 
 _size: Any = tuple.__new__  # a Size of a shape that is known to be one
 _new = object.__new__
+T = TypeVar("T", bound="Tensor")
 SUMMED = 8  # small gradients that one kernel adds up on the CPU
 SMALL = 1 << 14  # elements
+# None, but for programs with streams: what notes each new tensor and each in-place write, and
+# computes pending values in the order of the streams they were written under (`cuda.pending`).
+_streams: Any = None
 
 
 class _UfuncAnswer:
@@ -72,7 +77,7 @@ class _UfuncAnswer:
 class Tensor:
     """An array that records what was done to it.
 
-    Make one with `lucid_gpu.tensor`, `lucid_gpu.zeros` and their kin.
+    Make one with `lucid_gpu.tensor`, `lucid_gpu.zeros` or another creation function.
 
     Attributes
     ----------
@@ -90,6 +95,7 @@ class Tensor:
     _base: Tensor | None = None  # what this is a view of; never itself a view
     _steps: tuple[Any, ...] = ()  # how it is made from that: (earlier steps, (function, arguments))
     _creation: str | None = None  # why a view must not be written: see `ops.views`
+    _stream = 0  # the address of the stream a pending value belongs to; 0 for the default stream
     is_sparse = False
     # What no tensor is here; packages written for other devices ask.
     is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = is_quantized = False
@@ -200,11 +206,11 @@ class Tensor:
             return
         if state.written:
             store_written(self)
-        elif self._siblings is not None:
+        elif self._siblings is not None or _streams is not None:
             _compute([self])
         else:
             (array,) = realise((expr,))
-            expression.mark_computed(expr)
+            scheduler.mark_computed(expr)
             self._settle(expr, array)
 
     def _settle(self, expr: Expr, array: Any) -> None:
@@ -224,6 +230,9 @@ class Tensor:
             cell = Cell(array, node)
             node.keep_output(expr, cell)
         cell.stands_for(expr)
+        noted = getattr(expr, "noted", None)
+        if noted is not None:
+            cell.stands_for(noted)
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
@@ -271,6 +280,8 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if type(value) is not bool:
+            raise RuntimeError("requires_grad must be a bool")
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
@@ -281,6 +292,11 @@ class Tensor:
         RuntimeError
             For types that have no gradients, and for unmarking a tensor that is no leaf.
         """
+        if requires_grad and self.is_inference() and not is_inference_mode_enabled():
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                "allowed. Make a clone to get a normal tensor: x.clone().requires_grad_()."
+            )
         if requires_grad == self.requires_grad:
             return self
         if not requires_grad:
@@ -291,18 +307,13 @@ class Tensor:
                     "var_no_grad = var.detach()."
                 )
             return self._set_aside()
-        if self.is_inference() and not is_inference_mode_enabled():
-            raise RuntimeError(
-                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
-                "allowed. Make a clone to get a normal tensor: x.clone().requires_grad_()."
-            )
         if self.dtype.category < 2:
             raise RuntimeError(
                 "only Tensors of floating point and complex dtype can require gradients, got "
                 f"{self.dtype}"
             )
-        if self._expr.since < expression.ALWAYS:
-            self._realise()  # else every gradient would compute the leaf's value again
+        if scheduler.leaf_first(self._expr):
+            self._realise()
         node = self.__dict__.pop("_leaf_node", None)
         if node is None:
             node = AccumulateGrad()
@@ -440,6 +451,8 @@ class Tensor:
         if self._expr.program.independent:
             expr = self._expr
             other._expr = Expr(expr.program, expr.leaves, expr.made_by)
+        if _streams is not None:
+            other._stream = self._stream
         other._siblings = self._siblings  # reading it computes what reading this would
         storage = self._memory()
         other._storage = storage
@@ -483,6 +496,8 @@ class Tensor:
         if expr.program.is_load:
             return _tensor(self._borrowed(expr))
         other = _tensor(expr)
+        if _streams is not None:
+            other._stream = self._stream
         siblings = self._siblings
         if siblings is not None:
             siblings.append(weakref.ref(other))
@@ -531,7 +546,7 @@ class Tensor:
         return other
 
     def _borrowed(self, expr: Expr) -> Expr:
-        """The value through a leaf of its own, which yields to whoever owns the memory."""
+        """The value through a leaf of its own, which yields to the owner of the memory."""
         program, cell = expr.program, expr.leaves[0]
         if not program.shared:
             fresh = cell.twin(cell.node, cell.output)
@@ -575,6 +590,9 @@ class Tensor:
         other = value.detach()
         self._expr, self._storage = other._expr, SameMemory(other._memory(), version)
         self._base, self._steps, self._creation = None, (), None
+        if _streams is not None:
+            _streams.add(self)
+            self._stream = other._stream
         memory = self._memory()
         if not any(r() is self for r in memory.tensors):  # `x.data = x.data`
             memory.add(self)
@@ -613,7 +631,7 @@ class Tensor:
             )
         if node.post_accumulate is None:
             node.post_accumulate = _ordered()
-            node.held = self  # it is handed to the hooks, whoever else has let go of it
+            node.held = self  # hooks get it, also if nothing else holds it
         return add_hook(node.post_accumulate, hook)
 
     def retain_grad(self) -> None:
@@ -770,7 +788,7 @@ class Tensor:
         RuntimeError
             For tensors of another number of elements.
         """
-        written.begin_step()
+        scheduler.begin_step()
         store_written()
         array = self.array
         if array.size != 1:
@@ -787,7 +805,7 @@ class Tensor:
             For tensors that require grad, while ops are recorded (inside a `Function` they are
             not); TypeError for those on a GPU. ``force=True`` detaches and copies from there.
         """
-        written.begin_step()
+        scheduler.begin_step()
         store_written()
         if force:
             return self.detach().cpu().numpy()
@@ -830,9 +848,7 @@ class Tensor:
         same = self.detach()
         if self._wrapper is not None:
             return same
-        other = _new(type(self))
-        other._expr, other._storage = same._expr, same._storage
-        other._memory().add(other)
+        other = as_kind(type(self), same)
         other.__dict__.update({k: v for k, v in self.__dict__.items() if k[0] != "_"})
         return other.requires_grad_() if self.requires_grad else other
 
@@ -848,8 +864,7 @@ class Tensor:
 
     @classmethod
     def _like(cls, original: Tensor, value: Tensor) -> Tensor:
-        other = _new(cls)
-        other._expr = value._expr
+        other = as_kind(cls, value)
         other.__dict__.update({k: v for k, v in original.__dict__.items() if k[0] != "_"})
         if original.requires_grad:
             other.requires_grad_()
@@ -930,9 +945,7 @@ def _rebuild(
     tensor = _tensor(expression.of_array(array, d, CPU))
     if where != "cpu":
         tensor = tensor.to(where)
-    other = _new(kind)
-    other._expr = tensor._expr
-    return other.requires_grad_(requires_grad)
+    return as_kind(kind, tensor).requires_grad_(requires_grad)
 
 
 def _ordered() -> Any:
@@ -1063,9 +1076,9 @@ def _compute(tensors: Sequence[Tensor]) -> None:
             members = _with_siblings(tensors)
             break
     values = [member._expr for member in members]
-    arrays = realise(values)
+    arrays = realise(values) if _streams is None else _streams.compute(members, values)
     for member, value, array in zip(members, values, arrays, strict=True):
-        expression.mark_computed(value)
+        scheduler.mark_computed(value)
         member._settle(value, array)
     if len(members) > 1 and state.grad:
         region.note_family(values)
@@ -1091,10 +1104,10 @@ def store_written(*beside: Tensor) -> None:
     """Store what this thread has written in place, and other pending values in kernels with it."""
     if not (state.written or beside):
         return
-    tensors = written.take()
+    tensors = scheduler.take_written()
     known = {id(tensor) for tensor in tensors}
     tensors += [tensor for tensor in beside if id(tensor) not in known]
-    for group in written.groups(tensors):
+    for group in scheduler.kernels_of(tensors):
         pending = [tensor for tensor in group if not tensor._expr.program.is_load]
         if pending:
             _compute(pending)
@@ -1106,7 +1119,33 @@ def store_written(*beside: Tensor) -> None:
 def _tensor(expr: Expr) -> Tensor:
     tensor = _new(Tensor)
     tensor._expr = expr
+    if _streams is not None:
+        _streams.add(tensor)
     return tensor
+
+
+def follow_streams(order: Any) -> None:
+    """Have pending values noted and computed by ``order``, see `cuda.pending`; None ends that."""
+    global _streams
+    _streams = order
+
+
+def becomes_pending(tensor: Tensor) -> None:
+    """Tell of a tensor that took a pending value."""
+    if _streams is not None:
+        _streams.add(tensor)
+
+
+def as_kind(kind: type[T], tensor: Tensor) -> T:
+    """A tensor of a class on another one's value and memory."""
+    other = _new(kind)
+    other._expr, other._storage = tensor._expr, tensor._storage
+    if other._storage is not None:
+        other._storage.add(other)
+    if _streams is not None:
+        _streams.add(other)
+        other._stream = tensor._stream
+    return other
 
 
 def from_array(array: Any, d: dtype | None = None, where: device | None = None) -> Tensor:
@@ -1157,7 +1196,7 @@ def apply(
             break
         except expression.MustStore as which:
             _store(operands, which.operands)
-    if shared or _Eager.on:
+    if scheduler.at_once(shared):
         result._realise()
     return result
 
@@ -1200,7 +1239,7 @@ _ids = itertools.count()  # of a row with a number of one kind: short keys for `
 
 def _store_old(*operands: Any) -> bool:
     """Store what an op may not be built on as it is; whether there was any."""
-    old = expression.old([o._expr for o in operands if isinstance(o, Tensor)], state.grad)
+    old = scheduler.old([o._expr for o in operands if isinstance(o, Tensor)], state.grad)
     if old:
         _store(operands, old)
     return bool(old)
@@ -1217,7 +1256,7 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
     def method(self: Tensor) -> Tensor:
         a = self._expr
         program = a.program.next.get((op, state.grad))
-        if program is None or a.since < steps.fresh:
+        if program is None or a.since < steps.fresh:  # `scheduler.old`, before it is asked
             if program is not None and _store_old(self):
                 return method(self)
             result = apply(op, self)
@@ -1230,6 +1269,8 @@ def unary(op: Op) -> Callable[[Tensor], Tensor]:
         expr.made_by = (op, a)
         expr.node = None
         expr.since = steps.count
+        if _streams is not None:
+            _streams.add(tensor)
         return tensor
 
     return _at_the_door(op, method)
@@ -1284,7 +1325,7 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
                 program = a.program.next.get(slot)
                 if program is not None:
                     leaves = (*leaves, Cell(other))
-            if program is not None and a.since >= steps.fresh:
+            if program is not None and a.since >= steps.fresh:  # as in `unary`
                 tensor = _new(Tensor)
                 tensor._expr = expr = _new(Expr)
                 expr.program = program
@@ -1292,6 +1333,8 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
                 expr.made_by = (op, other, a) if reflected else (op, a, other)
                 expr.node = None
                 expr.since = steps.count
+                if _streams is not None:
+                    _streams.add(tensor)
                 return tensor
             if program is not None and _store_old(self):
                 return method(self, other)
@@ -1317,7 +1360,7 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             leaves, pattern = merge(leaves, b.leaves)
         key = (op, b.program, pattern, state.grad)
         program = a.program.next.get(key)
-        if program is not None and a.since >= steps.fresh <= b.since:
+        if program is not None and a.since >= steps.fresh <= b.since:  # the same
             tensor = _new(Tensor)
             tensor._expr = expr = _new(Expr)
             expr.program = program
@@ -1325,6 +1368,8 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
             expr.made_by = (op, a, b)
             expr.node = None
             expr.since = steps.count
+            if _streams is not None:
+                _streams.add(tensor)
             return tensor
         if program is not None and _store_old(self, other):
             return method(self, other)
@@ -1343,13 +1388,8 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
     return _at_the_door(op, method)
 
 
-_LISTED = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow
-    atan2"""  # rows that autocast casts, by the lists of `amp.ops`
-_CAST_FIRST = frozenset(_LISTED.split())
-
-
 def _at_the_door(op: Op, method: Callable[..., Any]) -> Callable[..., Any]:
-    return door.op(method) if op.name in _CAST_FIRST else method
+    return door.op(method, autocast=op.autocast) if op.autocast else method
 
 
 _bitwise_not = unary(TABLE["bitwise_not"])

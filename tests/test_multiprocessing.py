@@ -116,10 +116,13 @@ def stays(i: int) -> None:
 def test_a_process_that_does_not_end_is_killed() -> None:
     context = mp.start_processes(stays, nprocs=2, join=False, start_method="fork")
     assert context is not None
+    context.processes[1].join()  # it has failed before anybody waits for both
+    began = time.monotonic()
     with pytest.raises(mp.ProcessRaisedException, match="KeyError"):
         while not context.join(grace_period=0.2):
             pass
     assert not any(p.is_alive() for p in context.processes)
+    assert time.monotonic() - began < 50
 
 
 def test_spawn() -> None:

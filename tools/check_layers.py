@@ -46,18 +46,18 @@ BELOW: dict[str, tuple[str, ...]] = {
     "random": ("ops",),
     "special": ("ops",),
     "sparse": ("ops",),
-    "autograd": ("ops", "profiler"),  # Function records as ops do
+    "autograd": ("ops", "profiler", "compat"),  # Function records as ops do
     "testing": ("autograd",),
     "serialization": ("nn", "sparse"),
-    "nn": ("autograd", "compat", "distributed"),
+    "nn": ("amp", "autograd", "compat", "distributed"),
     "func": ("nn",),
     "numpy": ("func", "utils", "linalg", "fft", "special"),
     "array_api": ("numpy", "special"),
     "optim": ("nn",),
-    "amp": ("nn",),
+    "amp": ("ops", "distributed"),
     "distributions": ("nn", "linalg"),
     "utils": ("autograd", "cuda", "distributed"),
-    "cuda": ("ops", "amp"),
+    "cuda": ("amp", "compat"),
     "viz": ("optim", "profiler"),
     "backends": ("devices",),
     "accelerator": ("cuda",),
@@ -71,13 +71,14 @@ LATE: set[tuple[str, str]] = {
     ("optim/optimizer.py", "viz"),
     ("distributed/optim.py", "optim"),
     ("distributed/checkpoint.py", "serialization"),
+    ("distributed/fsdp/__init__.py", "nn"),
+    ("distributed/fsdp/wrap.py", "nn"),
     ("ops/embedding.py", "sparse"),  # gradients that list rows
     ("ops/layouts.py", "sparse"),
     ("compat/einops_backend.py", "nn"),
     ("ops/einsum.py", "backends"),  # opt_einsum picks the order of operands
     ("ops/recurrence.py", "autograd"),  # its gradient, when that is differentiated again
     ("nn/utils/stateless.py", "func"),
-    ("nn/modules/rnn.py", "amp"),  # asked only where types differ
     ("autograd/backward.py", "func"),  # batches of cotangents are vmap's
     ("autograd/gradcheck.py", "func"),
 }
@@ -103,11 +104,13 @@ ARRAYS: dict[str, tuple[str, ...]] = {
         "tensor.py",
         "numpy/",
         "array_api/",
-        "distributed/",  # what travels lies in memory of the host
+        "distributed/",  # what travels by MPI lies in memory of the host
         "serialization/",
         "ops/borrowed.py",
         "ops/creation.py",
         "ops/grids.py",
+        "ops/index_parsing.py",
+        "ops/index_primitives.py",
         "ops/indexing.py",
         "ops/record.py",
         "ops/shared_memory.py",

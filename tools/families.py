@@ -31,7 +31,8 @@ FAMILIES: dict[str, str] = {
     ),
     "Reductions and statistics": "ops.reductions ops.cumsum ops.cumulative ops.statistics",
     "Indexing, sorting, searching": (
-        "ops.indexing ops.selections ops.index_add ops.scatter_reduce ops.order"
+        "ops.indexing ops.gather ops.scatter ops.selections ops.index_add ops.scatter_reduce "
+        "ops.sorting ops.order"
     ),
     "Shapes and views": (
         "ops.shape ops.axes ops.splitting ops.stacking ops.strides ops.storages ops.rolled "

@@ -292,7 +292,7 @@ def serve(mode: str, pipe: Any) -> None:
     module = importlib.import_module("torch" if mode == "torch" else "lucid_gpu")
     if mode == "torch":
         module.set_num_threads(1)
-    with suppress(EOFError):  # whoever asks has ended
+    with suppress(EOFError):  # the process that asks has ended
         while True:
             pipe.send(answer(module, *pipe.recv()))
 

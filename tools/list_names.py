@@ -27,6 +27,7 @@ MODULES = (
     "torch", "torch.Tensor", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.nn.utils",
     "torch.nn.utils.rnn", "torch.optim", "torch.optim.lr_scheduler", "torch.linalg", "torch.fft",
     "torch.special", "torch.autograd", "torch.amp", "torch.utils.data", "torch.distributions",
+    "torch.distributed", "torch.distributed.fsdp",
 )  # fmt: skip
 
 # Why names are no part of what the package covers: a reason, and which names (whole).
@@ -71,6 +72,15 @@ LEFT_OUT: tuple[tuple[str, str], ...] = (
         r"autocast_(de|in)crement_nesting",
     ),
     (
+        "inside of process groups, remote calls",
+        r"AllToAllOptions|Allreduce\w*Options|BarrierOptions|BroadcastOptions|GatherOptions|"
+        r"Reduce\w*Options|ScatterOptions|BackendConfig|DebugLevel|[gs]et_debug_level\w*|"
+        r"ProcessGroupGloo|Reducer|"
+        r"c10d_logger|distributed_c10d|logging_handlers|record_comm|register_rendezvous_handler|"
+        r"rendezvous|remote_device|rpc|shrink_group|split_group|all_gather_coalesced|FlatParameter|"
+        r"DataParallelMeshDims|fully_sharded_data_parallel|share_comm_ctx|StateDictSettings",
+    ),
+    (
         "storages by type: untyped_storage() is a tensor's memory",
         r"\w*Storage\w*|storage_type|from_file|"
         r"const_data_ptr|is_set_to|module_load",
@@ -105,26 +115,31 @@ KEPT = {("torch.linalg", name) for name in ("cond", "solve", "eig", "lstsq", "ma
     ("torch.autograd", "graph"), ("torch.nn", "attention"),
 }  # fmt: skip
 
-ACCIDENTS = {("torch", "ops"), ("torch", "storage")}  # files of ours that are called alike
+ACCIDENTS = {
+    ("torch", "ops"),
+    ("torch", "storage"),
+    ("torch.distributed", "rendezvous"),
+}  # files of ours that are called alike
 
 
 def found_by_torch(module: str) -> list[str]:
     """The public names of a module or class that are PyTorch's own."""
     holder = held(module)
     names = []
-    for name in dir(holder):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in dir(holder):
             value = getattr(holder, name, None)
-        home = value.__name__ if isinstance(value, types.ModuleType) else None
-        if home is None and (inspect.isclass(value) or inspect.isroutine(value)):
-            home = getattr(value, "__module__", None)
-        if home is None and type(value).__module__ in ("typing", "typing_extensions", "__future__"):
-            home = "typing"
-        foreign = home is not None and home.split(".")[0] not in ("torch", "builtins", "")
-        text = isinstance(value, (str, dict)) or name == "TYPE_CHECKING"
-        if not (name.startswith("_") or foreign or text) and name not in ("torch", "builtins"):
-            names.append(name)
+            home = value.__name__ if isinstance(value, types.ModuleType) else None
+            if home is None and (inspect.isclass(value) or inspect.isroutine(value)):
+                home = getattr(value, "__module__", None)
+            kind = type(value).__module__
+            if home is None and kind in ("typing", "typing_extensions", "__future__"):
+                home = "typing"
+            foreign = home is not None and home.split(".")[0] not in ("torch", "builtins", "")
+            text = isinstance(value, (str, dict)) or name == "TYPE_CHECKING"
+            if not (name.startswith("_") or foreign or text) and name not in ("torch", "builtins"):
+                names.append(name)
     if module not in ("torch", "torch.Tensor"):
         names = [n for n in names if n != "Tensor"]
     return names

@@ -3,6 +3,9 @@
     python tools/list_ops.py            # write it anew
     python tools/list_ops.py --check    # 1 where it is not up to date
 
+Either ends with 1 where a file lists ops that nothing would make public: it is imported with the
+package, so the index leaves it out, and no file gives its ops to `Tensor` or `lucid_gpu`.
+
 A file of `lucid_gpu/ops` that `import lucid_gpu` does not import lists its ops itself: methods of
 `Tensor` in ``METHODS``, functions of `lucid_gpu` in ``FUNCTIONS``. So do files above it that hold
 methods of `Tensor`: those of `ABOVE`.
@@ -42,12 +45,30 @@ ABOVE = (
 
 def late_files() -> Iterator[str]:
     """The files of `lucid_gpu.ops` that ``import lucid_gpu`` leaves out."""
-    import lucid_gpu
     import lucid_gpu.ops
 
     names = [found.name for found in pkgutil.walk_packages(lucid_gpu.ops.__path__, f"{PACKAGE}.")]
     early = set(sys.modules)
     yield from (name for name in names if name not in early)
+
+
+def lost() -> Iterator[str]:
+    """A sentence for each file whose ops neither the index nor an import makes public."""
+    import lucid_gpu
+    from lucid_gpu.ops.registry import LazyMethod
+    from lucid_gpu.tensor import Tensor
+
+    methods = {name for name, found in vars(Tensor).items() if type(found) is not LazyMethod}
+    for file in sorted(name for name in sys.modules if name.startswith(f"{PACKAGE}.")):
+        for table, public in (("METHODS", methods), ("FUNCTIONS", vars(lucid_gpu))):
+            ops = filter(callable, getattr(sys.modules[file], table, ()))
+            names = [op.__name__ for op in ops if op.__name__ not in public]
+            if names:
+                yield (
+                    f"{file.replace('.', '/')}.py is imported with the package, and nothing makes "
+                    f"its {table} {', '.join(names)} public: import the file inside the functions "
+                    "that need it, or attach them where it is imported"
+                )
 
 
 def names_of(file: str, table: str) -> list[str]:
@@ -89,6 +110,10 @@ def _entry(file: str, names: list[str]) -> str:
 
 def main() -> int:
     """Write the index, or say whether it is up to date."""
+    sentences = list(lost())  # before other files are imported
+    if sentences:
+        print("\n".join(sentences))
+        return 1
     wanted = text()
     if "--check" in sys.argv:
         if INDEX.read_text("utf-8") == wanted:

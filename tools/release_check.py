@@ -26,7 +26,7 @@ sys.path.insert(0, str(TREE))  # run as a script
 from tools.pages import PAGES, Block, blocks  # noqa: E402
 
 DIST = TREE / "dist"
-SECONDS = 900.0  # for one command: an install downloads SciPy and its kin
+SECONDS = 900.0  # for one command: an install downloads SciPy and more
 EXTRA = re.compile(r"lucid-gpu\[(\w+)\]")
 EXAMPLE = ("train_digits.py", "training.py", "digits.py")
 TRAIN = ("train_digits.py", "--epochs", "2", "--device", "cpu")

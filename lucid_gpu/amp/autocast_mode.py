@@ -45,8 +45,8 @@ def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -
 class autocast:
     """Matrix products and convolutions in 16 bits, and what loses too much by that in float32.
 
-    A context manager and a decorator. Which ops are cast depends on the kind of device: `amp.ops`
-    has PyTorch's lists. Values of float64 and results written with ``out=`` are left alone.
+    A context manager and a decorator. Which ops are cast depends on the kind of device, as in
+    PyTorch's lists. Values of float64 and results written with ``out=`` are left alone.
 
     Parameters
     ----------

@@ -149,7 +149,8 @@ class GradScaler:
             raise RuntimeError("unscale_() is being called after step().")
         with no_grad():
             inverse = scale.double().reciprocal().float()
-            one.found_inf = [*_unscaled(_gradients(optimizer), inverse)]
+            gradients = [*_gradients(optimizer)]
+            one.found_inf = _on_all_ranks([*_unscaled(gradients, inverse)], gradients)
         one.stage = OptState.UNSCALED
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -328,7 +329,19 @@ def _gradients(optimizer: Any) -> Iterator[Tensor]:
                 yield p.grad.values() if p.grad.is_sparse else p.grad
 
 
-def _unscaled(gradients: Iterator[Tensor], inverse: Tensor) -> Iterator[Tensor]:
+def _on_all_ranks(found: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+    """What was found in gradients of which ranks have rows each: the same on all."""
+    groups = dict.fromkeys(g.sharding.group for g in gradients if hasattr(g, "sharding"))
+    if groups:
+        from lucid_gpu.distributed.tensor import largest_of_ranks
+
+        found = [sum(found[1:], found[0])]
+        for group in groups:
+            largest_of_ranks(found[0], group)
+    return found
+
+
+def _unscaled(gradients: Iterable[Tensor], inverse: Tensor) -> Iterator[Tensor]:
     """Multiply gradients in place; for each device, whether one of them was not finite."""
     groups: dict[Device, list[Tensor]] = {}
     for g in gradients:

@@ -8,8 +8,9 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.array_api.types import promoted
 from lucid_gpu.numpy import selection
 from lucid_gpu.numpy.shapes import axis_of
-from lucid_gpu.ops import indexing, registry
+from lucid_gpu.ops import registry, selections, sorting
 from lucid_gpu.ops.creation import arange
+from lucid_gpu.ops.scatter import scatter
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tensor import Tensor
 
@@ -46,7 +47,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """
     if x.ndim == 0:
         raise ValueError("nonzero takes an array of at least one dimension, got a number")
-    found: tuple[Tensor, ...] = indexing.nonzero(x, as_tuple=True)
+    found: tuple[Tensor, ...] = selections.nonzero(x, as_tuple=True)
     return found
 
 
@@ -104,7 +105,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """In order along an axis; of the same shape."""
-    found: Tensor = indexing.sort(x, axis, descending)[0]
+    found: Tensor = sorting.sort(x, axis, descending)[0]
     return found
 
 
@@ -112,7 +113,7 @@ def argsort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
     """The positions that put elements in order; equal ones keep theirs."""
-    return indexing.argsort(x, axis, descending)
+    return sorting.argsort(x, axis, descending)
 
 
 # --- different elements --------------------------------------------------------------------------
@@ -151,9 +152,9 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     ordered = flat[order]
     fresh = ordered[1:] != ordered[:-1]
     first = cat([fresh.new_ones(min(1, flat.shape[0])), fresh])
-    starts = indexing.nonzero(first).reshape(-1)
+    starts = selections.nonzero(first).reshape(-1)
     group = first.to(dt.int64).cumsum(0) - 1
-    inverse = indexing.scatter(group, 0, order, group).reshape(x.shape)
+    inverse = scatter(group, 0, order, group).reshape(x.shape)
     ends = cat([starts[1:], arange(flat.shape[0], flat.shape[0] + 1, device=x.device)])
     counts = ends[: starts.shape[0]] - starts
     return UniqueAll(ordered[starts], order[starts], inverse, counts)
@@ -162,9 +163,9 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 def _order(flat: Tensor) -> Tensor:
     """The positions that put a vector in order; complex numbers by real, then imaginary part."""
     if flat.dtype.category < 3:
-        return indexing.argsort(flat, 0)
-    by_second = indexing.argsort(flat.imag, 0)
-    return by_second[indexing.argsort(flat.real[by_second], 0)]
+        return sorting.argsort(flat, 0)
+    by_second = sorting.argsort(flat.imag, 0)
+    return by_second[sorting.argsort(flat.real[by_second], 0)]
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from lucid_gpu.autograd import graph
@@ -10,6 +9,7 @@ from lucid_gpu.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from lucid_gpu.autograd.backward import backward, grad
 from lucid_gpu.autograd.function import Function, FunctionCtx, once_differentiable
 from lucid_gpu.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
+from lucid_gpu.compat.module_names import imported as _imported
 from lucid_gpu.ops.saved_values import SavedTensor
 from lucid_gpu.tape.modes import (
     enable_grad,
@@ -19,15 +19,15 @@ from lucid_gpu.tape.modes import (
     set_grad_enabled,
 )
 
+_FROM = {
+    "Variable": "lucid_gpu.autograd.variable",
+    "_is_checkpoint_valid": "lucid_gpu.autograd.grad_mode",
+    "set_multithreading_enabled": "lucid_gpu.autograd.grad_mode",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "Variable":
-        return importlib.import_module("lucid_gpu.autograd.variable").Variable
-    if name in ("forward_ad", "functional", "grad_mode", "profiler"):
-        return importlib.import_module(f"lucid_gpu.autograd.{name}")
-    if name in ("_is_checkpoint_valid", "set_multithreading_enabled"):
-        return getattr(importlib.import_module("lucid_gpu.autograd.grad_mode"), name)
-    raise AttributeError(f"module 'lucid_gpu.autograd' has no attribute {name!r}")
+    return _imported(globals(), name, _FROM, ("forward_ad", "functional", "grad_mode", "profiler"))
 
 
 __all__ = [
@@ -51,4 +51,5 @@ __all__ = [
     "profiler",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]

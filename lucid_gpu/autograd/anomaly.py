@@ -6,21 +6,18 @@ every node notes who made it. While it is off, making a node and running one ask
 
 from __future__ import annotations
 
-import inspect
 import traceback
 import warnings
-from types import FrameType
 from typing import Any
 
 from lucid_gpu.fusion import set_eager
 from lucid_gpu.fusion.gradient import gradient_leaves
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import RegionNode
-from lucid_gpu.fusion.written import begin_pass
-from lucid_gpu.launch.planning import steps
-from lucid_gpu.tape.engine import run_node
+from lucid_gpu.fusion.scheduler import begin_pass
+from lucid_gpu.launch.planning import steps, users_frame
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import Node, watching
+from lucid_gpu.tape.node import Node, run_node, watching
 
 __all__ = [
     "detect_anomaly",
@@ -37,7 +34,7 @@ class _Watcher:
 
     def note(self, node: Node) -> None:
         """Note where a node is made, and by which other."""
-        node.metadata["traceback_"] = traceback.format_list(traceback.extract_stack(_users_frame()))
+        node.metadata["traceback_"] = traceback.format_list(traceback.extract_stack(users_frame()))
         if state.node is not None:
             node.metadata["parent_"] = state.node
 
@@ -111,14 +108,6 @@ def _leaves_under(program: Program, number: int) -> set[int]:
     if instruction.op == "boundary":
         return {instruction.value}
     return set().union(*[_leaves_under(program, a) for a in instruction.args])
-
-
-def _users_frame() -> FrameType | None:
-    """The innermost frame outside of this package."""
-    for frame, _ in traceback.walk_stack(inspect.currentframe()):
-        if frame.f_globals.get("__name__", "").partition(".")[0] != "lucid_gpu":
-            return frame
-    return None
 
 
 # --- the switch -----------------------------------------------------------------------------------

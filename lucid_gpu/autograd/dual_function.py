@@ -203,9 +203,20 @@ def _give(
                 f"is not returning a view: {cls.__name__}.jvp has to return the same view of the "
                 "tangent (t.view_as(t))."
             )
+        if not any(_same_memory(tangent, t) for t in tangents if t is not None):
+            raise RuntimeError(
+                "A custom Function is returning a view but the jvp is not returning a view of the "
+                f"given grad input: {cls.__name__}.jvp has to return a view of the tangent it was "
+                "given."
+            )
         level.make(result, tangent)
     else:
         level.make(result, tangent.alias() if given else tangent)
+
+
+def _same_memory(view: Tensor, tensor: Tensor) -> bool:
+    """Whether a view is one of a tensor, or of what that is a view of."""
+    return view._base is (tensor if tensor._base is None else tensor._base)
 
 
 def _is_view_of(output: Any, args: Sequence[Any]) -> bool:

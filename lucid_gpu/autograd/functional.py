@@ -154,11 +154,11 @@ def jacobian(
     if strategy == "forward-mode":
         _check_forward(create_graph, strict, vectorize)
         return _columns(func, inputs)
-    if strict and vectorize:
-        _refuse_together("`strict=True` and `vectorized=True`", "vectorize=False")
     with enable_grad():
         point, many_inputs = _given(inputs, "inputs", "jacobian", create_graph)
         results, many = _outputs_of(func, point, "jacobian", strict)
+        if strict and vectorize:
+            _refuse_together("`strict=True` and `vectorized=True`", "vectorize=False")
         if vectorize:
             rows = _rows_at_once(results, point, create_graph)
         else:
@@ -200,17 +200,16 @@ def hessian(
         'Expected strategy to be either "forward-mode" or "reverse-mode". Got '
         f"{outer_jacobian_strategy!r}."
     )
-    many = isinstance(inputs, tuple)
+    point, many = _as_tuple(inputs, "inputs", "hessian")
 
     def gradient(*point: Any) -> Tensors:
         if outer_jacobian_strategy == "forward-mode":
             point = tuple([_fresh_leaf(x) for x in point])
-        rows = jacobian(_scalar_only(func), point, create_graph=True)
+        rows = jacobian(_scalar_only(func, strict), point, create_graph=True)
         _check_depends(rows, "jacobian", strict)
         kept: Tensors = rows
         return kept
 
-    point = inputs if many else (inputs,)
     blocks = jacobian(gradient, point, create_graph, strict, vectorize, outer_jacobian_strategy)
     return blocks if many else blocks[0][0]
 
@@ -341,11 +340,11 @@ def _outputs_of(
     return results, many
 
 
-def _scalar_only(func: Callable[..., Any]) -> Callable[..., Any]:
+def _scalar_only(func: Callable[..., Any], strict: bool) -> Callable[..., Any]:
     """The function, refused where it returns anything but one tensor of one element."""
 
     def checked(*point: Any) -> Any:
-        results, many = _as_tuple(func(*point), _OUTPUTS, "hessian")
+        results, many = _outputs_of(func, point, "hessian", strict)
         return _single(results, many, "hessian").squeeze()
 
     return checked

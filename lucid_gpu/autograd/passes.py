@@ -9,7 +9,7 @@ from typing import Any
 from lucid_gpu.autograd.graph import GradientEdge
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
-from lucid_gpu.fusion.written import begin_pass, end_pass
+from lucid_gpu.fusion.scheduler import begin_pass, end_pass
 from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state

@@ -7,9 +7,9 @@ what cannot be done raises a RuntimeError that says which of them is missing.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
+from lucid_gpu.compat.module_names import imported as _imported
 from lucid_gpu.cuda import nvtx
 from lucid_gpu.cuda.gpus import (
     DeviceProperties,
@@ -71,10 +71,7 @@ def __getattr__(name: str) -> object:
     """``cuda.FloatTensor`` and other types of tensors, `amp`, and ``_initialized``."""
     if name == "_initialized":
         return is_initialized()
-    if name == "amp":
-        return importlib.import_module("lucid_gpu.cuda.amp")
     from lucid_gpu.ops.tensor_types import TYPES
 
-    if ("cuda", name) not in TYPES:
-        raise AttributeError(f"module 'lucid_gpu.cuda' has no attribute {name!r}")
-    return TYPES["cuda", name]
+    found = TYPES.get(("cuda", name))
+    return _imported(globals(), name, modules=("amp",)) if found is None else found

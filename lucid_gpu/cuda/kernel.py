@@ -281,7 +281,7 @@ class UserKernel:
                 f"typedef lucid_compute<{n}>::type compute_{n};\n"
                 for n, d in types.items()
             ]
-            # Included before the user's first line, so that his lines keep their numbers.
+            # Included before the user's first line, so that the user's lines keep their numbers.
             headers = [f'#include "{n}"\n' for n in ("user.cuh", *included(self._source))]
             text = "".join([*headers, *lines, f'#line 1 "{self.name}.cu"\n', self._source])
             parts = [p.bound(bound) for p in self.parameters]

@@ -1,9 +1,14 @@
 """Pending values and streams: what is written before a switch is computed before it.
 
 A pending value would be computed on whatever stream is current when it is read, past every wait
-the program asked for. So once a program makes a `Stream` or an `Event`, living tensors are noted,
-and those still pending are computed where streams meet: at a switch, at an event, at a wait.
-Programs without streams never come here: until then nothing is noted and nothing costs.
+the program asked for. So once a program makes a `Stream` or an `Event`, the tensors it makes and
+writes are noted, and those still pending are computed where streams meet: at a switch, at an event,
+at a wait. Programs without streams never come here: until then nothing is noted.
+
+A pending value belongs to the stream that was current when it was written; to the default stream,
+if that was before the first `Stream` or `Event`. Where it is computed on another one, because
+nobody had noted it or another thread reads it first, that stream waits for all others, and they
+wait for it: so a thread that waited for its own stream sees it.
 
 A backward pass runs on the stream that is current when it is called. It waits for the other
 streams, whose values it reads, and they wait for it before they use again what it frees.
@@ -11,80 +16,99 @@ streams, whose values it reads, and they wait for it before they use again what 
 
 from __future__ import annotations
 
-import gc
-import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend
+from lucid_gpu.devices import backend, cuda_memory
 from lucid_gpu.fusion import pending_reductions
 from lucid_gpu.fusion import realise as realising
 from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.tape import engine
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, follow_streams
 
-_streams: dict[tuple[int, int], Any] = {}  # those ever made current, by device and address
+made: dict[tuple[int, int], Any] = {}  # the package's streams, by GPU and address
+_streams: dict[tuple[int, int], Any] = {}  # those ever made current
 _lock = threading.Lock()
+LEAST = 32  # references kept before those to what is gone are dropped
 _watching = False
 
 
-class _Living(threading.local):
-    """The tensors made by a thread, weakly: each thread has a current stream of its own."""
+class _Noted(threading.local):
+    """What a thread may have left pending; each thread has a current stream of its own.
+
+    Attributes
+    ----------
+    current : dict
+        The address of the current stream, by GPU; the default stream where there is no entry.
+    """
 
     def __init__(self) -> None:
         self.references: list[Any] = []
-        self.limit = 1024
+        self.limit = LEAST
+        self.current: dict[int | None, int] = {}
 
     def add(self, tensor: Tensor) -> None:
+        """Note a tensor that was made or written in place, if its value is pending on a GPU."""
+        program = tensor._expr.program
+        if program.is_load or program.device.type != "cuda":
+            return
+        tensor._stream = self.current.get(program.device.index, 0)
         self.references.append(weakref.ref(tensor))
         if len(self.references) > self.limit:
-            self.limit = max(1024, 2 * len(self.tensors()))
+            self.limit = max(LEAST, 2 * len(self.tensors()))
 
     def tensors(self) -> list[Tensor]:
-        """Those that live; the others are forgotten."""
+        """Those that live and are pending; the others are forgotten."""
         found = [(r, t) for r in self.references if (t := r()) is not None]
+        found = [(r, t) for r, t in found if not t._expr.program.is_load]
         self.references = [r for r, _ in found]
         return [t for _, t in found]
 
+    def compute(self, tensors: Sequence[Tensor], values: Sequence[Expr]) -> list[Any]:
+        """The arrays of pending values of tensors; all streams are ordered where one is not here.
 
-_living = _Living()
+        Memory belongs to the current stream: that of others is to wait for their own stream, too.
+        """
+        where = values[0].program.device
+        here = self.current.get(where.index, 0)
+        if where.type != "cuda" or all(tensor._stream == here for tensor in tensors):
+            return realising.realise(values)
+        cuda = backend(where).xp.cuda
+        assert where.index is not None
+        streams: dict[tuple[int, int], Any] = {(where.index, 0): cuda.Stream.null}
+        streams.update(made)
+        streams.update(_streams)
+        with cuda.Device(where.index), _in_order(streams):
+            arrays = realising.realise(values)
+        for tensor, array in zip(tensors, arrays, strict=True):
+            if tensor._stream != here:
+                cuda_memory.record_stream(array, streams[where.index, tensor._stream])
+        return arrays
+
+
+_noted = _Noted()
 
 
 def watch() -> None:
-    """Note tensors from now on; those that are there already are looked for, once."""
+    """Note tensors from now on."""
     global _watching
     with _lock:
-        if _watching:
-            return
-        tensors: Any = sys.modules[Tensor.__module__]
-        make = tensors._new
-
-        def noted(cls: Any) -> Any:
-            made = make(cls)
-            if cls is not Expr:
-                _living.add(made)
-            return made
-
-        tensors._new = noted
-        engine.run_inside(_in_order)
-        for found in gc.get_objects():
-            if issubclass(type(found), Tensor):
-                _living.add(found)
-        _watching = True
+        if not _watching:
+            engine.run_inside(lambda: _in_order(_streams))
+            follow_streams(_noted)
+            _watching = True
 
 
 def flush() -> None:
     """Compute what this thread's tensors on GPUs still have pending."""
     if not _watching:
         return
-    for tensor in _living.tensors():
-        program = tensor._expr.program
-        pending = not program.is_load and program.device.type == "cuda"
-        if pending and tensor._wrapper is None:
+    for tensor in _noted.tensors():
+        if tensor._wrapper is None:
             tensor._realise()
     if realising.waiting:
         pending_reductions.flush()
@@ -94,26 +118,27 @@ def switch(stream: Any, index: int) -> None:
     """Make a CuPy stream the current one of the current device, its pending values computed."""
     flush()
     _streams[index, stream.ptr] = stream
+    _noted.current[index] = stream.ptr
     stream.use()
 
 
 @contextmanager
-def _in_order() -> Iterator[None]:
-    """A backward pass after the other streams' work so far, and theirs from now on after it."""
-    _meet(before=True)
+def _in_order(streams: dict[tuple[int, int], Any]) -> Iterator[None]:
+    """After other streams' work so far, and theirs from now on after it."""
+    _meet(streams, before=True)
     try:
         yield
     finally:
-        _meet(before=False)
+        _meet(streams, before=False)
 
 
-def _meet(before: bool) -> None:
-    if not _streams:
+def _meet(streams: dict[tuple[int, int], Any], before: bool) -> None:
+    if not streams:
         return
     here = backend(device("cuda"))
     # What is pending now was written on this stream since the last switch, and may go on fusing.
     index, current = here.current_index(), here.xp.cuda.get_current_stream()
-    for (where, _), other in tuple(_streams.items()):
+    for (where, _), other in tuple(streams.items()):
         if where == index and other.ptr != current.ptr:
             first, second = (other, current) if before else (current, other)
             second.wait_event(first.record())

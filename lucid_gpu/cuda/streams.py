@@ -78,8 +78,9 @@ class Stream:
             streams = _made.setdefault((index, priority), [])
             if len(streams) < STREAMS:
                 with _on(index):
-                    streams.append(cupy().cuda.Stream(non_blocking=True, priority=priority))
-                found = streams[-1]
+                    found = cupy().cuda.Stream(non_blocking=True, priority=priority)
+                streams.append(found)
+                pending.made[index, found.ptr] = found
             else:
                 found = streams[next(_turn) % STREAMS]
         return _wrapped(cls, found, index)

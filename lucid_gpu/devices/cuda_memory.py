@@ -31,7 +31,7 @@ _reserved: dict[int, int] = {}  # the most the pool held when it was last looked
 
 
 def install(cupy: Any) -> None:
-    """Stand before CuPy's pool, so that whoever runs out of memory gets our error.
+    """Stand before CuPy's pool, so that running out of memory raises our error.
 
     An allocator that the program has set itself is left alone.
     """

@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import os
 import tempfile
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,6 +102,16 @@ def import_cupy() -> Any:
     return cupy
 
 
+@functools.cache
+def import_nccl() -> Any:
+    """``cupy.cuda.nccl``; None where NCCL's library is missing."""
+    import_cupy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CuPy says by a warning that the library is missing
+        from cupy.cuda import nccl
+    return nccl if nccl.available else None
+
+
 def _lose() -> None:
     """In a forked child: CUDA is gone, and `problem` says so."""
     global _forked
@@ -141,6 +152,10 @@ class CupyBackend:
 
     def device_of(self, array: Any) -> device:
         return device("cuda", array.device.id)
+
+    def address(self, array: Any) -> int:
+        address: int = array.data.ptr
+        return address
 
     def is_borrowed(self, array: Any) -> bool:
         return type(array.data.mem).__name__ in ("UnownedMemory", "DLPackMemory")

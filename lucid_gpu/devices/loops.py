@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 try:
-    from lucid_gpu.devices import _native
+    import lucid_gpu.devices._native as _native
 except ImportError:  # it is optional: without a compiler there is none
     _native = None  # type: ignore[assignment]
 

@@ -11,6 +11,7 @@ import numpy as np
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices.background_matmul import BackgroundMatmul, worth_it
 from lucid_gpu.devices.blas import UNSHARED, UNSPLIT, on_few_threads
+from lucid_gpu.devices.loops import address
 from lucid_gpu.devices.pool import aligned, pool
 from lucid_gpu.dtypes import dtype, float64
 
@@ -36,6 +37,13 @@ class NumpyBackend:
 
     def device_of(self, array: Any) -> device:
         return CPU
+
+    def address(self, array: Any) -> int:
+        try:
+            return address(array)
+        except TypeError:  # a subclass of NumPy's arrays
+            place: int = array.__array_interface__["data"][0]
+            return place
 
     def is_borrowed(self, array: Any) -> bool:
         return array.base is not None

@@ -1,4 +1,4 @@
-"""The stable order of NumPy's arrays.
+"""The stable order of NumPy's arrays, and the first few in it.
 
 `numpy.sort` of plain integers is several times as fast as a stable `argsort`. So each element and
 its place become one integer: the element's rank in the upper bits, the place below. Sorted, their
@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["stable_argsort"]
+from lucid_gpu.devices.blocks import each_of_rows
+
+__all__ = ["leading", "stable_argsort"]
 
 FEWEST = 1 << 12  # elements, and of a row: below it both ways are as good
 SHORTEST = 32
@@ -52,3 +54,46 @@ def _ranks(array: Any, bits: int) -> Any:
     if unknown.any():
         whole[unknown] = 0x7FFFFFFF
     return whole.astype(np.int64)
+
+
+def leading(array: Any, dim: int, k: int, largest: bool) -> Any:
+    """Where the k largest or smallest along a dimension are, in order, without sorting the others.
+
+    None where there are NaNs.
+    """
+    rows = np.moveaxis(array, dim, -1)
+    n = rows.shape[-1]
+    shape, rows = (*rows.shape[:-1], k), np.ascontiguousarray(rows).reshape(-1, n)
+    parts = each_of_rows(len(rows), n, lambda block: _leading_of_rows(rows[block], k, largest))
+    if not parts or any(part is None for part in parts):
+        return None
+    where = np.concatenate(parts).reshape(shape)
+    return np.ascontiguousarray(np.moveaxis(where, -1, dim))
+
+
+def _leading_of_rows(rows: Any, k: int, largest: bool) -> Any:
+    """`leading` of each row, in two passes over them.
+
+    The k-th best of the best elements of some groups is no better than the k-th best of all, and
+    few elements are as good as it. Equals keep their order.
+    """
+    count, n = rows.shape
+    groups = min(max(8 * k, 32), n)
+    cut = n // groups * groups
+    best: Any = np.maximum if largest else np.minimum
+    tops = best.reduce(rows[:, :cut].reshape(count, -1, groups), 1)
+    place = groups - k if largest else k - 1
+    edge = np.partition(tops, place, 1)[:, place : place + 1]
+    among = rows >= edge if largest else rows <= edge
+    if rows.dtype.kind == "f" and (np.isnan(tops).any() or np.isnan(rows[:, cut:]).any()):
+        return None  # which come last when sorted
+    found = np.flatnonzero(among)
+    row = found // n
+    values = rows.reshape(-1)[found]
+    ends = np.searchsorted(row, np.arange(count + 1))
+    if largest:  # as sorting in descending order: backwards
+        order = len(found) - 1 - np.lexsort((values[::-1], -row[::-1]))
+        order = order[::-1]
+    else:
+        order = np.lexsort((values, row))
+    return found[order[ends[:-1, None] + np.arange(k)]] - np.arange(count)[:, None] * n

@@ -36,7 +36,7 @@ def is_pinned(array: Any) -> bool:
 def start_copy(array: Any, where: device) -> Any:
     """An array on a GPU that will hold a page-locked one's elements once its stream comes there.
 
-    The source is kept alive until then; whoever writes it earlier changes what arrives.
+    The source is kept alive until then; an earlier write changes what arrives.
     """
     cupy = import_cupy()
     with on_gpu(cupy.cuda, where.index):

@@ -584,11 +584,13 @@ class _Calls:
         if out.shape[1] > 1 and not out.strides[1]:
             _reduce(ufunc, arrays[1], arrays[-1][..., :1], mask)
         elif any(a.overlaps(out) for a in arguments[:-1]):
-            for row in range(out.shape[0]):
-                part = mask if mask is True else mask[row]
-                ufunc(
-                    *[a[..., row, :] for a in arrays[:-1]], out=arrays[-1][..., row, :], where=part
-                )
+            by_row = zip(*[np.moveaxis(a, -2, 0) for a in arrays])
+            if mask is True:  # a `where` of True takes as long as a short row
+                for *read, row in by_row:
+                    ufunc(*read, out=row)
+            else:
+                for part, (*read, row) in zip(mask, by_row, strict=True):
+                    ufunc(*read, out=row, where=part)
         else:
             ufunc(*arrays[:-1], out=arrays[-1], where=mask)
 

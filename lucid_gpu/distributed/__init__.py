@@ -1,23 +1,25 @@
 """Several processes that train together, under `torch.distributed`'s names.
 
-One process needs no library; several are connected by MPI through mpi4py. Names are imported when
-they are first used: importing this module imports no library and opens no connection.
+One process needs no library; several are connected by MPI through mpi4py, and their GPUs by NCCL
+through CuPy. Names are imported when they are first used: importing this module imports no library
+and opens no connection.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
+
+from lucid_gpu.compat.module_names import imported
 
 _NAMES = {
     "errors": "DistBackendError DistError DistNetworkError DistStoreError QueueEmptyError",
     "groups": (
-        "Backend GroupMember ProcessGroup destroy_process_group get_backend get_backend_config "
-        "get_default_backend_for_device get_global_rank get_group_rank get_node_local_rank "
-        "get_pg_count get_process_group_ranks get_rank get_world_size group init_process_group "
-        "is_backend_available is_gloo_available is_initialized is_mpi_available is_nccl_available "
-        "is_torchelastic_launched is_ucc_available is_xccl_available new_group new_subgroups "
-        "new_subgroups_by_enumeration"
+        "Backend GroupMember ProcessGroup default_pg_timeout destroy_process_group get_backend "
+        "get_backend_config get_default_backend_for_device get_global_rank get_group_rank "
+        "get_node_local_rank get_pg_count get_process_group_ranks get_rank get_world_size group "
+        "init_process_group is_backend_available is_gloo_available is_initialized is_mpi_available "
+        "is_nccl_available is_torchelastic_launched is_ucc_available is_xccl_available new_group "
+        "new_subgroups new_subgroups_by_enumeration"
     ),
     "collectives": (
         "P2POp all_gather all_gather_into_tensor all_gather_single all_reduce "
@@ -35,9 +37,18 @@ _NAMES = {
     "store": "FileStore HashStore PrefixStore Store TCPStore",
     "work": "Work",
 }
-_FROM = {name: module for module, names in _NAMES.items() for name in names.split()}
-_FROM["default_pg_timeout"] = "groups"
-_MODULES = ("algorithms", "checkpoint", "device_mesh", "optim", "run")
+_FROM = {name: f"{__name__}.{file}" for file, names in _NAMES.items() for name in names.split()}
+_MODULES = (
+    "algorithms",
+    "checkpoint",
+    "device_mesh",
+    "fsdp",
+    "nn",
+    "optim",
+    "plan",
+    "run",
+    "tensor",
+)
 
 __all__ = ["is_available", *sorted(_FROM)]
 
@@ -48,15 +59,7 @@ def is_available() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FROM:
-        module = importlib.import_module(f"{__name__}.{_FROM[name]}")
-        found = globals()[name] = getattr(module, name)
-        return found
-    if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    from lucid_gpu.compat.absent import lacking
-
-    raise lacking("distributed", name)
+    return imported(globals(), name, _FROM, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,6 @@ def __getattr__(name: str) -> Any:
         from lucid_gpu.serialization import sharded
 
         return getattr(sharded, name)
-    from lucid_gpu.compat.absent import lacking
+    from lucid_gpu.compat.module_names import lacking
 
     raise lacking("distributed.checkpoint", name)

@@ -1,24 +1,30 @@
 """Collectives and messages on tensors: checked, handed to an engine.
 
-Tensors may have any layout; row-major ones of the host are read and written where they are. What is
-written counts as written in place: its version goes up.
+Tensors may have any layout; row-major ones are read and written where they are, unless they are on
+a GPU and travel by way of the host. What is written counts as written in place: its version goes
+up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from lucid_gpu.device import device
+from lucid_gpu.devices import backend, cuda_memory
+from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.distributed import groups
 from lucid_gpu.distributed.engines import Done
+from lucid_gpu.distributed.engines.nccl import NCCLEngine, Passing
 from lucid_gpu.distributed.errors import DistBackendError
 from lucid_gpu.distributed.groups import ProcessGroup
 from lucid_gpu.distributed.reductions import ReduceOp, check_op
 from lucid_gpu.distributed.watch import Call
-from lucid_gpu.distributed.work import Work
+from lucid_gpu.distributed.work import StreamWork, Work
 from lucid_gpu.ops.in_place import refuse_overlap
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor, from_array
@@ -105,56 +111,71 @@ def other_rank(group: ProcessGroup, rank: int, kind: str) -> int:
     return rank
 
 
-# --- to the host and back -----------------------------------------------------------------------
+# --- to arrays that an engine takes, and back ----------------------------------------------------
 
 
-def _read(tensor: Tensor) -> Any:
-    """The values in memory of the host, row-major: the tensor's own, where they are so there."""
-    array = tensor.detach().cpu().array
+def _read(tensor: Tensor, where: device) -> Any:
+    """The values on a device, row-major: the tensor's own memory, where they are so there."""
+    array = tensor.detach().to(where).array
     return array if array.flags.c_contiguous else array.copy()
 
 
-def _apart(array: Any, into: Any) -> Any:
+def _apart(array: Any, into: Any, where: device) -> Any:
     """An array, copied where it shares memory with another: MPI takes no such pair."""
-    return array.copy() if np.may_share_memory(array, into) else array
+    return array.copy() if backend(where).xp.may_share_memory(array, into) else array
 
 
 def _written(
-    tensor: Tensor, name: str, reads: bool = True
+    tensor: Tensor, name: str, where: device, reads: bool = True
 ) -> tuple[Any, Callable[[], None] | None]:
     """An array that becomes a tensor's value, and what brings it there.
 
     That is the tensor's own memory, and nothing remains to be done, where it is row-major on the
-    host. ``reads`` where the array is to hold the value there is.
+    device. ``reads`` where the array is to hold the value there is.
     """
-    if tensor.device.type == "cpu" and tensor.is_contiguous():
+    if tensor.device == where and tensor.is_contiguous():
         own = tensor._writable(name)
         if own.flags.c_contiguous:
             return own, None
-    array = _read(tensor).copy() if reads else _room(tensor.numel(), tensor)
-    return array, lambda: _put(tensor, array)
+    array = _read(tensor, where).copy() if reads else _room(tensor.numel(), tensor, where)
+    return array, lambda: _put(tensor, array, where)
 
 
-def _room(count: int, like: Tensor) -> Any:
-    return np.empty(count, like.dtype.numpy)
+def _room(count: int, like: Tensor, where: device) -> Any:
+    return backend(where).empty((count,), like.dtype, where)
 
 
-def _put(tensor: Tensor, array: Any) -> None:
-    with no_grad():
-        tensor.detach().copy_(from_array(array.reshape(tuple(tensor.shape)), tensor.dtype))
+def _put(tensor: Tensor, array: Any, where: device) -> None:
+    _record(array, where)
+    _copy(tensor, array, where)
 
 
-def _put_parts(tensors: Sequence[Tensor], array: Any) -> None:
+def _put_parts(tensors: Sequence[Tensor], array: Any, where: device) -> None:
     """Cut a flat array into as many parts as there are tensors."""
+    _record(array, where)
     start = 0
     for tensor in tensors:
         # A copy: the tensors take the memory, and it must not keep the others' alive.
-        _put(tensor, array[start : start + tensor.numel()].copy())
+        _copy(tensor, array[start : start + tensor.numel()].copy(), where)
         start += tensor.numel()
 
 
-def _joined(tensors: Sequence[Tensor]) -> Any:
-    return np.concatenate([_read(tensor).reshape(-1) for tensor in tensors])
+def _record(array: Any, where: device) -> None:
+    """Keep memory for the current stream, which may be another than it was allocated on."""
+    if where.type == "cuda":
+        stream = backend(where).xp.cuda.get_current_stream(where.index)
+        cuda_memory.record_stream(array, stream)
+
+
+def _copy(tensor: Tensor, array: Any, where: device) -> None:
+    with no_grad():
+        shaped = array.reshape(tuple(tensor.shape))
+        tensor.detach().copy_(from_array(shaped, tensor.dtype, where))
+
+
+def _joined(tensors: Sequence[Tensor], where: device) -> Any:
+    arrays = [_read(tensor, where).reshape(-1) for tensor in tensors]
+    return backend(where).xp.concatenate(arrays)
 
 
 def _begun(
@@ -171,12 +192,17 @@ def _begun(
     engine = group.engine
     agreement = engine.agree(call) if call.number else None
     limit = timeout or group.timeout
-    work = Work(call, [done], limit, finish, results, engine.watch, agreement)
-    if not async_op:
-        work.wait()
-        return None
-    group.under_way.append(work)
-    return work
+    kind = StreamWork if isinstance(done, Passing) else Work
+    work = kind(call, [done], limit, finish, results, engine.watch, agreement)
+    if isinstance(work, StreamWork):
+        assert group.nccl is not None
+        group.nccl.guard(work)
+    if async_op or isinstance(work, StreamWork):  # the host has not waited
+        group.under_way.append(work)
+    if async_op:
+        return work
+    work.wait()
+    return None
 
 
 # --- collectives --------------------------------------------------------------------------------
@@ -208,8 +234,9 @@ def all_reduce(
         return None
     op = check_op("all_reduce", op, tensor.dtype)
     _check_written([tensor], "all_reduce")
-    array, finish = _written(tensor, "all_reduce")
-    done = found.engine.all_reduce(array, op)
+    engine, where = found.engine_of(tensor.device)
+    array, finish = _written(tensor, "all_reduce", where)
+    done = engine.all_reduce(array, op)
     call = found.call("all_reduce", tensor, op, size=tensor.numel())
     return _begun(call, found, done, [tensor], finish, async_op)
 
@@ -226,10 +253,12 @@ def all_reduce_coalesced(
         return None
     op = check_op("all_reduce", op, tensors[0].dtype)
     _check_written(tensors, "all_reduce_coalesced")
-    flat = _joined(tensors)
-    done = found.engine.all_reduce(flat, op)
+    engine, where = found.engine_of(tensors[0].device)
+    flat = _joined(tensors, where)
+    done = engine.all_reduce(flat, op)
     call = found.call("all_reduce_coalesced", tensors[0], op, size=flat.size)
-    work = _begun(call, found, done, tensors, lambda: _put_parts(tensors, flat), async_op)
+    finish = partial(_put_parts, tensors, flat, where)
+    work = _begun(call, found, done, tensors, finish, async_op)
     return None if work is None else work.get_future()
 
 
@@ -249,8 +278,12 @@ def broadcast(
     mine = root == found.rank()
     if not mine:
         _check_written([tensor], "broadcast")
-    array, finish = (_read(tensor), None) if mine else _written(tensor, "broadcast", False)
-    done = found.engine.broadcast(array, root)
+    engine, where = found.engine_of(tensor.device)
+    if mine:
+        array, finish = _read(tensor, where), None
+    else:
+        array, finish = _written(tensor, "broadcast", where, False)
+    done = engine.broadcast(array, root)
     call = found.call("broadcast", tensor, None, root, tensor.numel())
     return _begun(call, found, done, [tensor], finish, async_op)
 
@@ -273,8 +306,9 @@ def reduce(
     mine = root == found.rank()
     if mine:
         _check_written([tensor], "reduce")
-    array, finish = _written(tensor, "reduce") if mine else (_read(tensor), None)
-    done = found.engine.reduce(array, op, root)
+    engine, where = found.engine_of(tensor.device)
+    array, finish = _written(tensor, "reduce", where) if mine else (_read(tensor, where), None)
+    done = engine.reduce(array, op, root)
     call = found.call("reduce", tensor, op, root, tensor.numel())
     return _begun(call, found, done, [tensor], finish, async_op)
 
@@ -291,11 +325,13 @@ def all_gather(
         return None
     _check_parts("all_gather", tensor_list, tensor, found.size())
     _check_written(tensor_list, "all_gather")
-    array = _read(tensor)
-    into = _room(array.size * found.size(), tensor)
-    done = found.engine.all_gather(into, array)
+    engine, where = found.engine_of(tensor.device)
+    array = _read(tensor, where)
+    into = _room(array.size * found.size(), tensor, where)
+    done = engine.all_gather(into, array)
     call = found.call("all_gather", tensor, size=tensor.numel())
-    return _begun(call, found, done, tensor_list, lambda: _put_parts(tensor_list, into), async_op)
+    finish = partial(_put_parts, tensor_list, into, where)
+    return _begun(call, found, done, tensor_list, finish, async_op)
 
 
 def all_gather_into_tensor(
@@ -310,8 +346,9 @@ def all_gather_into_tensor(
         return None
     _check_sizes("all_gather_into_tensor", output_tensor, input_tensor, found.size())
     _check_written([output_tensor], "all_gather_into_tensor")
-    into, finish = _written(output_tensor, "all_gather_into_tensor", False)
-    done = found.engine.all_gather(into, _apart(_read(input_tensor), into))
+    engine, where = found.engine_of(output_tensor.device)
+    into, finish = _written(output_tensor, "all_gather_into_tensor", where, False)
+    done = engine.all_gather(into, _apart(_read(input_tensor, where), into, where))
     call = found.call("all_gather_into_tensor", input_tensor, size=input_tensor.numel())
     return _begun(call, found, done, [output_tensor], finish, async_op)
 
@@ -349,13 +386,14 @@ def gather(
         raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
     if parts and not mine:
         raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
-    array, into = _read(tensor), None
+    engine, where = found.engine_of(tensor.device)
+    array, into = _read(tensor, where), None
     if mine:
         _check_parts("gather", parts, tensor, found.size())
         _check_written(parts, "gather")
-        into = _room(array.size * found.size(), tensor)
-    done = found.engine.gather(into, array, root)
-    finish = (lambda: _put_parts(parts, into)) if mine else None
+        into = _room(array.size * found.size(), tensor, where)
+    done = engine.gather(into, array, root)
+    finish = partial(_put_parts, parts, into, where) if mine else None
     call = found.call("gather", tensor, None, root, tensor.numel())
     return _begun(call, found, done, parts, finish, async_op)
 
@@ -385,9 +423,10 @@ def scatter(
     _check_written([tensor], "scatter")
     if mine:
         _check_parts("scatter", parts, tensor, found.size())
-    whole = _joined(parts) if mine else None
-    into, finish = _written(tensor, "scatter", False)
-    done = found.engine.scatter(into, whole, root)
+    engine, where = found.engine_of(tensor.device)
+    whole = _joined(parts, where) if mine else None
+    into, finish = _written(tensor, "scatter", where, False)
+    done = engine.scatter(into, whole, root)
     call = found.call("scatter", tensor, None, root, tensor.numel())
     return _begun(call, found, done, [tensor], finish, async_op)
 
@@ -407,7 +446,7 @@ def reduce_scatter(
     if found is None:
         return None
     _check_parts("reduce_scatter", input_list, output, found.size())
-    return _reduce_scatter("reduce_scatter", output, _joined(input_list), op, found, async_op)
+    return _reduce_scatter("reduce_scatter", output, _joined, input_list, op, found, async_op)
 
 
 def reduce_scatter_tensor(
@@ -421,20 +460,27 @@ def reduce_scatter_tensor(
     if found is None:
         return None
     _check_sizes("reduce_scatter_tensor", input, output, found.size())
-    whole = _read(input).reshape(-1)
-    return _reduce_scatter("reduce_scatter_tensor", output, whole, op, found, async_op)
+    return _reduce_scatter("reduce_scatter_tensor", output, _read, input, op, found, async_op)
 
 
 reduce_scatter_single = reduce_scatter_tensor
 
 
 def _reduce_scatter(
-    name: str, output: Tensor, whole: Any, op: Any, group: ProcessGroup, async_op: bool
+    name: str,
+    output: Tensor,
+    read: Callable[[Any, device], Any],
+    given: Any,
+    op: Any,
+    group: ProcessGroup,
+    async_op: bool,
 ) -> Work | None:
     op = check_op("reduce_scatter", op, output.dtype)
     _check_written([output], name)
-    into, finish = _written(output, name, False)
-    done = group.engine.reduce_scatter(into, _apart(whole, into), op)
+    engine, where = group.engine_of(output.device)
+    whole = read(given, where).reshape(-1)
+    into, finish = _written(output, name, where, False)
+    done = engine.reduce_scatter(into, _apart(whole, into, where), op)
     call = group.call(name, output, op, size=output.numel())
     return _begun(call, group, done, [output], finish, async_op)
 
@@ -457,9 +503,10 @@ def all_to_all_single(
     receives = _splits(output, output_split_sizes, found.size())
     sends = _splits(input, input_split_sizes, found.size())
     _check_written([output], "all_to_all_single")
-    into, finish = _written(output, "all_to_all_single", False)
-    array = _apart(_read(input).reshape(-1), into)
-    done = found.engine.all_to_all(into, array, receives, sends)
+    engine, where = found.engine_of(output.device)
+    into, finish = _written(output, "all_to_all_single", where, False)
+    array = _apart(_read(input, where).reshape(-1), into, where)
+    done = engine.all_to_all(into, array, receives, sends)
     call = found.call("all_to_all_single", output)
     return _begun(call, found, done, [output], finish, async_op)
 
@@ -500,15 +547,13 @@ def all_to_all(
     _check_written(output_tensor_list, "all_to_all")
     receives = [tensor.numel() for tensor in output_tensor_list]
     sends = [tensor.numel() for tensor in input_tensor_list]
-    array = _joined(input_tensor_list)
-    into = _room(sum(receives), output_tensor_list[0])
-    done = found.engine.all_to_all(into, array, receives, sends)
+    engine, where = found.engine_of(output_tensor_list[0].device)
+    array = _joined(input_tensor_list, where)
+    into = _room(sum(receives), output_tensor_list[0], where)
+    done = engine.all_to_all(into, array, receives, sends)
     call = found.call("all_to_all", input_tensor_list[0])
-    return _begun(
-        *(call, found, done, output_tensor_list),
-        lambda: _put_parts(output_tensor_list, into),
-        async_op,
-    )
+    finish = partial(_put_parts, output_tensor_list, into, where)
+    return _begun(call, found, done, output_tensor_list, finish, async_op)
 
 
 def barrier(
@@ -517,12 +562,25 @@ def barrier(
     device_ids: Any = None,
     timeout: timedelta | None = None,
 ) -> Work | None:
-    """Wait until all ranks have called this; ``device_ids`` is taken and unused."""
+    """Wait until all ranks have called this, with NCCL until their GPUs come to it too.
+
+    ``device_ids`` lists the GPU for NCCL, the current one by default.
+    """
     found = groups.resolved(group, "barrier")
     if found is None:
         return None
-    done = found.engine.barrier()
+    done = _barrier(found, device_ids)
     return _begun(found.call("barrier"), found, done, async_op=async_op, timeout=timeout)
+
+
+def _barrier(group: ProcessGroup, device_ids: Any) -> Done:
+    if group.backend != groups.Backend.NCCL or group.engine.name == "one":
+        return group.engine.barrier()
+    where = backend(device("cuda"))
+    index = device_ids[0] if device_ids else where.current_index()
+    engine, _ = group.engine_of(device("cuda", index))
+    with on_gpu(where.xp.cuda, index):
+        return engine.barrier()
 
 
 def monitored_barrier(
@@ -612,7 +670,8 @@ def isend(
         return None
     peer = other_rank(found, group_rank_of(found, dst, group_dst), "destination")
     call = _message("send", tensor, "to", [found.ranks[peer]])
-    return _begun(call, found, found.engine.send(_read(tensor), peer, tag), [tensor], None, True)
+    engine, where = found.engine_of(tensor.device)
+    return _begun(call, found, engine.send(_read(tensor, where), peer, tag), [tensor], None, True)
 
 
 def irecv(
@@ -631,8 +690,9 @@ def irecv(
     if src is not None or group_src is not None:
         peer = other_rank(found, group_rank_of(found, src, group_src), "source")
     _check_written([tensor], "recv")
-    array, finish = _written(tensor, "recv", False)
-    done = found.engine.receive(array, peer, tag)
+    engine, where = found.engine_of(tensor.device)
+    array, finish = _written(tensor, "recv", where, False)
+    done = engine.receive(array, peer, tag)
     others = [rank for rank in found.ranks if rank != found.ranks[found.rank()]]
     call = _message("recv", tensor, "from", others if peer is None else [found.ranks[peer]])
     return _begun(call, found, done, [tensor], finish, True)
@@ -719,5 +779,37 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         )
     if any(p.group is not p2p_op_list[0].group for p in p2p_op_list):
         raise ValueError("All ops need to use the same group.")
+    if p2p_op_list:
+        group: ProcessGroup = p2p_op_list[0].group  # type: ignore[assignment]
+        engine, where = group.engine_of(p2p_op_list[0].tensor.device)
+        if isinstance(engine, NCCLEngine):
+            return [_exchange(group, engine, where, p2p_op_list)]
     begun = [p.op(p.tensor, p.peer, p.group, p.tag) for p in p2p_op_list]
     return [work for work in begun if work is not None]
+
+
+def _exchange(
+    group: ProcessGroup, engine: NCCLEngine, where: device, messages: list[P2POp]
+) -> Work:
+    """Messages that NCCL sends and receives side by side: one work."""
+    sends, receives, finishes = [], [], []
+    for p in messages:
+        other_rank(group, p.group_peer, "destination" if p.op is isend else "source")
+        if p.op is isend:
+            sends.append((_read(p.tensor, where), p.group_peer))
+            continue
+        _check_written([p.tensor], "recv")
+        array, finish = _written(p.tensor, "recv", where, False)
+        receives.append((array, p.group_peer))
+        finishes += [finish] if finish is not None else []
+
+    def finish_all() -> None:
+        for finish in finishes:
+            finish()
+
+    first, ranks = messages[0], [p.peer for p in messages]
+    call = Call("batch_isend_irecv", first.tensor.dtype.name, (), ranks=ranks, needs="any")
+    tensors = [p.tensor for p in messages]
+    work = _begun(call, group, engine.exchange(sends, receives), tensors, finish_all, True)
+    assert work is not None
+    return work

@@ -52,10 +52,15 @@ class DeviceMesh:
         self.mesh_dim_names = None if names is None else tuple(names)
 
     def _group_along(self, dim: int) -> Any:
-        """This rank's group along a dimension; every rank makes all of them."""
+        """This rank's group along a dimension; every rank makes all of them.
+
+        The group of all ranks is the default group.
+        """
         rows = np.moveaxis(self._ranks, dim, -1).reshape(-1, self._ranks.shape[dim])
         found = None
         for row in rows.tolist():
+            if row == [*range(groups.get_world_size())]:
+                return groups.group.WORLD
             made = groups.new_group(row, sort_ranks=False)
             if made != groups.GroupMember.NON_GROUP_MEMBER:
                 found = made

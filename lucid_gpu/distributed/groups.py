@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from lucid_gpu.device import CPU, device
 from lucid_gpu.distributed import rendezvous
-from lucid_gpu.distributed.engines import Engine, mpi
+from lucid_gpu.distributed.engines import Collectives, Engine, mpi, nccl
+from lucid_gpu.distributed.engines.nccl import NCCLEngine
 from lucid_gpu.distributed.engines.one import OneEngine
 from lucid_gpu.distributed.store import HashStore, PrefixStore, Store
 from lucid_gpu.distributed.watch import Call
 
 default_pg_timeout = timedelta(minutes=30)
+_NCCL_TIMEOUT = timedelta(minutes=10)
 UNSET = (
     "Default process group has not been initialized, please make sure to call init_process_group."
 )
@@ -50,12 +53,22 @@ def _check_backend(backend: str | None) -> str:
     return name
 
 
+def _moves_by_nccl(backend: str) -> bool:
+    """Whether a group of some backend sends tensors on a GPU by NCCL, not by way of the host."""
+    if backend == Backend.UNDEFINED:
+        return is_nccl_available()
+    return any(part in (Backend.NCCL, "cuda:nccl") for part in backend.split(","))
+
+
 class ProcessGroup:
     """Ranks that take part in collectives together.
 
     Attributes
     ----------
     engine : Engine
+        What moves arrays of the host.
+    nccl : NCCLEngine or None
+        What moves arrays of GPUs, once a tensor needed it.
     ranks : list of int
         Their ranks in the default group.
     group_name, group_desc : str
@@ -77,6 +90,7 @@ class ProcessGroup:
         self.group_name, self.group_desc = group_name, group_desc
         self.timeout, self.store = timeout, store
         self.under_way: list[Any] = []  # work that nobody may wait for
+        self.nccl: NCCLEngine | None = None  # made when a tensor on a GPU first needs it
         self._calls = 0
 
     def rank(self) -> int:
@@ -91,10 +105,20 @@ class ProcessGroup:
         """The backend's name."""
         return self.backend
 
+    def engine_of(self, where: device) -> tuple[Collectives, device]:
+        """What moves the tensors of a device, and the device whose memory it takes."""
+        if where.type == "cpu" or self.engine.name == "one":
+            return self.engine, where
+        if not _moves_by_nccl(self.backend):
+            return self.engine, CPU
+        if self.nccl is None:
+            self.nccl = NCCLEngine(self.engine, self.ranks, self.timeout)
+        return self.nccl, where
+
     def progress(self) -> None:
         """Forget work that is done, and let other work go on."""
         if self.under_way:
-            self.under_way = [work for work in self.under_way if not work.is_completed()]
+            self.under_way = [work for work in self.under_way if not work.settled()]
 
     def call(
         self,
@@ -114,8 +138,10 @@ class ProcessGroup:
     def close(self) -> None:
         """Wait for what is under way, and let go of the engine."""
         for work in self.under_way:
-            work.wait()
+            work.wait(self.timeout)
         self.under_way = []
+        if self.nccl is not None:
+            self.nccl.close()
         self.engine.close()
 
 
@@ -163,13 +189,14 @@ def init_process_group(
     Parameters
     ----------
     backend : str, optional
-        ``"gloo"`` or ``"mpi"``: MPI, by way of the host for tensors on a GPU. None picks it too.
-        With one rank every name, ``"nccl"`` too, needs no library.
+        ``"gloo"`` or ``"mpi"``: MPI, by way of the host for tensors on a GPU. ``"nccl"`` and
+        ``"cpu:gloo,cuda:nccl"``: NCCL for those, MPI for tensors of the CPU. None is the latter
+        where NCCL is available. With one rank every name needs no library.
     init_method : str, optional
         ``"env://"`` (default), ``"tcp://host:port"`` or ``"file:///path"``. Under ``mpiexec`` MPI
         itself knows the ranks.
     timeout : timedelta, optional
-        Of every operation; 30 minutes by default.
+        Of every operation; 30 minutes by default, 10 with ``"nccl"``.
     world_size, rank : int, optional
     store : Store, optional
         Instead of ``init_method``.
@@ -181,12 +208,14 @@ def init_process_group(
     ValueError
         Where ranks are not known, or there is a default group.
     RuntimeError
-        Where MPI is missing.
+        Where MPI is missing, and for ``"nccl"`` where that is.
     """
     if _World.default is not None:
         raise ValueError("trying to initialize the default process group twice!")
     name = _check_backend(backend)
-    limit = default_pg_timeout if timeout is None else timeout
+    if timeout is None:
+        timeout = _NCCL_TIMEOUT if name == Backend.NCCL else default_pg_timeout
+    limit = timeout
     if not isinstance(limit, timedelta):
         raise TypeError(
             f"Expected timeout argument to be of type datetime.timedelta, got {timeout!r}"
@@ -201,10 +230,7 @@ def init_process_group(
     engine: Engine = OneEngine()
     if place.size > 1:
         if name == Backend.NCCL:
-            raise RuntimeError(
-                f"init_process_group: backend='nccl' with {place.size} ranks: NCCL connects one "
-                "process so far; use backend='gloo'"
-            )
+            nccl.require()
         connecting = None
         if mpi.launched_size() == 1:
             connecting = rendezvous.connect(place, limit)
@@ -251,8 +277,8 @@ def is_gloo_available() -> bool:
 
 
 def is_nccl_available() -> bool:
-    """Whether NCCL connects processes: not yet."""
-    return False
+    """Whether CuPy finds NCCL's library and a GPU."""
+    return nccl.problem() is None
 
 
 def is_ucc_available() -> bool:
@@ -267,6 +293,8 @@ def is_xccl_available() -> bool:
 
 def is_backend_available(backend: str) -> bool:
     """Whether several processes can use a backend."""
+    if backend.lower() == Backend.NCCL:
+        return is_nccl_available()
     return backend.lower() in (Backend.GLOO, Backend.MPI) and mpi.is_installed()
 
 

@@ -12,6 +12,6 @@ def __getattr__(name: str) -> Any:
         from lucid_gpu.optim.zero_redundancy import ZeroRedundancyOptimizer
 
         return ZeroRedundancyOptimizer
-    from lucid_gpu.compat.absent import lacking
+    from lucid_gpu.compat.module_names import lacking
 
     raise lacking("distributed.optim", name)

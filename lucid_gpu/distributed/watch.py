@@ -8,6 +8,7 @@ name.
 
 from __future__ import annotations
 
+import threading
 import time
 import zlib
 from collections.abc import Sequence
@@ -95,15 +96,21 @@ class Agreement:
         self._largest = np.array([key, -key])
         self._request = comm.Iallreduce(MPI.IN_PLACE, self._largest, MPI.MAX)
         self._texts: Any = None
+        self._lock, self._agreed = threading.Lock(), False  # NCCL's watcher asks too
 
     def test(self) -> bool:
-        """Whether all ranks agree.
+        """Whether all ranks agree; any thread may ask.
 
         Raises
         ------
         DistBackendError
             Where a rank made another call.
         """
+        with self._lock:
+            self._agreed = self._agreed or self._test()
+            return self._agreed
+
+    def _test(self) -> bool:
         if not self._request.Test():
             return False
         if self._texts is not None:
@@ -150,6 +157,7 @@ class Watch:
         self._MPI, self._comm, self.rank = MPI, comm, rank
         self._sent: list[tuple[Any, bytes]] = []
         self._calls = 0
+        self._lock = threading.Lock()  # NCCL's watcher listens and tells too
         self.gone: dict[int, tuple[str, float]] = {}
         self.waiting: dict[int, tuple[str, str]] = {}
 
@@ -170,14 +178,19 @@ class Watch:
 
     def _tell(self, *words: str) -> None:
         message = "\n".join([str(self.rank), *words]).encode()[:_LONGEST]
-        for rank in range(self._comm.size):
-            if rank != self._comm.rank:
-                request = self._comm.Isend([message, self._MPI.BYTE], rank, _TAG)
-                self._sent.append((request, message))
-        self._sent = [one for one in self._sent if not one[0].Test()]
+        with self._lock:
+            for rank in range(self._comm.size):
+                if rank != self._comm.rank:
+                    request = self._comm.Isend([message, self._MPI.BYTE], rank, _TAG)
+                    self._sent.append((request, message))
+            self._sent = [one for one in self._sent if not one[0].Test()]
 
     def listen(self) -> None:
         """Take in what other ranks have told."""
+        with self._lock:
+            self._listen()
+
+    def _listen(self) -> None:
         status, room = self._MPI.Status(), bytearray(_LONGEST)
         while self._comm.Iprobe(self._MPI.ANY_SOURCE, _TAG, status):
             count = status.Get_count(self._MPI.BYTE)
@@ -205,7 +218,7 @@ class Waiting:
         before = time.monotonic() - _GRACE
         gone = [
             rank
-            for rank, (words, when) in watch.gone.items()
+            for rank, (words, when) in list(watch.gone.items())
             if rank in call.ranks and when < before and (call.needs != "end" or words != _LEFT)
         ]
         others = sum(rank != watch.rank for rank in call.ranks)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from lucid_gpu.compat.future import Future
-from lucid_gpu.distributed.engines import Done
+from lucid_gpu.distributed.engines import Done, Ordered
 from lucid_gpu.distributed.errors import DistBackendError
 from lucid_gpu.distributed.watch import Call, Waiting, Watch
 
-__all__ = ["Work"]
+__all__ = ["StreamWork", "Work"]
 
 _LOOK = 0.05  # seconds between two looks at what other ranks tell
 _PAUSE = 100e-6  # seconds: between two tests parts of a large message wait to be moved on
+_LATE = 10.0  # seconds after which another thread looks after work that is on a stream
 _SPIN = 200e-6  # seconds to test without a pause; below, a pause would cost more than the wait
 
 
@@ -54,12 +55,22 @@ class Work:
         self._call, self._begun, self._timeout = call, list(begun), timeout
         self._finish, self._results = finish, list(results)
         self._watch, self._agreement = watch, agreement
-        self._complete = False
+        self._complete = self._delivered = False
         self._future: Future | None = None
         self._failed: DistBackendError | None = None
 
     def is_completed(self) -> bool:
         """Whether it is done; never waits."""
+        if not self._passed():
+            return False
+        self._deliver()
+        return True
+
+    def settled(self) -> bool:
+        """Whether the group may forget it."""
+        return self.is_completed()
+
+    def _passed(self) -> bool:
         if self._complete:
             return True
         # A rank that made another call is a better reason than what the engine says of it.
@@ -74,15 +85,19 @@ class Work:
             if self._agreement is None:
                 raise self._failed
             return False
-        if self._agreement is not None or not all(tested):
-            return False
-        self._complete = True
+        self._complete = self._agreement is None and all(tested)
+        return self._complete
+
+    def _deliver(self) -> None:
+        """Bring results to the tensors, once."""
+        if self._delivered:
+            return
+        self._delivered = True
         if self._finish is not None:
             self._finish()
             self._finish = None
         if self._future is not None:
             self._future.set_result(self._results)
-        return True
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until it is done: True.
@@ -142,9 +157,59 @@ class Work:
         """The tensors it writes, as a `Future`."""
         if self._future is None:
             self._future = Future(advance=self._advance)
-            if self._complete:
+            if self._delivered:
                 self._future.set_result(self._results)
         return self._future
 
     def _advance(self, wait: bool) -> None:
         self.wait() if wait else self.is_completed()
+
+
+class StreamWork(Work):
+    """An operation on a stream of a GPU: `wait` makes the current stream wait, the host goes on."""
+
+    _since = 0.0  # these two are for the thread that looks after it
+    _waiting: Waiting | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Let the current stream wait; with ``timeout`` the host waits: True."""
+        if timeout is not None:
+            return super().wait(timeout)
+        for done in cast("list[Ordered]", self._begun):
+            done.follow()
+        self._deliver()
+        return True
+
+    def settled(self) -> bool:
+        """Whether it is done; results are delivered by who waits, on the stream that waits."""
+        return self._passed()
+
+    def agreed(self) -> bool:
+        """Whether all ranks have made this call; raises where one made another."""
+        agreement = self._agreement
+        return agreement is None or agreement.test()
+
+    def look(self, now: float) -> bool:
+        """For a thread that looks after it once it is late: whether it is done.
+
+        Raises
+        ------
+        DistBackendError
+            Where it has timed out, a rank made another call, has left or has failed.
+        """
+        self._since = self._since or now
+        waited, seconds = now - self._since, self._timeout.total_seconds()
+        if self._complete or waited < min(_LATE, seconds / 2):
+            return self._complete
+        if self.agreed() and all(done.test() for done in self._begun):
+            return True
+        watch = self._watch
+        assert watch is not None
+        self._waiting = self._waiting or Waiting(watch, self._call)
+        self._waiting.look(waited, seconds)
+        if waited > seconds:
+            raise DistBackendError(
+                f"{self._call} timed out after {seconds:g} s on rank {watch.rank}: "
+                f"{self._waiting.missing()}"
+            )
+        return False

@@ -113,6 +113,17 @@ class Distribution:
         """The shape of one event."""
         return self._event_shape
 
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """The object that `expand` of a subclass fills; for one without an ``expand``, an error."""
+        if _instance is not None:
+            return _instance
+        if type(self).__init__ is not cls.__init__:  # type: ignore[misc]
+            raise NotImplementedError(
+                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ "
+                "method must also define a custom .expand() method."
+            )
+        return self.__new__(type(self))
+
     def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
         """The same distribution with a larger batch: its parameters are views.
 

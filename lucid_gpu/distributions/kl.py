@@ -42,10 +42,11 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence
     Parameters
     ----------
     type_p, type_q : type
-        Subclasses of `Distribution`; TypeError for others.
+        `Distribution` and its subclasses, or another base that some of them have; TypeError for
+        what is no class.
     """
     for name, one in (("type_p", type_p), ("type_q", type_q)):
-        if not (isinstance(one, type) and issubclass(one, Distribution)):
+        if not isinstance(one, type):
             raise TypeError(f"Expected {name} to be a Distribution subclass but got {one}")
 
     def register(function: Divergence) -> Divergence:

@@ -11,6 +11,7 @@ from lucid_gpu.distributions.constraints import Constraint
 from lucid_gpu.distributions.transform import (
     CatTransform,
     CumulativeDistributionTransform,
+    Inverse,
     ReshapeTransform,
     StackTransform,
     Transform,
@@ -45,6 +46,8 @@ __all__ = [
     "Transform",
     "identity_transform",
 ]
+
+_InverseTransform = Inverse  # PyTorch's name, which packages of flows ask for
 
 
 class StickBreakingTransform(Transform):

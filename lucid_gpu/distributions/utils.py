@@ -80,6 +80,9 @@ def sum_rightmost(value: Tensor, dim: int) -> Tensor:
     return value.sum(tuple(range(-dim, 0))) if dim else value
 
 
+_sum_rightmost = sum_rightmost  # PyTorch's name, which packages of distributions import
+
+
 def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
     """Softmax over the last dimension, or the logistic function."""
     return logits.sigmoid() if is_binary else F.softmax(logits, dim=-1)

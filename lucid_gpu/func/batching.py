@@ -17,7 +17,6 @@ from lucid_gpu.fusion.optable import Op
 from lucid_gpu.fusion.program import WRAPPED, Instruction, intern
 from lucid_gpu.fusion.typing_rules import types_of
 from lucid_gpu.ops.elementwise import cast
-from lucid_gpu.ops.in_place import UNNOTICED
 from lucid_gpu.ops.shape import expand, movedim, reshape
 from lucid_gpu.tape.levels import ENDED, Level, Wrapper, open_levels
 from lucid_gpu.tape.rules import Batch
@@ -201,7 +200,7 @@ class BatchLevel(Batch):
                     f"{list(value.shape)} in {name}"
                 )
             value = self.full(value)
-        self.value(target)._write(value, UNNOTICED)  # what the op read of it stays good
+        self.value(target)._write(value, name)
         return target
 
     def detach(self, tensor: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid_gpu.autograd.backward import grad
 from lucid_gpu.autograd.dual import DualLevel
-from lucid_gpu.func.transforms import _numbers, _units, refuse_complex, vjp
+from lucid_gpu.func.transforms import _numbers, _units, check_aux, refuse_complex, vjp
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
 from lucid_gpu.func.vmap import vmap
 from lucid_gpu.ops.creation import zeros_like
@@ -72,7 +72,8 @@ def jvp(
         aux = None
         if has_aux:
             result, aux = _without_aux(result)
-            aux = tree_map(lambda a: level.leave(a)[0] if isinstance(a, Tensor) else a, aux)
+            check_aux(aux)
+            aux = tree_map(lambda a: level.leave(a)[0], aux)
         outputs, of_result = flatten(result)
         parts = [_left(level, o, strict) for o in outputs]
     output = unflatten([p for p, _ in parts], of_result)

@@ -1,4 +1,4 @@
-"""Transformations that differentiate in reverse: `grad` and kin, `vjp`, `jacrev`, `hessian`."""
+"""Transformations that differentiate in reverse: `grad`, `vjp`, `jacrev`, `hessian`."""
 
 from __future__ import annotations
 
@@ -236,7 +236,15 @@ def _without_aux(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
         raise RuntimeError(
             f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True"
         )
+    check_aux(result[1])
     return result
+
+
+def check_aux(aux: Any) -> None:
+    """Refuse what is no tree of tensors."""
+    for leaf in flatten(aux)[0]:
+        if not isinstance(leaf, Tensor):
+            raise RuntimeError(f"Expected tensors, got unsupported type {type(leaf)}")
 
 
 # --- differentiating ------------------------------------------------------------------------------

@@ -320,7 +320,7 @@ class Executable:
             threads.run_quietly(self._combine, layout, parts, outs)
 
     def _combine(self, layout: Layout, parts: list[Any], outs: list[Any]) -> None:
-        """Join the blocks' results in the blocks' order, whoever computed them."""
+        """Join the blocks' results in the blocks' order, whichever thread computed them."""
         code = self.code
         keep = tuple([1 if i in code.axes else n for i, n in enumerate(layout.shape)])
         for number, (ufunc, out) in enumerate(zip(self.ufuncs, outs, strict=True)):

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import backend
 from lucid_gpu.devices.threads import processors
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_foreach import foreach_kernel, rows_of
@@ -85,7 +84,7 @@ class Executable:
         self.launcher = launcher = launcher_of(plan.device)
         self.shared = shared
         self.processors = launcher.processors
-        self.empty = backend(launcher.device).empty
+        self.empty = launcher.backend.empty
         self.work = work_of(plan)
         self.empty_space = count(plan.shape) == 0
         self.copied = [i for i, load in enumerate(plan.all_loads) if ragged(load)]
@@ -125,7 +124,7 @@ class Executable:
             return outs
         if self.copied:
             arrays = [a.copy() if i in self.copied else a for i, a in enumerate(arrays)]
-        address = launcher.address
+        address = launcher.backend.address
         values = [address(a) for a in arrays]
         packed = True
         for place, multiple in zip(values, self.aligned):
@@ -174,8 +173,9 @@ class Executable:
         first, second = launches
         head, kept, launcher = len(self.plan.loads), len(self.plan.wholes), self.launcher
         parts = [self.empty((size,), dt.uint8, launcher.device) for size in first.kernel.partials]
-        states = [launcher.address(part) for part in parts]
-        outputs = [launcher.address(out) for out in outs]
+        address = launcher.backend.address
+        states = [address(part) for part in parts]
+        outputs = [address(out) for out in outs]
         self._launch(first, values[:head] + outputs[:kept] + states + fields)
         self._launch(second, states + values[head:] + outputs[kept:] + fields)
 
@@ -229,7 +229,7 @@ class Executable:
         """
         used = sorted({*range(len(self.plan.stores)), *read})
         renamed = [used.index(c) for c in read]
-        addresses = [[self.launcher.address(array) for array in columns[c]] for c in used]
+        addresses = [[self.launcher.backend.address(array) for array in columns[c]] for c in used]
         rows = [
             (array.size, *places)
             for array, *places in zip(columns[0], *addresses, strict=True)

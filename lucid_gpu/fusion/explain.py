@@ -206,7 +206,7 @@ def _kernel(plan: Plan, leaves: Sequence[Cell], names: dict[int, str]) -> Kernel
         for load in plan.all_loads
     ]
     outputs = [
-        f"{_array(store)}: {names.get(i, 'a reduction, for whoever asks')}"
+        f"{_array(store)}: {names.get(i, 'a reduction, for later use')}"
         for i, store in enumerate(plan.all_stores)
     ]
     return Kernel(plan, inputs, outputs)

@@ -7,20 +7,17 @@ value change: what changes a tensor gives the tensor another expression.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
-from lucid_gpu.dtypes import bfloat16, dtype, float16, float32, int64, scalar_type
-from lucid_gpu.fusion.costs import costs_of
+from lucid_gpu.dtypes import dtype, int64, scalar_type
+from lucid_gpu.fusion import scheduler
+from lucid_gpu.fusion.assembling import Number, Slot, emit, fits
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import (
     INFERENCE,
-    LIMIT,
-    MAX_LEAVES,
-    MOST_NUMBERS,
     SHARED,
     Assembly,
     Instruction,
@@ -35,16 +32,14 @@ from lucid_gpu.fusion.program import (
     relocate,
     when_forgotten,
 )
-from lucid_gpu.fusion.repetition import TURNS, ends_a_turn
-from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
-from lucid_gpu.fusion.written import begin_step
+from lucid_gpu.fusion.scheduler import ALWAYS
 from lucid_gpu.launch.planning import steps
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.modes import state
 
 
 class Write(NamedTuple):
-    """A write in place, for whoever saved what was there before.
+    """A write in place, as nodes that saved the old value see it.
 
     Attributes
     ----------
@@ -162,8 +157,12 @@ class Expr:
     what a composition saves in PyTorch: see `lucid_gpu.fusion.saving`.
     """
 
-    __slots__ = ("__weakref__", "also", "leaves", "made_by", "node", "program", "since", "stale")
+    __slots__ = (
+        *("__weakref__", "also", "leaves", "made_by", "node", "noted", "program", "since"),
+        "stale",
+    )
     also: tuple[Any, ...]  # set on few
+    noted: Any  # a `lucid_gpu.fusion.saving.Noted`: stale with this value, does not keep it
     stale: Write
 
     def __init__(
@@ -184,10 +183,14 @@ def stale_of(value: Expr) -> Write | None:
 
 
 def make_stale(value: Expr, write: Write) -> None:
-    """The tensor that had this value was written: whoever saved it for backward is to refuse."""
+    """The tensor that had this value was written: nodes that saved it for backward must refuse."""
     if not value.program.is_load:
         value.stale = write
         written_values.add(value)
+        noted = getattr(value, "noted", None)
+        if noted is not None:
+            noted.stale = write
+            written_values.add(noted)
         if value.node is not None:
             value.node.output_written(write, 0)
         return
@@ -224,47 +227,16 @@ def reread(value: Expr) -> Expr:
     return found
 
 
-def mark_computed(value: Expr, itself: bool = False) -> None:
-    """A kernel has computed what lies inside of this: whoever builds on that again stores it.
-
-    And ``itself``, where the kernel did not store it. What is older than the step is stored anyway,
-    as after a pass back all is that was before its end; nothing inside a value is younger than it.
-    """
-    step = state.step
-    if state.task is not None or (value.since < step and value.since != WRITTEN):
-        return
-    if itself and 0 <= value.since < ALWAYS:
-        value.since = COMPUTED
-    if value.made_by is None:
-        return
-    found = [value.made_by]
-    for made_by in found:  # which grows
-        for inner in made_by:
-            if type(inner) is Expr and step <= inner.since < ALWAYS:
-                inner.since = COMPUTED
-                if inner.made_by is not None:
-                    found.append(inner.made_by)
-
-
-COMPUTED = -1  # in place of a step's number: older than all
-WRITTEN = -2  # ... of a leaf of the graph that was written in place: a recorded op stores it first
-ALWAYS = sys.maxsize  # ... of a value that no kernel has to compute: never old
-
-
 class MustStore(Exception):
     """Operands must be stored before the op can be applied to them.
 
     Attributes
     ----------
-    operands : list of Expr
+    operands : sequence of Expr
     """
 
-    def __init__(self, operands: list[Expr]) -> None:
+    def __init__(self, operands: Sequence[Expr]) -> None:
         self.operands = operands
-
-
-TOO_LARGE: Any = object()  # remembered in place of a program: the largest operand must be stored
-REPEATS: Any = object()  # ...: a loop's turn is complete, and all operands must be stored
 
 
 def merge(a: tuple[Cell, ...], b: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], Any]:
@@ -322,8 +294,7 @@ def of_number(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> E
     """
     text, number = constant_value(number)
     first, known = _filled.setdefault((d, shape, where), (state.step, set()))
-    if text in known or (first == state.step and len(known) < MOST_NUMBERS):
-        known.add(text)
+    if scheduler.stays(text, first, known):
         return of_constant(number, d, shape, where)
     parts = [Instruction("scalar", (), d, (), False, 0)]
     if shape:
@@ -415,175 +386,6 @@ def made_here() -> int:
     return INFERENCE if modes.watchers and state.off is modes.INFERENCE else 0
 
 
-# --- assembling an op ---------------------------------------------------------------------------
-
-
-class Slot(int):
-    """A scalar operand passed as the leaf of this number; ``weak`` is its Python number's type."""
-
-    weak: dtype
-
-    def __new__(cls, leaf: int, weak: dtype) -> Slot:
-        self = super().__new__(cls, leaf)
-        self.weak = weak
-        return self
-
-
-class Number:
-    """A Python number as an operand."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-def emit(
-    assembly: Assembly,
-    op: Op,
-    operands: Sequence[Any],
-    grad: bool,
-    to: dtype | None = None,
-    shape: tuple[int, ...] | None = None,
-    plainly: bool = False,
-) -> int:
-    """Append an op to a program, with the conversions its operands need.
-
-    Parameters
-    ----------
-    operands : sequence of int, Number or Slot
-        An instruction's number, a Python number, or a scalar passed as a leaf.
-    grad : bool
-        Whether the result may require grad.
-    to, shape
-        The type of a cast; the shape of an identity that broadcasts.
-    plainly : bool
-        Append the op even where it changes nothing.
-    """
-    known = assembly.instructions
-    described = [_describe(known, o) for o in operands]
-    types, result = types_of(op, described)
-    if op.name == "pow" and type(operands[1]) is Number and result.category == 1:
-        _refuse_negative(operands[1].value)
-    if to is not None:
-        result = to
-    given = [known[o].shape for o in operands if type(o) is int]
-    if shape is None:
-        shape = broadcast_shapes(given, op.name)
-    elif broadcast_shapes([shape, *given], op.name) != shape:
-        own = list(given[0])
-        raise RuntimeError(f"a tensor of shape {own} does not broadcast to {list(shape)}")
-    args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
-    if op.rule == "compare" or op.name in ("clamp_min", "clamp_max"):
-        args = tuple([_rounded(assembly, a) for a in args])
-    elif op.name == "cast":
-        args = (_as_stored(assembly, args[0], result),)
-    needs = _needs_grad(grad, op.differentiable, result, [known[a].needs_grad for a in args])
-    same = None if plainly else _simpler(assembly, op, args, result, shape, needs)
-    if same is not None:
-        return same
-    return assembly.append(Instruction(op.name, args, result, shape, needs))
-
-
-def _needs_grad(
-    grad: Any, differentiable: bool, result: dtype, operands: list[bool | None]
-) -> bool | None:
-    """None for what would need a gradient, were it recorded (inside `Function.forward`)."""
-    if grad is False or not differentiable or result.category < 2:
-        return False
-    if grad is None:
-        return None if None in operands or True in operands else False
-    return True in operands
-
-
-def _refuse_negative(exponent: Any) -> None:
-    if exponent < 0:
-        raise RuntimeError(
-            "Integers to negative integer powers are not allowed. Write x.float() ** "
-            f"{exponent} for fractions."
-        )
-
-
-def _describe(known: list[Instruction], operand: Any) -> tuple[dtype, int, bool]:
-    if type(operand) is int:
-        return known[operand].dtype, len(known[operand].shape), False
-    if type(operand) is Slot:
-        return operand.weak, 0, True
-    return scalar_type(operand.value), 0, True
-
-
-def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
-    if type(operand) is int:
-        have = assembly.instructions[operand]
-        if have.dtype is wanted:
-            return operand
-        needs = _needs_grad(grad, True, wanted, [have.needs_grad])
-        kept = _as_stored(assembly, operand, wanted)
-        return assembly.append(Instruction("cast", (kept,), wanted, have.shape, needs))
-    if type(operand) is Slot:
-        return assembly.append(Instruction("scalar", (), wanted, (), False, int(operand)))
-    number = operand.value
-    if wanted.category == 1 and not fits(number):
-        raise OverflowError(f"value {number} cannot be converted to type {wanted.name}")
-    return assembly.append(Instruction("constant", (), wanted, (), False, constant_value(number)))
-
-
-def _rounded(assembly: Assembly, index: int) -> int:
-    """A number that a 16-bit tensor is compared with, or its bound, of the tensor's precision."""
-    number = assembly.instructions[index]
-    if number.op not in ("constant", "scalar") or number.dtype not in (float16, bfloat16):
-        return index
-    wide = assembly.append(Instruction(number.op, (), float32, (), False, number.value))
-    return assembly.append(Instruction("cast", (wide,), number.dtype, (), False))
-
-
-_STORED = ("load", "cast")  # what has the values that its type can hold
-_EXACT = ("identity", "boundary", "neg", "abs", "relu")  # what has them where its operand has
-
-
-def _as_stored(assembly: Assembly, index: int, wanted: dtype) -> int:
-    """A 16-bit value that becomes another type: as it would be stored, not as it is computed."""
-    have = assembly.instructions[index]
-    if have.dtype not in (float16, bfloat16) or have.dtype is wanted:
-        return index
-    source = have
-    while source.op in _EXACT:
-        source = assembly.instructions[source.args[0]]
-    if source.op in _STORED:
-        return index
-    return assembly.append(Instruction("cast", (index,), have.dtype, have.shape, have.needs_grad))
-
-
-def _simpler(
-    assembly: Assembly,
-    op: Op,
-    args: tuple[int, ...],
-    result: dtype,
-    shape: tuple[int, ...],
-    needs: bool | None,
-) -> int | None:
-    """An operand that already equals the result: ``x * 1``, ``x / 1``, ``x ** 1``."""
-    name = op.name
-    if name == "mul" and _is_one(assembly, args[0]):
-        args = (args[1], args[0])
-    elif name not in ("mul", "div", "pow"):
-        return None
-    if not _is_one(assembly, args[1]):
-        return None
-    kept = assembly.instructions[args[0]]
-    if (kept.dtype, kept.shape, kept.needs_grad) == (result, shape, needs):
-        return args[0]
-    return None
-
-
-def _is_one(assembly: Assembly, index: int) -> bool:
-    """Is this the constant 1, possibly broadcast?"""
-    instruction = assembly.instructions[index]
-    while instruction.op == "identity":
-        instruction = assembly.instructions[instruction.args[0]]
-    return instruction.op == "constant" and bool(instruction.value[1] == 1)
-
-
 # --- building -----------------------------------------------------------------------------------
 
 
@@ -593,9 +395,11 @@ def build(
     grad: bool,
     to: dtype | None = None,
     shape: tuple[int, ...] | None = None,
-    limit: int | None = LIMIT,
+    scheduled: bool = True,
 ) -> Expr:
     """Apply an op to expressions and Python numbers.
+
+    ``scheduled`` is whether operands are stored by the rules of `lucid_gpu.fusion.scheduler`.
 
     Raises
     ------
@@ -608,12 +412,14 @@ def build(
             f"{op.name}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(operands[0]).__name__}"
         )
-    if limit is not None and (aged := old(operands, grad)):
-        raise MustStore(aged)
+    if scheduled:
+        old = scheduler.old([o for o in operands if type(o) is Expr], grad)
+        if old:
+            raise MustStore(old)
     program: Program = first.program
     leaves: tuple[Cell, ...] = first.leaves
-    turns = TURNS if state.task is None else costs_of(program.device).turns
-    key: list[Any] = [op, grad, to, shape, limit, turns]
+    turns = scheduler.turns_in(program.device)
+    key: list[Any] = [op, grad, to, shape, scheduled, turns]
     marks: list[Any] = []
     for place, operand in enumerate(operands):
         if operand is first:
@@ -629,59 +435,34 @@ def build(
             marks.append(mark)
     found = program.next.get(tuple(key))
     if found is None:
-        found = _derive(op, marks, len(leaves), grad, to, shape, limit, turns)
+        found = _derive(op, marks, len(leaves), grad, to, shape, scheduled, turns)
         if not (type(found) is Program and found.shared):
             program.next[tuple(key)] = found
     if type(found) is not Program:
         pending = [o for o in operands if type(o) is Expr and not o.program.is_load]
-        if found is REPEATS:
-            begin_step()
-        else:
-            pending = [max(pending, key=lambda e: len(e.program.instructions))]
-        raise MustStore(pending)
+        raise MustStore(scheduler.stored_first(found, pending))
     return Expr(found, leaves, (op, *operands))
-
-
-def old(operands: Sequence[Any], grad: Any) -> list[Expr]:
-    """Those operands that have been pending since before the step, or were computed meanwhile.
-
-    None in a pass back, which computes again what it wants.
-    """
-    if state.task is not None:
-        return []
-    found = [o for o in operands if type(o) is Expr and o.since < state.step and o.leaves]
-    return [o for o in found if grad or o.since != WRITTEN]
 
 
 def _scalar_mark(
     program: Program, op: Op, place: int, value: Any, leaves: tuple[Cell, ...]
 ) -> tuple[Any, tuple[Cell, ...]]:
-    """A number is part of the program where it was met in the first step that had one there.
-
-    A number that is new in a later step changes from step to step, as a learning rate does: it is
-    an argument, and so are numbers after the first few. Exponents that are known make products.
-    """
+    """A number as a part of the program, or as one leaf more."""
     kind = type(value)
     text, value = constant_value(value)
     number = text, kind
     mark = ("number", text, kind, value)
     seen = numbers_seen(program)
     first, known = seen.setdefault((op, place), (state.step, set()))
-    if value == 0 or value == 1 or number in known:  # the two make ops simpler
+    if value == 0 or value == 1:  # they make ops simpler
         return mark, leaves
     if kind is int and (op.name == "pow" or not fits(value)):  # which may be refused
         return mark, leaves
-    if len(known) < MOST_NUMBERS and (first == state.step or op.name == "pow"):
-        known.add(number)
+    if scheduler.stays(number, first, known, exponent=op.name == "pow"):
         return mark, leaves
     if op.name != "pow":
         seen[op, place] = _CHANGING
     return ("slot", len(leaves), kind, scalar_type(value)), (*leaves, Cell(value))
-
-
-def fits(number: int) -> bool:
-    """Whether some type of whole numbers holds it."""
-    return -(2**63) <= number < 2**64
 
 
 _CHANGING: Any = (-1, frozenset())  # no step, and no numbers: all are arguments
@@ -694,10 +475,10 @@ def _derive(
     grad: bool,
     to: dtype | None,
     shape: tuple[int, ...] | None,
-    limit: int | None,
+    scheduled: bool,
     turns: int,
 ) -> Any:
-    """The program of an op on programs, or why there is to be none: `TOO_LARGE`, `REPEATS`."""
+    """The program of an op on programs, or why `scheduler.cut` says that there is to be none."""
     programs = [m[0] for m in marks if isinstance(m[0], Program)]
     where = one_device(op.name, programs)
     assembly = Assembly()
@@ -716,12 +497,10 @@ def _derive(
         # ``x * 1`` is a tensor of its own: x may be written, and has a gradient of its own.
         root = emit(assembly, op, operands, recorded, to, shape, plainly=True)
     instructions = assembly.extract(root)
-    pending = any(not p.is_load for p in programs)
-    if pending and limit is not None:
-        if len(instructions) > limit or leaf_count > MAX_LEAVES:
-            return TOO_LARGE
-        if ends_a_turn(instructions, limit, MAX_LEAVES, turns):
-            return REPEATS
+    if scheduled and any(not p.is_load for p in programs):
+        why = scheduler.cut(instructions, leaf_count, turns)
+        if why is not None:
+            return why
     marks_of_result = SHARED if any(p.shared for p in programs) else 0
     if grad is modes.INFERENCE:
         marks_of_result |= INFERENCE
@@ -827,7 +606,7 @@ def without_grad(value: Expr) -> Expr:
         return Expr(loads, (twin,), None)
     if program.is_boundary and program.root.args[0] == len(program.instructions) - 2:
         return Expr(_inside(program), value.leaves[:-1], None)  # the node is not held
-    same = build(TABLE["identity"], [value], False, shape=program.shape, limit=None)
+    same = build(TABLE["identity"], [value], False, shape=program.shape, scheduled=False)
     if program.marks:
         same.program = marked(same.program, program.marks)
     return same

@@ -14,8 +14,8 @@ import math
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.expression import Number, emit, expand_pattern
+from lucid_gpu.fusion.assembling import Number, emit
+from lucid_gpu.fusion.expression import expand_pattern
 from lucid_gpu.fusion.optable import NONE, TABLE, ZERO
 from lucid_gpu.fusion.program import (
     Assembly,
@@ -26,9 +26,7 @@ from lucid_gpu.fusion.program import (
     leaf_of,
     relocate,
 )
-
-STORED_FROM = 1 << 15  # elements of a cotangent that is stored for several kernels
-STORED_STEPS = 4  # and instructions that each of them would compute again
+from lucid_gpu.fusion.scheduler import worth_storing
 
 
 class Part(NamedTuple):
@@ -335,20 +333,16 @@ class _Derivation:
         return self._next_leaf(part, shape)
 
     def _worth_storing(self, ins: Instruction, g: Symbol, reaches: list[bool]) -> bool:
-        """Whether kernels would compute this cotangent again, at more cost than reading it.
-
-        They do where it is summed for one operand and goes on through another.
-        """
-        if self.grad or math.prod(ins.shape) < STORED_FROM:
-            return False
-        if not costs_of(self.program.device).stores_shared:
+        """Whether a cotangent that is summed for one operand and goes on to another is stored."""
+        if self.grad:
             return False
         operands = [self.program.instructions[a] for a in ins.args if reaches[a]]
         onward = [o for o in operands if o.shape == ins.shape]
         if len(onward) == len(operands) or all(_gradient_leaf(o) is not None for o in onward):
             return False
         again = self.work.extract(g.index)
-        return sum([i.shape == ins.shape and i.op != "load" for i in again]) >= STORED_STEPS
+        steps = sum([i.shape == ins.shape and i.op != "load" for i in again])
+        return worth_storing(self.program.device, math.prod(ins.shape), steps)
 
     def _next_leaf(self, part: Symbol, shape: tuple[int, ...]) -> Symbol:
         step = Step(self.extract(part), shape)
@@ -382,7 +376,7 @@ def _conjugated(formula: Any, is_complex: bool, g: Symbol, y: Symbol, operands: 
     if not is_complex:
         return formula(g, y, *operands)
     turned = formula(g.apply("conj_physical", g), y, *operands)
-    return turned.apply("conj_physical", turned)
+    return None if turned is None else turned.apply("conj_physical", turned)
 
 
 def _gradient_leaf(ins: Instruction) -> int | None:

@@ -201,6 +201,8 @@ def _call(ins: Instruction, operands: list[str], out: str) -> str:
         return f"special.round_through({operands[0]}, {_dtype_name(ins.value)}, {out})"
     if ins.op == "pow" and ins.dtype.category == 1:  # NumPy refuses negative powers of integers
         return f"special.integer_power({operands[0]}, {operands[1]}, {out})"
+    if ins.op == "log1p" and ins.dtype.is_complex:
+        return f"special.complex_log1p({operands[0]}, {out})"
     one, zero = f"one_{ins.dtype.name}", f"zero_{ins.dtype.name}"
     text = TABLE[ins.op].numpy.format(*operands, out=out, one=one, zero=zero)
     return text.replace("np.", "")  # a global is found faster than an attribute

@@ -20,9 +20,11 @@ no derivative, as in PyTorch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from lucid_gpu.tape.door import Cast
 
 Formula = Callable[..., Any]
 
@@ -61,6 +63,7 @@ class Op:
         "all"  # what random test inputs must look like: all, positive, unit, above_one, share
     )
     header: str | None = None  # of kernels/, where ``cuda`` needs one
+    autocast: Mapping[str, Cast] | None = None  # as of `tape.door.op`
 
     @property
     def arity(self) -> int:
@@ -91,6 +94,8 @@ def _row(*args: Any, **kwargs: Any) -> None:
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
+_WIDE: dict[str, Cast] = {"cuda": "float32"}  # rows of PyTorch's list for GPUs
+_WIDEST: dict[str, Cast] = {"cuda": "promote"}
 GELU_TANH = math.sqrt(8 / math.pi), 0.044715 * math.sqrt(8 / math.pi)  # see `_gelu_tanh_bend`
 HIDDEN = (
     *("bent", "capped", "erfcx", "gelu_tanh", "gelu_tanh_slope", "hardswish", "i0e", "i1", "i1e"),
@@ -155,35 +160,38 @@ _row("sign", "same", "special.sign({0}, {out})", "lucid_sign({0})", (ZERO,))
 _row("sgn", "same", "special.sign({0}, {out})", "lucid_sign({0})", (_sgn,))
 _row("conj_physical", "same", "np.conjugate({0}, {out})", "lucid_conj({0})",
      (lambda g, y, x: g.conj_physical(),))
-_row("exp", "float", "np.exp({0}, {out})", "exp({0})", (lambda g, y, x: g * y,))
+_row("exp", "float", "np.exp({0}, {out})", "exp({0})", (lambda g, y, x: g * y,), autocast=_WIDE)
 _row("exp2", "float", "np.exp2({0}, {out})", "exp2({0})", (lambda g, y, x: g * (y * _LN2),))
-_row("expm1", "float", "np.expm1({0}, {out})", "expm1({0})", (lambda g, y, x: g * (y + 1),))
+_row("expm1", "float", "np.expm1({0}, {out})", "expm1({0})", (lambda g, y, x: g * (y + 1),),
+     autocast=_WIDE)
 _row("log", "float", "np.log({0}, {out})", "log({0})", (lambda g, y, x: g / x,),
-     domain="positive")
+     domain="positive", autocast=_WIDE)
 _row("log2", "float", "np.log2({0}, {out})", "log2({0})", (lambda g, y, x: g / (x * _LN2),),
-     domain="positive")
+     domain="positive", autocast=_WIDE)
 _row("log10", "float", "np.log10({0}, {out})", "log10({0})", (lambda g, y, x: g / (x * _LN10),),
-     domain="positive")
+     domain="positive", autocast=_WIDE)
 _row("log1p", "float", "np.log1p({0}, {out})", "log1p({0})", (lambda g, y, x: g / (x + 1),),
-     domain="positive")
+     domain="positive", autocast=_WIDE)
 _row("sqrt", "float", "np.sqrt({0}, {out})", "sqrt({0})", (lambda g, y, x: g / (y * 2),),
      domain="positive")
 _row("rsqrt", "float", "np.sqrt({0}, {out}); np.divide({one}, {out}, {out})", "lucid_rsqrt({0})",
-     (lambda g, y, x: g * (y * y * y * -0.5),), domain="positive")
+     (lambda g, y, x: g * (y * y * y * -0.5),), domain="positive", autocast=_WIDE)
 _row("reciprocal", "float", "np.divide({one}, {0}, {out})", "(T)1 / {0}",
-     (lambda g, y, x: -g * (y * y),), domain="positive")
+     (lambda g, y, x: -g * (y * y),), domain="positive", autocast=_WIDE)
 _row("square", "same", "np.square({0}, {out})", "{0} * {0}", (lambda g, y, x: g * (x * 2),))
 _row("sin", "float", "np.sin({0}, {out})", "sin({0})", (lambda g, y, x: g * x.cos(),))
 _row("cos", "float", "np.cos({0}, {out})", "cos({0})", (lambda g, y, x: -g * x.sin(),))
 _row("tan", "float", "np.tan({0}, {out})", "tan({0})", (lambda g, y, x: g * (y * y + 1),),
-     domain="unit")
+     domain="unit", autocast=_WIDE)
 _row("asin", "float", "np.arcsin({0}, {out})", "asin({0})",
-     (lambda g, y, x: g * (1 - x * x).rsqrt(),), domain="unit")
+     (lambda g, y, x: g * (1 - x * x).rsqrt(),), domain="unit", autocast=_WIDE)
 _row("acos", "float", "np.arccos({0}, {out})", "acos({0})",
-     (lambda g, y, x: -g * (1 - x * x).rsqrt(),), domain="unit")
+     (lambda g, y, x: -g * (1 - x * x).rsqrt(),), domain="unit", autocast=_WIDE)
 _row("atan", "float", "np.arctan({0}, {out})", "atan({0})", (lambda g, y, x: g / (x * x + 1),))
-_row("sinh", "float", "np.sinh({0}, {out})", "sinh({0})", (lambda g, y, x: g * x.cosh(),))
-_row("cosh", "float", "np.cosh({0}, {out})", "cosh({0})", (lambda g, y, x: g * x.sinh(),))
+_row("sinh", "float", "np.sinh({0}, {out})", "sinh({0})", (lambda g, y, x: g * x.cosh(),),
+     autocast=_WIDE)
+_row("cosh", "float", "np.cosh({0}, {out})", "cosh({0})", (lambda g, y, x: g * x.sinh(),),
+     autocast=_WIDE)
 _row("tanh", "float", "np.tanh({0}, {out})", "tanh({0})", (lambda g, y, x: g * (1 - y * y),))
 _row("asinh", "float", "np.arcsinh({0}, {out})", "asinh({0})",
      (lambda g, y, x: g * (x * x + 1).rsqrt(),))
@@ -203,7 +211,7 @@ _row("erfcx", "float", "special.erfcx({0}, {out})", "lucid_erfcx({0})",
      (lambda g, y, x: g * (x * y * 2 - _TWO_OVER_SQRT_PI),), reads_late=True, header="special.cuh")
 _row("erfinv", "float", "special.erfinv({0}, {out})", "lucid_erfinv({0})",
      (lambda g, y, x: g * ((y * y).exp() / _TWO_OVER_SQRT_PI),), reads_late=True, domain="unit",
-     header="special.cuh")
+     header="special.cuh", autocast=_WIDE)
 _row("ndtri", "float", "special.ndtri({0}, {out})", "lucid_ndtri({0})",
      (lambda g, y, x: g * ((y * y * 0.5).exp() * _SQRT_2PI),), reads_late=True, domain="share",
      header="special.cuh")
@@ -261,7 +269,7 @@ _row("remainder", "same", "special.remainder({0}, {1}, {out})", "lucid_remainder
 _row("fmod", "same", "np.fmod({0}, {1}, {out})", "lucid_fmod({0}, {1})",
      (lambda g, y, a, b: g, lambda g, y, a, b: -g * (a / b).trunc()), domain="positive")
 _row("pow", "same", "np.power({0}, {1}, {out})", "lucid_pow({0}, {1})",
-     (_pow_base, _pow_exponent), domain="positive")
+     (_pow_base, _pow_exponent), domain="positive", autocast=_WIDE)
 _row("maximum", "same", "np.maximum({0}, {1}, out={out})", "lucid_maximum({0}, {1})",
      (lambda g, y, a, b: _larger_share(g, a, b), lambda g, y, a, b: _larger_share(g, b, a)))
 _row("minimum", "same", "np.minimum({0}, {1}, out={out})", "lucid_minimum({0}, {1})",
@@ -280,7 +288,8 @@ _row("bent", "float", "special.bent({0}, {1}, {out})", "lucid_bent({0}, {1})",
      (lambda g, y, x, bound: g * x.clamp_min(-bound).clamp_max(bound),
       lambda g, y, x, bound: g * (x.abs() - bound).clamp_min(0.0)), domain="positive")
 _row("atan2", "float", "np.arctan2({0}, {1}, {out})", "atan2({0}, {1})",
-     (lambda g, y, a, b: _turned(g, b, a), lambda g, y, a, b: _turned(-g, a, b)), domain="positive")
+     (lambda g, y, a, b: _turned(g, b, a), lambda g, y, a, b: _turned(-g, a, b)), domain="positive",
+     autocast=_WIDEST)
 _row("hypot", "same", "np.hypot({0}, {1}, {out})", "hypot({0}, {1})",
      (lambda g, y, a, b: g * (a / y), lambda g, y, a, b: g * (b / y)), domain="positive")
 _row("logaddexp", "same", "np.logaddexp({0}, {1}, {out})", "lucid_logaddexp({0}, {1})",

@@ -1,6 +1,6 @@
 """Pending reductions: computed with others of the same values, and with what consumes them.
 
-A reduction gives a leaf that holds no array yet. Whoever reads the array has it computed; an
+A reduction gives a leaf that holds no array yet. Reading the array computes it; an
 elementwise expression of the results' shape is computed by the same kernel. Nothing waits long:
 before any other kernel runs, all that the thread let wait are computed, and those over the same
 axes of equally large values by one kernel. So a reduction keeps what it reads alive no longer than
@@ -9,7 +9,6 @@ until the next kernel. Another thread, which may be on another stream of the GPU
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
 from collections.abc import Sequence
@@ -19,14 +18,17 @@ from typing import Any
 
 from lucid_gpu.fusion import realise as realising
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.fusion.expression import Cell, Expr, made_here, mark_computed, of_array
+from lucid_gpu.fusion.expression import Cell, Expr, made_here, of_array
 from lucid_gpu.fusion.plan import Plan, Reduction, Shape, Tail
-from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, Program, load_program, when_forgotten
+from lucid_gpu.fusion.program import Program, load_program, when_forgotten
 from lucid_gpu.fusion.realise import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
-
-MOST = 8  # reductions that wait at the same time
-LARGE = 1 << 22  # elements that wait only beside reductions which read them too
+from lucid_gpu.fusion.scheduler import (
+    MOST_REDUCTIONS,
+    fits_a_kernel,
+    mark_computed,
+    may_wait,
+)
 
 _lock = threading.RLock()  # held while reductions are computed: nobody sees half of them
 
@@ -78,7 +80,7 @@ class Pending:
     value : Expr
         What is reduced.
     source : weak reference to Expr
-        The same as whoever reduced it holds it.
+        The same, as held by the tensor that was reduced.
     recipe : Recipe
     thread : int
         Who started it.
@@ -199,15 +201,12 @@ def recipe_of(
 
 
 def _bound(value: Expr) -> None:
-    """No reduction waits for another, and only a few wait at all."""
-    if len(waiting) >= MOST:
+    """Compute those that wait, where they may not wait beside one of this value."""
+    if len(waiting) >= MOST_REDUCTIONS:
         waiting[:] = [reference for reference in waiting if reference() is not None]
-    if len(waiting) >= MOST or any(type(c) is ReducedCell for c in value.leaves):
+    of_results = any(type(c) is ReducedCell for c in value.leaves)
+    if not may_wait(value, len(waiting), of_results, (p.value for p in _wanted())):
         flush()
-    elif math.prod(value.program.shape) >= LARGE:
-        leaves = set(value.leaves)
-        if all(leaves.isdisjoint(p.value.leaves) for p in _wanted()):
-            flush()  # no array is read twice, and those that wait hold much memory
 
 
 def compute(cell: ReducedCell) -> None:
@@ -266,7 +265,7 @@ def _parts(group: list[Pending]) -> list[list[Pending]]:
         program = pending.value.program
         steps += len(program.instructions)
         arrays += program.leaves
-        if not parts or steps > LIMIT or arrays > MAX_LEAVES:
+        if not parts or not fits_a_kernel(steps, arrays):
             parts.append([])
             steps, arrays = len(program.instructions), program.leaves
         parts[-1].append(pending)
@@ -317,7 +316,7 @@ def _fed(values: Sequence[Expr]) -> list[Pending]:
         steps += len(value.program.instructions)
         if found and space != found[0].recipe.space:
             continue
-        if steps > LIMIT or len(together) > MAX_LEAVES:
+        if not fits_a_kernel(steps, len(together)):
             break
         found.append(pending)
         arrays = together
@@ -375,7 +374,7 @@ def _consumed(values: Sequence[Expr]) -> list[Pending]:
         return []
     steps += sum([len(p.value.program.instructions) for p in found])
     count = len(arrays) + sum([p.value.program.leaves for p in found])
-    return found if steps <= LIMIT and count <= MAX_LEAVES else []
+    return found if fits_a_kernel(steps, count) else []
 
 
 _plans: dict[Any, Plan] = {}

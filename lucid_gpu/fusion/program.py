@@ -18,9 +18,6 @@ from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype, when_default_changes
 from lucid_gpu.launch.planning import made
 
-LIMIT = 96  # instructions in one program; an operand that would exceed it is realised first
-MAX_LEAVES = 24  # arrays one kernel may read
-
 
 def _bytes() -> int:
     """64 MiB, or LUCID_PLAN_BYTES."""
@@ -32,7 +29,6 @@ def _bytes() -> int:
 
 BYTES = _bytes()  # that tables of programs and plans take before they start anew; as counted here:
 OF_PROGRAM, OF_PLACE, OF_INSTRUCTION = 600, 8, 350
-MOST_NUMBERS = 8  # different Python numbers at one place before they become an argument
 
 SHARED, WRAPPED, SPARSE, INFERENCE = 1, 2, 4, 8  # marks of a program
 

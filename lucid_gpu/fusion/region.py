@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lucid_gpu.devices import backend
-from lucid_gpu.fusion.costs import costs_of
+from lucid_gpu.fusion import scheduler
 from lucid_gpu.fusion.expression import (
     Cell,
     Expr,
     Write,
-    boundary,
     build,
     merge,
     of_constant,
@@ -23,14 +21,15 @@ from lucid_gpu.fusion.expression import (
     written_values,
 )
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
-from lucid_gpu.fusion.optable import TABLE, Op
+from lucid_gpu.fusion.inside import observed_within, replay, saved_inside
+from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.pending_reductions import summed_to
-from lucid_gpu.fusion.program import LIMIT, MAX_LEAVES, WRAPPED, Program, load_program
-from lucid_gpu.fusion.saving import RESULT, RESULT_PLACE, refusal, saved_leaves, saves_of
-from lucid_gpu.tape.engine import observing
+from lucid_gpu.fusion.program import WRAPPED, Program, load_program
+from lucid_gpu.fusion.saving import RESULT, converted, refusal, saved_leaves
+from lucid_gpu.tape.engine import gathering, observing
 from lucid_gpu.tape.hooks import RemovableHandle
 from lucid_gpu.tape.modes import WATCHED, state
-from lucid_gpu.tape.node import AccumulateGrad, Edge, Node, watching
+from lucid_gpu.tape.node import Edge, Node, watching
 
 Wrap = Callable[[Expr], Any]  # makes a tensor
 _COMMUTES = ("add", "mul")
@@ -141,7 +140,7 @@ class RegionNode(Node):
         if _held:
             _let_go()
         if any(self.leaves[i].filled for i in unread_by(self.program)):
-            beside = _saved_inside(expr)
+            beside = saved_inside(expr)
             if beside is None:
                 _held.append([weakref.ref(self), 1, 1])
             else:
@@ -151,6 +150,7 @@ class RegionNode(Node):
         """Nobody is left inside: the gradient's formula is all that reads the leaves."""
         if refusal(self.made_by, self.program) is not None:
             return  # going backward will say so
+        beside = [*beside, *converted(self.made_by, self.program)]
         self.made_by = None
         self.also = (*self.also, *beside)
         leaves = list(self.leaves)
@@ -187,8 +187,8 @@ class RegionNode(Node):
         if self.made_by is None or self._released:
             return
         operands = self.made_by[1:]
-        if any(type(e) is Expr and _observed_within(e) for e in operands):
-            again = _replay(Expr(self.program, self.leaves, self.made_by), {}, top=True)
+        if any(type(e) is Expr and observed_within(e) for e in operands):
+            again = replay(Expr(self.program, self.leaves, self.made_by), {}, top=True)
             self.program, self.leaves, self._edges = (
                 again.program,
                 again.leaves,
@@ -217,8 +217,7 @@ class RegionNode(Node):
             cotangent = cotangent.alias()
         wrap: Wrap = cotangent._of
         g: Expr = cotangent._expr
-        too_large = len(g.program.instructions) + len(self.program.instructions) > LIMIT
-        if not g.program.is_load and (too_large or (state.grad and g.program.needs_grad)):
+        if scheduler.cotangent_first(g.program, self.program):
             cotangent._realise()
             g = cotangent._expr
         output_leaf = None
@@ -231,16 +230,14 @@ class RegionNode(Node):
         )
         early: dict[Any, Any] = {}
         beside = () if g.program.is_load else gradient.beside
-        if gradient.repeated and not state.grad:
-            early = self._stored_anyway(wrap, gradient, merged, gradient.repeated, 2, beside)
+        where = self.program.device
+        if gradient.repeated or gradient.summed:
+            for parts, readers in scheduler.shared_parts(gradient, where):
+                shared = parts - early.keys()
+                early |= self._stored_anyway(wrap, gradient, merged, shared, readers, beside)
         if gradient.steps:
-            costs = costs_of(self.program.device)
-            if costs.stores_shared and not state.grad and gradient.summed:
-                summed = gradient.summed - early.keys()
-                early |= self._stored_anyway(wrap, gradient, merged, summed, 1, beside)
-            sums = [step for step in gradient.steps if not step.stores]
-            # no other sum to share a kernel with
-            alone = costs.calls_for_a_sum and not state.grad and len(sums) == 1
+            sums = sum([not step.stores for step in gradient.steps])
+            at_once = scheduler.sums_at_once(sums, where)
             for step in gradient.steps:
                 part, shape = step
                 known = early.get(part)
@@ -251,7 +248,7 @@ class RegionNode(Node):
                     value = _on(part, merged)
                 else:
                     value = known._expr
-                if alone and value.program.is_load and 0 not in value.program.shape:
+                if at_once and value.program.is_load and 0 not in value.program.shape:
                     leaf = Cell(summed_to(value, shape))
                 else:
                     leaf = wrap(value)._sum_to_shape(shape)._load().leaves[0]
@@ -269,7 +266,7 @@ class RegionNode(Node):
                 leaf.borrowed = True
                 found = (leaf,)
             results.append(wrap(Expr(part.program, found, None)))
-        self._group(results, len(results) > 1 and not (state.grad or g.program.is_load))
+        self._group(g.program, results)
         return results
 
     def gather(self, cotangent: Any, others: Sequence[tuple[Node, list[Any]]]) -> None:
@@ -287,8 +284,8 @@ class RegionNode(Node):
             of_family = isinstance(other, RegionNode) and other.family is self.family
             if not of_family or not other._joins(have[0]):  # type: ignore[attr-defined]
                 continue
-            found = build(TABLE["add"], [total, other._weighed(have[0])], True, limit=None)  # type: ignore[attr-defined]
-            if len(found.program.instructions) > LIMIT or len(found.leaves) > MAX_LEAVES:
+            found = build(TABLE["add"], [total, other._weighed(have[0])], True, scheduled=False)  # type: ignore[attr-defined]
+            if not scheduler.fits_a_kernel(len(found.program.instructions), len(found.leaves)):
                 break
             total, have[0], self.joint = found, None, found
 
@@ -305,7 +302,7 @@ class RegionNode(Node):
     def _weighed(self, cotangent: Any) -> Expr:
         self._check_versions()
         own = Expr(self.program, self.leaves, None)
-        return build(TABLE["mul"], [own, cotangent._expr], True, limit=None)
+        return build(TABLE["mul"], [own, cotangent._expr], True, scheduled=False)
 
     def _vjp_joint(self, cotangent: Any) -> Sequence[Any]:
         joint, self.joint = self.joint, None
@@ -329,11 +326,8 @@ class RegionNode(Node):
     ) -> dict[Any, Any]:
         """Those parts that so many ops will read as their cotangents: computed first, once.
 
-        So ``relu(x @ w + b)`` masks its cotangent once, and b's gradient sums what x's stored. In
-        CUDA C one kernel does both (`lucid_gpu.fusion.pending_reductions`). And what two ops would
-        each have computed from the pending cotangent, both read; the results numbered ``beside``,
-        which are computed from it as well, come out of the same kernel. What a loop carries along
-        would otherwise be computed again from every cotangent on its way.
+        The results numbered ``beside``, which are computed from a pending cotangent as well, come
+        out of the same kernel.
         """
         found: dict[Any, Any] = {}
         left = dict.fromkeys(parts, readers)
@@ -443,30 +437,10 @@ class RegionNode(Node):
             "change a clone."
         )
 
-    def _group(self, results: list[Any], pending: bool) -> None:
-        """Gradients of leaves, and the pending root itself, are realised by one kernel.
-
-        So are those of nodes that only read them (slices); where each is long, at once: sums with
-        others would soon be too long for one program, and be computed one by one. And where a
-        pending cotangent is read by one branch, what then still waits for a gradient of the other
-        is stored beside: a residual's sum would otherwise be computed again in every block.
-        """
-        group, long = [], 0
-        if pending:
-            edges = zip(results, self._edges)
-            pending = any(
-                n is not None and n.reads_cotangent and not r._expr.program.is_load
-                for r, (n, _) in edges
-            )
-        for result, (node, _) in zip(results, self._edges):
-            program = result._expr.program
-            if node is None or program.is_load:
-                continue
-            if node.reads_alone:
-                long += len(program.instructions) > LIMIT // 2
-            elif type(node) is not AccumulateGrad and not pending:
-                continue
-            group.append(weakref.ref(result))
+    def _group(self, cotangent: Program, results: list[Any]) -> None:
+        """Have one kernel compute what is to be computed together, and the pending root itself."""
+        members, at_once = scheduler.computed_together(cotangent, results, self._edges)
+        group = [weakref.ref(member) for member in members]
         if self.root is not None:
             group.append(self.root)
         if len(group) > 1:
@@ -474,9 +448,8 @@ class RegionNode(Node):
                 tensor = member()
                 if tensor is not None:
                     tensor._siblings = group
-            if long > 1:
-                first: Any = group[0]()
-                first._realise()
+            if at_once:
+                members[0]._realise()
 
 
 def _on(part: Any, leaves: tuple[Cell, ...]) -> Expr:
@@ -490,7 +463,7 @@ def note_family(values: Sequence[Expr]) -> None:
     if len(nodes) > 1:
         family = object()
         for node in nodes:
-            node.family, node.gathers = family, True
+            node.family, node.look_around = family, gathering
 
 
 _types: dict[str, type[RegionNode]] = {}
@@ -594,104 +567,6 @@ def _gradient(
     return found
 
 
-# --- tensors inside a region ----------------------------------------------------------------------
-
-
-def _inner(expr: Expr) -> list[Expr]:
-    """Operands that are themselves pending ops recorded for grad."""
-    if expr.made_by is None:
-        return []
-    return [
-        e
-        for e in expr.made_by[1:]
-        if type(e) is Expr and e.program.needs_grad and not e.program.is_load
-    ]
-
-
-def _observed_within(expr: Expr) -> bool:
-    seen: set[int] = set()
-    stack = [expr]
-    while stack:
-        e = stack.pop()
-        if id(e) in seen or not e.program.needs_grad or e.program.is_load:
-            continue
-        seen.add(id(e))
-        if e.node is not None and e.node.observed:
-            return True
-        stack.extend(_inner(e))
-    return False
-
-
-def _replay(expr: Expr, done: dict[int, Expr], top: bool = False) -> Expr:
-    """The same value with a boundary at every observed tensor inside."""
-    found = done.get(id(expr))
-    if found is not None:
-        return found
-    made_by = expr.made_by
-    if not top and expr.node is not None and expr.node.observed:
-        result = boundary(expr, expr.node)
-    elif made_by is None or not expr.program.needs_grad or expr.program.is_load:
-        result = expr
-    else:
-        op: Op = made_by[0]
-        operands = [_replay(e, done) if type(e) is Expr else e for e in made_by[1:]]
-        to = expr.program.dtype if op.rule == "cast" else None
-        shape = expr.program.shape if op.rule == "identity" else None
-        result = build(op, operands, True, to, shape, limit=None)
-    done[id(expr)] = result
-    return result
-
-
-def _references_of_a_name() -> int:
-    probe = object()
-    return sys.getrefcount(probe)
-
-
-# What a local name and the call of getrefcount themselves count: 2, from Python 3.14 on 1.
-OF_A_NAME = _references_of_a_name()
-
-
-def _saved_inside(expr: Expr) -> list[Any] | None:
-    """What ops inside a region saved beside; None where somebody can reach a tensor in there.
-
-    (By reference counts.)
-    """
-    beside: list[Any] = []
-    held = 0  # references to what lies inside, but for those from inside
-    seen: set[Expr] = set()
-    stack = [expr]
-    e: Any
-    while stack:
-        made = stack.pop()
-        for e in made.made_by or ():  # as `_inner` has them
-            if type(e) is not Expr or e.program.is_load:
-                continue
-            if not e.program.needs_grad:
-                if sys.getrefcount(e) > OF_A_NAME + 1:  # a constant that may be written
-                    beside += _kept(made, e)
-            else:
-                held -= 1
-                if e in seen:
-                    continue
-                held += sys.getrefcount(e) - OF_A_NAME
-                if e.node is not None and (e.node.observed or sys.getrefcount(e.node) > 2):
-                    return None  # somebody looks, or may: a realised tensor leads to the node
-                also = getattr(e, "also", None)
-                if also is not None:
-                    beside += [entry for entry in also if entry is not RESULT]
-                seen.add(e)
-                stack.append(e)
-    return None if held > 0 else beside
-
-
-def _kept(made: Expr, operand: Expr) -> list[Expr]:
-    """A pending constant that somebody holds, and may write, where an op saves it."""
-    assert made.made_by is not None
-    op, *operands = made.made_by
-    places = saves_of(op, operands, made.program)
-    return [operand] if any(p != RESULT_PLACE and operands[p] is operand for p in places) else []
-
-
 # Regions that keep all their arrays because somebody was inside when they were realised: in a loop
 # a name of the last turn. Whether he has left is asked when the next region is realised, then two,
 # four, eight, sixteen later: [node, realisations to wait, the wait].
@@ -709,7 +584,7 @@ def _let_go() -> None:
         waiting = node is not None and node.made_by is not None and not node._released
         beside = None
         if waiting:
-            beside = _saved_inside(Expr(node.program, node.leaves, node.made_by))
+            beside = saved_inside(Expr(node.program, node.leaves, node.made_by))
         if beside is not None:
             node.keep_read(beside)
         elif waiting and entry[2] < _LAST_WAIT:

@@ -1,61 +1,69 @@
-"""Loops that leave their values pending: where such a program is cut.
-
-A loop whose values nobody reads between its turns builds one program over many turns. Where that
-is cut is decided by what repeats, not by where the limit happens to fall, so that every cut comes
-at the same place of a turn and the loop runs the same kernels again and again.
-"""
+"""Loops that leave their values pending: finding the turns that lie behind in such a program."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucid_gpu.fusion.program import Instruction
 
-__all__ = ["IN_A_PASS", "TURNS", "ends_a_turn"]
+__all__ = ["Turns", "turns_behind"]
 
-SUMMED = 4  # turns of one op that each bring in an array: a sum of losses
-TURNS = 2  # ... of more ops
-IN_A_PASS = 8  # ... of more ops in a pass back on the CPU: all turns lie within one step
 _GIVEN = ("load", "scalar", "constant", "index")  # computed by no op
 _BY_ONE = ("mul", "div", "pow")  # left out where one is the second operand of what is pending
 
 
-def ends_a_turn(
-    instructions: Sequence[Instruction], limit: int, most_leaves: int, most: int = TURNS
-) -> bool:
-    """Whether the operands of the last instruction should be stored before it is computed.
+class Turns(NamedTuple):
+    """Equal turns of a loop that a program holds.
 
-    It begins a turn of a loop where two equal turns lie behind it, and the first of them began with
-    it on values that were given. Turns that each bring in an array of their own are stored after
-    ``most`` (after four, where a turn is a single op); turns that go on computing on the same
-    arrays when the next whole one would exceed ``limit`` instructions or ``most_leaves`` leaves.
+    Attributes
+    ----------
+    behind : int
+        How many there are, the last perhaps not whole.
+    ops : int
+        Ops of a turn that are not the same in every turn.
+    length : int
+        Instructions that a turn adds.
+    numbers : int
+        Arguments that a turn adds.
+    bring_arrays : bool
+        Whether each reads an array of its own.
+    """
+
+    behind: int
+    ops: int
+    length: int
+    numbers: int
+    bring_arrays: bool
+
+
+def turns_behind(instructions: Sequence[Instruction]) -> Turns | None:
+    """The turns of a loop that lie before the last instruction, where that begins another one.
+
+    It does where two equal turns lie behind it, and the first of them began with it on values that
+    were given.
     """
     cones = _cones(instructions)
     last = len(instructions) - 1
     before = _earlier(instructions, cones, last)
     if before is None:
-        return False
+        return None
     first = _earlier(instructions, cones, before)
     if first is None:
-        return False
+        return None
     turns, start = 2, first
     while (earlier := _earlier(instructions, cones, start)) is not None:
         turns, start = turns + 1, earlier
     if any(not _given(instructions, a) for a in instructions[start].args):
-        return False
+        return None
     onward = sum([1 << i for i, cone in enumerate(cones) if cone >> start & 1])
     now = cones[last] & ~cones[before]
     turn = _steps(instructions, now & onward)  # what is the same in every turn is computed once
     if turn != _steps(instructions, cones[before] & ~cones[first] & onward):
-        return False
+        return None
     added = [ins.op for i, ins in enumerate(instructions) if now >> i & 1]
-    if "load" in added:
-        return turns >= (most if sum(turn.values()) > 1 else max(most, SUMMED))
-    leaves = [ins.op for ins in instructions if ins.op in ("load", "scalar")]
-    too_long = len(instructions) + len(added) > limit
-    return too_long or len(leaves) + added.count("scalar") > most_leaves
+    return Turns(turns, sum(turn.values()), len(added), added.count("scalar"), "load" in added)
 
 
 def _cones(instructions: Sequence[Instruction]) -> list[int]:

@@ -15,7 +15,16 @@ from lucid_gpu.fusion.gradient import gradient_of
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Instruction, Program, constant_value, intern, load_program
 
-__all__ = ["FROM_OPERANDS", "RESULT", "SAVE_ALL", "Noted", "refusal", "saved_leaves"]
+__all__ = [
+    "FROM_OPERANDS",
+    "RESULT",
+    "SAVE_ALL",
+    "Noted",
+    "converted",
+    "noted",
+    "refusal",
+    "saved_leaves",
+]
 
 FROM_OPERANDS = {"div", "erfinv"}  # PyTorch saves the operands though the result would do
 SAVE_ALL = {"pow", "sgn"}  # PyTorch saves operands and result where our formula needs fewer
@@ -37,7 +46,17 @@ class Noted:
     def __init__(self, value: Expr) -> None:
         self.program = value.program
         self.stale: Write | None = None
-        value.leaves[0].stands_for(self)
+        if value.program.is_load:
+            value.leaves[0].stands_for(self)
+        else:
+            self.stale = stale_of(value)
+            value.noted = self
+
+
+def noted(value: Expr) -> Noted:
+    """The note of a value, one for all who save it while it is pending."""
+    known = None if value.program.is_load else getattr(value, "noted", None)
+    return Noted(value) if known is None else known
 
 
 RESULT: Any = None  # among what a composition saves: its own result
@@ -134,7 +153,7 @@ def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write]
     root : Program
         Of the region.
     """
-    if made_by is None or not written_values:
+    if made_by is None or not (written_values or _converts(root)):
         return None
     seen: set[Expr] = set()
     stack: list[tuple[Any, Program]] = [(made_by, root)]
@@ -148,6 +167,8 @@ def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write]
                 write = stale_of(operand)
                 if write is not None:
                     return operand, write
+            elif _is_converted(operand, program) and operand.leaves[0].stale is not None:
+                return operand, operand.leaves[0].stale
         for operand in operands:
             if type(operand) is not Expr or operand in seen:
                 continue
@@ -166,6 +187,42 @@ def refusal(made_by: tuple[Any, ...] | None, root: Program) -> tuple[Any, Write]
                     return entry, write
             stack.append((operand.made_by, inner))
     return None
+
+
+def _converts(program: Program) -> bool:
+    """Whether a program converts one of its leaves."""
+    found: bool | None = program.gradients.get("converts")
+    if found is None:
+        known = program.instructions
+        found = any(ins.op == "cast" and known[ins.args[0]].op == "load" for ins in known)
+        program.gradients["converts"] = found
+    return found
+
+
+def _is_converted(operand: Any, program: Program) -> bool:
+    """Whether an operand is a leaf of another type than the op's result: the op converts it."""
+    if type(operand) is not Expr or not operand.program.is_load:
+        return False
+    return operand.program.dtype is not program.dtype
+
+
+def converted(made_by: tuple[Any, ...] | None, root: Program) -> list[Noted]:
+    """Notes of the leaves that ops inside a region convert and PyTorch's save unconverted."""
+    if made_by is None or not _converts(root):
+        return []
+    notes: list[Noted] = []
+    seen: set[Expr] = set()
+    stack: list[tuple[Any, Program]] = [(made_by, root)]
+    while stack:
+        (op, *operands), program = stack.pop()
+        for place in saves_of(op, operands, program):
+            if place != RESULT_PLACE and _is_converted(operands[place], program):
+                notes.append(noted(operands[place]))
+        for operand in operands:
+            if type(operand) is Expr and operand not in seen and operand.made_by is not None:
+                seen.add(operand)
+                stack.append((operand.made_by, operand.program))
+    return notes
 
 
 def saves_result(value: Expr) -> bool:

@@ -55,6 +55,18 @@ def sign(x: Any, out: Any) -> None:
         np.copyto(out, complex(np.nan, np.nan), where=lost)
 
 
+def complex_log1p(z: Any, out: Any) -> None:
+    """``log(1 + z)``: NumPy's, but where ``|1 + z|`` is near 1 its real part would be rounded away.
+
+    There it is ``log1p(|1 + z|^2 - 1) / 2``.
+    """
+    x, y = np.real(z), np.imag(z)
+    size = x * (2 + x) + y * y
+    near = np.abs(size) < 0.5
+    np.log1p(z, out)
+    np.copyto(out.real, np.log1p(np.where(near, size, 0)) / 2, where=near)
+
+
 def integer_power(x: Any, n: Any, out: Any) -> None:
     """Powers of integers; negative ones are rounded towards zero, as in PyTorch."""
     negative = np.less(n, 0)

@@ -24,8 +24,9 @@ from lucid_gpu.devices import backend, loops, threads
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, dtype, float16, float32
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import address
-from lucid_gpu.launch import Kernel, runs_cuda_c
+from lucid_gpu.launch import Kernel
 
 __all__ = ["applies", "backward", "forward"]
 
@@ -132,6 +133,7 @@ def applies(q: Any, k: Any, v: Any) -> bool:
     )
 
 
+@by_device
 def forward(
     q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
 ) -> tuple[Any, Any]:
@@ -150,15 +152,13 @@ def forward(
     """
     out = _empty_like(where, d, q)
     lse = backend(where).empty(q.shape[:3], float32, where)
-    if runs_cuda_c(where):
-        q, k, v = (_rows_together(where, x) for x in (q, k, v))
-        walked = (q, k, v, out, None, None, None, None)
-        _launch(attention_forward, (q, k, v, out, lse), walked, scale, causal, d, where)
-    else:
-        _forward_on_host(q, k, v, out, lse, scale, causal)
+    q, k, v = (_rows_together(where, x) for x in (q, k, v))
+    walked = (q, k, v, out, None, None, None, None)
+    _launch(attention_forward, (q, k, v, out, lse), walked, scale, causal, d, where)
     return out, lse
 
 
+@by_device
 def backward(
     saved: tuple[Any, Any, Any, Any, Any],
     g: Any,
@@ -174,16 +174,13 @@ def backward(
     """
     q, k, v, out, lse = saved
     dq, dk, dv = _empty_gradients(where, d, q, k, v)
-    if runs_cuda_c(where):
-        q, k, v, out, g = (_rows_together(where, x) for x in (q, k, v, out, g))
-        delta = backend(where).empty(lse.shape, float32, where)
-        walked = (q, k, v, out, g, dq, dk, dv)
-        first = (q, k, v, out, g, lse, dq, delta)
-        _launch(attention_queries, first, walked, scale, causal, d, where)
-        second = (q, k, v, g, lse, delta, dk, dv)
-        _launch(attention_keys, second, walked, scale, causal, d, where)
-    else:
-        _backward_on_host(saved, g, (dq, dk, dv), scale, causal)
+    q, k, v, out, g = (_rows_together(where, x) for x in (q, k, v, out, g))
+    delta = backend(where).empty(lse.shape, float32, where)
+    walked = (q, k, v, out, g, dq, dk, dv)
+    first = (q, k, v, out, g, lse, dq, delta)
+    _launch(attention_queries, first, walked, scale, causal, d, where)
+    second = (q, k, v, g, lse, delta, dk, dv)
+    _launch(attention_keys, second, walked, scale, causal, d, where)
     return dq, dk, dv
 
 
@@ -280,23 +277,33 @@ def has_tensor_cores(where: device) -> bool:
 # --- NumPy, recorded: strips of rows whose scores stay in cache ----------------------------------
 
 
+@forward.on_host
 def _forward_on_host(
-    q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, causal: bool
-) -> None:
+    q: Any, k: Any, v: Any, scale: float, causal: bool, d: dtype, where: device
+) -> tuple[Any, Any]:
+    out = _empty_like(where, d, q)
+    lse = backend(where).empty(q.shape[:3], float32, where)
     heads = _Heads.of(q, k, causal)
     written = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)
     _run(_forward, heads, [*map(_in_rows, (q, k, v)), written, lse[..., None]], [], scale)
     if written is not out:
         out[...] = written
+    return out, lse
 
 
+@backward.on_host
 def _backward_on_host(
-    saved: tuple[Any, ...], g: Any, gradients: tuple[Any, ...], scale: float, causal: bool
-) -> None:
+    saved: tuple[Any, Any, Any, Any, Any],
+    g: Any,
+    scale: float,
+    causal: bool,
+    d: dtype,
+    where: device,
+) -> tuple[Any, Any, Any]:
     q, k, v, out, lse = saved
+    dq, dk, dv = _empty_gradients(where, d, q, k, v)
     heads = _Heads.of(q, k, causal)
     narrow = g.dtype != np.float32
-    dq, dk, dv = gradients
     written = np.empty(dq.shape, np.float32) if narrow else dq
     read = [*map(_in_rows, (q, k, v, out)), lse[..., None], _in_rows(g)]
     apart = narrow or heads.parts * heads.members > 1 or not _adds_in_place(heads, dk)
@@ -310,6 +317,7 @@ def _backward_on_host(
             x[...] = found.sum((0, 3) if heads.members > 1 else (0, 1))
     if narrow:
         dq[...] = written
+    return dq, dk, dv
 
 
 def _in_rows(x: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -10,12 +11,13 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
-from lucid_gpu.devices.blocks import each
+from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.vector_width import BYTES, vector_width
 from lucid_gpu.kernels.windows import memory_order
-from lucid_gpu.launch import Kernel, runs_cuda_c
+from lucid_gpu.launch import Kernel
 
 __all__ = ["INSTANCES", "statistics"]
 
@@ -24,7 +26,8 @@ BLOCKS = 1024  # that keep a large GPU busy; not read from the device: it decide
 SMALL = 32  # elements of a channel's row below which columns are neighbours instead
 LEAST = 4096  # elements a block takes at least, before there are more blocks
 CACHED = 1 << 17  # elements NumPy has in cache at a time
-FEW = 1 << 12  # elements up to which fewer NumPy calls are faster than faster ones
+FEW = 1 << 12  # elements up to which a thread is not worth waking
+LINE = 8  # elements from which on a call of BLAS a line is cheaper than one loop over all
 
 _rows = Kernel(
     "batch_norm.cu", "batch_norm_rows",
@@ -46,6 +49,7 @@ _finish = Kernel(
 )  # fmt: skip
 
 
+@by_device
 def statistics(
     x: Any, where: device, running_mean: Any = None, running_variance: Any = None,
     momentum: float = 0.0,
@@ -67,26 +71,6 @@ def statistics(
         In the type x is computed in: float32 for 16-bit floats.
     """
     d = dt.from_numpy_dtype(x.dtype)
-    if runs_cuda_c(where):
-        return _launch(x, d, where, running_mean, running_variance, momentum)
-    channels = x.shape[1]
-    count = x.size // channels
-    flat = _channel_rows(x)
-    if flat is None:
-        mean, variance = run_quietly(_moments, x.reshape(len(x), channels, -1), d.compute.numpy)
-    else:
-        mean, variance = _moments_of_rows(flat, d.compute.numpy)
-    for running, now in (
-        (running_mean, mean), (running_variance, variance * (count / (count - 1)))
-    ):  # fmt: skip
-        if running is not None:
-            running[...] = running.astype(now.dtype) * (1 - momentum) + now * momentum
-    return mean, variance
-
-
-def _launch(
-    x: Any, d: dtype, where: device, running_mean: Any, running_variance: Any, momentum: float
-) -> tuple[Any, Any]:
     xp, channels = backend(where).xp, x.shape[1]
     rows, inner = len(x), prod(x.shape[2:])
     last = xp.moveaxis(x, 1, -1)
@@ -153,69 +137,79 @@ def _column_parts(
 # --- on NumPy -------------------------------------------------------------------------------------
 
 
-def _moments(x: Any, wide: Any) -> tuple[Any, Any]:
-    """Block by block in cache: each block's own mean first, then what lies around it."""
-    step = max(CACHED // max(x[0].size, 1), 1)
-    return _together(
-        [_of_block(x[i : i + step].astype(wide, copy=False)) for i in range(0, len(x), step)], wide
-    )
-
-
-def _together(parts: list[tuple[int, Any, Any]], wide: Any) -> tuple[Any, Any]:
-    """Mean and variance of blocks of which count, mean and spread are known."""
-    if len(parts) == 1:
-        count, mean, spread = parts[0]
-        return mean, spread / count
-    counts, means, spreads = [np.array(part) for part in zip(*parts, strict=True)]
-    weights = (counts / counts.sum())[:, None]
-    mean = (weights * means).sum(0)
-    variance = (spreads.sum(0, dtype=np.float64) / counts.sum()) + (
-        weights * np.square(means - mean)
-    ).sum(0)
-    return mean.astype(wide), variance.astype(wide)
-
-
-def _channel_rows(x: Any) -> Any:
-    """A view (channels, rest) of an array whose channels lie in memory one after another."""
-    laid = x.transpose(1, *[axis for axis in memory_order(x) if axis != 1])
-    return laid.reshape(len(laid), -1) if laid.flags.c_contiguous else None
-
-
-def _moments_of_rows(x: Any, wide: Any) -> tuple[Any, Any]:
-    """As `_moments`, for (channels, rest); threads take channels in turn."""
-    channels, count = x.shape
-    mean, variance = np.empty(channels, wide), np.empty(channels, wide)
-    step = max(CACHED // count, 1)
-
-    def work(first: int) -> None:
-        part = slice(first, first + step)
-        pieces = [x[part, i : i + CACHED] for i in range(0, count, CACHED)]
-        found = [_of_rows(piece.astype(wide, copy=False)) for piece in pieces]
-        mean[part], variance[part] = _together(found, wide)
-
-    each(range(0, channels, step), work)
+@statistics.on_host
+def _statistics(
+    x: Any, where: device, running_mean: Any = None, running_variance: Any = None,
+    momentum: float = 0.0,
+) -> tuple[Any, Any]:  # fmt: skip
+    channels = x.shape[1]
+    count = x.size // channels
+    mean, variance = _moments(_by_channel(x), dt.from_numpy_dtype(x.dtype).compute.numpy)
+    for running, now in (
+        (running_mean, mean), (running_variance, variance * (count / (count - 1)))
+    ):  # fmt: skip
+        if running is not None:
+            running[...] = running.astype(now.dtype) * (1 - momentum) + now * momentum
     return mean, variance
 
 
-def _of_rows(x: Any) -> tuple[int, Any, Any]:
-    """Count, mean and spread of each row."""
-    mean = x.mean(1)
-    apart = x - mean[:, None]
-    return x.shape[1], mean, (apart[:, None] @ apart[:, :, None])[:, 0, 0]
+def _moments(x: Any, wide: Any) -> tuple[Any, Any]:
+    """Mean and variance of each channel of (rows, channels, inner).
+
+    Threads take pieces that stay in cache; of each the mean first, then what lies around it.
+    """
+    rows, channels, inner = x.shape
+    if x.size <= FEW:
+        mean, spread = run_quietly(_of_piece, x, wide)
+        return mean, spread / (rows * inner)
+    long = min(inner, CACHED)
+    broad = min(channels, max(CACHED // long, 1))
+    high = min(rows, max(CACHED // (broad * long), 1))
+    cuts = [*product(slices(rows, high), slices(inner, long))]
+    means, spreads = [np.empty((len(cuts), channels), wide) for _ in "12"]
+
+    def work(piece: tuple[int, slice]) -> None:
+        number, some = piece
+        high, long = cuts[number]
+        means[number, some], spreads[number, some] = _of_piece(x[high, some, long], wide)
+
+    each([*product(range(len(cuts)), slices(channels, broad))], work)
+    if len(cuts) == 1:
+        return means[0], spreads[0] / (rows * inner)
+    extents = [len(range(rows)[high]) * len(range(inner)[long]) for high, long in cuts]
+    weights = (np.array(extents) / (rows * inner))[:, None]
+    mean = (weights * means).sum(0)
+    variance = spreads.sum(0, dtype=np.float64) / (rows * inner)
+    variance += (weights * np.square(means - mean)).sum(0)
+    return mean.astype(wide), variance.astype(wide)
 
 
-def _of_block(x: Any) -> tuple[int, Any, Any]:
-    """Count, mean and spread of each channel of (rows, channels, inner)."""
-    rows, _, inner = x.shape
-    if inner < 8 or x.size <= FEW:
-        mean = x.mean((0, 2))
+def _of_piece(x: Any, wide: Any) -> tuple[Any, Any]:
+    """Mean and sum of squares around it, of each channel of (rows, channels, inner)."""
+    rows, channels, inner = x.shape
+    x = x.astype(wide, copy=False)
+    if inner < LINE:
+        sums = np.ones(rows, wide) @ x.reshape(rows, -1)
+        mean = sums.reshape(channels, inner).sum(1) / (rows * inner)
         apart = x - mean[:, None]
-        return rows * inner, mean, np.einsum("rci,rci->c", apart, apart)
-    means = x.mean(2)
-    apart = x - means[:, :, None]
-    mean = means.mean(0)
-    spread = np.einsum("rci,rci->c", apart, apart)
-    return rows * inner, mean, spread + inner * np.square(means - mean).sum(0)
+        return mean, np.einsum("rci,rci->c", apart, apart)
+    mean = x.mean((0, 2))
+    apart = x - mean[:, None]
+    return mean, np.vecdot(apart, apart).sum(0)
+
+
+def _by_channel(x: Any) -> Any:
+    """A view (rows, channels, inner), with lines or else rows as long as memory has them."""
+    channels = x.shape[1]
+    if x.ndim > 2:
+        order = [axis for axis in memory_order(x) if axis != 1]
+        laid = x.transpose(1, *order)
+        if laid.flags.c_contiguous:  # one channel after the other
+            return laid.reshape(1, channels, -1)
+        last = x.transpose(*order, 1)
+        if last.flags.c_contiguous:
+            return last.reshape(-1, channels, 1)
+    return x.reshape(len(x), channels, -1)
 
 
 def _instances() -> list[tuple[Kernel, dict[str, Any]]]:

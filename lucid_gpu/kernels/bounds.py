@@ -9,6 +9,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
 from lucid_gpu.devices.device_errors import DeviceError
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
 __all__ = ["INSTANCES", "check", "no_element", "no_row", "outside", "unspread"]
@@ -44,6 +45,7 @@ def unspread(array: Any) -> Any:
     return array[tuple([slice(None) if step else slice(0, 1) for step in array.strides])]
 
 
+@by_device
 def check(
     index: Any,
     size: int,
@@ -75,12 +77,6 @@ def check(
     low = -size if low is None else low
     if not index.size:
         return
-    if not runs_cuda_c(where):
-        index = unspread(index)
-        if index.min() < low or index.max() >= size:
-            bad = int(index[(index < low) | (index >= size)].flat[0])
-            raise fault.error(bad, dim, size)
-        return
     here = backend(where)
     index = here.xp.ascontiguousarray(index)
     grid = min(-(-index.size // THREADS), BLOCKS)
@@ -90,6 +86,25 @@ def check(
         fault.check()
     elif wait or os.environ.get("LUCID_EAGER", "") not in ("", "0"):
         here.synchronize()
+
+
+@check.on_host
+def _check_at_once(
+    index: Any,
+    size: int,
+    dim: int,
+    where: device,
+    low: int | None = None,
+    fault: DeviceError = outside,
+    wait: bool = False,
+) -> None:
+    if not index.size:
+        return
+    low = -size if low is None else low
+    index = unspread(index)
+    if index.min() < low or index.max() >= size:
+        bad = int(index[(index < low) | (index >= size)].flat[0])
+        raise fault.error(bad, dim, size)
 
 
 def seen_at_once(where: device) -> bool:

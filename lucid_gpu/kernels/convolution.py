@@ -33,10 +33,10 @@ from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import from_numpy_dtype
 from lucid_gpu.kernels import depthwise
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.im2col import IMAGE_FIRST, ROW_FIRST, col2im, im2col
 from lucid_gpu.kernels.windows import Frame, Taps, Window, empty, inverse
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.launch.function import device_of
 
 __all__ = ["convolve", "input_gradient", "memory_order", "takes_volumes", "weight_gradient"]
 
@@ -62,6 +62,7 @@ def memory_order(frame: Frame, where: device) -> tuple[int, ...]:
     return axes_in_memory(frame)
 
 
+@by_device
 def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     """Slide filters over images.
 
@@ -77,15 +78,14 @@ def convolve(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     array, shape (n, o, oh, ow)
         None for volumes that cuDNN does not take, here and for the gradients.
     """
-    if runs_cuda_c(device_of(x)):
-        shape = frame.shape[0], weight.shape[0], *frame.steps
-        found = _by_library("conv_fprop", x, weight, shape, frame.window)
-        if found is not None or x.ndim > 4:
-            return found
-        return _convolve_in_parts(x, weight, frame, groups)
-    return convolve_on_host(x, weight, frame, groups)
+    shape = frame.shape[0], weight.shape[0], *frame.steps
+    found = _by_library("conv_fprop", x, weight, shape, frame.window)
+    if found is not None or x.ndim > 4:
+        return found
+    return _convolve_in_parts(x, weight, frame, groups)
 
 
+@by_device
 def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
     """The gradient of `convolve` by its images, which is transposed convolution.
 
@@ -100,15 +100,14 @@ def input_gradient(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
     -------
     array, shape (n, c, h, w)
     """
-    if runs_cuda_c(device_of(g)):
-        found = _by_library("conv_dgrad", g, weight, frame.shape, frame.window)
-        if found is not None or g.ndim > 4:
-            return found
-        filters = _filters(weight, groups).swapaxes(-1, -2)
-        return _input_gradient_in_parts(g, filters, frame, groups)
-    return input_gradient_on_host(g, weight, frame, groups)
+    found = _by_library("conv_dgrad", g, weight, frame.shape, frame.window)
+    if found is not None or g.ndim > 4:
+        return found
+    filters = _filters(weight, groups).swapaxes(-1, -2)
+    return _input_gradient_in_parts(g, filters, frame, groups)
 
 
+@by_device
 def weight_gradient(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     """The gradient of `convolve` by its filters.
 
@@ -123,8 +122,6 @@ def weight_gradient(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     -------
     array, shape (o, c // groups, kh, kw)
     """
-    if not runs_cuda_c(device_of(g)):
-        return weight_gradient_on_host(x, g, frame, groups)
     shape = g.shape[1], frame.shape[1] // groups, *frame.window.kernel
     found = _by_library("conv_wgrad", x, g, shape, frame.window)
     if found is not None or g.ndim > 4:
@@ -243,6 +240,7 @@ def axes_in_memory(frame: Frame) -> tuple[int, int, int, int]:
     return (1, 2, 3, 0) if frame.shape[0] >= frame.steps[1] else (1, 0, 2, 3)
 
 
+@convolve.on_host
 def convolve_on_host(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     """`convolve` on NumPy's arrays."""
     axes, wide = axes_in_memory(frame), _wide(x)
@@ -253,6 +251,7 @@ def convolve_on_host(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     return out.astype(x.dtype, copy=False).transpose(inverse(axes))
 
 
+@input_gradient.on_host
 def input_gradient_on_host(g: Any, weight: Any, frame: Frame, groups: int) -> Any:
     """`input_gradient` on NumPy's arrays."""
     axes = axes_in_memory(frame)
@@ -272,6 +271,7 @@ def input_gradient_on_host(g: Any, weight: Any, frame: Frame, groups: int) -> An
     return result.astype(g.dtype, copy=False).transpose(inverse(axes))
 
 
+@weight_gradient.on_host
 def weight_gradient_on_host(x: Any, g: Any, frame: Frame, groups: int) -> Any:
     """`weight_gradient` on NumPy's arrays."""
     axes = axes_in_memory(frame)

@@ -22,6 +22,7 @@ from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
@@ -33,7 +34,7 @@ from lucid_gpu.kernels.rows import (
     power_of_two,
     walkers,
 )
-from lucid_gpu.launch import Kernel, runs_cuda_c
+from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.function import device_of
 
 __all__ = ["Settings", "fault", "gradient", "losses", "out_of_bounds"]
@@ -70,26 +71,6 @@ def _no_class(target: int, classes: int, _: int) -> IndexError:
 
 
 fault = DeviceError(_no_class)
-
-
-def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
-    """The loss, reduced as it shall be, of x's type, and what `gradient` needs.
-
-    A target that is no class raises IndexError, on a GPU where the host next waits for it.
-    """
-    if runs_cuda_c(device_of(x)):
-        return by_cuda_c(x, target, how)
-    value, kept = run_quietly(on_host, x, target, how)
-    if how.reduction == "none":
-        value = value.reshape(target.shape)
-    return value.astype(x.dtype, copy=False), kept
-
-
-def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
-    """The gradient of the scores, of x's type; ``g`` is a number, or an array of x's type."""
-    if isinstance(kept, Noted):
-        return gradient_by_cuda_c(x, target, kept, g, how)
-    return run_quietly(gradient_on_host, x, kept, g, how).astype(x.dtype, copy=False)
 
 
 # --- CUDA C ---------------------------------------------------------------------------------------
@@ -143,8 +124,13 @@ class Noted(NamedTuple):
     count: Any
 
 
-def by_cuda_c(x: Any, target: Any, how: Settings) -> tuple[Any, Noted]:
-    """The loss, reduced as it shall be, of x's type; a wrong target is reported through `fault`."""
+@by_device
+def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
+    """The loss, reduced as it shall be, of x's type, and what `gradient` needs.
+
+    A target that is no class raises IndexError, on a GPU where the host next waits for it: then it
+    is reported through `fault`.
+    """
     backend = backend_of_array(x)
     assert backend is not None
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
@@ -182,8 +168,9 @@ def by_cuda_c(x: Any, target: Any, how: Settings) -> tuple[Any, Noted]:
     return total, Noted(lse, count)
 
 
-def gradient_by_cuda_c(x: Any, target: Any, noted: Noted, g: Any, how: Settings) -> Any:
-    """The gradient of the scores; ``g`` is a number, or an array of x's type."""
+@by_device
+def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
+    """The gradient of the scores, of x's type; ``g`` is a number, or an array of x's type."""
     backend = backend_of_array(x)
     assert backend is not None
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
@@ -194,7 +181,7 @@ def gradient_by_cuda_c(x: Any, target: Any, noted: Noted, g: Any, how: Settings)
         weights = weight.sum(dtype=d.compute.numpy, keepdims=True)
     number = isinstance(g, (int, float))
     cotangent = (None, float(g)) if number else (backend.xp.ascontiguousarray(g), 1.0)
-    arrays = x, noted.lse, target, weight, weights, *cotangent, noted.count, dx
+    arrays = x, kept.lse, target, weight, weights, *cotangent, kept.count, dx
     settings = how.ignore, how.smoothing, how.reduction == "none"
     rows = lines.number
     if not dx.size:
@@ -282,6 +269,19 @@ class Scored(NamedTuple):
     axis: int
 
 
+@losses.on_host
+def _losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
+    value, kept = run_quietly(on_host, x, target, how)
+    if how.reduction == "none":
+        value = value.reshape(target.shape)
+    return value.astype(x.dtype, copy=False), kept
+
+
+@gradient.on_host
+def _gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
+    return run_quietly(gradient_on_host, x, kept, g, how).astype(x.dtype, copy=False)
+
+
 def on_host(x: Any, target: Any, how: Settings) -> tuple[Any, Kept]:
     """The loss, reduced as it shall be, in float32 at least; and what its gradient needs."""
     outer, classes, inner = extents = lines_of(x.shape)
@@ -312,7 +312,7 @@ def gradient_on_host(x: Any, kept: Kept, g: Any, how: Settings) -> Any:
     """The gradient of the scores for the cotangent ``g`` of the loss: a number or an array."""
     lse, places, own, ignored, count, scored = kept
     extents, wide = lines_of(x.shape), lse.dtype
-    scale = wide.type(g / count) if np.ndim(g) == 0 else g.astype(wide).reshape(lse.shape)
+    scale = wide.type(np.divide(g, count)) if np.ndim(g) == 0 else g.astype(wide).reshape(lse.shape)
     share = total = scale if own is None else scale * own
     spread = None
     if how.smoothing:

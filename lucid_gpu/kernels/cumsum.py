@@ -10,10 +10,13 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
+from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels.accumulate import accumulate
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.vector_width import BYTES, vector_width
-from lucid_gpu.launch import Kernel, runs_cuda_c
+from lucid_gpu.launch import Kernel
 
 __all__ = ["INSTANCES", "cumsum"]
 
@@ -22,7 +25,6 @@ SHORT = 1024  # elements up to which a row is one warp's
 BLOCKS = 1024  # that keep a large GPU busy; not read from the device: it decides rounding
 LONGEST_ROW = 4096  # places that one block takes in turn where there are too few blocks
 LONGEST_COLUMN = 256  # places that one thread takes in turn
-MANY = 64  # columns from which on NumPy adds slices faster than it walks down columns
 
 _rows = Kernel(
     "cumsum.cu", "cumsum_rows",
@@ -42,6 +44,7 @@ _columns = Kernel(
 )  # fmt: skip
 
 
+@by_device
 def cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) -> Any:
     """Sums of all elements up to each (with ``reverse``: from each on) along a dimension.
 
@@ -62,9 +65,6 @@ def cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) ->
     y = backend(where).empty(x.shape, to, where)
     if not x.size:
         return y
-    if not runs_cuda_c(where):
-        run_quietly(_accumulate, x, y, dim, to, reverse)
-        return y
     shape = prod(x.shape[:dim]), x.shape[dim], prod(x.shape[dim + 1 :])
     x, result = backend(where).xp.ascontiguousarray(x), y
     if to.is_complex:  # two columns of real numbers
@@ -75,23 +75,24 @@ def cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) ->
     return result
 
 
-def _accumulate(x: Any, y: Any, dim: int, to: dtype, reverse: bool) -> None:
-    from lucid_gpu.kernels.accumulate import accumulate
+@cumsum.on_host
+def _cumsum(x: Any, dim: int, to: dtype, where: device, reverse: bool = False) -> Any:
+    y = pool.empty(x.shape, to.numpy)
+    if x.size:
+        run_quietly(_accumulate, x, y, dim, to, reverse)
+    return y
 
-    if reverse:
-        backwards = (*[slice(None)] * dim, slice(None, None, -1))
-        x, y = x[backwards], y[backwards]
+
+def _accumulate(x: Any, y: Any, dim: int, to: dtype, reverse: bool) -> None:
     wide = _wide(to)
-    if prod(x.shape[dim + 1 :]) >= MANY:  # slice by slice: `np.cumsum` walks down each column
-        x, y = np.moveaxis(x, dim, 0), np.moveaxis(y, dim, 0)
-        total = np.zeros(x.shape[1:], wide.numpy)
-        for part, sums in zip(x, y, strict=True):
-            np.add(total, part, out=total)
-            sums[...] = total
-    elif wide is to:
-        accumulate(np.add, x.astype(to.numpy, copy=False), dim, y)
-    else:
-        y[...] = accumulate(np.add, x.astype(wide.numpy, copy=False), dim)
+    sums = y if wide is to else pool.empty(x.shape, wide.numpy)
+    if x.dtype != sums.dtype:
+        sums[...] = x
+        x = sums
+    order = (*[slice(None)] * dim, slice(None, None, -1 if reverse else 1))
+    accumulate(np.add, x[order], dim, sums[order])
+    if sums is not y:
+        y[...] = sums
 
 
 def _wide(to: dtype) -> dtype:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import float32, from_numpy_dtype
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.windows import (
     SIZES,
     STRIDES,
@@ -21,8 +22,7 @@ from lucid_gpu.kernels.windows import (
     inverse,
     strides_of,
 )
-from lucid_gpu.launch import Kernel, runs_cuda_c
-from lucid_gpu.launch.function import device_of
+from lucid_gpu.launch import Kernel
 
 Order = tuple[int, int, int]
 IMAGE_FIRST: Order = (0, 1, 2)  # a matrix for each image
@@ -62,6 +62,7 @@ INSTANCES = [
 REGISTERS = {"im2col": 80, "col2im": 96}
 
 
+@by_device
 def im2col(x: Any, frame: Frame, order: Order) -> Any:
     """Every window of every image as a column.
 
@@ -77,8 +78,6 @@ def im2col(x: Any, frame: Frame, order: Order) -> Any:
     array
         Row-major; its axes are ``n``, ``frame.rows`` and ``frame.positions`` in this order.
     """
-    if not runs_cuda_c(device_of(x)):
-        return _im2col(x, frame, order)
     columns = empty(x, _laid(frame, order))
     if columns.size:
         grid, threads = blocks_over(frame.positions, frame.shape)
@@ -92,6 +91,7 @@ def im2col(x: Any, frame: Frame, order: Order) -> Any:
     return columns
 
 
+@by_device
 def col2im(columns: Any, frame: Frame, order: Order, out: Any = None) -> Any:
     """Add columns onto images: the adjoint of `im2col`.
 
@@ -102,14 +102,12 @@ def col2im(columns: Any, frame: Frame, order: Order, out: Any = None) -> Any:
     frame : Frame
     order : Order
     out : array, shape (n, c, h, w), optional
-        Row-major; taken by the CUDA C only.
+        Row-major.
 
     Returns
     -------
     array, shape (n, c, h, w)
     """
-    if not runs_cuda_c(device_of(columns)):
-        return _col2im(columns, frame, order)
     x = empty(columns, frame.shape) if out is None else out
     if x.size:
         grid, threads = blocks_over(frame.shape[2] * frame.shape[3], frame.shape)
@@ -150,6 +148,7 @@ _WINDOWS = {
 }
 
 
+@im2col.on_host
 def _im2col(x: Any, frame: Frame, order: Order) -> Any:
     view = frame.windows(frame.laid(x, _IMAGES[order])).transpose(_WINDOWS[order])
     columns = pool.empty(view.shape, x.dtype)
@@ -157,7 +156,8 @@ def _im2col(x: Any, frame: Frame, order: Order) -> Any:
     return columns.reshape(_laid(frame, order))
 
 
-def _col2im(columns: Any, frame: Frame, order: Order) -> Any:
+@col2im.on_host
+def _col2im(columns: Any, frame: Frame, order: Order, out: Any = None) -> Any:
     wide = from_numpy_dtype(columns.dtype).compute.numpy
     axes = _WINDOWS[order]
     sizes = (*frame.shape[:2], *frame.window.kernel, *frame.steps)
@@ -167,4 +167,7 @@ def _col2im(columns: Any, frame: Frame, order: Order) -> Any:
     image[...] = 0
     for (i, j), pixels, places in frame.inner_slices():
         image[pixels] += parts[:, :, i, j][places]
-    return image.astype(columns.dtype, copy=False)
+    if out is None:
+        return image.astype(columns.dtype, copy=False)
+    out[...] = image
+    return out

@@ -18,8 +18,9 @@ from lucid_gpu.devices.recording import Recording
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.kernels.bounds import unspread
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.vector_width import BYTES, vector_width
-from lucid_gpu.launch import Kernel, runs_cuda_c
+from lucid_gpu.launch import Kernel
 
 __all__ = ["INSTANCES", "add_at", "flat_places", "index_add", "rows_of"]
 
@@ -48,6 +49,7 @@ _edges = Kernel(
 )  # fmt: skip
 
 
+@by_device
 def index_add(
     out: Any, keys: Any, values: Any, where: device, add: bool = True, skip: int = -1
 ) -> None:
@@ -69,9 +71,6 @@ def index_add(
         A row that gets nothing.
     """
     if not (out.size and values.size):
-        return
-    if not runs_cuda_c(where):
-        run_quietly(_add_blocks, out, keys, values, skip)
         return
     xp = backend(where).xp
     d = dt.from_numpy_dtype(out.dtype)
@@ -199,6 +198,14 @@ def _in_order(keys: Any, where: device) -> tuple[Any, Any]:
 
 
 # --- on NumPy -------------------------------------------------------------------------------------
+
+
+@index_add.on_host
+def _index_add(
+    out: Any, keys: Any, values: Any, where: device, add: bool = True, skip: int = -1
+) -> None:
+    if out.size and values.size:
+        run_quietly(_add_blocks, out, keys, values, skip)
 
 
 def _add_blocks(out: Any, keys: Any, values: Any, skip: int) -> None:

@@ -25,6 +25,7 @@ from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.recording import Immediate, Recording
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
@@ -107,35 +108,17 @@ class Wanted(NamedTuple):
     bias: bool
 
 
-def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
-    """Rows, shape (rows, columns), normalised; weight and bias may be None."""
-    run = by_cuda_c if runs_cuda_c(device_of(x)) else on_host
-    return run(x, weight, bias, eps, rms)
-
-
 def adds_earlier(where: device) -> bool:
     """Whether `gradients` can add a gradient of the rows to an earlier one."""
     return not runs_cuda_c(where)
 
 
-def gradients(
-    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
-) -> tuple[Any, Any, Any]:
-    """The gradients of rows, weight and bias, those that are wanted.
-
-    ``earlier`` is what a gradient of the rows is added to, where `adds_earlier` holds.
-    """
-    if not runs_cuda_c(device_of(x)):
-        return gradients_on_host(x, g, weight, known, wanted, earlier)
-    assert earlier is None
-    return gradients_by_cuda_c(x, g, weight, known, wanted)
-
-
 # --- CUDA C ---------------------------------------------------------------------------------------
 
 
-def by_cuda_c(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
-    """As `normalised`, by CUDA C."""
+@by_device
+def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
+    """Rows, shape (rows, columns), normalised; weight and bias may be None."""
     backend = backend_of_array(x)
     assert backend is not None
     rows, columns = x.shape[0], counted(x.shape[1])
@@ -162,10 +145,15 @@ def by_cuda_c(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[An
     return y, Statistics(mean, rstd)
 
 
-def gradients_by_cuda_c(
-    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted
+@by_device
+def gradients(
+    x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
 ) -> tuple[Any, Any, Any]:
-    """As `gradients`, by CUDA C."""
+    """The gradients of rows, weight and bias, those that are wanted.
+
+    ``earlier`` is what a gradient of the rows is added to, where `adds_earlier` holds.
+    """
+    assert earlier is None
     backend = backend_of_array(x)
     assert backend is not None
     rows, columns = x.shape
@@ -251,8 +239,8 @@ def _busy(array: Any, group: Group, rows: int) -> int:
 # --- NumPy: chunks of rows, and how the calls on them are made ------------------------------------
 
 
+@normalised.on_host
 def on_host(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any, Statistics]:
-    """Rows, shape (rows, columns), normalised; weight and bias may be None."""
     kind = from_numpy_dtype(x.dtype).compute.numpy
     y = pool.empty(x.shape, x.dtype)
     mean, rstd = (np.empty((len(x), 1), kind) for _ in range(2))
@@ -261,13 +249,10 @@ def on_host(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[Any,
     return y, Statistics(None if rms else mean, rstd)
 
 
+@gradients.on_host
 def gradients_on_host(
     x: Any, g: Any, weight: Any, known: Statistics, wanted: Wanted, earlier: Any = None
 ) -> tuple[Any, Any, Any]:
-    """The gradients of rows, weight and bias, those that are wanted.
-
-    ``earlier`` is what a gradient of the rows is added to.
-    """
     kind = known.rstd.dtype
     dx = pool.empty(x.shape, x.dtype) if wanted.x else None
     how = _Backward(known.mean is None, weight is not None, earlier is not None, wanted)

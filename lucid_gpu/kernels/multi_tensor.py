@@ -16,9 +16,9 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.vector_width import BYTES
-from lucid_gpu.launch import Kernel, runs_cuda_c
-from lucid_gpu.launch.launchers import launcher_of
+from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.rows import Row, filled, table_of
 
 __all__ = ["INSTANCES", "clip_to_norm", "total_norm", "unscale"]
@@ -51,6 +51,7 @@ _unscale = Kernel(
 )  # fmt: skip
 
 
+@by_device
 def total_norm(arrays: Sequence[Any], order: float, to: dtype, where: device) -> Any:
     """The norm of all elements of all arrays.
 
@@ -69,9 +70,6 @@ def total_norm(arrays: Sequence[Any], order: float, to: dtype, where: device) ->
     array without dimensions
     """
     norm = backend(where).empty((), to, where)
-    if not runs_cuda_c(where):
-        norm[...] = _norm_by_numpy(arrays, order)
-        return norm
     wide = _wide([a.dtype for a in arrays])
     launches = [*_launches(arrays, where)]
     shares = backend(where).empty((sum([blocks for *_, blocks, _ in launches]),), wide, where)
@@ -87,6 +85,7 @@ def total_norm(arrays: Sequence[Any], order: float, to: dtype, where: device) ->
     return norm
 
 
+@by_device
 def clip_to_norm(arrays: Sequence[Any], norm: Any, limit: float, where: device) -> None:
     """Multiply arrays, in place, by ``limit / (norm + 1e-6)`` where that is less than 1.
 
@@ -97,9 +96,6 @@ def clip_to_norm(arrays: Sequence[Any], norm: Any, limit: float, where: device) 
     limit : float
     where : device
     """
-    if not runs_cuda_c(where):
-        _clip_by_numpy(arrays, norm, limit)
-        return
     of_norm = dt.from_numpy_dtype(norm.dtype)
     for d, width, argument, blocks, size in _launches(arrays, where):
         _clip(
@@ -108,6 +104,7 @@ def clip_to_norm(arrays: Sequence[Any], norm: Any, limit: float, where: device) 
         )  # fmt: skip
 
 
+@by_device
 def unscale(arrays: Sequence[Any], factor: Any, found: Any, where: device) -> None:
     """Multiply arrays, in place; ``found`` becomes 1 where an element was infinite or NaN.
 
@@ -117,9 +114,6 @@ def unscale(arrays: Sequence[Any], factor: Any, found: Any, where: device) -> No
     factor, found : float32 arrays without dimensions, on the same device
     where : device
     """
-    if not runs_cuda_c(where):
-        _unscale_by_numpy(arrays, factor, found)
-        return
     for d, width, argument, blocks, size in _launches(arrays, where):
         _unscale(
             blocks, (argument, factor, found), reads=size + 4, writes=size,
@@ -135,7 +129,7 @@ def _launches(
     arrays: Sequence[Any], where: device
 ) -> Iterator[tuple[dtype, int, list[int], int, int]]:
     """Type, width of accesses, table, blocks and bytes of each launch."""
-    address = launcher_of(where).address
+    address = backend(where).address
     groups: dict[tuple[Any, int], list[Row]] = {}
     for array in arrays:
         start = address(array)
@@ -149,6 +143,13 @@ def _launches(
 
 
 # --- NumPy ----------------------------------------------------------------------------------------
+
+
+@total_norm.on_host
+def _total_norm(arrays: Sequence[Any], order: float, to: dtype, where: device) -> Any:
+    norm = backend(where).empty((), to, where)
+    norm[...] = _norm_by_numpy(arrays, order)
+    return norm
 
 
 def _norm_by_numpy(arrays: Sequence[Any], order: float) -> Any:
@@ -180,7 +181,8 @@ def _part(piece: Any, order: float) -> float:
         return float((size if order == 1 else size**order).sum(dtype=np.float64))
 
 
-def _clip_by_numpy(arrays: Sequence[Any], norm: Any, limit: float) -> None:
+@clip_to_norm.on_host
+def _clip_to_norm(arrays: Sequence[Any], norm: Any, limit: float, where: device) -> None:
     factor = limit / (float(norm) + 1e-6)
     if factor >= 1:
         return
@@ -190,7 +192,8 @@ def _clip_by_numpy(arrays: Sequence[Any], norm: Any, limit: float) -> None:
             np.multiply(array, wide.type(factor), out=array, dtype=wide, casting="unsafe")
 
 
-def _unscale_by_numpy(arrays: Sequence[Any], factor: Any, found: Any) -> None:
+@unscale.on_host
+def _unscale_in_pieces(arrays: Sequence[Any], factor: Any, found: Any, where: device) -> None:
     by = float(factor)
     for array in arrays:
         wide = dt.from_numpy_dtype(array.dtype).compute.numpy

@@ -16,6 +16,7 @@ import numpy as np
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.dtypes import dtype, float32, from_numpy_dtype, int32, uint8
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.windows import (
     SIZES,
     STRIDES,
@@ -28,8 +29,7 @@ from lucid_gpu.kernels.windows import (
     memory_order,
     strides_of,
 )
-from lucid_gpu.launch import Kernel, runs_cuda_c
-from lucid_gpu.launch.function import device_of
+from lucid_gpu.launch import Kernel
 
 BLOCK = 1 << 19  # pixels that NumPy takes together: with fewer the GIL changes hands too often
 FEWEST = 1 << 15  # windows
@@ -73,6 +73,7 @@ INSTANCES = [
 REGISTERS = {"max_pool": 80, "max_pool_bwd": 80, "avg_pool": 80, "avg_pool_bwd": 80}
 
 
+@by_device
 def max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
     """The first of the largest pixels of each window; NaN is larger than any number.
 
@@ -88,16 +89,13 @@ def max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
     array of uint8 or int32, shape (n, c, oh, ow)
         The place of each maximum in its window, ``i * kw + j``.
     """
-    if not runs_cuda_c(device_of(x)):
-        kinds = x.dtype, _place_type(frame).numpy
-        y, places = _by_channels(_max_pool, frame, (x,), frame.steps, *kinds)
-        return y, places
     shape = *frame.shape[:2], *frame.steps
     y, places = empty(x, shape), empty(x, shape, _place_type(frame).numpy)
     _over_windows(max_kernel, (x, y, places), frame, x, {"P": _place_type(frame)})
     return y, places
 
 
+@by_device
 def max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
     """Gradients of maxima, put onto the pixels they were.
 
@@ -113,23 +111,20 @@ def max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
     -------
     array, shape (n, c, h, w)
     """
-    if not runs_cuda_c(device_of(g)):
-        (dx,) = _by_channels(_max_pool_bwd, frame, (g, places), frame.shape[2:], g.dtype)
-        return dx
     x = empty(g, frame.shape)
     _over_pixels(max_bwd_kernel, (g, places, x), frame, g, {"P": _place_type(frame)})
     return x
 
 
+@by_device
 def max_pool_take(x: Any, places: Any, frame: Frame) -> Any:
     """The pixel at a known place of each window: the adjoint of `max_pool_bwd`."""
-    if not runs_cuda_c(device_of(x)):
-        return _max_pool_take(x, places, frame)
     y = empty(x, (*frame.shape[:2], *frame.steps))
     _over_windows(take_kernel, (x, places, y), frame, x, {"P": _place_type(frame)})
     return y
 
 
+@by_device
 def avg_pool(x: Any, frame: Frame, padding: bool, divisor: int) -> Any:
     """The mean of each window.
 
@@ -147,19 +142,14 @@ def avg_pool(x: Any, frame: Frame, padding: bool, divisor: int) -> Any:
     -------
     array, shape (n, c, oh, ow)
     """
-    if not runs_cuda_c(device_of(x)):
-        means = functools.partial(_avg_pool, padding=padding, divisor=divisor)
-        return _by_channels(means, frame, (x,), frame.steps, x.dtype)[0]
     y = empty(x, (*frame.shape[:2], *frame.steps))
     _over_windows(avg_kernel, (x, y, divisor), frame, x, {"PADDING": int(padding)})
     return y
 
 
+@by_device
 def avg_pool_bwd(g: Any, frame: Frame, padding: bool, divisor: int) -> Any:
     """Gradients of means, spread over their windows: the adjoint of `avg_pool`."""
-    if not runs_cuda_c(device_of(g)):
-        spread = functools.partial(_avg_pool_bwd, padding=padding, divisor=divisor)
-        return _by_channels(spread, frame, (g,), frame.shape[2:], g.dtype)[0]
     x = empty(g, frame.shape)
     _over_pixels(avg_bwd_kernel, (g, x, divisor), frame, g, {"PADDING": int(padding)})
     return x
@@ -231,6 +221,13 @@ def _lowest(d: Any) -> Any:
     return float("-inf") if from_numpy_dtype(d).is_floating_point else np.iinfo(d).min
 
 
+@max_pool.on_host
+def _max_pool_by_channels(x: Any, frame: Frame) -> tuple[Any, Any]:
+    kinds = x.dtype, _place_type(frame).numpy
+    y, places = _by_channels(_max_pool, frame, (x,), frame.steps, *kinds)
+    return y, places
+
+
 def _max_pool(x: Any, frame: Frame) -> tuple[Any, Any]:
     image, spots = frame.bordered(x, _lowest(x.dtype)), frame.window.slices(frame.steps)
     narrow = _place_type(frame).numpy
@@ -263,6 +260,12 @@ def _first_places(frame: Frame) -> Any:
     return down[:, None] * frame.window.kernel[1] + across
 
 
+@max_pool_bwd.on_host
+def _max_pool_bwd_by_channels(g: Any, places: Any, frame: Frame) -> Any:
+    (dx,) = _by_channels(_max_pool_bwd, frame, (g, places), frame.shape[2:], g.dtype)
+    return dx
+
+
 def _max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
     overlaps, order, narrow = frame.window.overlaps(), memory_order(places), g.dtype
     wide = from_numpy_dtype(g.dtype).compute.numpy if overlaps else g.dtype
@@ -278,12 +281,19 @@ def _max_pool_bwd(g: Any, places: Any, frame: Frame) -> Any:
     return image[frame.inside].astype(narrow, copy=False)
 
 
+@max_pool_take.on_host
 def _max_pool_take(x: Any, places: Any, frame: Frame) -> Any:
     image, spots = frame.bordered(x, 0), frame.window.slices(frame.steps)
     taken = image[spots[0][1]].copy("K")
     for k, (_, pixels) in enumerate(spots[1:], 1):
         taken = np.where(places == k, image[pixels], taken)
     return taken
+
+
+@avg_pool.on_host
+def _avg_pool_by_channels(x: Any, frame: Frame, padding: bool, divisor: int) -> Any:
+    means = functools.partial(_avg_pool, padding=padding, divisor=divisor)
+    return _by_channels(means, frame, (x,), frame.steps, x.dtype)[0]
 
 
 def _avg_pool(x: Any, frame: Frame, padding: bool, divisor: int) -> Any:
@@ -297,6 +307,12 @@ def _avg_pool(x: Any, frame: Frame, padding: bool, divisor: int) -> Any:
         return (total / counts).astype(x.dtype)
     total /= counts
     return total.astype(x.dtype, copy=False)
+
+
+@avg_pool_bwd.on_host
+def _avg_pool_bwd_by_channels(g: Any, frame: Frame, padding: bool, divisor: int) -> Any:
+    spread = functools.partial(_avg_pool_bwd, padding=padding, divisor=divisor)
+    return _by_channels(spread, frame, (g,), frame.shape[2:], g.dtype)[0]
 
 
 def _avg_pool_bwd(g: Any, frame: Frame, padding: bool, divisor: int) -> Any:

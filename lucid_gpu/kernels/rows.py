@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from lucid_gpu.devices import backend_of_array
 from lucid_gpu.launch import Kernel
-from lucid_gpu.launch.function import device_of
-from lucid_gpu.launch.launchers import launcher_of
 
 ACCESS = 16  # bytes a thread loads or stores at once
 WARP = 32
@@ -138,4 +137,6 @@ def walkers(columns: int, width: int) -> tuple[int, int]:
 
 def address(array: Any) -> int:
     """Where an array's first element lies."""
-    return launcher_of(device_of(array)).address(array)
+    backend = backend_of_array(array)
+    assert backend is not None
+    return backend.address(array)

@@ -17,6 +17,7 @@ from lucid_gpu.devices.blocks import BLOCK, each
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
 from lucid_gpu.dtypes import bfloat16, float16, float32, float64, from_numpy_dtype
+from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.rows import (
     ACCESS,
     WARP,
@@ -29,7 +30,7 @@ from lucid_gpu.kernels.rows import (
     power_of_two,
     width_of,
 )
-from lucid_gpu.launch import Kernel, runs_cuda_c
+from lucid_gpu.launch import Kernel
 from lucid_gpu.launch.function import device_of
 
 __all__ = ["backward", "forward"]
@@ -69,22 +70,14 @@ _FORWARD = _ways("softmax", "const T* x, T* y, ", 1)
 _BACKWARD = _ways("softmax_backward", "const T* y, const T* g, T* dx, ", 2)
 
 
+@by_device
 def forward(x: Any, axis: int, log: bool) -> Any:
-    """``exp(x) / sum(exp(x))`` along an axis, or its logarithm."""
-    return (softmax if runs_cuda_c(device_of(x)) else on_host)(x, axis, log)
-
-
-def backward(y: Any, g: Any, axis: int, log: bool) -> Any:
-    """What a cotangent of the result ``y`` is before it."""
-    return (gradient if runs_cuda_c(device_of(y)) else gradient_on_host)(y, g, axis, log)
-
-
-def softmax(x: Any, axis: int, log: bool) -> Any:
     """``exp(x) / sum(exp(x))`` along an axis, or its logarithm, by CUDA C."""
     return _run(_FORWARD, (x,), axis, log)
 
 
-def gradient(y: Any, g: Any, axis: int, log: bool) -> Any:
+@by_device
+def backward(y: Any, g: Any, axis: int, log: bool) -> Any:
     """What a cotangent of the result ``y`` is before it, by CUDA C."""
     return _run(_BACKWARD, (y, g), axis, log)
 
@@ -145,6 +138,7 @@ def _for_lines(lines: Lines, itemsize: int, arrays: int) -> tuple[int, int]:
 # --- NumPy ----------------------------------------------------------------------------------------
 
 
+@forward.on_host
 def on_host(x: Any, axis: int, log: bool) -> Any:
     """As `softmax`, by NumPy; 16-bit floats are computed in float32."""
     wide = from_numpy_dtype(x.dtype).compute.numpy
@@ -164,6 +158,7 @@ def on_host(x: Any, axis: int, log: bool) -> Any:
     return _of_lines((x,), axis, work)
 
 
+@backward.on_host
 def gradient_on_host(y: Any, g: Any, axis: int, log: bool) -> Any:
     """As `gradient`, by NumPy."""
     wide = from_numpy_dtype(y.dtype).compute.numpy

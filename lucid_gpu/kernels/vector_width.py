@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.launch.launchers import launcher_of
+from lucid_gpu.devices import backend
 
 BYTES = 16  # that one access moves at most
 
@@ -22,7 +22,7 @@ def vector_width(extent: int, where: device, *arrays: Any) -> int:
         Row-major, perhaps of different types, walked in step.
     """
     width = BYTES // max([a.itemsize for a in arrays])
-    address = launcher_of(where).address
+    address = backend(where).address
     for array in arrays:
         start = address(array)
         while extent % width or start % (width * array.itemsize):

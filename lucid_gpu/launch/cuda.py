@@ -61,7 +61,8 @@ class CudaLauncher(Launcher):
         assert where.index is not None
         self.device = where
         self.index = where.index
-        self.xp = backend(where).xp
+        self.backend = backend(where)
+        self.xp = self.backend.xp
         self.cuda = self.xp.cuda
         self.launch_kernel = self.cuda.driver.launchKernel
         self.failures = self.cuda.driver.CUDADriverError, self.cuda.runtime.CUDARuntimeError
@@ -81,10 +82,6 @@ class CudaLauncher(Launcher):
                 self.cuda.runtime.free(0)  # what a thread is first given the context by
                 _thread.ready.add(self.index)
             yield
-
-    def address(self, array: Any) -> int:
-        address: int = array.data.ptr
-        return address
 
     def build(self, text: Text) -> Function:
         source = complete(text.source)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from lucid_gpu.device import CPU
-from lucid_gpu.devices import loops
+from lucid_gpu.devices import backend
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.compiling import Text
 from lucid_gpu.launch.kernel_sources import kernel_path
@@ -88,6 +88,7 @@ class HostLauncher(Launcher):
     mode = "wait"
 
     def __init__(self) -> None:
+        self.backend = backend(CPU)
         self.kernels, self.met = _kernels, _met
 
     def is_home(self) -> bool:
@@ -95,13 +96,6 @@ class HostLauncher(Launcher):
 
     def at_home(self) -> AbstractContextManager[None]:
         return nullcontext()
-
-    def address(self, array: Any) -> int:
-        try:
-            return loops.address(array)
-        except TypeError:  # a subclass of NumPy's arrays
-            place: int = array.__array_interface__["data"][0]
-            return place
 
     def build(self, text: Text) -> Function:
         return Function(text)

@@ -14,6 +14,8 @@ from lucid_gpu.launch.compiling import Text
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from lucid_gpu.devices.port import Backend
+
 Extent = tuple[int, int, int]  # of a grid or a block: x, y, z
 
 
@@ -21,6 +23,7 @@ class Launcher:
     """Where kernels run: one for each device."""
 
     device: device
+    backend: Backend  # of the arrays it takes
     processors: int  # multiprocessors
     cache: int  # bytes of the cache that all of them share
     mode: str  # of compiling, where LUCID_COMPILE does not say
@@ -54,10 +57,6 @@ class Launcher:
 
     def at_home(self) -> AbstractContextManager[None]:
         """Where kernels are compiled and started: with the device current."""
-        raise NotImplementedError
-
-    def address(self, array: Any) -> int:
-        """Where an array's first element lies."""
         raise NotImplementedError
 
     def compile(self, name: str, source: str, cooperative: bool) -> Any:

@@ -42,7 +42,7 @@ def load(cupy: Any, index: int, source: str, name: str, options: Sequence[str]) 
 
 
 def in_memory() -> bool:
-    """Whether CuPy is told to keep no kernel on disk."""
+    """Whether CuPy is set to keep no kernel on disk."""
     return os.environ.get("CUPY_CACHE_IN_MEMORY", "") == "1"
 
 
@@ -54,34 +54,34 @@ def architecture_for(capability: int) -> int:
 
 def kept(source: str, name: str, options: Sequence[str], architecture: int) -> Path:
     """The file of a kernel compiled for an architecture, which is made where it is not there."""
-    path = place(source, options, architecture)
+    path = cache_path(source, options, architecture)
     if path.exists():
         return path
     code = compiled(source, name, options, architecture)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(code)
-    os.replace(file.name, path)  # whoever finds it finds all of it
+    os.replace(file.name, path)  # other processes see all of it or nothing
     return path
 
 
-def place(source: str, options: Sequence[str], architecture: int) -> Path:
+def cache_path(source: str, options: Sequence[str], architecture: int) -> Path:
     """The file of a kernel, which need not be there: a key of all that its code depends on.
 
     Folders are none of it, so that a cache can be filled on one machine for another.
     """
-    told = _told(tuple(options), architecture)
-    key = [source, *(o for o in told if not o.startswith("-I")), _compiler(told)]
+    complete = _full_options(tuple(options), architecture)
+    key = [source, *(o for o in complete if not o.startswith("-I")), _compiler(complete)]
     digest = hashlib.sha256("\0".join(key).encode()).hexdigest()
     return folder() / f"lucid_gpu-{digest[:40]}.cubin"
 
 
 @functools.cache
-def _compiler(told: tuple[str, ...]) -> str:
+def _compiler(complete: tuple[str, ...]) -> str:
     """NVRTC's version, and CuPy's and CUDA's headers."""
     texts = [str(library().getVersion()), cupy_backend.import_cupy().__version__]
     for name in HEADERS:
-        found = (Path(o[2:], name) for o in told if o.startswith("-I"))
+        found = (Path(o[2:], name) for o in complete if o.startswith("-I"))
         header = next((path for path in found if path.exists()), None)
         texts.append(hashlib.sha256(header.read_bytes()).hexdigest() if header else "none")
     return " ".join(texts)
@@ -104,7 +104,7 @@ def compiled(source: str, name: str, options: Sequence[str], architecture: int) 
     here = library()
     program = here.createProgram(source, f"{name}.cu", (), ())
     try:
-        here.compileProgram(program, _told(tuple(options), architecture))
+        here.compileProgram(program, _full_options(tuple(options), architecture))
         code: bytes = here.getCUBIN(program)
     except here.NVRTCError:
         raise CompileError(name, "NVRTC", here.getProgramLog(program), source) from None
@@ -114,7 +114,7 @@ def compiled(source: str, name: str, options: Sequence[str], architecture: int) 
 
 
 @functools.cache
-def _told(options: tuple[str, ...], architecture: int) -> tuple[str, ...]:
+def _full_options(options: tuple[str, ...], architecture: int) -> tuple[str, ...]:
     """The options, with the folders of CUDA's headers, which CuPy knows."""
     assembled = cupy_backend.import_cupy()._core.core.assemble_cupy_compiler_options(options)
     return (*assembled, f"-arch=sm_{architecture}")

@@ -6,9 +6,11 @@ made never gets here; one whose every step plans anew is warned about, once a li
 
 from __future__ import annotations
 
+import inspect
 import threading
 import traceback
 import warnings
+from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 from lucid_gpu.launch.observers import debug
@@ -82,7 +84,8 @@ def made(kind: str, what: Any = None, verb: str | None = None) -> None:
         setattr(totals, kind, getattr(totals, kind) + 1)
     if kind != "plans" and not listeners and (not debug or kind == "programs"):
         return
-    file, number = _users_line()
+    frame = users_frame()
+    file, number = (NOBODY, 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
     line = f"{file}:{number}"
     for listener in tuple(listeners):
         listener.note(kind, line)
@@ -95,12 +98,12 @@ def made(kind: str, what: Any = None, verb: str | None = None) -> None:
 _VERBS = {"plans": "planned", "kernels": "compiled"}
 
 
-def _users_line() -> tuple[str, int]:
-    """The innermost line outside of this package that is being run: its file and number."""
-    for frame, number in traceback.walk_stack(None):
+def users_frame() -> FrameType | None:
+    """The innermost frame outside of this package: where a warning or a report says it happened."""
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
         if frame.f_globals.get("__name__", "").partition(".")[0] != PACKAGE:
-            return frame.f_code.co_filename, number
-    return NOBODY, 0
+            return frame
+    return None
 
 
 def _repeats(line: str) -> bool:

@@ -101,7 +101,7 @@ def _pointer(kernel: str, parameter: Parameter) -> Taker:
             return
         try:
             if expected is None or argument.dtype == expected:
-                values.append(launcher.address(argument))
+                values.append(launcher.backend.address(argument))
                 return
         except (AttributeError, TypeError):
             pass

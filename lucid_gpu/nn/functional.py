@@ -25,7 +25,7 @@ from lucid_gpu.ops.adaptive_pooling import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
-from lucid_gpu.ops.arguments import public, put_into, require_tensor, require_tensors, told
+from lucid_gpu.ops.arguments import public, put_into, refusal_of, require_tensor, require_tensors
 from lucid_gpu.ops.attention import scaled_dot_product_attention
 from lucid_gpu.ops.batch_norm import batch_norm
 from lucid_gpu.ops.convolution import conv1d, conv2d, conv3d
@@ -246,7 +246,7 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             read = alias_of(input) if inplace else input  # whose old value backward reads
             result = function(read, *args, **kwargs)
         except AttributeError as error:
-            raise told(function, error, (input,)) from None
+            raise refusal_of(function, error, (input,)) from None
         return input._write(result, f"{activation.__name__}_") if inplace else result
 
     activation.__name__ = activation.__qualname__ = function.__name__.lstrip("_")
@@ -327,7 +327,7 @@ def _named_dim(name: str, dim: int | None) -> None:
         )
 
 
-@door.op
+@door.op(autocast={"cuda": "float32"})
 def softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
@@ -349,7 +349,7 @@ def softmax(
     return softmaxes.softmax(input, dim, dtype)
 
 
-@door.op
+@door.op(autocast={"cuda": "float32"})
 def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
@@ -358,7 +358,7 @@ def log_softmax(
     return softmaxes.log_softmax(input, dim, dtype)
 
 
-@door.op
+@door.op(autocast={"cuda": "float32"})
 def softmin(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
@@ -374,7 +374,7 @@ avg_pool2d, avg_pool3d = public(avg_pool2d), public(avg_pool3d)
 # -- layers ------------------------------------------------------------------------------------
 
 
-@door.op
+@door.op(autocast="lower")
 def linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
 ) -> Tensor:
@@ -444,7 +444,7 @@ def _check_classes(least: int, most: int, classes: int) -> None:
 # -- losses ------------------------------------------------------------------------------------
 
 
-@door.op
+@door.op(autocast="float32")
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -460,7 +460,7 @@ def nll_loss(
     return ops.nll_loss(input, target, weight, ignore_index, reduction)
 
 
-@door.op
+@door.op(autocast="float32")
 def cross_entropy(
     input: Tensor,
     target: Tensor,

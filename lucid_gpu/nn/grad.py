@@ -1,4 +1,4 @@
-"""Gradients of convolutions as functions of shapes: ``nn.grad.conv2d_input`` and its kin."""
+"""Gradients of convolutions as functions of shapes: ``nn.grad.conv2d_input`` and so on."""
 
 from __future__ import annotations
 

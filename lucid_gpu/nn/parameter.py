@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from lucid_gpu.ops.creation import empty
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, as_kind
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
 
@@ -22,11 +22,7 @@ def _made_from(cls: type[_T], data: Tensor | None) -> _T:
             f"{cls.__name__} holds dense tensors: call .to_dense() first, or make the values of a "
             "sparse tensor the parameter"
         )
-    same = (empty(0) if data is None else data).detach()
-    made = object.__new__(cls)
-    made._expr, made._storage = same._expr, same._storage
-    made._memory().add(made)
-    return made
+    return as_kind(cls, (empty(0) if data is None else data).detach())
 
 
 class Parameter(Tensor):

@@ -3,7 +3,7 @@
 ``import lucid_gpu.numpy as np`` stands where a program says ``import numpy as np``. A function here
 is NumPy's own and takes arrays of NumPy and CuPy as ever. Where an argument is a `Tensor`, NumPy
 hands the call on (NEP 13, NEP 18), and the result is a tensor that can be differentiated. `grad`
-and its kin call a function with tensors in the place of its arrays.
+and the other transformations call a function with tensors in the place of its arrays.
 
 Examples
 --------

@@ -153,7 +153,7 @@ def _leaf(value: Any, name: str) -> Tensor:
             "arrays and numbers, and dicts, lists and tuples of them"
         )
     _refuse_whole_numbers(found, name)
-    found._cell().borrowed = True  # whoever writes it takes memory of his own
+    found._cell().borrowed = True  # a write copies it first
     return found.requires_grad_()
 
 

@@ -20,6 +20,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, first_tensor
 from lucid_gpu.numpy.refusals import no_gradient, unsupported, write_into
 from lucid_gpu.ops.array_methods import laid_out
+from lucid_gpu.tape.door import body_of
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, apply, binary, from_array, unary
 
@@ -192,15 +193,16 @@ REDUCE = {
 ACCUMULATE = {"add": "cumsum", "multiply": "cumprod"}
 
 
-# The straight path, of programs that call ufuncs in loops: rows as methods of tensors have it.
+# The straight path, of programs that call ufuncs in loops: rows as methods of tensors have it, in
+# the types that NumPy's loop would have: autocast does not look.
 DIRECTLY = {
-    getattr(np, name): (binary(TABLE[row]), binary(TABLE[row], reflected=True))
+    getattr(np, name): (body_of(binary(TABLE[row])), body_of(binary(TABLE[row], reflected=True)))
     for name, row in ROWS.items()
     if getattr(np, name).nin == 2
 }
 OFTEN = "absolute cos cosh exp expm1 log log1p negative sin sinh sqrt square tanh"
 OF_FLOATS = {
-    getattr(np, name): unary(TABLE[row]) for name in OFTEN.split() for row in [ROWS.get(name, name)]
+    getattr(np, name): body_of(unary(TABLE[ROWS.get(name, name)])) for name in OFTEN.split()
 }
 _KEPT = (dt.float64, dt.float32)  # what those give is of the type they are given
 

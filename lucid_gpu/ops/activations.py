@@ -10,7 +10,7 @@ from lucid_gpu.ops.arguments import require_float, require_one_device, require_t
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.elementwise import leaky_relu, unrounded
 from lucid_gpu.ops.random_numbers import _uniform
-from lucid_gpu.ops.record import keeps
+from lucid_gpu.ops.record import keeping, keeps
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.softmax import softmax
 from lucid_gpu.ops.user_warnings import warn_user
@@ -22,6 +22,7 @@ __all__ = ["glu", "gumbel_softmax", "hardshrink", "prelu", "rrelu", "softshrink"
 
 @op
 @takes_out
+@keeping("input")
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     """``x`` where it is above ``threshold``, else ``value``; elementwise.
 
@@ -71,7 +72,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return keeps(apply(TABLE["where"], compared > lambd, input - lambd, inner), input)
 
 
-@op
+@op(autocast="lower")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """``x`` where positive, else ``weight * x``; He et al., "Delving Deep into Rectifiers" (2015).
 
@@ -164,7 +165,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return a * b.sigmoid()
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:

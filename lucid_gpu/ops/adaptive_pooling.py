@@ -16,6 +16,7 @@ from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.interpolate import along
 from lucid_gpu.ops.pooling import _avg_pool, _max_pool
+from lucid_gpu.ops.record import keeping, keeps
 from lucid_gpu.ops.sliding import Sizes
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
@@ -90,13 +91,13 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
         size = _size(rank, name, input, output_size)
         kernel = _kernel(input, size)
         if kernel is not None:
-            return _avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0)
+            return keeps(_avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0), input)
         if 0 in size:
             return input.new_zeros((*input.shape[:-rank], *size))
         wide = input.to(input.dtype.compute)
         for axis, wanted in enumerate(size, -rank):
             wide = along(wide, axis, area(wide.shape[axis], wanted))
-        return wide.to(input.dtype)
+        return keeps(wide.to(input.dtype), input)
 
     return named(adaptive_avg_pool, name, _MEAN, rank)
 
@@ -105,6 +106,7 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
     name = f"adaptive_max_pool{rank}d"
 
     @op
+    @keeping("input")
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         size = _size(rank, name, input, output_size)
         kernel = _kernel(input, size)

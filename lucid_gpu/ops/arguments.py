@@ -48,7 +48,7 @@ def require_one_dtype(sentence: str, first: Tensor, *others: Tensor) -> None:
             )
 
 
-def told(
+def refusal_of(
     function: Callable[..., Any],
     error: Exception,
     args: tuple[Any, ...],
@@ -101,7 +101,7 @@ def guarded(function: Op, method: bool = False) -> Op:
         except Exception as error:
             if "unexpected keyword" in str(error) and not _NUMPYS_NAMES.keys().isdisjoint(kwargs):
                 return function(*args, **_in_our_names(kwargs))
-            refusal = told(function, error, args, kwargs, method)
+            refusal = refusal_of(function, error, args, kwargs, method)
             if refusal is error:
                 raise
             raise refusal from None
@@ -145,7 +145,7 @@ def public(function: Op) -> Op:
             try:
                 return (function if interpreters else body)(*args)
             except (AttributeError, TypeError) as error:
-                raise told(function, error, args) from None
+                raise refusal_of(function, error, args) from None
         out = kwargs.pop("out", None)
         if out is not None and interpreters:
             return _uncast(function, args, _in_our_names(kwargs), out)
@@ -153,7 +153,7 @@ def public(function: Op) -> Op:
         try:
             result = function(*args, **kwargs)
         except AttributeError as error:
-            raise told(function, error, args, kwargs) from None
+            raise refusal_of(function, error, args, kwargs) from None
         return put_into(result, out, function.__name__)
 
     return cast(Op, op)

@@ -15,6 +15,7 @@ from lucid_gpu.kernels import attention as kernels
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.dropout import dropout
+from lucid_gpu.ops.in_place import alias_of
 from lucid_gpu.ops.matmul import matmul
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import view_of
@@ -42,7 +43,7 @@ def allow(kernels: frozenset[int] | None) -> frozenset[int] | None:
     return before
 
 
-@op
+@op(autocast="lower")
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -122,12 +123,16 @@ def _in_tiles(
     if not kernels.applies(q, k, v):
         return None
     out, lse = kernels.forward(q, k, v, scale, causal, query.dtype, query.device)
+    saved = tensors
+    if query.ndim != 4 and is_grad_enabled():  # there PyTorch saves scaled copies
+        weighed = query.requires_grad or key.requires_grad
+        saved = alias_of(query), alias_of(key), value if weighed else alias_of(value)
     result: Tensor = record(
         "ScaledDotProductFlashAttentionBackward0",
         out.reshape(query.shape),
         tensors,
         _in_tiles_vjp,
-        tensors,
+        saved,
         query.dtype,
         keeps_output=True,
         lse=lse,

@@ -71,33 +71,51 @@ def becoming(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     name = f"{function.__name__}_"
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if self._wrapper is not None:
-            raise RuntimeError(
-                f"{name} of a tensor that is being transformed is not supported; write "
-                f"x = x.{function.__name__}(...)"
-            )
-        if self._expr.program.inference:
-            refuse_inference()
-        if state.grad:
-            refuse_recorded(self, False, name)
-        storage = self._memory()
-        before = _tensor(self._expr)
-        before._storage, before._creation = storage, self._creation
-        before._base, before._steps = self._base, self._steps
-        storage.add(before)
-        view = function(before, *args, **kwargs)
-        self._expr = view._expr
-        if self._base is not None:
-            self._steps = view._steps
-        storage.version += 1
-        return self
+        return _become(self, lambda before: function(before, *args, **kwargs), function.__name__)
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = (
         f"`{function.__name__}` in place: the memory stays as it is.\n\n"
-        "RuntimeError for a tensor that is being transformed."
+        "RuntimeError for a tensor that has a tangent."
     )
     return method
+
+
+def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> Tensor:
+    """Take shape, strides and history of the view that ``view_of`` makes of a stand-in."""
+    wrapper = tensor._wrapper
+    if wrapper is not None:
+        level = wrapper.level
+        if not level.batches:
+            raise RuntimeError(
+                f"{name}_ of a tensor that is being transformed is not supported; write "
+                f"x = x.{name}(...)"
+            )
+        views = []
+
+        def value_of_view(before: Tensor) -> Tensor:
+            views.append(view_of(level.wrap(before)))
+            value: Tensor = level.value(views[0])
+            return value
+
+        _become(level.value(tensor), value_of_view, name)
+        tensor._expr = views[0]._expr
+        return tensor
+    if tensor._expr.program.inference:
+        refuse_inference()
+    if state.grad:
+        refuse_recorded(tensor, False, f"{name}_")
+    storage = tensor._memory()
+    before = _tensor(tensor._expr)
+    before._storage, before._creation = storage, tensor._creation
+    before._base, before._steps = tensor._base, tensor._steps
+    storage.add(before)
+    view = view_of(before)
+    tensor._expr = view._expr
+    if tensor._base is not None:
+        tensor._steps = view._steps
+    storage.version += 1
+    return tensor
 
 
 METHODS = (

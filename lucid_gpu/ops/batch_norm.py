@@ -77,13 +77,16 @@ def batch_norm(
         raise IndexError(
             f"batch_norm takes an input of shape (n, c) or (n, c, *); got {list(input.shape)}"
         )
-    if not input.is_floating_point():
+    empty = not input.numel()
+    if not (empty or input.is_floating_point()):
         raise NotImplementedError(f'"batch_norm" not implemented for {input.dtype.name}')
     require_one_device("batch_norm", input, running_mean, running_var, weight, bias)
     channels = input.shape[1]
     require_channels(
         channels, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
     )
+    if empty and not input.is_floating_point():
+        return input.clone()
     if training:
         count = input.numel() // max(channels, 1)
         if count == 1:

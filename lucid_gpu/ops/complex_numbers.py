@@ -10,7 +10,7 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.elementwise import cast, where
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import base_array, view_of
 from lucid_gpu.tape.door import op
@@ -67,6 +67,7 @@ batching(_part)(on_value)
 
 @op
 @takes_out
+@keeping("real", "imag")
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """Complex numbers of two real tensors of one type, which broadcast.
 

@@ -8,8 +8,11 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
 from lucid_gpu.ops.arguments import require_tensor, takes_out
 from lucid_gpu.ops.complex_numbers import complex, imag, real
+from lucid_gpu.ops.in_place import alias_of
+from lucid_gpu.ops.record import keeps
 from lucid_gpu.ops.shape import base_array, stack, view_of
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor
 
 
@@ -71,7 +74,7 @@ def _whole_vjp(node: Any, g: Tensor) -> Any:
     return (stack([real(g), imag(g)], -1),)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 @takes_out
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers by absolute value and angle, which broadcast.
@@ -88,7 +91,9 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
             f"Expected object of scalar type {abs.dtype.name} but got scalar type "
             f"{angle.dtype.name} for second argument"
         )
-    return complex(abs * angle.cos(), abs * angle.sin())
+    if is_grad_enabled():  # PyTorch saves the result alone
+        abs, angle = alias_of(abs), alias_of(angle)
+    return keeps(complex(abs * angle.cos(), abs * angle.sin()), output=True)
 
 
 @op

@@ -14,7 +14,7 @@ from lucid_gpu.kernels import convolution
 from lucid_gpu.kernels.windows import Frame, Window, inverse
 from lucid_gpu.ops import windows
 from lucid_gpu.ops.arguments import require_tensor
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
@@ -64,7 +64,8 @@ def named(function: Callable[..., Any], name: str, doc: str, rank: int) -> Calla
 
 
 def _of_rank(rank: int) -> Callable[..., Tensor]:
-    @op
+    @op(autocast="lower")
+    @keeping("input", "weight")
     def conv(
         input: Tensor,
         weight: Tensor,

@@ -17,7 +17,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend, backend_of_array, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
-from lucid_gpu.fusion.written import begin_step
+from lucid_gpu.fusion.scheduler import begin_step
 from lucid_gpu.ops.arguments import into
 from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.ops.registry import attach
@@ -353,6 +353,16 @@ def refuse_beyond(value: Any, d: dtype) -> None:
     """Refuse a finite number that a type of real floats does not hold."""
     if d.category == 2 and _largest(d) < abs(value) < math.inf:
         raise _overflow(d)
+
+
+def refuse_unheld(value: Tensor, d: dtype) -> None:
+    """Refuse a tensor of one element, to be filled in, that a type does not hold.
+
+    A tensor of that type is not read, nor one that `vmap` batches.
+    """
+    if value.dtype is d or d is dt.bool or value._wrapper is not None:
+        return
+    refuse_beyond(number_in(value, d), d)
 
 
 def _overflow(d: dtype) -> RuntimeError:

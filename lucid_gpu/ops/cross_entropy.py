@@ -19,8 +19,9 @@ from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import cross_entropy as kernels
 from lucid_gpu.kernels.cross_entropy import Settings
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
-from lucid_gpu.ops.indexing import gathered
-from lucid_gpu.ops.record import record, watch
+from lucid_gpu.ops.gather import gathered
+from lucid_gpu.ops.in_place import alias_of
+from lucid_gpu.ops.record import keeping, record, watch
 from lucid_gpu.ops.softmax import log_softmax, softmax
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -51,6 +52,7 @@ def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
 
 
 @op
+@keeping("input")
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -216,7 +218,9 @@ def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settin
         found = kernels.gradient(x.array, numbers.array, kept, _number_or_array(g), how)
         return (from_array(found, x.dtype, x.device),)
 
-    return record("CrossEntropyBackward0", value, (input,), vjp, (input, target, wide), input.dtype)
+    recorded = is_grad_enabled() and input.requires_grad
+    read = alias_of(input) if recorded else input  # PyTorch saves log_softmax of it
+    return record("CrossEntropyBackward0", value, (input,), vjp, (read, target, wide), input.dtype)
 
 
 def _number_or_array(g: Tensor) -> Any:

@@ -18,7 +18,7 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["ctc_loss"]
 
 
-@op
+@op(autocast="float32")
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

@@ -17,7 +17,7 @@ from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def cumsum(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     """Sums of all elements up to each, along a dimension.
 

@@ -15,9 +15,9 @@ from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.cumsum import cumsum
 from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.gather import gathered
 from lucid_gpu.ops.in_place import alias_before, written
-from lucid_gpu.ops.indexing import gathered
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
 from lucid_gpu.ops.shape import cat, flip
 from lucid_gpu.tape.door import op
@@ -25,7 +25,7 @@ from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def cumprod(input: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     """Products of all elements up to each, along a dimension.
 
@@ -144,6 +144,7 @@ def _logcumsumexp_vjp(node: Any, g: Tensor) -> Any:
 
 
 @op
+@keeping("input")
 def cummax(input: Tensor, dim: int) -> Any:
     """The largest of the elements up to each, and where it is (the last of equals).
 
@@ -153,6 +154,7 @@ def cummax(input: Tensor, dim: int) -> Any:
 
 
 @op
+@keeping("input")
 def cummin(input: Tensor, dim: int) -> Any:
     """The smallest of the elements up to each, and where it is (the last of equals).
 

@@ -1,4 +1,4 @@
-"""Diagonals of matrices: seen, summed, placed and written."""
+"""Diagonals of matrices, seen, summed, placed and written; triangles."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
-from lucid_gpu.ops.arguments import public, require_tensor
+from lucid_gpu.ops.arguments import guarded, public, require_tensor, takes_out
+from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import written
-from lucid_gpu.ops.indexing import Distinct, place, with_values
+from lucid_gpu.ops.index_parsing import Distinct
+from lucid_gpu.ops.index_primitives import with_values, zeros_with_values
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import base_array, movedim, view_of
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
 
 @op
@@ -95,7 +97,7 @@ def _where(input: Tensor, shape: tuple[int, ...], offset: int) -> Distinct:
 
 def _placed(values: Tensor, shape: tuple[int, ...], offset: int) -> Tensor:
     """Zeros with these values on the diagonals."""
-    return place(values, _where(values, shape, offset), shape)
+    return zeros_with_values(values, _where(values, shape, offset), shape)
 
 
 @op
@@ -143,7 +145,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     return diag_embed(input.reshape(-1), offset)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal.
 
@@ -203,8 +205,41 @@ def fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Tenso
     return with_values(input, Distinct(index), value)
 
 
-fill_diagonal_ = written(fill_diagonal)
-fill_diagonal_.__name__ = "fill_diagonal_"
+@op
+@takes_out
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle of a matrix, zeros above.
+
+    RuntimeError for fewer than two dimensions.
+    """
+    return _triangle(input, "tril", diagonal)
+
+
+@op
+@takes_out
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle of a matrix, zeros below.
+
+    RuntimeError for fewer than two dimensions.
+    """
+    return _triangle(input, "triu", diagonal)
+
+
+def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
+    if input.ndim < 2:
+        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
+    xp = xp_of(input)
+    mask = getattr(xp, name)(xp.ones(tuple(input.shape[-2:]), bool), diagonal)
+    zero = False if input.dtype is dt.bool else 0
+    kept: Tensor = where(from_array(mask, dt.bool, input.device), input, zero)
+    return kept
+
+
 _BOTH = tuple([public(f) for f in (diagonal, diag, diag_embed, diagflat, trace, diagonal_scatter)])
-METHODS = (*_BOTH, fill_diagonal_)
-FUNCTIONS = _BOTH
+_TRIANGLES = (tril, triu)
+METHODS = (
+    *_BOTH,
+    *[guarded(op, method=True) for op in _TRIANGLES],
+    *[written(op) for op in (fill_diagonal, tril, triu)],
+)
+FUNCTIONS = (*_BOTH, *_TRIANGLES)

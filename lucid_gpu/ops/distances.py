@@ -9,7 +9,7 @@ from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.einsum import einsum
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.grids import triu_indices
-from lucid_gpu.ops.margin_losses import cosine_similarity, pairwise_distance
+from lucid_gpu.ops.record import keeping
 from lucid_gpu.ops.reductions import _root, norm
 from lucid_gpu.ops.shape import cat, flip, reshape
 from lucid_gpu.tape.door import op
@@ -33,7 +33,8 @@ def _length(difference: Tensor, p: float) -> Tensor:
     return top.squeeze(-1) + rest.sum(-1)
 
 
-@op
+@op(autocast="float32")
+@keeping("x1", "x2", output=True)
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MODES[0]) -> Tensor:
     """Distances of every row of one matrix from every row of another.
 
@@ -98,7 +99,8 @@ def _require_norm(name: str, p: float) -> None:
         raise RuntimeError(f"{name} only supports non-negative p values")
 
 
-@op
+@op(autocast={"cuda": "float32"})
+@keeping("input", output=True)
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Distances between all pairs of a matrix's rows, in the order of an upper triangle.
 
@@ -127,14 +129,15 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     return _length(input[first] - input[second], p)
 
 
-@op
+@op(autocast={"cuda": "float32"})
+@keeping("input", "other", output=True)
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of all elements of a difference."""
     require_tensor("dist", "other", 1, other)
     return norm(input - other, p)
 
 
-@op
+@op(autocast={"cuda": "promote"})
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``y_o = x1^T W_o x2 + b_o``.
 
@@ -213,4 +216,4 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 
 
 METHODS: tuple[Any, ...] = (dist,)
-FUNCTIONS = (dist, cdist, pdist, bilinear, vander, cosine_similarity, pairwise_distance)
+FUNCTIONS = (dist, cdist, pdist, bilinear, vander)

@@ -32,7 +32,7 @@ class Form(NamedTuple):
     output: tuple[Label, ...]
 
 
-@op
+@op(autocast="lower")
 def einsum(*args: Any) -> Tensor:
     """Sum of products of operands' elements, by Einstein's convention.
 
@@ -305,7 +305,7 @@ def _grouped(x: Tensor, labels: Sequence[Label], batch: Any, *groups: list[Label
 # --- the same by numbers of dimensions ------------------------------------------------------------
 
 
-@op
+@op(autocast={"cpu": "lower", "cuda": "promote"})
 @takes_out
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Products summed over pairs of dimensions, one of each tensor.
@@ -366,7 +366,7 @@ def _paired(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
     return pairs[0], pairs[1]
 
 
-@op
+@op(autocast="lower")
 @takes_out
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Products summed over the last dimensions, ``(*a, n)`` and ``(*b, n)`` to ``(*a, *b)``.

@@ -25,10 +25,10 @@ from lucid_gpu.ops.arguments import (
     takes_out,
 )
 from lucid_gpu.ops.in_place import alias_before, before_write, written
-from lucid_gpu.ops.record import constant, keeps, record
+from lucid_gpu.ops.record import constant, keeping, keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import body_of, op
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, _set, _tensor, apply, binary, is_foreign, unary
@@ -152,16 +152,16 @@ for _name, _op in TABLE.items():
     FUNCTIONS[_name] = _function(_op, _method)
 
 
-_power: Callable[..., Any] = Tensor.pow
+_power: Callable[..., Any] = body_of(Tensor.pow)
 
 
-@op
+@op(autocast=TABLE["pow"].autocast)
 def _pow(self: Tensor, exponent: Any) -> Any:
     """``self ** exponent``, element by element."""
     return _power(self, exponent)
 
 
-@op
+@op(autocast=TABLE["pow"].autocast)
 def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     """``input ** exponent``, element by element."""
     return into(apply(TABLE["pow"], input, exponent), out, "pow")
@@ -185,6 +185,8 @@ def _in_place(op: Op) -> Callable[..., Tensor]:
     name, straight, more = f"{op.name}_", _straight.get(op.name), op.arity - 1
 
     def method(self: Tensor, *others: Any) -> Tensor:
+        if name == "abs_" and self.dtype.is_complex:
+            raise RuntimeError("In-place abs is not supported for complex tensors.")
         before = before_write(self, name)
         if straight is not None and len(others) == more:
             return self._write(straight(before, *others), name)
@@ -305,7 +307,8 @@ def div(
         return into(apply(TABLE["div"], input, other), out, "div")
     _refuse_zero(input, other)
     if rounding_mode == "floor":
-        return into(apply(TABLE["floor_divide"], input, other), out, "div")
+        floored = apply(TABLE["floor_divide"], input, other)
+        return into(keeps(floored, *[t for t in (input, other) if type(t) is Tensor]), out, "div")
     if rounding_mode != "trunc":
         raise RuntimeError(
             "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
@@ -387,6 +390,7 @@ def _within(bound: Any, d: dtype) -> Any:
     return number_in(bound, d) if isinstance(bound, Integral) and d.category == 1 else bound
 
 
+@keeping("input", "low", "high")
 def _clamp_between(input: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Which of the three gets the gradient is PyTorch's choice: none where ``low == high``."""
     x, a, b = input.detach(), low.detach(), high.detach()
@@ -406,6 +410,7 @@ def clip(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 @op
 @takes_out
+@keeping("weight")
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """``input + weight * (end - input)``, broadcast; exactly ``end`` at weight 1.
 
@@ -418,7 +423,8 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
         raise NotImplementedError(f'"lerp" not implemented for {input.dtype.name}')
     if isinstance(weight, Tensor):
         near = weight.abs() < 0.5
-        return where(near, input, end) + where(near, weight, weight - 1) * (end - input)
+        moved = where(near, input, end) + where(near, weight, weight - 1) * (end - input)
+        return keeps(moved, input, end) if weight.requires_grad else moved
     if abs(weight) >= 0.5:
         return end - (end - input) * (1 - weight)
     return input + weight * (end - input)
@@ -433,7 +439,7 @@ def _of_one_type(*operands: Tensor) -> tuple[Tensor, ...]:
     return tuple(t if t.dtype is common else t.to(common) for t in operands)
 
 
-@op
+@op(autocast={"cuda": "promote"})
 @takes_out
 def addcmul(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Any, value: Number = 1
@@ -452,7 +458,7 @@ def addcmul(
     return input + (tensor1 if value == 1 else tensor1 * value) * tensor2  # rounds as PyTorch's
 
 
-@op
+@op(autocast={"cuda": "promote"})
 @takes_out
 def addcdiv(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Any, value: Number = 1
@@ -477,9 +483,12 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 
     RuntimeError for a number that the input's type does not hold.
     """
-    if not isinstance(value, Tensor) and input.dtype is not dt.bool:
-        from lucid_gpu.ops.creation import number_in, refuse_beyond
+    from lucid_gpu.ops.creation import number_in, refuse_beyond, refuse_unheld
 
+    if isinstance(value, Tensor):
+        if value.numel() == 1:
+            refuse_unheld(value, input.dtype)
+    elif input.dtype is not dt.bool:
         value = number_in(value, input.dtype)
         refuse_beyond(value, input.dtype)
     return apply(TABLE["where"], mask, value, input).to(input.dtype)
@@ -487,6 +496,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 @op
 @takes_out
+@keeping("input")
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
@@ -629,7 +639,7 @@ def unrounded(input: Tensor) -> Tensor:
     return input.float() if input.dtype in (dt.float16, dt.bfloat16) else input
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``, elementwise; ``x`` where ``beta * x > threshold``.
 

@@ -20,7 +20,7 @@ from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.rolled import roll
-from lucid_gpu.tape.door import op
+from lucid_gpu.tape.door import Cast, op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
@@ -138,7 +138,7 @@ def _real_input(name: str, input: Tensor) -> Tensor:
     return as_inexact(input, False)
 
 
-def place(dim: int, rank: int) -> int:
+def dim_from_end(dim: int, rank: int) -> int:
     """A dimension counted from the end."""
     if not rank:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
@@ -168,7 +168,7 @@ def _sizes_and_dims(
     sizes = (s,) if isinstance(s, int) else s
     given = (dim,) if isinstance(dim, int) else dim
     if given is not None:
-        dims = tuple([place(d, rank) for d in given])
+        dims = tuple([dim_from_end(d, rank) for d in given])
         if len(set(dims)) < len(dims):
             raise RuntimeError("FFT dims must be unique")
         if sizes is not None and len(sizes) != len(dims):
@@ -198,8 +198,11 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
 # --- the public functions -------------------------------------------------------------------------
 
 
+_IN_FLOAT32: dict[str, Cast] = {"cpu": "float32"}  # in PyTorch's list, where `hfft2` is not
+
+
 def _whole(name: str, inverse: bool, fixed: tuple[int, ...] | None) -> Callable[..., Tensor]:
-    @op
+    @op(autocast=_IN_FLOAT32)
     def transform(
         input: Tensor, s: Sizes = None, dim: Sizes = fixed, norm: str | None = None
     ) -> Tensor:
@@ -213,7 +216,7 @@ def _whole(name: str, inverse: bool, fixed: tuple[int, ...] | None) -> Callable[
 def _halved(name: str, conjugate: bool, fixed: tuple[int, ...] | None) -> Callable[..., Tensor]:
     """Real numbers to half a spectrum; ``conjugate`` is the inverse of a Hermitian transform."""
 
-    @op
+    @op(autocast=None if conjugate else _IN_FLOAT32)
     def transform(
         input: Tensor, s: Sizes = None, dim: Sizes = fixed, norm: str | None = None
     ) -> Tensor:
@@ -233,7 +236,7 @@ def _halved(name: str, conjugate: bool, fixed: tuple[int, ...] | None) -> Callab
 def _restored(name: str, conjugate: bool, fixed: tuple[int, ...] | None) -> Callable[..., Tensor]:
     """Half a spectrum to real numbers; ``conjugate`` is a forward Hermitian transform."""
 
-    @op
+    @op(autocast=None if conjugate else _IN_FLOAT32)
     def transform(
         input: Tensor, s: Sizes = None, dim: Sizes = fixed, norm: str | None = None
     ) -> Tensor:
@@ -297,11 +300,11 @@ def _named(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
 
 
 def _one(name: str, several: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    @op
+    @op(autocast=_IN_FLOAT32)
     def transform(
         input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
     ) -> Tensor:
-        place(dim, input.ndim)
+        dim_from_end(dim, input.ndim)
         if input.dtype.is_complex and name in ("rfft", "ihfft"):
             _real_input(name, input)
         return several(input, None if n is None else (_points(n),), (dim,), norm)

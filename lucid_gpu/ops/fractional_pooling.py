@@ -11,6 +11,7 @@ from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.random import rand
+from lucid_gpu.ops.record import keeping
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
@@ -55,6 +56,7 @@ def _of_rank(rank: int) -> Callable[..., Any]:
     name = f"fractional_max_pool{rank}d"
 
     @op
+    @keeping("input")
     def fractional_max_pool(
         input: Tensor,
         kernel_size: Any,

@@ -16,6 +16,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.creation import arange, ones
 from lucid_gpu.ops.elementwise import hardtanh
+from lucid_gpu.ops.record import keeping
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
@@ -32,7 +33,8 @@ _ALIGNED = (
 )
 
 
-@op
+@op(autocast={"cpu": "float32", "cuda": "promote"})
+@keeping("input", "grid")
 def grid_sample(
     input: Tensor,
     grid: Tensor,

@@ -20,7 +20,7 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["group_norm", "instance_norm", "local_response_norm", "normalize"]
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -177,7 +177,7 @@ def local_response_norm(
     return input / (means * alpha + k) ** beta
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def normalize(
     input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:

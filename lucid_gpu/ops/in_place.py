@@ -1,6 +1,6 @@
 """In-place writes: a tensor alone on its memory takes a new value, shared memory is written.
 
-Whoever read the old value, pending or saved for backward, keeps it.
+Readers of the old value, pending or saved for backward, keep it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,25 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
-from lucid_gpu.fusion import expression, region
-from lucid_gpu.fusion import written as waiting
+from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion.expression import Cell, Expr, Write
+from lucid_gpu.fusion.inside import OF_A_NAME
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.fusion.saving import saves_result
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import Storage
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node
-from lucid_gpu.tensor import Tensor, _tensor, _unmark_shared, duplicate, store_written
+from lucid_gpu.tensor import (
+    Tensor,
+    _tensor,
+    _unmark_shared,
+    becomes_pending,
+    duplicate,
+    store_written,
+)
 
 LEAF_IN_PLACE = "a leaf Variable that requires grad is being used in an in-place operation."
 OVERLAP = (
@@ -29,13 +37,14 @@ OVERLAP = (
     "memory location. Please clone() the tensor before performing the operation."
 )
 UNNOTICED = ""  # the name of a write that leaves what was saved valid: readers keep the old value
-_MAY_OVERLAP = ("fill_", "masked_fill_", "index_put_")  # they write one number, or say where
+_MAY_OVERLAP = ("fill_", "index_put_")  # they write one number, or say where
+_IN_PART = ("masked_fill_", "index_fill_", "fill_diagonal_", "tril_", "triu_")  # the rest is kept
 
 
 def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     """Become ``value``, as an in-place op does.
 
-    A tensor alone on its memory simply takes the new value, and whoever reads the old one keeps
+    A tensor alone on its memory simply takes the new value, and readers of the old one keep
     it. Memory that is shared is written, after its readers were given a copy.
 
     Raises
@@ -74,7 +83,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         return self
     # Of a value that only this tensor and what replaces it hold, no op has saved anything.
     holders = 1 + (new.made_by or ()).count(expr)
-    if old.is_load or old.needs_grad or sys.getrefcount(expr) > holders + region.OF_A_NAME:
+    if old.is_load or old.needs_grad or sys.getrefcount(expr) > holders + OF_A_NAME:
         _make_stale(expr, name, storage)
     if len(storage.cells) > 1:
         cells = [cell for reference in storage.cells if (cell := reference()) is not None]
@@ -90,12 +99,14 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     self._expr = new
     if new.program.is_load:
         storage.add_cell(new.leaves[0])
-    elif new.leaves and not new.program.barred:
-        waiting.note(self, name)
+    else:
+        becomes_pending(self)
+        if new.leaves and not new.program.barred:
+            scheduler.note_write(self, name)
     if edge is not None:
         self._attach(*edge)
         if not new.program.is_load:
-            self._expr.since = expression.WRITTEN
+            self._expr.since = scheduler.WRITTEN
     if before is not None:
         move_retained(self, *before)
     return self
@@ -105,15 +116,20 @@ def before_write(tensor: Tensor, name: str) -> Tensor:
     """The operand of the in-place op ``name``: saved-tensor hooks that keep it must not see the
     write.
     """
-    if state.written and waiting.full(tensor, name):
+    if state.written and scheduler.full(tensor, name):
         store_written()
-    if not state.grad or tensor._wrapper is not None or tensor.is_sparse:
+    wrapper = tensor._wrapper
+    if not state.grad or tensor.is_sparse or (wrapper is not None and not wrapper.level.batches):
         return tensor
     return alias_of(tensor)
 
 
 def alias_of(tensor: Tensor) -> Tensor:
     """An alias that stays good when the tensor is written."""
+    wrapper = tensor._wrapper
+    if wrapper is not None and wrapper.level.batches:
+        batched: Tensor = wrapper.level.over(tensor, alias_of)
+        return batched
     other = tensor.alias()
     value = other._expr
     if not value.program.is_load:
@@ -213,7 +229,7 @@ def _drop_base(view: Tensor, storage: Storage) -> bool:
         return False
     if any(other is not base for other in storage.others(view)):
         return False
-    if sys.getrefcount(base) > 1 + region.OF_A_NAME:  # besides the view and the name
+    if sys.getrefcount(base) > 1 + OF_A_NAME:  # besides the view and the name
         return False
     view._base = None
     return True
@@ -275,13 +291,30 @@ def _writable(self: Tensor, name: str) -> Any:
 
 def _write_through(target: Tensor, value: Tensor, storage: Storage, name: str) -> None:
     """Write shared memory; pending readers and saved values keep the old contents."""
-    if name not in _MAY_OVERLAP:
+    in_part = name in _IN_PART and refers_to_itself(target.array)
+    if not in_part and name not in _MAY_OVERLAP:
         refuse_overlap(target.array, name)
     if state.grad and (value.requires_grad or target.requires_grad):
         target._write_with_history(value, name)
         return
     source = value.array
-    _writable(target, name)[...] = source
+    array = _writable(target, name)
+    if in_part:
+        warn_expanded(name)
+        changed = (source != array) & ((source == source) | (array == array))
+        array[changed] = source[changed]
+    else:
+        array[...] = source
+
+
+def warn_expanded(name: str) -> None:
+    """Warn of a write to some of the elements of a tensor in which several are one."""
+    where = {"index_put_": "indices] = tensor"}.get(name, "mask] = scalar")
+    if name in ("index_put_", "masked_fill_", "index_fill_"):
+        warn_user(
+            f"Use of {name} on expanded tensors is deprecated. Please clone() the tensor before "
+            f"performing this operation. This also applies to advanced indexing e.g. tensor[{where}"
+        )
 
 
 def refuse_overlap(array: Any, name: str) -> None:
@@ -336,7 +369,7 @@ def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = No
             _move_to_fresh_leaf(holders.get(id(leaf)), leaf, storage, written_by)
         del leaf
         # besides the list and the name: somebody reads it
-        read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 1 + region.OF_A_NAME]
+        read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 1 + OF_A_NAME]
         if read:
             kept = duplicate(array)
             for leaf in read:

@@ -14,7 +14,9 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
         "squeeze_ t_ transpose_ swapaxes_ swapdims_",
     "complex_views": "resolve_conj resolve_neg is_conj is_neg",
     "cumulative": "cumprod logcumsumexp cummax cummin diff cumprod_ _products_of_others",
-    "diagonals": "diagonal diag diag_embed diagflat trace diagonal_scatter fill_diagonal_",
+    "diagonals":
+        "diagonal diag diag_embed diagflat trace diagonal_scatter tril triu fill_diagonal_ "
+        "tril_ triu_",
     "distances": "dist",
     "dlpack": "__dlpack__ __dlpack_device__",
     "draws": "cauchy_ log_normal_ geometric_",
@@ -43,8 +45,9 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "scatter_reduce": "scatter_reduce index_reduce scatter_reduce_ index_reduce_",
     "selections":
         "select select_scatter slice_scatter narrow_copy index_fill masked_scatter argwhere "
-        "nonzero_static repeat_interleave index_fill_ masked_scatter_",
+        "nonzero_static repeat_interleave masked_select nonzero index_fill_ masked_scatter_",
     "shared_memory": "share_memory_ is_shared",
+    "sorting": "sort argsort topk",
     "sources": "new_empty_strided apply_ map_",
     "special_functions":
         "polygamma mvlgamma logit sinc logaddexp2 fmax fmin float_power heaviside positive "
@@ -74,8 +77,8 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
     "cumulative":
         "cumprod logcumsumexp cummax cummin diff trapezoid trapz cumulative_trapezoid "
         "gradient",
-    "diagonals": "diagonal diag diag_embed diagflat trace diagonal_scatter",
-    "distances": "dist cdist pdist bilinear vander cosine_similarity pairwise_distance",
+    "diagonals": "diagonal diag diag_embed diagflat trace diagonal_scatter tril triu",
+    "distances": "dist cdist pdist bilinear vander",
     "dlpack": "from_dlpack to_dlpack to_torch from_torch",
     "draws": "poisson binomial",
     "einsum": "einsum tensordot inner",
@@ -109,8 +112,9 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
     "scatter_reduce": "scatter_reduce index_reduce",
     "selections":
         "select select_scatter slice_scatter narrow_copy index_fill masked_scatter argwhere "
-        "nonzero_static repeat_interleave index_put_",
+        "nonzero_static repeat_interleave masked_select nonzero index_put_",
     "signal_windows": "hann_window hamming_window blackman_window bartlett_window kaiser_window",
+    "sorting": "sort argsort topk",
     "sources": "asarray frombuffer logspace range empty_strided",
     "special_functions":
         "polygamma mvlgamma logit sinc logaddexp2 fmax fmin float_power heaviside positive "

@@ -10,19 +10,14 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import bounds
 from lucid_gpu.kernels import index_add as kernels
 from lucid_gpu.ops.arguments import require_one_device, require_tensor, takes_out
+from lucid_gpu.ops.gather import along, gather, index_select, keys_of_slices
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
-from lucid_gpu.ops.indexing import (
-    _require_long,
-    along,
-    gather,
-    index_select,
-    keys_of_slices,
-    scatter_batched,
-    with_values,
-)
-from lucid_gpu.ops.record import full_tangents, record, watch
+from lucid_gpu.ops.index_primitives import with_values
+from lucid_gpu.ops.indexing import require_long
+from lucid_gpu.ops.record import full_tangents, keeping, record, watch
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.scatter import scatter_batched
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -59,6 +54,7 @@ class Addition(NamedTuple):
 
 @op
 @takes_out
+@keeping("source")
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
@@ -111,7 +107,7 @@ def index_add_(
     return self._write(index_add(before, dim, index, source, alpha=alpha), "index_add_")
 
 
-@op
+@op(autocast={"cuda": "promote"})
 @takes_out
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of the input with ``src`` added at ``index`` along a dimension.
@@ -158,7 +154,7 @@ def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return self._write(scatter_add(before, dim, index, src), "scatter_add_")
 
 
-@op
+@op(autocast={"cpu": "promote"})
 @takes_out
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of the input with slices of ``source`` at positions of a dimension.
@@ -166,7 +162,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     RuntimeError for an ``index`` of another type than int64, a ``source`` of another type or shape,
     and another number of slices; IndexError for an ``index`` of two dimensions or more.
     """
-    _require_long("index_copy_()", index)
+    require_long("index_copy_()", index)
     dim = _checked("index_copy_", input, dim, index, source, True)
     if not input.ndim:
         return source.reshape(()).clone()

@@ -27,7 +27,7 @@ _MODES = {
 }  # fmt: skip
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def interpolate(
     input: Tensor,
     size: Any = None,
@@ -183,7 +183,7 @@ def _along_vjp(node: Any, g: Tensor) -> tuple[Tensor]:
 batching(along)(on_value)
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def upsample(
     input: Tensor,
     size: Any = None,

@@ -18,6 +18,7 @@ from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.normalization import moments
 from lucid_gpu.ops.record import record
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.engine import adding
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching
@@ -28,7 +29,7 @@ __all__ = ["layer_norm", "rms_norm"]
 _NAMES = {False: "NativeLayerNormBackward0", True: "FusedRmsNormBackward0"}
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -80,7 +81,7 @@ def _layer_norm_batched(
     return y if bias is None else y + bias
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -229,9 +230,9 @@ def _by_rows(
 
     bias_given = bias is not None
     saved = (input, weight, *statistics)
-    adds = input.requires_grad and kernels.adds_earlier(input.device)
+    look_around = adding if input.requires_grad and kernels.adds_earlier(input.device) else None
     y = y.reshape(input.shape)
-    return record(_NAMES[rms], y, inputs, vjp, saved, input.dtype, adds=adds)
+    return record(_NAMES[rms], y, inputs, vjp, saved, input.dtype, look_around=look_around)
 
 
 def _flat(t: Tensor | None) -> Any:

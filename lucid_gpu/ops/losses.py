@@ -92,7 +92,7 @@ def _weighted(loss: Tensor, input: Tensor, weight: Tensor | None, reduction: str
     return reduce_loss(loss * weight, reduction)
 
 
-@op
+@op(autocast="float32")
 def mse_loss(
     input: Tensor,
     target: Tensor,
@@ -128,7 +128,7 @@ def mse_loss(
     return _weighted(keeps(d.square(), input, target), input, weight, reduction)
 
 
-@op
+@op(autocast="float32")
 def l1_loss(
     input: Tensor,
     target: Tensor,
@@ -143,7 +143,7 @@ def l1_loss(
     return _weighted((input - target).abs(), input, weight, reduction)
 
 
-@op
+@op(autocast="float32")
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -174,7 +174,7 @@ def smooth_l1_loss(
     return reduce_loss(loss, reduction)
 
 
-@op
+@op(autocast="float32")
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -214,7 +214,7 @@ def huber_loss(
     return _weighted(loss, input, weight, "none").mean()  # not over the sum of weights, as of mse
 
 
-@op
+@op(autocast="float32")
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -322,7 +322,7 @@ def _per_element(var: Tensor, shape: tuple[int, ...]) -> Tensor:
     return var
 
 
-@op
+@op(autocast="float32")
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -360,7 +360,7 @@ def poisson_nll_loss(
 # --- of probabilities -----------------------------------------------------------------------------
 
 
-@op
+@op(autocast={"cpu": "float32", "cuda": "refuse"})
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -438,7 +438,7 @@ def _cut_off_batched(level: Batch, f: Any, x: Tensor, target: Tensor) -> Any:
     return level.wrap(f(level.full(x), level.full(target)))
 
 
-@op
+@op(autocast="float32")
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,

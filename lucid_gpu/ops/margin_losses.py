@@ -12,6 +12,7 @@ from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
 from lucid_gpu.ops.losses import Flag, reduction_of
+from lucid_gpu.ops.record import keeping, keeps
 from lucid_gpu.ops.reductions import expand_lazily
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
@@ -60,7 +61,7 @@ def pairwise_distance(
     return distance
 
 
-@op
+@op(autocast={"cuda": "float32"})
 @guarded
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """``x1 . x2 / (max(|x1|, eps) max(|x2|, eps))`` over a dimension.
@@ -102,7 +103,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 # --- margins of pairs and triplets ----------------------------------------------------------------
 
 
-@op
+@op(autocast="float32")
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -129,7 +130,7 @@ def hinge_embedding_loss(
     return reduce_loss(loss.to(input.dtype) if input.dtype.category < 2 else loss, reduction)
 
 
-@op
+@op(autocast="float32")
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -160,7 +161,7 @@ def margin_ranking_loss(
     return reduce_loss(_positive(-target * (input1 - input2) + margin), reduction)
 
 
-@op
+@op(autocast="float32")
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -204,7 +205,7 @@ def cosine_embedding_loss(
     )
 
 
-@op
+@op(autocast="float32")
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -248,7 +249,7 @@ def triplet_margin_loss(
     return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def triplet_margin_with_distance_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -301,7 +302,7 @@ def _triplet(
 # --- margins between classes ----------------------------------------------------------------------
 
 
-@op
+@op(autocast="float32")
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -331,7 +332,7 @@ def soft_margin_loss(
             f"soft_margin_loss: scores are real floats, got {input.dtype.name} and targets of "
             f"{target.dtype.name}"
         )
-    return reduce_loss(-logsigmoid(target * input), reduction)
+    return reduce_loss(keeps(-logsigmoid(target * input), input, target), reduction)
 
 
 @op
@@ -375,7 +376,8 @@ def _require_long(target: Tensor) -> None:
         raise RuntimeError(f"expected scalar type Long but found {target.dtype.name}")
 
 
-@op
+@op(autocast="float32")
+@keeping("input")
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -448,7 +450,8 @@ def _check_targets(target: Tensor, low: int, classes: int, words: str) -> None:
         raise RuntimeError(f"{words}: they are class numbers below {classes}")
 
 
-@op
+@op(autocast="float32")
+@keeping("input")
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lucid_gpu.device import device
+from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import backend, backend_of_array
+from lucid_gpu.devices.background_matmul import BackgroundMatmul
 from lucid_gpu.dtypes import bool as bool_type
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.fusion.background_leaf import of_background
-from lucid_gpu.fusion.expression import one_device
+from lucid_gpu.fusion.expression import Cell, Expr, made_here, one_device
+from lucid_gpu.fusion.program import load_program
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.launch.observers import library_call, observers
 from lucid_gpu.ops.arguments import (
@@ -30,7 +31,7 @@ from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, _set, _tensor, from_array, is_foreign
 
 
-@op
+@op(autocast="lower")
 def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
     """Matrix product, broadcasting over leading dimensions.
 
@@ -199,7 +200,7 @@ def _summed(array: Any, shape: tuple[int, ...], where: device, d: dtype) -> Tens
     return gradient if array.shape == shape else sum_to_shape(gradient, shape)
 
 
-@op
+@op(autocast="lower")
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input @ weight.T + bias``, whose weight gradient comes out in the weight's own layout.
 
@@ -283,10 +284,50 @@ def _linear_gradients(node: Any, g: Tensor, x: Tensor | None, w: Tensor | None) 
         found[0] = from_array(array, d, where)
     if background is not None:
         state.task.background.append(background)
-        found[1] = _tensor(of_background(background, d))
+        found[1] = _tensor(_of_background(background, d))
     elif rows is not None:
         found[1] = from_array(_multiply(where, cotangents.T, rows, d), d, where)
     return found
+
+
+class BackgroundCell(Cell):
+    """A leaf whose array another thread still writes.
+
+    It waits for it when somebody reads it; then it is a plain `Cell`.
+    """
+
+    def __init__(self, product: BackgroundMatmul, node: Any = None, output: int = 0) -> None:
+        self.product = product
+        self.node = node
+        self.output = output
+
+    @property
+    def array(self) -> Any:
+        product = self.__dict__.get("product")
+        if product is not None:  # else another thread was faster
+            product.end()
+            self.array = product.out
+        return self.__dict__["array"]
+
+    @array.setter
+    def array(self, array: Any) -> None:
+        self.__dict__["array"] = array  # first: no thread finds a plain leaf without
+        self.__dict__.pop("product", None)
+        self.__class__ = Cell  # type: ignore[assignment]
+
+    filled = True
+
+    def twin(self, node: Any = None, output: int = 0) -> Cell:
+        return self._shares_with(BackgroundCell(self.product, node, output))
+
+
+def _of_background(product: BackgroundMatmul, d: dtype) -> Expr:
+    """The expression of a product's result."""
+    return Expr(
+        load_program(d, product.out.shape, None, False, CPU, made_here()),
+        (BackgroundCell(product),),
+        None,
+    )
 
 
 def _multiply_beside(where: device, x: Any, y: Any, d: dtype) -> Any:
@@ -294,7 +335,7 @@ def _multiply_beside(where: device, x: Any, y: Any, d: dtype) -> Any:
     return backend(where).matmul_beside(x, y, d)
 
 
-@op
+@op(autocast="lower")
 def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     """Product of two matrices, (n, k) and (k, m).
 
@@ -308,7 +349,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     return matmul(input, mat2, out=out)
 
 
-@op
+@op(autocast="lower")
 def bmm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     """Products of matrix pairs, (b, n, k) and (b, k, m).
 
@@ -322,14 +363,14 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
     return matmul(input, mat2, out=out)
 
 
-@op
+@op(autocast={"cuda": "lower"})
 @takes_out
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """Matrix (n, k) times vector (k,)."""
     return matmul(input, vec)
 
 
-@op
+@op(autocast={"cuda": "promote"})
 @takes_out
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Inner product of two vectors.
@@ -348,7 +389,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     return matmul(input, tensor)
 
 
-@op
+@op(autocast={"cuda": "lower"})
 @takes_out
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """All products of two vectors' elements.
@@ -367,7 +408,7 @@ def in_type_of(product: Tensor, *numbers: Any) -> list[Any]:
     return [int(n) if whole and isinstance(n, float) else n for n in numbers]
 
 
-@op
+@op(autocast="lower")
 @takes_out
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
@@ -388,7 +429,7 @@ METHODS = (matmul, mm, bmm, mv, dot, outer, addmm)
 attach(Tensor, *METHODS)
 
 
-@op
+@op(autocast={"cuda": "promote"})
 def _dot(self: Tensor, tensor: Any) -> Tensor:
     """Inner product of two vectors; of matrices and arrays, `numpy.dot`."""
     ours = isinstance(tensor, Tensor)

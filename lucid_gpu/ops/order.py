@@ -9,7 +9,6 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public, require_one_device, takes_out
 from lucid_gpu.ops.creation import as_tensor
-from lucid_gpu.ops.indexing import sort
 from lucid_gpu.ops.reductions import (
     ValuesAndIndices,
     amax,
@@ -17,7 +16,9 @@ from lucid_gpu.ops.reductions import (
     kept_shape,
     normalise_dim,
 )
+from lucid_gpu.ops.sorting import sort
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 SPARSEST = 4  # counters for each element, beyond which sorting them is as good
@@ -91,6 +92,22 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     start = scans.accumulated(xp, "maximum", xp.where(begins, places, 0), ranked.ndim - 1)
     longest = xp.moveaxis(xp.argmax(places - start, -1, keepdims=True), -1, dim)
     return _at(input, dim, order, longest, keepdim, "ModeBackward0")
+
+
+@batching(kthvalue)
+def _kthvalue_batched(
+    level: Batch, f: Any, x: Tensor, k: int, dim: int = -1, keepdim: bool = False
+) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap_all(f(level.value(x), k, normalise_dim(dim, x.ndim) + 1, keepdim))
+
+
+@batching(mode)
+def _mode_batched(level: Batch, f: Any, x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap_all(f(level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim))
 
 
 class Extrema(NamedTuple):

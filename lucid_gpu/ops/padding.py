@@ -13,7 +13,8 @@ from typing import Any
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.ops.arguments import require_tensor
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.creation import refuse_unheld
+from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
@@ -133,6 +134,9 @@ def _constant(input: Tensor, sides: Sides, value: Any) -> Tensor:
                 f"narrow(): length must be non-negative: padding ({before}, {after}) cuts more "
                 f"than there is from a dimension of {extent}"
             )
+    if isinstance(value, Tensor):
+        refuse_unheld(value, input.dtype)
+        value = value.item()
     return framed(input, sides, value)
 
 
@@ -212,6 +216,7 @@ def _moves(shape: Sequence[int], sides: Sides, mode: str) -> Iterator[tuple[int,
 
 
 @op
+@keeping("input")
 def bordered(input: Tensor, sides: Sides, mode: str) -> Tensor:
     """Borders on the last dimensions, copied from the inside."""
     source = input.array

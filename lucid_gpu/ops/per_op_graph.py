@@ -91,7 +91,7 @@ def alone_of(
     cells = [Cell(None) for _ in tensors]
     loads = iter([Expr(_load(t), (c,), None) for t, c in zip(tensors, cells, strict=True)])
     values = [next(loads) if isinstance(o, Tensor) else o for o in operands]
-    alone = build(op, values, True, to, shape, limit=None)
+    alone = build(op, values, True, to, shape, scheduled=False)
     if not alone.program.needs_grad:
         return None
     sources = [cells.index(cell) if cell in cells else -1 for cell in alone.leaves]

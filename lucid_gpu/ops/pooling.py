@@ -14,7 +14,7 @@ from lucid_gpu.kernels import pooling
 from lucid_gpu.kernels.windows import Frame
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
-from lucid_gpu.ops.record import record, watch
+from lucid_gpu.ops.record import keeping, record, watch
 from lucid_gpu.ops.sliding import Sizes, Slide
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -73,6 +73,7 @@ _MEAN = """The mean of each window of {what}.
 
 def _max_of_rank(rank: int) -> Callable[..., Any]:
     @op
+    @keeping("input")
     def max_pool(
         input: Tensor,
         kernel_size: Any,
@@ -89,7 +90,8 @@ def _max_of_rank(rank: int) -> Callable[..., Any]:
 
 
 def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
-    @op
+    @op(autocast={"cpu": "float32"} if rank == 3 else None)
+    @keeping("input")
     def avg_pool(
         input: Tensor,
         kernel_size: Any,
@@ -108,6 +110,7 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
 
 
 @op
+@keeping("input")
 def avg_pool1d(
     input: Tensor,
     kernel_size: Any,
@@ -334,8 +337,8 @@ def slide_of(
     if any(2 * p > r for p, r in zip(slide.padding, slide.reach(), strict=True)):
         raise RuntimeError(
             f"pad should be at most half of effective kernel size, but got "
-            f"pad={_told(slide.padding)}, kernel_size={_told(sizes)} and "
-            f"dilation={_told(slide.dilation)}"
+            f"pad={_one_or_all(slide.padding)}, kernel_size={_one_or_all(sizes)} and "
+            f"dilation={_one_or_all(slide.dilation)}"
         )
     return slide
 
@@ -356,7 +359,7 @@ def _setting(rank: int, name: str, what: str, value: Any) -> Sizes:
     return values
 
 
-def _told(values: Sizes) -> Any:
+def _one_or_all(values: Sizes) -> Any:
     return values if len(values) > 1 else values[0]
 
 

@@ -239,8 +239,12 @@ def shows_type(d: dt.dtype, empty: bool = False) -> bool:
 def history_of(t: Tensor) -> list[str]:
     """What autograd knows of a tensor."""
     known = [] if t._wrapper is None else t._wrapper.level.shown(t)
-    if t.grad_fn is not None:
-        return [f"grad_fn=<{t.grad_fn.name()}>", *known]
+    try:
+        node = t.grad_fn
+    except RuntimeError:  # of a view whose base was written, and that allows no such write
+        return ["grad_fn=<Invalid>", *known]
+    if node is not None:
+        return [f"grad_fn=<{node.name()}>", *known]
     return ["requires_grad=True", *known] if t.requires_grad else known
 
 

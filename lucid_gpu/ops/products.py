@@ -23,7 +23,7 @@ def added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     return (input if beta == 1 else input * beta) + product
 
 
-@op
+@op(autocast={"cuda": "lower"})
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * (mat @ vec)`` of a matrix and a vector; ``input`` broadcasts to it.
 
@@ -42,7 +42,7 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any 
     return added(input, matmul(mat, vec), beta, alpha)
 
 
-@op
+@op(autocast={"cuda": "lower"})
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)`` of two vectors; ``input`` broadcasts to it.
 
@@ -75,7 +75,7 @@ def _batches(batch1: Tensor, batch2: Tensor) -> None:
         )
 
 
-@op
+@op(autocast="lower")
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
@@ -88,7 +88,7 @@ def baddbmm(
     return added(input, matmul(batch1, batch2), beta, alpha)
 
 
-@op
+@op(autocast="lower")
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
@@ -105,7 +105,7 @@ def addbmm(
     return added(input, matmul(wide, reshape(batch2, (b * k, batch2.shape[2]))), beta, alpha)
 
 
-@op
+@op(autocast={"cuda": "promote"})
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """Inner product of two vectors, the first conjugated."""
     return dot(_conj(input), other)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -13,8 +15,9 @@ from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import edge_of
-from lucid_gpu.fusion.saving import RESULT, Noted
+from lucid_gpu.fusion.saving import RESULT, noted
 from lucid_gpu.ops.packing import Packed, pack, pack_output
+from lucid_gpu.storage import Storage
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -23,6 +26,7 @@ from lucid_gpu.tape.rules import Call
 from lucid_gpu.tensor import Tensor, _tensor
 
 Vjp = Callable[..., Sequence[Any]]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SavedOutput:
@@ -86,12 +90,12 @@ def watch(result: Tensor, *read: Tensor) -> None:
 
 
 def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
-    """Have a composition refuse its gradient once these tensors are written, as PyTorch's op.
+    """Have an op refuse its gradient once these tensors are written, as PyTorch's op.
 
     Parameters
     ----------
     result : Tensor
-        Of the composition's last op.
+        Of the op, or of a composition's last op.
     *saved : Tensor
         What PyTorch's op saves, though our formulas read something else.
     output : bool
@@ -100,18 +104,81 @@ def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
     value = result._expr
     if not value.program.needs_grad or result._wrapper is not None or not state.grad:
         return result
-    entries = [t._expr if not t._expr.program.is_load else Noted(t._expr) for t in saved]
+    entries = [_noted(t) for t in saved]
     also = (*entries, RESULT) if output else tuple(entries)
-    if not value.program.is_load:
+    pending = not value.program.is_load
+    if pending and not value.program.is_boundary:
         value.also = (*getattr(value, "also", ()), *also)
         if isinstance(value.node, region.RegionNode):
             value.node.also += also
         return result
-    cell = value.leaves[0]
-    node = cell.node if cell.leads else None
+    cell = value.leaves[-1 if pending else 0]
+    node = cell.node if pending or cell.leads else None
     if isinstance(node, region.RegionNode):
         node.also += also
+    elif isinstance(node, OpNode):
+        node.also += tuple(entries)
+        node.saves_outputs = node.saves_outputs or output
     return result
+
+
+def _noted(tensor: Tensor) -> Any:
+    value, storage = tensor._expr, tensor._storage
+    if storage is not None:
+        return Counted(value.program, storage)
+    return noted(value)
+
+
+class Counted:
+    """What is saved beside, as `Noted`, of memory that counts its writes: a view may be gone.
+
+    Attributes
+    ----------
+    program : Program
+        Has the tensor's type and shape.
+    """
+
+    __slots__ = ("program", "storage", "version")
+
+    def __init__(self, program: Program, storage: Storage) -> None:
+        self.program, self.storage, self.version = program, storage, storage.version
+
+    @property
+    def stale(self) -> Write | None:
+        """The write since, if there was one."""
+        if self.storage.version == self.version:
+            return None
+        return Write("an in-place op", self.version, self.storage)
+
+
+def keeping(*names: str, output: bool = False) -> Callable[[F], F]:
+    """Declare what PyTorch's op of this name saves beside what ours reads: see `keeps`.
+
+    Parameters
+    ----------
+    *names : str
+        Of the function's parameters that are saved where they are tensors.
+    output : bool
+        Whether the result, or the first of several, is saved.
+    """
+
+    def declare(function: F) -> F:
+        known = list(inspect.signature(function).parameters)
+        places = [(name, known.index(name)) for name in names]
+
+        @functools.wraps(function)
+        def kept(*args: Any, **kwargs: Any) -> Any:
+            found = function(*args, **kwargs)
+            if not state.grad:
+                return found
+            operands = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
+            saved = [t for t in operands if isinstance(t, Tensor) and t._wrapper is None]
+            keeps(found[0] if isinstance(found, tuple) else found, *saved, output=output)
+            return found
+
+        return cast(F, kept)
+
+    return declare
 
 
 def save_output(tensor: Tensor, number: int, alone: bool = True) -> Saved:
@@ -167,6 +234,7 @@ class OpNode(Node):
     saved: tuple[Saved | None, ...] = ()
     reads_cotangent = True
     watched: tuple[tuple[Tensor, int], ...] = ()  # whose arrays the op holds, and their versions
+    also: tuple[Any, ...] = ()  # what PyTorch's op saves beside, as `Noted`; pending values
     kept: Any = None  # memory of the op's own, which goes when what it saved goes
     earlier: Tensor | None = None  # the sum that the first gradient is added to
     saves_outputs = False  # PyTorch's op does, though this one reads what it needs elsewhere
@@ -206,6 +274,10 @@ class OpNode(Node):
         for tensor, version in self.watched:
             if _version_of(tensor) != version:
                 raise modified(tensor, version, self)
+        for entry in self.also:
+            stale = entry.stale
+            if stale is not None:
+                raise modified(entry.program, stale.version, self, stale.storage.version)
         if self.output_stale is not None:
             write, meta = self.output_stale
             raise modified(meta, write.version, self, write.storage.version)
@@ -254,7 +326,7 @@ class OpNode(Node):
         if self.saved:
             self.saved = (None,)
             self.kept = None
-        self.watched = ()
+        self.watched = self.also = ()
 
 
 def _zeros(like: Program) -> Tensor:

@@ -111,7 +111,7 @@ def _direction(
 
 
 def _layer_function(mode: str) -> Callable[..., tuple[Tensor, ...]]:
-    @op
+    @op(autocast="lower")
     def function(*arguments: Any) -> tuple[Tensor, ...]:
         return _recurrent(mode, arguments)
 
@@ -162,7 +162,7 @@ def check_cell(
             )
 
 
-@op
+@op(autocast="lower")
 def lstm_cell(
     input: Tensor,
     hx: Sequence[Tensor],
@@ -190,7 +190,7 @@ def lstm_cell(
 
 
 def _cell_function(mode: str, name: str) -> Callable[..., Tensor]:
-    @op
+    @op(autocast="lower")
     def function(
         input: Tensor,
         hx: Tensor,

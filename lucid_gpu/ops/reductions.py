@@ -1,4 +1,4 @@
-"""Sums, means, extrema and their kin.
+"""Sums, means, extrema and other reductions.
 
 A sum takes in the elementwise expression that feeds it: the summed values are never stored. The
 others are compositions of sums and extrema wherever their definition is one.
@@ -111,7 +111,7 @@ def expand_lazily(t: Tensor, shape: tuple[int, ...]) -> Tensor:
 # --- sum ------------------------------------------------------------------------------------------
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def sum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
@@ -413,7 +413,7 @@ def std(
     return _root(var(wide, dim, unbiased, keepdim, correction=correction)).to(input.dtype.to_real())
 
 
-@op
+@op(autocast="float32")
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
@@ -462,11 +462,11 @@ def _prod_batched(
     level: Batch, f: Any, x: Tensor, dim: int | None = None, keepdim: bool = False, **options: Any
 ) -> Any:
     if dim is None or not x.ndim:
-        return level.wrap(f(level.value(x).reshape((level.size, -1)), 1, **options))
+        return level.wrap(f(level.value(x).reshape((level.size, x.numel())), 1, **options))
     return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim, **options))
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def norm(
     input: Tensor,
     p: Any = "fro",
@@ -497,7 +497,7 @@ def norm(
     if p in (math.inf, -math.inf):
         return _extremum("amax" if p > 0 else "amin", input.abs(), dim, keepdim, nan_takes=True)
     if p == 1:
-        return sum(input.abs(), dim, keepdim)
+        return keeps(sum(input.abs(), dim, keepdim), output=True)
     if p == 0:
         one = input.sign() * 0 + 1  # part of the graph, flat
         return sum(apply(TABLE["where"], input != 0, one, 0.0), dim, keepdim)
@@ -518,7 +518,7 @@ def _root(total: Tensor, exponent: float = 0.5) -> Tensor:
     return keeps(apply(TABLE["where"], zero, total * 0, root), output=True)
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """``log(sum(exp(input)))`` over dimensions, without overflow.
 
@@ -719,7 +719,7 @@ def _position_batched(
     level: Batch, f: Any, name: str, x: Tensor, dim: int | None, keepdim: bool
 ) -> Any:
     if dim is None or not x.ndim:
-        found = f(name, level.value(x).reshape((level.size, -1)), 1, False)
+        found = f(name, level.value(x).reshape((level.size, x.numel())), 1, False)
         return level.wrap(found.reshape((level.size, *[1] * (x.ndim if keepdim else 0))))
     return level.wrap(f(name, level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim))
 
@@ -831,6 +831,10 @@ def _median(input: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool) -> 
 def _median_batched(
     level: Batch, f: Any, x: Tensor, dim: int | None, keepdim: bool, ignore_nan: bool
 ) -> Any:
+    if not level.size and dim is None:
+        shape = (0, *[1] * (x.ndim if keepdim else 0))
+        nothing = level.value(x).reshape((0, x.numel())).sum(1, dtype=x.dtype)
+        return level.wrap(nothing.reshape(shape))
     if dim is None or not x.ndim:
         return NotImplemented
     place = normalise_dim(dim, x.ndim) + 1

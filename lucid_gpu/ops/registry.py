@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any
 
@@ -32,7 +32,7 @@ class LazyMethod:
         self.module, self.name = module, name
 
     def __get__(self, tensor: Tensor | None, owner: type[Tensor]) -> Any:
-        function = _listed(self.module, self.name)
+        function = _listed(self.module, "METHODS", self.name)
         attach(Tensor, **{self.name: function})
         return function.__get__(tensor, owner)
 
@@ -46,14 +46,13 @@ def attach(owner: type, *functions: Callable[..., Any], **named: Any) -> None:
 
 
 def load(file: str, name: str) -> Callable[..., Any]:
-    """The op called ``name``, which ``file`` of this folder defines."""
-    return _listed(f"lucid_gpu.ops.{file}", name)
+    """The op called ``name`` in ``FUNCTIONS`` of a file of this folder."""
+    return _listed(f"lucid_gpu.ops.{file}", "FUNCTIONS", name)
 
 
-def _listed(module: str, name: str) -> Callable[..., Any]:
-    """The function of this name that a module lists, which is imported now."""
-    found = importlib.import_module(module)
-    listed = (*getattr(found, "METHODS", ()), *getattr(found, "FUNCTIONS", ()))
+def _listed(module: str, table: str, name: str) -> Callable[..., Any]:
+    """The function of this name in a module's table; the module is imported now."""
+    listed: Iterable[Callable[..., Any]] = getattr(importlib.import_module(module), table)
     return next(function for function in listed if function.__name__ == name)
 
 

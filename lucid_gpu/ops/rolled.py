@@ -13,6 +13,7 @@ from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import flip, transpose
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.engine import gathering
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
 from lucid_gpu.tensor import Tensor, duplicate
 
@@ -48,6 +49,8 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
         return rolled(input.reshape(-1), by, (0,)).reshape(tuple(input.shape))
     if len(by) != len(over):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(over)}")
+    if not input.ndim:
+        raise IndexError(f"Dimension specified as {over[0]} but tensor has no dimensions")
     return rolled(input, by, [normalise_dim(dim, input.ndim) for dim in over])
 
 
@@ -61,7 +64,7 @@ def rolled(input: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
     array = duplicate(array) if array is given else array
     result: Tensor = record(
         "RollBackward0", array, (input,), _roll_vjp, dtype=program.dtype, shifts=shifts, dims=dims,
-        gathers=True,
+        look_around=gathering,
     )  # fmt: skip
     return result
 

@@ -1,4 +1,4 @@
-"""What built-in nodes saved, for people who look: ``grad_fn._saved_self`` and its raw kin.
+"""What built-in nodes saved, for people who look: ``grad_fn._saved_self``, ``_raw_saved_self``.
 
 No backward pass asks here. A region keeps what its whole gradient reads; to show what its last op
 saved, that op is looked at alone, and once hooks are registered on a saved value it *is* alone: the
@@ -7,7 +7,6 @@ node goes on as one of those that `lucid_gpu.ops.per_op_graph` makes.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +14,14 @@ from typing import Any
 from lucid_gpu.device import CPU
 from lucid_gpu.dtypes import bool as boolean
 from lucid_gpu.dtypes import dtype, float32
-from lucid_gpu.fusion.expression import Expr, of_array, of_constant, stale_of, without_grad
+from lucid_gpu.fusion.expression import (
+    Expr,
+    Write,
+    of_array,
+    of_constant,
+    stale_of,
+    without_grad,
+)
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
 from lucid_gpu.fusion.region import RegionNode, edge_of, observe, saved_by
@@ -29,7 +35,7 @@ from lucid_gpu.ops.per_op_graph import (
 )
 from lucid_gpu.ops.record import OpNode, unpack
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.tape.node import SECOND_TIME, Node
+from lucid_gpu.tape.node import SECOND_TIME, AccumulateGrad, Node
 from lucid_gpu.tensor import Tensor, _tensor
 
 _NAMES = ("self", "other", "exponent", "condition", "min", "max", "mat2", "result")
@@ -196,6 +202,18 @@ def _raw_of_node(node: Any, name: str) -> SavedTensor:
 # --- regions --------------------------------------------------------------------------------------
 
 
+class _SavedValue:
+    """An operand of a region's last op, which is told when its tensor is written."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Expr) -> None:
+        self.value = value
+
+    def unpack(self, node: RegionNode) -> Tensor:
+        return _tensor_on(_fresh(node, self.value))
+
+
 class _Opened(RegionNode):
     """A region's node whose last op stands alone."""
 
@@ -213,6 +231,10 @@ class _Opened(RegionNode):
     def prepare(self) -> None:
         """There is nothing inside."""
 
+    def output_written(self, write: Write, output: int) -> None:
+        if any(isinstance(e, Packed) and e.unpack_hook is _same for e in self.saved):
+            self.output_stale = write, self.program  # the result is saved, and not by hooks
+
 
 def _open(node: RegionNode) -> None:
     """Let a region's node keep what its last op saves, one entry a tensor."""
@@ -223,8 +245,7 @@ def _open(node: RegionNode) -> None:
     saved: list[Any] = []
     for leaf in alone.rule.saves:
         if leaf < len(alone.sources):
-            tensor = _living(_fresh(node, operands[alone.sources[leaf]]))
-            saved.append((tensor, tensor._version))
+            saved.append(_SavedValue(_fresh(node, operands[alone.sources[leaf]])))
         else:
             value = _tensor(without_grad(_result(node)._expr))
             saved.append(Packed(value, (None, 0), (_same, _same)))
@@ -232,7 +253,7 @@ def _open(node: RegionNode) -> None:
     opened: Any = node
     opened._edges = tuple([edge_of(value) for value in operands])
     opened.saved, opened.alone = tuple(saved), alone
-    opened.made_by, opened.leaves, opened.output = None, (), None
+    opened.made_by, opened.leaves, opened.output, opened.output_stale = None, (), None, None
     opened.__class__ = type(type(node).__name__, (_Opened, type(node)), {})
 
 
@@ -299,8 +320,7 @@ def _saved_by_region(node: RegionNode, name: str) -> Any:
     if name == "result":
         return _result(node)
     value = alone.tensors[alone.sources[alone.rule.saves[alone.rule.names.index(name)]]]._expr
-    del alone  # its tensors are nobody's
-    return _living(_fresh(node, value))
+    return _tensor_on(_fresh(node, value))
 
 
 def _look_unless_freed(node: RegionNode) -> Alone | None:
@@ -358,27 +378,14 @@ def _result(node: RegionNode) -> Tensor:
     return _tensor(value)
 
 
-def _living(value: Expr) -> Tensor:
-    """The tensor somebody holds with this value, else a new one; looks at every object there is."""
-    best = None
-    for found in gc.get_objects():
-        if issubclass(type(found), Tensor):
-            have = found.__dict__.get("_expr")
-            if have is value:
-                result: Tensor = found
-                return result
-            if have is not None and best is None and _same_value(have, value):
-                best = found
-    return _tensor(value) if best is None else best
-
-
-def _same_value(have: Expr, value: Expr) -> bool:
-    if not have.program.is_load:
-        return False
-    cell = have.leaves[0]
-    if value.program.is_load:
-        return cell is value.leaves[0]
-    return value.node is not None and cell.node is value.node and cell.stale is None
+def _tensor_on(value: Expr) -> Tensor:
+    """The leaf of the graph that has a value, or else another tensor with its history."""
+    node = value.leaves[0].node if value.program.is_load else None
+    if type(node) is AccumulateGrad:
+        leaf: Tensor | None = node.variable
+        if leaf is not None and leaf._expr.leaves == value.leaves:
+            return leaf
+    return _tensor(value).alias()  # a write into it is no write of the tensor that was saved
 
 
 _ever: dict[Any, frozenset[str]] = {}

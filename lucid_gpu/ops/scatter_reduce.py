@@ -18,11 +18,12 @@ from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels.index_add import rows_of
 from lucid_gpu.ops.arguments import require_tensor, takes_out
 from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.gather import along, gather, keys_of_slices
 from lucid_gpu.ops.in_place import alias_before, written
-from lucid_gpu.ops.index_add import _by_elements, _checked, keys_of_slices, scatter_add
-from lucid_gpu.ops.indexing import along, gather, scatter
+from lucid_gpu.ops.index_add import _by_elements, _checked, scatter_add
 from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import normalise_dim
+from lucid_gpu.ops.scatter import scatter
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 

@@ -7,15 +7,19 @@ from typing import Any
 
 import lucid_gpu.dtypes as dt
 from lucid_gpu.devices import backend, xp_of
-from lucid_gpu.ops import indexing
+from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_tensor, takes_out
+from lucid_gpu.ops.creation import refuse_unheld
+from lucid_gpu.ops.gather import index_select
 from lucid_gpu.ops.in_place import written
-from lucid_gpu.ops.indexing import slice_view, with_values
-from lucid_gpu.ops.record import watch
+from lucid_gpu.ops.index_primitives import index_tensor, selected_shape, slice_view, with_values
+from lucid_gpu.ops.indexing import dynamic_shape, index_put, picked
+from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.ops.splitting import narrow
 from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
 
 
@@ -78,7 +82,7 @@ def slice_scatter(
 
 
 def _with_part(input: Tensor, src: Tensor, index: tuple[Any, ...]) -> Tensor:
-    wanted = indexing._selected_shape(input, index)
+    wanted = selected_shape(input, index)
     if tuple(src.shape) != wanted:
         raise RuntimeError(
             "expected src to have a size equal to the slice of self. src size = "
@@ -129,9 +133,10 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
             raise RuntimeError(
                 "index_fill_(): Converting complex Scalar to non-complex type is not supported"
             )
+        refuse_unheld(value, input.dtype)
         value = value.to(input.dtype)
     indices = (*[None] * dim, index.reshape(-1))
-    return indexing.index_put(input, indices, value)
+    return index_put(input, indices, value)
 
 
 @op
@@ -185,15 +190,46 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 def room_for(*tensors: Tensor) -> tuple[int, ...]:
     """The shape tensors broadcast to."""
-    from lucid_gpu.fusion.typing_rules import broadcast_shapes
-
     return broadcast_shapes([tuple(t.shape) for t in tensors], "masked_scatter")
+
+
+@op
+@takes_out
+@keeping("input")
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the (broadcast) mask is true, as a vector.
+
+    RuntimeError for a mask that is not bool, and shapes that do not broadcast.
+    """
+    if mask.dtype is not dt.bool:
+        raise RuntimeError(
+            f"masked_select: expected BoolTensor for mask, got {mask.dtype.name}; write mask != 0"
+        )
+    shape = broadcast_shapes((tuple(input.shape), tuple(mask.shape)), "masked_select")
+    return picked("MaskedSelectBackward0", input.expand(shape), mask.expand(shape))
+
+
+@op
+@takes_out
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """Indices of the elements that are not zero: a matrix, or a tuple of vectors."""
+    xp = xp_of(input)
+    array = input.detach().array
+    found = xp.nonzero(array if input.ndim else array.reshape(1))
+    if as_tuple:
+        return tuple([index_tensor(input, a) for a in found])
+    return index_tensor(input, xp.stack(found, axis=1)[:, : input.ndim])
+
+
+@batching(nonzero, masked_select)
+def _refused_batched(level: Batch, f: Any, *args: Any, **kwargs: Any) -> None:
+    raise dynamic_shape(f.__name__)
 
 
 @op
 def argwhere(input: Tensor) -> Tensor:
     """The positions of the elements that are not zero, one a row."""
-    found: Tensor = indexing.nonzero(input)
+    found: Tensor = nonzero(input)
     return found
 
 
@@ -206,7 +242,7 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
-    found = indexing.nonzero(input)[:size]
+    found = nonzero(input)[:size]
     rest = found.new_full((size - found.shape[0], found.shape[1]), fill_value)
     return cat([found, rest], 0)
 
@@ -258,7 +294,7 @@ def repeat_interleave(
             "repeats must have the same size as input along dim, but got repeats.size(0) = "
             f"{repeats.shape[0]} and input.size({dim}) = {input.shape[dim]}"
         )
-    return indexing.index_select(input, dim, _repeated_positions(repeats, output_size))
+    return index_select(input, dim, _repeated_positions(repeats, output_size))
 
 
 def _repeated_positions(counts: Tensor, total: int | None) -> Tensor:
@@ -281,16 +317,16 @@ def _repeated_positions(counts: Tensor, total: int | None) -> Tensor:
     return from_array(places.astype(array.dtype), counts.dtype, counts.device)
 
 
-def _in_place(function: Any) -> Any:
-    method = written(function)
-    method.__name__ = f"{function.__name__}_"
-    return method
-
-
 _OPS: tuple[Callable[..., Any], ...] = (
     select, select_scatter, slice_scatter, narrow_copy, index_fill, masked_scatter, argwhere,
     nonzero_static, repeat_interleave,
 )  # fmt: skip
 _BOTH = tuple(map(guarded, _OPS))
-METHODS = (*_BOTH, _in_place(index_fill), _in_place(masked_scatter))
-FUNCTIONS = (*_BOTH, index_put_)
+_PICKING = (masked_select, nonzero)
+METHODS = (
+    *_BOTH,
+    *[guarded(op, method=True) for op in _PICKING],
+    written(index_fill),
+    written(masked_scatter),
+)
+FUNCTIONS = (*_BOTH, *_PICKING, index_put_)

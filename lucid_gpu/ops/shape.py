@@ -428,6 +428,8 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     for name, dims in (("source", sources), ("destination", targets)):
         if len({*dims}) < len(dims):
             raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(dims)})")
+    if not rank:
+        return permute(input, ())
     order = [d for d in range(rank) if d not in sources]
     for target, source_dim in sorted(zip(targets, sources, strict=True)):
         order.insert(target, source_dim)
@@ -588,7 +590,7 @@ def _same_jvp(call: Call) -> Any:
 # --- joining --------------------------------------------------------------------------------------
 
 
-@op
+@op(autocast="promote")
 def cat(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Any = None
 ) -> Tensor:
@@ -662,7 +664,7 @@ def _cat_batched(
     return level.wrap(f([level.full(t) for t in kept], place + 1))
 
 
-@op
+@op(autocast="promote")
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Any = None) -> Tensor:
     """Tensors of one shape joined along a new dimension.
 
@@ -740,6 +742,7 @@ def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
         raise TypeError('flip() missing 1 required positional arguments: "dims"')
     given = _sizes(order if dims is None else (dims,))
     axes = normalise_dims(given, input.ndim) if given else ()
+    axes = axes if input.ndim else ()  # of a 0-d tensor -1 and 0 are named, and nothing moves
     array = xp_of(input).flip(input.array, axes).copy()  # also where no element moves
     result: Tensor = record(
         "FlipBackward0", array, (input,), _flip_vjp, dtype=input.dtype, dims=axes
@@ -753,7 +756,7 @@ def _flip_vjp(node: Any, g: Tensor) -> Any:
 
 @jvp(_flip_vjp)
 def _flip_jvp(call: Call) -> Any:
-    return [flip(call.tangent(), *call.attributes["dims"])]
+    return [flip(call.tangent(), call.attributes["dims"])]
 
 
 @batching(flip)

@@ -49,7 +49,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     c, k = channels // r**2, len(lead)
     order = (*range(k), k, k + 3, k + 1, k + 4, k + 2)
     apart: Tensor = input.reshape(*lead, c, r, r, h, w).permute(order)
-    return apart.reshape(*lead, c, h * r, w * r)
+    return apart.clone().reshape(*lead, c, h * r, w * r)  # a factor of 1 gives no view either
 
 
 @op
@@ -79,7 +79,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     h, w = height // r, width // r
     order = (*range(k), k, k + 2, k + 4, k + 1, k + 3)
     apart: Tensor = input.reshape(*lead, c, h, r, w, r).permute(order)
-    return apart.reshape(*lead, c * r * r, h, w)
+    return apart.clone().reshape(*lead, c * r * r, h, w)
 
 
 @op
@@ -113,4 +113,4 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
             f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
         )
     apart: Tensor = input.reshape(n, groups, c // groups, *window).transpose(1, 2)
-    return apart.reshape(n, c, *window)
+    return apart.clone().reshape(n, c, *window)

@@ -11,7 +11,7 @@ from typing import Any
 
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.kernels import softmax as kernels
-from lucid_gpu.ops.arguments import guarded, require_tensor, takes_out, told
+from lucid_gpu.ops.arguments import guarded, refusal_of, require_tensor, takes_out
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.registry import attach
@@ -24,7 +24,7 @@ from lucid_gpu.tensor import Tensor, from_array
 __all__ = ["log_softmax", "softmax"]
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """The logarithm of `softmax`: ``x - logsumexp(x)``.
 
@@ -52,7 +52,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
     return _by_rows(input, dim, True)
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along a dimension; arguments as for `log_softmax`.
 
@@ -73,11 +73,11 @@ def _as_method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         try:
             return function(input, dim, dtype)
         except AttributeError as error:
-            raise told(function, error, (input,)) from None
+            raise refusal_of(function, error, (input,)) from None
 
     method.__name__ = method.__qualname__ = function.__name__
     method.__doc__ = function.__doc__
-    return op(method)
+    return op(method, autocast={"cuda": "float32"})
 
 
 @op
@@ -106,14 +106,17 @@ def _by_rows(input: Tensor, dim: int, log: bool) -> Tensor:
 
 @batching(_by_rows)
 def _by_rows_batched(level: Batch, f: Any, x: Tensor, dim: int, log: bool) -> Any:
-    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, log))
+    values = level.value(x)
+    if not x.ndim:  # one number an example
+        return level.wrap(f(values.unsqueeze(-1), 1, log).squeeze(-1))
+    return level.wrap(f(values, normalise_dim(dim, x.ndim) + 1, log))
 
 
 def _prepared(name: str, input: Tensor, dim: int | None, dtype: Any) -> tuple[Tensor, int]:
     require_tensor(name, "input", 1, input)
     if dtype is not None:
         input = input.to(dtype)
-    if not input.is_floating_point():
+    if input.numel() and not input.is_floating_point():
         raise NotImplementedError(
             f'"{name}" not implemented for {input.dtype}; cast the input, or pass dtype='
         )

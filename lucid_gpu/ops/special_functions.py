@@ -12,6 +12,7 @@ from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.creation import arange
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.record import keeping
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply, from_array
 
@@ -61,15 +62,15 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """
     if input.dtype.is_complex:
         raise NotImplementedError(f'"logit" not implemented for {input.dtype.name}')
-    if input.dtype.category == 0:
+    if input.dtype.category < 2:  # 1 - x of bytes would wrap
         input = input.to(dt.get_default_dtype())
     if eps is not None:
-        x = input if input.dtype.category > 1 else input.to(dt.get_default_dtype())
-        input = x.clamp(eps, 1 - eps)
+        input = input.clamp(eps, 1 - eps)
     return (input / (1 - input)).log()
 
 
 @op
+@keeping("input")
 def sinc(input: Tensor) -> Tensor:
     """``sin(pi x) / (pi x)``, 1 at 0, element by element."""
     angle = input * math.pi
@@ -87,6 +88,7 @@ _SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in range(10)]  # the next i
 
 
 @op
+@keeping("input", "other")
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """``log2(2**a + 2**b)`` without overflow, element by element; the two broadcast."""
     ln2 = math.log(2.0)
@@ -94,12 +96,14 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 
 @op
+@keeping("input", "other")
 def fmax(input: Tensor, other: Tensor) -> Tensor:
     """The larger of two elements; a number where the other is NaN. The two broadcast."""
     return where((input >= other).logical_or(other.isnan()), input, other)
 
 
 @op
+@keeping("input", "other")
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """The smaller of two elements; a number where the other is NaN. The two broadcast."""
     return where((input <= other).logical_or(other.isnan()), input, other)

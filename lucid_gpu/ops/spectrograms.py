@@ -12,7 +12,7 @@ from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def stft(
     input: Tensor,
     n_fft: int,

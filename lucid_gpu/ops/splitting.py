@@ -9,6 +9,7 @@ from typing import Any
 
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.arguments import guarded
+from lucid_gpu.ops.index_primitives import slice_view
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _share, base_array, cat, stack
@@ -41,8 +42,6 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
         raise RuntimeError(
             f"start ({start}) + length ({length}) exceeds dimension size ({extent})."
         )
-    from lucid_gpu.ops.indexing import slice_view
-
     lead = (slice(None),) * dim
     return slice_view(input, (*lead, slice(start, start + length)), "SliceBackward0")
 
@@ -140,8 +139,6 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple[Tensor, ...]:
     """Several views at once, by one node: they must not be written while grad is recorded."""
-    from lucid_gpu.ops.indexing import slice_view
-
     lead = (slice(None),) * dim
     steps = [(slice_view, ((*lead, part, ...), "SliceBackward0")) for part in parts]
     if input._wrapper is not None:

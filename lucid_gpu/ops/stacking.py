@@ -15,13 +15,13 @@ from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Size, Tensor
 
 
-@op
+@op(autocast="promote")
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Alias of `cat`."""
     return shape.cat(tensors, dim)
 
 
-@op
+@op(autocast="promote")
 def concatenate(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Alias of `cat`."""
     return shape.cat(tensors, dim)

@@ -12,16 +12,18 @@ from lucid_gpu.ops import reductions
 from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.creation import arange, linspace
 from lucid_gpu.ops.elementwise import where
-from lucid_gpu.ops.indexing import gather, sort
+from lucid_gpu.ops.gather import gather
 from lucid_gpu.ops.order import searchsorted
+from lucid_gpu.ops.record import keeping
 from lucid_gpu.ops.reductions import Dims, normalise_dim
+from lucid_gpu.ops.sorting import sort
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def quantile(
     input: Tensor,
     q: Any,
@@ -51,7 +53,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def nanquantile(
     input: Tensor,
     q: Any,
@@ -137,6 +139,7 @@ def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Ten
 
 
 @op
+@keeping("input")
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
@@ -152,6 +155,7 @@ def nansum(
 
 
 @op
+@keeping("input")
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: dtype | None = None
 ) -> Tensor:
@@ -301,7 +305,7 @@ def corrcoef(input: Tensor) -> Tensor:
     return c if c.dtype.is_complex else c.clamp(-1, 1)
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The input; slices of a dimension with a ``p``-norm above ``maxnorm`` are made that long.
 

@@ -10,7 +10,7 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.fusion.expression import Write, make_stale
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.in_place import refers_to_itself
-from lucid_gpu.ops.indexing import getitem_parsed, place
+from lucid_gpu.ops.index_primitives import getitem_parsed, zeros_with_values
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _same_vjp, _sizes, base_array, cat, movedim, view_of
@@ -164,10 +164,11 @@ def _as_strided_vjp(node: Any, g: Tensor) -> Any:
     end = max(relative + _span(sizes, strides), _span(shape, own)) - low
     seen = _positions(xp, sizes, strides) + (relative - low)
     inner = _positions(xp, shape, own) - low
-    memory = place(g, (seen,), (end,))
+    memory = zeros_with_values(g, (seen,), (end,))
     found = getitem_parsed(memory, (inner,))
     if any(s == 0 and n > 1 for n, s in zip(shape, own, strict=True)):  # shared by several
-        found = found / getitem_parsed(place(g.new_ones(shape), (inner,), (end,)), (inner,))
+        counts = zeros_with_values(g.new_ones(shape), (inner,), (end,))
+        found = found / getitem_parsed(counts, (inner,))
     return (found,)
 
 
@@ -253,7 +254,7 @@ def _unfold_vjp(node: Any, g: Tensor) -> Any:
     xp = xp_of(g)
     places = xp.arange(g.shape[node.dim])[:, None] * node.by + xp.arange(node.size)
     windows = movedim(g, -1, node.dim + 1)
-    return (place(windows, (*[slice(None)] * node.dim, places), node.shape),)
+    return (zeros_with_values(windows, (*[slice(None)] * node.dim, places), node.shape),)
 
 
 @batching(unfold)

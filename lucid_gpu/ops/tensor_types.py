@@ -15,7 +15,7 @@ from lucid_gpu.devices import get_default_device
 from lucid_gpu.dtypes import as_dtype, dtype
 from lucid_gpu.ops.creation import empty, tensor
 from lucid_gpu.ops.elementwise import to
-from lucid_gpu.tensor import Size, Tensor
+from lucid_gpu.tensor import Size, Tensor, as_kind
 
 NAMES: dict[dtype, str] = {
     dt.float32: "FloatTensor", dt.float64: "DoubleTensor", dt.float16: "HalfTensor",
@@ -26,7 +26,7 @@ NAMES: dict[dtype, str] = {
 
 
 class TensorType(builtins.type):
-    """The class of `FloatTensor` and its kin: calling one makes a `Tensor`."""
+    """The class of `FloatTensor` and the other tensor types: calling one makes a `Tensor`."""
 
     dtype: dtype
     where: str
@@ -87,12 +87,7 @@ def _construct(cls: builtins.type[Tensor], args: tuple[Any, ...], named: dict[st
     alone = given[0] if len(given) == 1 else None
     d = alone.dtype if isinstance(alone, Tensor) else dt.get_default_dtype()
     found = made(given, d, where)
-    if cls is Tensor:
-        return found
-    other = object.__new__(cls)
-    other._expr, other._storage = found._expr, found._storage
-    other._memory().add(other)
-    return other
+    return found if cls is Tensor else as_kind(cls, found)
 
 
 def _named(d: dtype, where: str) -> TensorType:
@@ -110,11 +105,7 @@ TYPES: dict[tuple[str, str], TensorType] = {
 }
 
 
-def __getattr__(name: str) -> TensorType:
-    found = TYPES.get(("cpu", name))
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
+globals().update({name: found for (where, name), found in TYPES.items() if where == "cpu"})
 
 
 def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:

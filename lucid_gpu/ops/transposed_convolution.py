@@ -62,7 +62,7 @@ _DOC = """Filters put onto each place of {what}, and added up: the adjoint of `c
 
 
 def _of_rank(rank: int) -> Callable[..., Tensor]:
-    @op
+    @op(autocast="lower")
     def conv_transpose(
         input: Tensor,
         weight: Tensor,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import os
+import sys
 import warnings
+
+from lucid_gpu.launch.planning import users_frame
 
 __all__ = ["warn_user"]
 
@@ -12,10 +14,17 @@ _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the innermost line outside this package (``skip_file_prefixes`` of Python 3.12)."""
-    frame = inspect.currentframe()
-    level = 1
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-        level += 1
-    warnings.warn(message, category, stacklevel=level)
+    """Warn at the innermost line outside of this package."""
+    if sys.version_info >= (3, 12):
+        warnings.warn(message, category, skip_file_prefixes=(_PACKAGE,))
+        return
+    # An older `warn` counts frames from here and cannot leave out a package's: nobody can know how
+    # many of ours there are, so the line is looked for, as for other reports.
+    frame = users_frame()
+    if frame is None:
+        warnings.warn(message, category, stacklevel=2)
+        return
+    names = frame.f_globals
+    file, line, module = frame.f_code.co_filename, frame.f_lineno, names.get("__name__", "<string>")
+    registry = names.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, file, line, module, registry)

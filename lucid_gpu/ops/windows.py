@@ -46,7 +46,7 @@ def unfold(
     steps = window.steps(input.shape[-2:])
     if min(steps) < 1:
         raise RuntimeError(
-            f"Given input with spatial size {tuple(input.shape[-2:])}, {_told(window)}, calculated "
+            f"Given input with spatial size {tuple(input.shape[-2:])}, {_text(window)}, calculated "
             f"shape of the array of sliding blocks as {steps}, but its components must be at least "
             "one."
         )
@@ -103,7 +103,7 @@ def fold(
     steps = window.steps(size)
     if min(steps) < 1 or steps[0] * steps[1] != positions:
         raise RuntimeError(
-            f"Given output_size={size}, {_told(window)}, stride={window.stride}, expected size of "
+            f"Given output_size={size}, {_text(window)}, stride={window.stride}, expected size of "
             f"input's dimension {input.ndim - 1} to match the calculated number of sliding blocks "
             f"{steps[0]} * {steps[1]} = {steps[0] * steps[1]}, but got "
             f"input.size({input.ndim - 1})={positions}."
@@ -193,5 +193,5 @@ def _pair(value: Any, name: str) -> Pair:
     return values[0], values[1]
 
 
-def _told(window: Window) -> str:
+def _text(window: Window) -> str:
     return f"kernel_size={window.kernel}, dilation={window.dilation}, padding={window.padding}"

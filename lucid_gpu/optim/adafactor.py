@@ -46,6 +46,7 @@ class Adafactor(Optimizer):
 
     _numbers = ("step",)
     _takes_complex = False
+    _reads_whole = True
 
     def __init__(
         self,

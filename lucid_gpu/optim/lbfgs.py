@@ -43,6 +43,8 @@ class LBFGS(Optimizer):
         For several groups.
     """
 
+    _reads_whole = True
+
     def __init__(
         self,
         params: Iterable[Any],

@@ -53,6 +53,7 @@ class Muon(Optimizer):
     """
 
     _takes_complex = False
+    _reads_whole = True
 
     def __init__(
         self,

@@ -80,6 +80,7 @@ class Optimizer(Hooked):
 
     _numbers: ClassVar[tuple[str, ...]] = ()  # states that are numbers here, tensors when saved
     _takes_sparse: ClassVar[bool] = False
+    _reads_whole: ClassVar[bool] = False  # is a step of an element more than its own numbers
     _takes_complex: ClassVar[bool] = True
     _listed = False  # whether a gradient that lists rows was ever seen
 
@@ -187,6 +188,11 @@ class Optimizer(Hooked):
                         f"{name} does not support sparse gradients, please consider SparseAdam "
                         "instead, or call .to_dense() first"
                     )
+            if self._reads_whole and hasattr(p, "sharding"):
+                raise NotImplementedError(
+                    f"{name} reads whole parameters, and each rank has some rows of them after "
+                    "fully_shard; optimizers like AdamW and SGD work on rows"
+                )
             kind = p._expr.program.dtype.category
             if kind < 2:
                 raise RuntimeError(
@@ -274,7 +280,7 @@ class Optimizer(Hooked):
             for group in self.param_groups
         ]
         state = {
-            number[id(p)] if isinstance(p, Tensor) else p: self._saved_values(values)
+            number[id(p)] if isinstance(p, Tensor) else p: self._saved_values(values, p)
             for p, values in self.state.items()
             if values != {}
         }
@@ -320,11 +326,14 @@ class Optimizer(Hooked):
         for hook in list(self._loaded.values()):
             hook(self)
 
-    def _saved_values(self, values: Any) -> Any:
-        """What a state is in a `state_dict`: the numbers in it as tensors."""
+    def _saved_values(self, values: Any, p: Any) -> Any:
+        """What a state is in a `state_dict`: its numbers as tensors, rows as its parameter's."""
         if not isinstance(values, dict):
             return values
-        return {k: tensor(v) if k in self._numbers else v for k, v in values.items()}
+        saved = {k: tensor(v) if k in self._numbers else v for k, v in values.items()}
+        if not hasattr(p, "sharding"):
+            return saved
+        return {k: p.rows_as(v) if isinstance(v, Tensor) else v for k, v in saved.items()}
 
     def _taken(self, name: str, value: Any, p: Tensor) -> Any:
         """A copy of a saved state."""

@@ -12,7 +12,12 @@ from lucid_gpu.nn.modules.batchnorm import _BatchNorm
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.foreach import update_in_place
-from lucid_gpu.optim.lr_scheduler.scheduler import LRScheduler, Rate, by_group
+from lucid_gpu.optim.lr_scheduler.scheduler import (
+    LRScheduler,
+    Rate,
+    by_group,
+    restores_on_error,
+)
 from lucid_gpu.optim.optimizer import Optimizer
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
@@ -187,6 +192,7 @@ class SWALR(LRScheduler):
     last_epoch : int
     """
 
+    @restores_on_error
     def __init__(
         self,
         optimizer: Optimizer,

@@ -126,7 +126,7 @@ class Averages(Sequence[Average]):
         ----------
         sort_by : str, optional
             ``"time"``, ``"count"``, ``"bytes"``, ``"gbs"`` or PyTorch's ``"cuda_time_total"``,
-            ``"cpu_time_total"`` and kin, largest first; the order of first runs if left out.
+            ``"cpu_time_total"`` and so on, largest first; the order of first runs if left out.
         row_limit : int
             How many rows; -1 for all.
         copy : bool

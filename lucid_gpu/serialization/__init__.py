@@ -6,6 +6,10 @@ place, then the bytes of the tensors. What else was saved is JSON in the header 
 `load` reads those, any other safetensors file, and what ``torch.save`` writes (`torch_files.py`).
 """
 
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from lucid_gpu.device import device
 from lucid_gpu.serialization.errors import CheckpointError
 from lucid_gpu.serialization.loading import load
 from lucid_gpu.serialization.safe_globals import (
@@ -16,7 +20,11 @@ from lucid_gpu.serialization.safe_globals import (
 )
 from lucid_gpu.serialization.saving import save
 
+# What annotations of packages say of `load`'s argument.
+MAP_LOCATION: TypeAlias = Callable[[Any, str], Any] | device | str | dict[str, str] | None
+
 __all__ = [
+    "MAP_LOCATION",
     "CheckpointError",
     "add_safe_globals",
     "clear_safe_globals",

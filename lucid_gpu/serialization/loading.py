@@ -34,7 +34,7 @@ def load(
         a tensor on the CPU and its place.
     weights_only : bool
         True by default: no code is ever run from the file. False admits pickled objects, such
-        as whole modules: whoever wrote the file can then run anything.
+        as whole modules: loading the file can then run any code.
     mmap : bool
         Map the file instead of reading it: pages are read when touched, and the checksum is not
         looked at. For paths only.

@@ -1,6 +1,7 @@
 """Checkpoints of several ranks: a safetensors file of each, and what lies where.
 
-A folder holds ``metadata.json``, which names for each entry the file that has it. Files of a new
+A folder holds ``metadata.json``, which names for each entry the file that has it, or for one whose
+rows ranks share (`distributed.tensor.DTensor`) its shape and the file of each part. Files of a new
 checkpoint have new names, and metadata takes the old one's place once all ranks have written: a
 process that is killed before leaves the old checkpoint whole.
 """
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu import distributed as dist
+from lucid_gpu.ops.shape import cat
 from lucid_gpu.serialization.errors import CheckpointError
 from lucid_gpu.serialization.loading import load as load_file
 from lucid_gpu.serialization.saving import save as save_file
@@ -57,10 +59,23 @@ def _agree(error: Exception | None, group: Any, what: str) -> None:
             raise CheckpointError(f"{what}: rank {rank} of the group failed: {reason}") from error
 
 
-def _writers(sizes: list[dict[str, int]]) -> dict[str, int]:
-    """Which rank writes each entry: of those that have it, the one with the least so far."""
+Part = tuple[str, int, int]  # an entry's name, its first row and the one after its last; or 0, -1
+
+
+def _part(name: str, value: Any) -> Part:
+    """What of an entry this rank has: all of it, or rows."""
+    return (name, *value.sharding.rows()) if hasattr(value, "sharding") else (name, 0, -1)
+
+
+def _shape(value: Any) -> list[int]:
+    """The whole shape of a tensor of which this rank has all, or rows."""
+    return list(value.sharding.shape if hasattr(value, "sharding") else value.shape)
+
+
+def _writers(sizes: list[dict[Part, int]]) -> dict[Part, int]:
+    """Which rank writes each part: of those that have it, the one with the least so far."""
     load = [0] * len(sizes)
-    found: dict[str, int] = {}
+    found: dict[Part, int] = {}
     for name in sorted({n for rank in sizes for n in rank}):
         holders = [rank for rank, has in enumerate(sizes) if name in has]
         found[name] = min(holders, key=lambda rank: (load[rank], rank))
@@ -73,7 +88,8 @@ def save(
 ) -> None:
     """Write a checkpoint; all ranks call it.
 
-    What several ranks have under one name is equal, and written by one of them.
+    What several ranks have under one name is equal, and written by one of them; of parameters after
+    `distributed.fsdp.fully_shard`, and of their optimizer's states, each writes its rows.
 
     Parameters
     ----------
@@ -91,11 +107,16 @@ def save(
     """
     folder = os.fspath(checkpoint_id)
     entries = dict(_entries(_plain(state_dict)))
-    sizes = {n: v.nbytes if isinstance(v, Tensor) else 0 for n, v in entries.items()}
-    described = _everyone((sizes, secrets.token_hex(4)), process_group)
-    writers, token = _writers([one for one, _ in described]), described[0][1]
+    sizes = {_part(n, v): v.nbytes if isinstance(v, Tensor) else 0 for n, v in entries.items()}
+    shapes = {n: _shape(v) for n, v in entries.items() if hasattr(v, "sharding")}
+    described = _everyone((sizes, shapes, secrets.token_hex(4)), process_group)
+    writers, token = _writers([one for one, _, _ in described]), described[0][2]
     rank = dist.get_rank(process_group) if dist.is_initialized() else 0
-    mine = {n: v for n, v in entries.items() if writers[n] == rank}
+    mine = {
+        n: v.to_local() if n in shapes else v
+        for n, v in entries.items()
+        if writers[_part(n, v)] == rank
+    }
     error: Exception | None = None
     try:
         os.makedirs(folder, exist_ok=True)
@@ -105,15 +126,23 @@ def save(
     _agree(error, process_group, "save")
     if rank == 0:
         try:
-            _finish(folder, token, writers)
+            _finish(folder, token, writers, shapes)
         except OSError as failed:
             error = failed
     _agree(error, process_group, "save")
 
 
-def _finish(folder: str, token: str, writers: dict[str, int]) -> None:
+def _finish(
+    folder: str, token: str, writers: dict[Part, int], shapes: dict[str, list[int]]
+) -> None:
     """Put the new metadata in the old one's place, and remove files that nothing names any more."""
-    files = {name: f"{token}-{rank}.safetensors" for name, rank in writers.items()}
+    files: dict[str, Any] = {name: {"shape": shapes[name], "rows": []} for name in shapes}
+    for (name, start, end), rank in writers.items():
+        own = f"{token}-{rank}.safetensors"
+        if name not in shapes:
+            files[name] = own
+        elif end > start:
+            files[name]["rows"].append([start, end, own])
     target = os.path.join(folder, _METADATA)
     with open(f"{target}.new", "w") as file:
         json.dump({"format": _FORMAT, "entries": files}, file)
@@ -153,15 +182,7 @@ def load(
     for name in wanted:
         if name not in files:
             raise RuntimeError(f"Missing key in checkpoint state_dict: {name}.")
-    read: dict[str, Any] = {}
-    for file in sorted({files[name] for name in wanted}):
-        read.update(load_file(os.path.join(folder, file)))
-    for name, value in wanted.items():
-        if isinstance(value, Tensor) and value.shape != read[name].shape:
-            raise CheckpointError(
-                f"{name} has shape {list(read[name].shape)} in the checkpoint, and "
-                f"{list(value.shape)} here"
-            )
+    read = _read(folder, files, wanted)
     with no_grad():
         filled = _filled(plain, (), read)
     for key, value in state_dict.items():
@@ -171,14 +192,68 @@ def load(
             state_dict[key] = filled[key]
 
 
-def _metadata(folder: str) -> dict[str, str]:
+def _read(folder: str, files: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """What a checkpoint has of the entries wanted: of tensors the rows that this rank has."""
+    needed: dict[str, list[tuple[str, int, int]]] = {}  # by file: entries and rows, -1 for all
+    for name, value in wanted.items():
+        entry = files[name]
+        if isinstance(entry, str):
+            needed.setdefault(entry, []).append((name, 0, -1))
+            continue
+        _check_shape(name, entry["shape"], value)
+        first, last = (
+            _part(name, value)[1:] if hasattr(value, "sharding") else (0, entry["shape"][0])
+        )
+        for start, end, file in entry["rows"]:
+            if start < last and first < end:
+                needed.setdefault(file, []).append((name, start, end))
+    parts: dict[str, list[tuple[int, Any]]] = {}
+    for file in sorted(needed):
+        content = load_file(os.path.join(folder, file))
+        for name, start, end in needed[file]:
+            parts.setdefault(name, []).append(
+                (start, _rows(name, content[name], start, end, wanted[name]))
+            )
+    found: dict[str, Any] = {}
+    for name, value in wanted.items():
+        some = [part for _, part in sorted(parts.get(name, ()), key=lambda part: part[0])]
+        if not some:  # no rows
+            some = [value.detach()]
+        found[name] = some[0] if len(some) == 1 else cat(some)
+    return found
+
+
+def _rows(name: str, found: Any, start: int, end: int, value: Any) -> Any:
+    """Of rows that a file has, or of a whole entry, what this rank wants."""
+    if end < 0:
+        if isinstance(value, Tensor):
+            _check_shape(name, list(found.shape), value)
+        end = len(found) if hasattr(value, "sharding") else end
+    if not hasattr(value, "sharding"):
+        return found
+    first, last = value.sharding.rows()
+    return found[max(first - start, 0) : min(last, end) - start].clone()
+
+
+def _check_shape(name: str, shape: list[int], value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise CheckpointError(f"{name} is a tensor in the checkpoint, and not here")
+    if shape != _shape(value):
+        raise CheckpointError(
+            f"{name} has shape {shape} in the checkpoint, and {_shape(value)} here"
+        )
+
+
+def _metadata(folder: str) -> dict[str, Any]:
     path = os.path.join(folder, _METADATA)
     try:
         with open(path) as file:
             found = json.load(file)
         files = found["entries"]
         known = found["format"] == _FORMAT and all(
-            isinstance(name, str) and os.path.basename(name) == name for name in files.values()
+            isinstance(file, str) and os.path.basename(file) == file
+            for entry in files.values()
+            for file in ([entry] if isinstance(entry, str) else [f for *_, f in entry["rows"]])
         )
     except FileNotFoundError:
         raise CheckpointError(f"{folder} holds no checkpoint: there is no {_METADATA}") from None

@@ -74,7 +74,7 @@ _INSTEAD = {  # what to save in PyTorch, of what is not here
 
 _stands_for("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")(rebuild)
 _stands_for("torch.Size")(lambda sizes=(): Size(int(n) for n in sizes))
-_stands_for("torch.device")(lambda kind, index=None: _place(kind, index))
+_stands_for("torch.device")(lambda kind, index=None: _device_of(kind, index))
 _stands_for("collections.OrderedDict")(lambda pairs=(): OrderedDict((key(k), v) for k, v in pairs))
 _stands_for("collections.Counter")(lambda counts=(): Counter({key(k): counts[k] for k in counts}))
 _stands_for("builtins.set")(lambda items=(): set(map(key, items)))
@@ -83,7 +83,7 @@ _stands_for("builtins.complex")(lambda real, imag: complex(real, imag))
 _stands_for("torch.serialization._get_layout")(text)
 
 
-def _place(kind: str, index: int | None) -> Any:
+def _device_of(kind: str, index: int | None) -> Any:
     return device(text(kind), None if index is None else int(index))
 
 

@@ -14,7 +14,7 @@ __all__ = ["Storage", "StorageType", "TypedStorage", "rebuild"]
 
 
 class StorageType(NamedTuple):
-    """What ``torch.FloatStorage`` and its kin say: the type of the elements."""
+    """What ``torch.FloatStorage`` and the other storage types say: the type of the elements."""
 
     dtype: dtype
 

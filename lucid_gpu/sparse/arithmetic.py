@@ -478,7 +478,6 @@ attach(SparseTensor, __neg__=neg, __iadd__=add_, _full_like=_full_like)
 _ELEMENTWISE: dict[str, Any] = {"add": add, "sub": sub, "mul": mul, "div": div, "neg": neg}
 
 
-@op
 def elementwise(op: Op, operands: Sequence[Any]) -> Tensor:
     """A row of the op table, element by element, where an operand is sparse."""
     function = _ELEMENTWISE.get(op.name)

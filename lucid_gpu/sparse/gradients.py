@@ -1,8 +1,8 @@
 """How gradients pass through sparse tensors.
 
-The gradient of a sparse tensor is dense or sparse, as whoever used it has it; ops on elements are
-linear and hand on either. Where values were put into places, what the gradient is at those places
-is all that is asked for (`listed`), so a product need not compute it anywhere else.
+The gradient of a sparse tensor is dense or sparse, as the op that used it computes it; ops on
+elements are linear and pass either on. Where values were put into places, only the gradient at
+those places is asked for (`listed`), so a product need not compute it anywhere else.
 """
 
 from __future__ import annotations

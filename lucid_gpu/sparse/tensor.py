@@ -6,9 +6,8 @@ name: methods here, and functions when they ask for the array.
 
 from __future__ import annotations
 
-import inspect
-import os
-import traceback
+import threading
+from functools import cache
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -19,25 +18,19 @@ from lucid_gpu.ops.in_place import LEAF_IN_PLACE
 from lucid_gpu.ops.registry import LazyMethod
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.storage import Storage, sparse_coo
+from lucid_gpu.tape.door import NAMES, Next, Watch
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import Node
+from lucid_gpu.tape.node import Node, run_node
 from lucid_gpu.tensor import Tensor
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_INSIDE = tuple(
-    [
-        os.path.join(_PACKAGE, part)
-        for part in (
-            "sparse",
-            "fusion",
-            "tape",
-            "devices",
-            "tensor.py",
-            os.path.join("nn", "modules"),
-        )
-    ]
-)
-_NAMELESS = {"method", "function", "wrapped", "apply", "op"}  # of what is made from tables
+
+class _Asked(threading.local):
+    """The op that the user called on a thread, once there are sparse tensors."""
+
+    name: str | None = None
+
+
+_asked = _Asked()
 
 
 class Elements:
@@ -94,18 +87,23 @@ def refuse(name: str, where: device, why: str = "it takes no sparse tensors") ->
 
 
 def asked_by(otherwise: str = "this operation") -> str:
-    """The function of this package that the user called; for the sentence of an error only."""
-    found = otherwise
-    for frame, _ in traceback.walk_stack(inspect.currentframe()):
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
-            break
-        name = frame.f_code.co_name
-        if name[0] == "_" and hasattr(Tensor, name[1:]):
-            name = name[1:]
-        outside = not frame.f_code.co_filename.startswith(_INSIDE)
-        if outside and name[0] != "_" and name not in _NAMELESS:
-            found = name
-    return found
+    """The op that the user called; ``otherwise`` is what asks, if no op does."""
+    return _asked.name or otherwise
+
+
+@cache
+def _note_names() -> None:
+    """Stand behind the door from the first sparse tensor on, to know who asks."""
+    Watch(NAMES, lambda: _naming).__enter__()
+
+
+def _naming(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Next) -> Any:
+    before = _asked.name
+    _asked.name = None if op is run_node else before or op.__name__.strip("_")
+    try:
+        return go_on(*args, **kwargs)
+    finally:
+        _asked.name = before
 
 
 class SparseTensor(Tensor):
@@ -247,6 +245,7 @@ def sparse(elements: Elements) -> SparseTensor:
 
 def wrap(expr: Expr, like: SparseTensor | None) -> SparseTensor:
     """A tensor object on a sparse value; its version counter is its values'."""
+    _note_names()
     tensor = object.__new__(SparseTensor)
     tensor._expr = expr
     if like is not None:

@@ -12,7 +12,7 @@ from lucid_gpu.tensor import Tensor
 
 
 class SparseTensorType(type):
-    """The class of `FloatTensor` and its kin: calling one makes a sparse tensor."""
+    """The class of `FloatTensor` and the other tensor types: calling one makes a sparse tensor."""
 
     dtype: dtype
 

@@ -1,4 +1,4 @@
-"""The door of ops: where autocast, vmap and a second GPU see a call before its body runs.
+"""The door of ops: autocast, vmap, a second GPU and sparse tensors see a call before its body.
 
 A function marked with `op` may be called from anywhere, by any name. In ordinary programs nobody is
 behind the door and a call goes straight to the body. While `interpreters` holds something, the
@@ -9,24 +9,56 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, cast, get_args, overload
 
-__all__ = ["Interpreter", "Watch", "body_of", "interpret", "interpreters", "op", "op_of"]
+__all__ = ["Cast", "Interpreter", "Watch", "body_of", "interpret", "interpreters", "op", "op_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Next = Callable[..., Any]
 Interpreter = Callable[[Any, tuple[Any, ...], dict[str, Any], Next], Any]
 """Called as ``(op, args, kwargs, go_on)``; ``go_on(*args, **kwargs)`` is what comes after it."""
 
-AUTOCAST, VMAP, DEVICE = range(3)  # the order in which they see a call
+NAMES, AUTOCAST, VMAP, DEVICE = range(4)  # the order in which they see a call
 interpreters: list[Interpreter] = []
 _ranks: list[int] = []
 _changing = threading.Lock()
 
 
-def op(body: F) -> F:
-    """Let interpreters see each call of a function; the result has it as ``body``."""
+Cast = Literal["lower", "float32", "promote", "refuse"]
+Autocast = Cast | Mapping[str, Cast] | None
+
+
+@overload
+def op(body: F, /, *, autocast: Autocast = None) -> F: ...
+@overload
+def op(*, autocast: Autocast) -> Callable[[F], F]: ...
+def op(body: Any = None, /, *, autocast: Autocast = None) -> Any:
+    """Let interpreters see each call of a function.
+
+    The result has the function as ``body``, and as ``autocast`` a mapping from device types to what
+    autocast does there.
+
+    Parameters
+    ----------
+    body : callable
+    autocast : {"lower", "float32", "promote", "refuse"} or mapping, optional
+        What autocast does with floating point arguments: "lower" casts them to its 16-bit type,
+        "float32" to that type, "promote" to the widest type among them, "refuse" raises. A mapping
+        says it of "cpu" and of "cuda"; on a device type that it leaves out, nothing is cast.
+
+    Raises
+    ------
+    ValueError
+        For another word.
+    """
+    if body is None:
+        return functools.partial(op, autocast=autocast)
+    casts = dict.fromkeys(("cpu", "cuda"), autocast) if isinstance(autocast, str) else autocast
+    for kind in (casts or {}).values():
+        if kind not in get_args(Cast):
+            words = ", ".join(get_args(Cast))
+            raise ValueError(f"op(): autocast of {body.__name__} is {kind!r}; it is one of {words}")
 
     @functools.wraps(body)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -35,7 +67,8 @@ def op(body: F) -> F:
         return body(*args, **kwargs)
 
     call.body = body  # type: ignore[attr-defined]
-    return cast(F, call)
+    call.autocast = casts or {}  # type: ignore[attr-defined]
+    return call
 
 
 def interpret(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -77,7 +110,7 @@ class Watch:
     Parameters
     ----------
     rank : int
-        `AUTOCAST`, `VMAP` or `DEVICE`.
+        `NAMES`, `AUTOCAST`, `VMAP` or `DEVICE`.
     make : callable
         Gives the interpreter, when it is first wanted.
     """

@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager
 from heapq import heappop, heappush, heappushpop
 from typing import Any
 
-from lucid_gpu.tape.door import interpreters, op
-from lucid_gpu.tape.hooks import run_after, run_before, show_to_tensors
+from lucid_gpu.tape.hooks import show_to_tensors
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import AccumulateGrad, Node, watching
 
@@ -53,19 +52,41 @@ class Pass:
         How many other passes it runs inside.
     everywhere : bool
         Whether it accumulates into every leaf it can reach.
+    retain_graph, create_graph : bool
+        See `backward`.
+    watcher : object or None
+        Runs the nodes, if not None: see `lucid_gpu.tape.node.watching`.
     background : list
         What other threads still compute for it; each has a method ``end``, which waits.
     waiting : dict
         Every node it comes to, and how many gradients each waits for.
+    buffers : dict
+        The gradients that came to a node which waits for more: one an output, or None.
+    ready : list
+        A heap of nodes that wait for their turn, the latest first, as (-sequence, order, node,
+        cotangents); ``order`` is that in which nodes became ready.
+    ends : _Ends or None
+        Where a pass for certain inputs ends.
+    node : Node or None
+        The last whose turn it was.
     """
 
-    __slots__ = ("__weakref__", "depth", "everywhere", "background", "waiting")
+    __slots__ = (
+        *("__weakref__", "background", "buffers", "create_graph", "depth", "ends", "everywhere"),
+        *("node", "ready", "retain_graph", "waiting", "watcher"),
+    )
 
     def __init__(self, outer: Pass | None, everywhere: bool) -> None:
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.everywhere = everywhere
+        self.retain_graph = self.create_graph = False
+        self.watcher = watching.by
         self.background: list[Any] = []
         self.waiting: dict[Any, int] = {}
+        self.buffers: dict[Node, list[Any]] = {}
+        self.ready: list[tuple[int, int, Node, list[Any]]] = []
+        self.ends: _Ends | None = None
+        self.node: Node | None = None
 
     def settle(self) -> None:
         """Wait for the background, before a user's code runs that may write what it reads."""
@@ -100,137 +121,127 @@ def backward(
         Gradients of ``inputs`` that the pass reached, where they were not accumulated.
     """
     this = Pass(state.task, inputs is None)
+    this.retain_graph, this.create_graph = retain_graph, create_graph
     run = _run if this.depth == 0 or this.depth % PASSES_PER_THREAD else _run_on_another_thread
     if _around is None:
-        return run(this, roots, retain_graph, create_graph, inputs, accumulate)
+        return run(this, roots, inputs, accumulate)
     with _around():
-        return run(this, roots, retain_graph, create_graph, inputs, accumulate)
-
-
-@op
-def run_node(node: Node, cotangents: list[Any]) -> Sequence[Any]:
-    """The gradients of a node's inputs."""
-    return node.vjp(cotangents)
+        return run(this, roots, inputs, accumulate)
 
 
 def _run(
     this: Pass,
     roots: Sequence[tuple[Node, int, Any]],
-    retain_graph: bool,
-    create_graph: bool,
     inputs: Sequence[Key] | None,
     accumulate: bool,
 ) -> dict[Key, Any]:
+    """Run a pass on this thread, in the modes of a pass."""
     edges: Sequence[tuple[Any, int]] = [(node, output) for node, output, _ in roots]
-    results: Sequence[Any] = [cotangent for _, _, cotangent in roots]
-    ends = None if inputs is None else _Ends(edges, inputs, accumulate)
-    waiting = this.waiting = _count_uses(edges) if ends is None else ends.waiting
-    buffers: dict[Node, list[Any]] = {}
-    ready: list[tuple[int, int, Node, list[Any]]] = []
-    node: Any = None
-    order = 0  # in which nodes became ready: it decides between equal sequence numbers
-    watcher = watching.by
+    if inputs is None:
+        this.waiting = _count_uses(edges)
+    else:
+        this.ends = _Ends(edges, inputs, accumulate)
+        this.waiting = this.ends.waiting
     outer, state.task = state.task, this
-    recording, state.grad = state.grad, create_graph and state.recording
+    recording, state.grad = state.grad, this.create_graph and state.recording
     try:
-        while True:
-            following: Any = None
-            first = order = order + 1
-            for (target, output), result in zip(edges, results):
-                left = waiting.get(target)
-                if left is None:  # nothing there wants a gradient
-                    continue
-                have = buffers.pop(target, None)
-                if have is None:
-                    if target._output_count == 1:
-                        have = [result]
-                    else:
-                        have = [None] * target._output_count
-                        have[output] = result
-                elif result is not None:
-                    earlier = have[output]
-                    if earlier is None:
-                        have[output] = result
-                    else:
-                        have[output] = earlier + result if left < MANY else earlier.plus(result)
-                if left > 1:
-                    waiting[target] = left - 1
-                    buffers[target] = have
-                elif following is None:
-                    following, cotangents = target, have
-                else:
-                    order += 1
-                    heappush(ready, (-target._sequence, order, target, have))
-            if following is None:
-                if not ready:
-                    break
-                _, _, node, cotangents = heappop(ready)
-            elif ready:
-                entry = (-following._sequence, first, following, cotangents)
-                _, _, node, cotangents = heappushpop(ready, entry)
-            else:
-                node = following
-            edges = node._edges
-            if ends is not None and node in ends.outputs and ends.reached(node, cotangents):
-                edges = ()
-            elif type(node) is AccumulateGrad:
-                if this.background and node.is_watched():
-                    this.settle()
-                node.accept(cotangents, create_graph)
-            else:
-                hooks = node._hooks
-                if hooks is not None:
-                    this.settle()
-                    cotangents = run_before(hooks, cotangents)
-                if ready and node.gathers and cotangents[0] is not None:
-                    others = [
-                        (other, have)
-                        for _, _, other, have in ready
-                        if other.gathers and have[0] is not None
-                    ]
-                    if node.reads_alone:
-                        readers = [have[0] for other, have in others if other.reads_alone]
-                        node.read_together(cotangents[0], readers)
-                    if hooks is None and watcher is None:
-                        node.gather(cotangents[0], _free(others, node._edges, ends))
-                if node.adds and hooks is None and watcher is None and cotangents[0] is not None:
-                    target, output = edges[0]
-                    have = buffers.get(target)
-                    if have is not None and have[output] is not None and node.add_to(have[output]):
-                        have[output] = None
-                if watcher is None:
-                    results = run_node(node, cotangents) if interpreters else node.vjp(cotangents)
-                else:
-                    results = watcher.run(node, cotangents)
-                if hooks is not None and hooks.post:
-                    results = run_after(hooks, results, cotangents)
-                if not retain_graph:
-                    node.release()
-                if watcher is not None:
-                    watcher.check(node, results)
+        _run_nodes(this, edges, [cotangent for _, _, cotangent in roots])
     except Exception:
-        if watcher is not None:
-            watcher.explain(node)
+        if this.watcher is not None:
+            this.watcher.explain(this.node)
         raise
     finally:
         state.grad = recording
         state.task = outer
         this.settle()
-    return {} if ends is None else ends.found
+    return {} if this.ends is None else this.ends.found
 
 
-def _free(
-    others: Sequence[tuple[Node, list[Any]]], edges: Sequence[tuple[Any, int]], ends: _Ends | None
-) -> list[tuple[Node, list[Any]]]:
-    """Those with just these edges, in any order, whose cotangents nobody else asks for."""
-    targets = set(edges)
-    return [
+def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[Any]) -> None:
+    """Send gradients along edges and run the nodes they come to, each once it has all its own."""
+    waiting, buffers, ready, ends = this.waiting, this.buffers, this.ready, this.ends
+    order = 0
+    while True:
+        following = None
+        for (target, output), result in zip(edges, results):
+            left = waiting.get(target)
+            if left is None:  # nothing there wants a gradient
+                continue
+            have = buffers.pop(target, None)
+            if have is None and target._output_count == 1:
+                have = [result]
+            else:
+                have = _added(have, target, output, result, left)
+            if left > 1:
+                waiting[target], buffers[target] = left - 1, have
+                continue
+            order += 1
+            entry = (-target._sequence, order, target, have)
+            if following is None:
+                following = entry
+            else:
+                heappush(ready, entry)
+        if following is None and not ready:
+            return
+        if following is None:
+            following = heappop(ready)
+        elif ready:
+            following = heappushpop(ready, following)
+        _, _, node, cotangents = following
+        this.node = node
+        if ends is not None and node in ends.outputs and ends.reached(node, cotangents):
+            edges = ()
+        else:
+            edges, results = node._edges, node._take_turn(cotangents, this)
+
+
+def _added(have: list[Any] | None, target: Node, output: int, result: Any, left: int) -> list[Any]:
+    """The gradients of a node's outputs with one more; ``left`` are still to come, with it."""
+    if have is None:
+        have = [None] * target._output_count
+    earlier = have[output]
+    if earlier is None:
+        have[output] = result
+    elif result is not None:
+        have[output] = earlier + result if left < MANY else earlier.plus(result)
+    return have
+
+
+# --- what a node does with what waits beside it: values of `Node.look_around` --------------------
+
+
+def gathering(node: Node, cotangents: list[Any], this: Pass) -> None:
+    """It may run in the place of others with the same edges that gather too; those with
+    `reads_alone` have their cotangents computed by one kernel.
+    """
+    if not this.ready:
+        return
+    others = [
         (other, have)
-        for other, have in others
-        if other._hooks is None
-        and (ends is None or other not in ends.outputs)
-        and targets == set(other._edges)
+        for _, _, other, have in this.ready
+        if other.look_around is gathering and have[0] is not None
     ]
+    if node.reads_alone:
+        node.read_together(cotangents[0], [have[0] for other, have in others if other.reads_alone])
+    if node._hooks is None and this.watcher is None:
+        edges = set(node._edges)
+        wanted = () if this.ends is None else this.ends.outputs
+        free = [
+            (other, have)  # nobody else asks for these cotangents
+            for other, have in others
+            if other._hooks is None and other not in wanted and edges == set(other._edges)
+        ]
+        node.gather(cotangents[0], free)
+
+
+def adding(node: Node, cotangents: list[Any], this: Pass) -> None:
+    """Its first gradient may be the sum of itself and of what has come to the same place."""
+    target, output = node._edges[0]
+    if target is None or node._hooks is not None or this.watcher is not None:
+        return
+    have = this.buffers.get(target)
+    if have is not None and have[output] is not None and node.add_to(have[output]):
+        have[output] = None
 
 
 class _Ends:

@@ -51,10 +51,10 @@ class _State(threading.local):
     in_op : bool
         Whether an op's body is running that autocast has seen: what it calls is not cast again.
     step : int
-        The number of the step that this thread is in: see `lucid_gpu.fusion.written.begin_step`.
+        The number of the step that this thread is in: see `lucid_gpu.fusion.scheduler.begin_step`.
     written : dict
         Tensors written in place whose values wait for this thread's next kernel: see
-        `lucid_gpu.fusion.written`.
+        `lucid_gpu.fusion.scheduler`.
     """
 
     grad: Any = True

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid_gpu.tape.door import interpreters, op
 from lucid_gpu.tape.hooks import Hooks, RemovableHandle, add_hook, run_after, run_before
 
 _sequence = itertools.count()
@@ -56,9 +57,10 @@ class Node:
     _released = False
     reads_cotangent = False  # will its vjp ask for the bytes of the cotangent
     reads_alone = False  # ... and do no arithmetic: cotangents of such nodes share a kernel
-    adds = False  # can its vjp add its first gradient to what is there already: see `add_to`
     runs_user_code = False  # does its vjp call what a user wrote
-    gathers = False  # may it run in the place of others that wait beside it: see `gather`
+    # Called before its vjp as ``look_around(node, cotangents, this)``: what it does with what waits
+    # beside it, `lucid_gpu.tape.engine.gathering` or `adding`.
+    look_around: Callable[[Any, list[Any], Any], None] | None = None
     output_stale: Any = None  # the last write in place of the tensor that has its value
 
     def __init__(self, edges: tuple[Edge, ...] = ()) -> None:
@@ -116,20 +118,56 @@ class Node:
         """The inputs' gradients from those of the outputs; NotImplementedError in this base."""
         raise NotImplementedError
 
+    def _take_turn(self, cotangents: list[Any], this: Any) -> Sequence[Any]:
+        """What a pass does with a node: its hooks, its vjp, its hooks.
+
+        Parameters
+        ----------
+        cotangents : list
+            One an output, or None.
+        this : Pass
+            See `lucid_gpu.tape.engine`.
+
+        Returns
+        -------
+        sequence
+            One gradient an edge, or None.
+        """
+        hooks, watcher = self._hooks, this.watcher
+        if hooks is not None:
+            this.settle()
+            cotangents = run_before(hooks, cotangents)
+        if self.look_around is not None and cotangents[0] is not None:
+            self.look_around(self, cotangents, this)
+        if watcher is not None:
+            results = watcher.run(self, cotangents)
+        elif interpreters:
+            results = run_node(self, cotangents)
+        else:
+            results = self.vjp(cotangents)
+        if hooks is not None and hooks.post:
+            results = run_after(hooks, results, cotangents)
+        if not this.retain_graph:
+            self.release()
+        if watcher is not None:
+            watcher.check(self, results)
+        return results
+
     def read_together(self, cotangent: Any, others: Sequence[Any]) -> None:
         """Told to a node with `reads_alone`: the cotangents of others that wait for their turn."""
 
     def add_to(self, earlier: Any) -> bool:
-        """Told to a node that `adds`, before its `vjp`: the sum so far that its first gradient
-        goes to.
+        """Told to a node that looks around by `adding`, before its `vjp`: the sum so far that its
+        first gradient goes to.
 
         Where it says True, that gradient is to be the new sum.
         """
         return False
 
     def gather(self, cotangent: Any, others: Sequence[tuple[Node, list[Any]]]) -> None:
-        """Told to a node that `gathers`, before its `vjp`: others that do, with the same edges, and
-        their cotangents. It may put None in the place of those whose gradients it adds to its own.
+        """Told to a node that looks around by `gathering`, before its `vjp`: others that do, with
+        the same edges, and their cotangents. It may put None in the place of those whose gradients
+        it adds to its own.
         """
 
     def prepare(self) -> None:
@@ -155,6 +193,12 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.name()} object at {id(self):#x}>"
+
+
+@op
+def run_node(node: Node, cotangents: list[Any]) -> Sequence[Any]:
+    """The gradients of a node's inputs."""
+    return node.vjp(cotangents)
 
 
 class AccumulateGrad(Node):
@@ -192,21 +236,20 @@ class AccumulateGrad(Node):
     def _input_metadata(self) -> Sequence[Any]:
         return (self.variable,)
 
-    def is_watched(self) -> bool:
-        """Whether hooks are told of the gradient."""
-        return self._hooks is not None or bool(self.post_accumulate)
-
-    def accept(self, cotangents: list[Any], create_graph: bool) -> None:
+    def _take_turn(self, cotangents: list[Any], this: Any) -> Sequence[Any]:
         """Take the gradient that a pass found, with all hooks around it."""
         hooks = self._hooks
+        if hooks is not None or self.post_accumulate:
+            this.settle()
         if hooks is not None:
             cotangents = run_before(hooks, cotangents)
         if cotangents[0] is not None:
-            self.accumulate(cotangents[0], create_graph)
+            self.accumulate(cotangents[0], this.create_graph)
         if self.post_accumulate:
             self._run_post_accumulate()
         if hooks is not None and hooks.post:
             run_after(hooks, (), cotangents)
+        return ()
 
     def accumulate(self, cotangent: Any, create_graph: bool) -> None:
         """Add a gradient to the leaf's: in place, unless the addition is itself recorded."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from lucid_gpu.compiler import compile, disable, is_compiling
+from lucid_gpu.compiler import (
+    allow_in_graph,
+    assume_constant_result,
+    compile,
+    disable,
+    is_compiling,
+    reset,
+)
 
 __all__ = [
     "allow_in_graph",
@@ -36,10 +43,6 @@ def optimize(*args: Any, **settings: Any) -> Any:
     return compile
 
 
-def reset() -> None:
-    """Forget what was compiled: nothing."""
-
-
 def graph_break(msg: str = "") -> None:
     """Do nothing."""
 
@@ -61,4 +64,4 @@ def _same(fn: Any = None) -> Any:
     return fn
 
 
-allow_in_graph = disallow_in_graph = forbid_in_graph = assume_constant_result = run = _same
+disallow_in_graph = forbid_in_graph = run = _same

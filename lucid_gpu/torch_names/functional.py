@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import lucid_gpu
+from lucid_gpu.compat.module_names import imported
 
 __all__ = [
     *("atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes"),
@@ -15,6 +15,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(lucid_gpu, name)
-    raise AttributeError(f"module 'lucid_gpu.functional' has no attribute {name!r}")
+    return imported(globals(), name, dict.fromkeys(__all__, "lucid_gpu"))

@@ -7,10 +7,6 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import nn
-from lucid_gpu.amp.ops import kinds_of_ops
-from lucid_gpu.nn import functional as F
-from lucid_gpu.ops import matmul, softmax
-from lucid_gpu.tape.door import op_of
 from tests.oracle import same_error, torch_module
 
 F32 = np.float32
@@ -322,10 +318,3 @@ def test_older_names():
         assert isinstance(autocast(enabled=False), lucid_gpu.amp.autocast)
     with pytest.warns(FutureWarning, match="Please use `lucid_gpu.amp.GradScaler"):
         assert isinstance(GradScaler(enabled=False), lucid_gpu.amp.GradScaler)
-
-
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_what_attention_calls_is_cast_as_the_functions_of_users_are(kind):
-    kinds = kinds_of_ops()
-    for inner, outer in ((matmul.linear, F.linear), (softmax.softmax, F.softmax)):
-        assert kinds.get(op_of(inner), {}).get(kind) == kinds.get(op_of(outer), {}).get(kind)

@@ -893,3 +893,20 @@ def test_a_tangent_that_is_a_dual_is_refused() -> None:
             forward_ad.make_dual(m.ones(2), dual)
 
     same_error(twice, "that itself has a forward gradient")
+
+
+def test_the_tangent_of_a_view_is_a_view_of_the_tangent() -> None:
+    def scenario(m: Any) -> Any:
+        class Flat(m.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x.view(-1)
+
+            @staticmethod
+            def jvp(ctx: Any, t: Any) -> Any:
+                return t.clone().view(-1)
+
+        with m.autograd.forward_ad.dual_level():
+            Flat.apply(m.autograd.forward_ad.make_dual(m.ones(2, 2), m.ones(2, 2)))
+
+    same_error(scenario, "the jvp is not returning a view of the given grad input")

@@ -247,3 +247,19 @@ def test_a_forward_mode_hessian_carries_no_graph() -> None:
     options: Any = {"outer_jacobian_strategy": "forward-mode", "vectorize": True}
     assert not hessian(lambda x: (x**3).sum(), x, **options).requires_grad
     assert not x.requires_grad
+
+
+@pytest.mark.parametrize("inputs", [3, (1.0, 2.0)], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"strict": True}, {"strict": True, "vectorize": True}])
+def test_the_sentences_of_hessian_name_it(inputs: Any, settings: dict[str, bool]) -> None:
+    def scenario(m: Any) -> Any:
+        return m.autograd.functional.hessian(lambda *x: x[0].sum(), inputs, **settings)
+
+    same_error(scenario, "given to hessian must be either a Tensor or a tuple of Tensors")
+
+
+def test_hessian_says_that_the_output_is_constant() -> None:
+    def scenario(m: Any) -> Any:
+        return m.autograd.functional.hessian(lambda x: m.ones(()), m.ones(2), strict=True)
+
+    same_error(scenario, "Output 0 of the user-provided function does not require gradients")

@@ -12,6 +12,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import Function, GradcheckError, gradcheck, gradgradcheck
+from tests.oracle import torch_module
 
 
 def double(*shape: int, device: str = "cpu") -> lucid_gpu.Tensor:
@@ -619,3 +620,11 @@ def test_an_output_that_is_no_tensor_is_refused(returned: Any) -> None:
     x = lucid_gpu.ones(2, dtype=lucid_gpu.float64, requires_grad=True)
     with pytest.raises(ValueError, match="expects fn to return tensors, but output"):
         gradcheck(returned, x)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_forward_mode_asks_nothing_of_outputs_that_require_no_grad(fast: bool) -> None:
+    for m in (lucid_gpu,) if fast else (lucid_gpu, torch_module()):  # PyTorch's fast mode crashes
+        x = m.ones(2, dtype=m.float64).requires_grad_()
+        function = m.autograd.gradcheck
+        assert function(lambda x: (x * 2, x.detach() * 3), x, check_forward_ad=True, fast_mode=fast)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -423,3 +424,62 @@ def test_real_and_imaginary_parts_are_written_as_in_torch(at: Any) -> None:
         return np.array(x.grad.tolist())
 
     np.testing.assert_allclose(gradient(lucid_gpu), gradient(torch_module()), rtol=1e-6)
+
+
+IN_PART: dict[str, Any] = {
+    "masked_fill_": lambda m, x, where: x.masked_fill_(m.eye(3, device=where).bool(), 7.0),
+    "index_fill_": lambda m, x, where: x.index_fill_(1, m.tensor([0], device=where), 3.0),
+    "fill_diagonal_": lambda m, x, where: x.fill_diagonal_(5.0),
+    "tril_": lambda m, x, where: x.tril_(),
+    "triu_": lambda m, x, where: x.triu_(1),
+    "index_put_": lambda m, x, where: x.__setitem__(
+        (m.tensor([0, 1], device=where), m.tensor([0, 1], device=where)), m.ones(2, device=where)
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1), (1, 1)], ids=str)
+@pytest.mark.parametrize("name", IN_PART)
+def test_writes_to_parts_of_expanded_tensors_reach_what_they_show(
+    name: str, shape: tuple[int, int], device: str
+) -> None:
+    torch_module()
+    found = []
+    for m, where in ((lucid_gpu, device), (torch_module(), "cpu")):
+        base = m.tensor([4.0, float("nan"), 6.0], device=where)[: shape[0] * shape[1]].clone()
+        x = base.view(*shape).expand(3, 3)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            IN_PART[name](m, x, where)
+        told = [str(w.message).partition(" (Triggered")[0] for w in caught]
+        found.append((str(base.tolist()), str(x.tolist()), base._version, told))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float16", "float64", "bool"])
+@pytest.mark.parametrize(
+    ("refused", "op"),
+    [
+        (True, lambda m, v, i: v * i),
+        (True, lambda m, v, i: i / v),
+        (True, lambda m, v, i: m.atan2(v, i)),
+        (True, lambda m, v, i: ((v + 1) * i).exp() * 2),
+        (False, lambda m, v, i: v + i),
+        (False, lambda m, v, i: v * i.float()),
+        (False, lambda m, v, i: v * i.to(m.complex64)),
+    ],
+)
+def test_an_operand_of_another_type_that_was_written(refused: bool, op: Any, dtype: str) -> None:
+    """The op saves the operand itself, not what it converts it to."""
+    for m in (lucid_gpu, torch_module()):
+        v = m.tensor([0.5, 1.5], requires_grad=True)
+        i = m.tensor([1, 1]).to(getattr(m, dtype)).clone()
+        i.tolist()
+        y = op(m, v, i).abs().sum()
+        i.fill_(0)
+        if refused:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.backward()
+        else:
+            y.backward()
+            assert v.grad.tolist() == [1, 1]

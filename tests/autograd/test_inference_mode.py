@@ -334,3 +334,25 @@ def test_what_was_remembered_in_one_mode_is_not_found_in_another(device: str) ->
         assert y.is_inference()
         with pytest.raises(RuntimeError, match="cannot be saved for backward"):
             x * y
+
+
+def test_requires_grad_of_an_inference_tensor_is_refused_outside_though_it_is_set() -> None:
+    def scenario(m: Any) -> Any:
+        with m.inference_mode():
+            x = m.ones(2).requires_grad_()
+        x.requires_grad_()
+
+    same_error(scenario, "Setting requires_grad=True on inference tensor outside InferenceMode")
+
+
+def test_requires_grad_is_set_to_bools() -> None:
+    same_error(lambda m: setattr(m.ones(2), "requires_grad", 1), "requires_grad must be a bool")
+
+
+def test_a_view_whose_history_is_invalid_is_printed() -> None:
+    x = lucid_gpu.ones(2, requires_grad=True)
+    y = x * 2
+    first, _ = y.chunk(2)
+    y.mul_(2)
+    where = "" if x.device.type == "cpu" else f", device='{x.device}'"
+    assert repr(first) == f"tensor([4.]{where}, grad_fn=<Invalid>)"

@@ -72,7 +72,7 @@ def test_nodes_show_what_pytorchs_show(name: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("realised", [False, True])
-def test_a_saved_input_is_the_very_same_object(realised: bool) -> None:
+def test_a_saved_input_has_the_same_elements_and_history(realised: bool) -> None:
     def scenario(module: Any) -> Any:
         x, z = module.tensor(X, requires_grad=True), module.tensor(Z)
         a, b = x * z, x.exp()
@@ -81,16 +81,58 @@ def test_a_saved_input_is_the_very_same_object(realised: bool) -> None:
             for t in (y, u, a, b):
                 t.tolist()
         node = y.grad_fn
+        found = node._saved_self, node._saved_other, a.grad_fn._saved_other
         return (
-            node._saved_self is a,
-            node._saved_other is b,
-            u.grad_fn._saved_other is z,
+            [rounded(t) for t in found],
+            [t.requires_grad for t in found],
+            found[0].grad_fn is a.grad_fn,
+            found[1].grad_fn is b.grad_fn,
             u.grad_fn._saved_self,
-            a.grad_fn._saved_other is z,
+            a.grad_fn._saved_self,
             (x * x).grad_fn._saved_self is x,
+            b.exp().grad_fn.next_functions[0][0] is b.grad_fn,
+            module.autograd.grad(found[0].sum(), x, retain_graph=True)[0].tolist(),
         )
 
     on_both(scenario)
+
+
+@pytest.mark.parametrize("realised", [False, True])
+@pytest.mark.parametrize("partly", [False, True])
+@pytest.mark.parametrize("which", ["leaf", "constant", "intermediate"])
+def test_a_write_of_what_a_node_shows_leaves_our_tensors_alone(
+    which: str, partly: bool, realised: bool
+) -> None:
+    """Only a leaf that requires grad is shown itself. Backward refuses, or is right."""
+    x, z = lucid_gpu.tensor(X, requires_grad=True), lucid_gpu.tensor(Z)
+    k = x * 2
+    y, before = {
+        "leaf": lambda: (x.sin(), x),
+        "constant": lambda: (x * z, z),
+        "intermediate": lambda: (k.sin(), k),
+    }[which]()
+    old = before.tolist()
+    if realised:
+        y.tolist()
+    later = before * 1
+    other = which == "constant"
+    found = y.grad_fn._saved_other if other else y.grad_fn._saved_self
+    with lucid_gpu.no_grad():
+        if partly:
+            found[0] = 7
+        else:
+            found.add_(1)
+    assert found.tolist() == pytest.approx([7.0, *old[1:]] if partly else [v + 1 for v in old])
+    assert later.tolist() == old
+    assert (found is x) is (which == "leaf")
+    assert found is x or before.tolist() == old
+    try:
+        y.sum().backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+    else:
+        wanted = {"constant": Z, "intermediate": 2 * np.cos(2 * np.array(X))}[which]
+        np.testing.assert_allclose(x.grad.tolist(), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("realised", [False, True])
@@ -277,3 +319,26 @@ def test_a_division_keeps_its_result_instead_of_the_dividend(realised: bool) -> 
     y.grad_fn._raw_saved_other.register_hooks(lambda t: t.tolist(), lucid_gpu.tensor)
     y.sum().backward()
     np.testing.assert_allclose(x.grad.tolist(), (-z / x.detach().square()).tolist(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("written", ["operand", "result"])
+@pytest.mark.parametrize("name", ["exp", "mul", "pow"])
+def test_a_write_after_hooks_on_another_saved_tensor_ends_as_in_pytorch(
+    name: str, written: str
+) -> None:
+    """Hooks on one saved tensor leave the others as they are: told of writes."""
+
+    def scenario(module: Any) -> Any:
+        x, z = module.tensor(X, requires_grad=True), module.tensor(Z)
+        k = x * 3
+        y = OPS[name](module, k, z)
+        hooked = {"exp": "result", "mul": "other", "pow": "self"}[name]
+        getattr(y.grad_fn, f"_raw_saved_{hooked}").register_hooks(lambda t: t.clone(), same)
+        (z if written == "operand" else y).add_(1)
+        try:
+            (y * 1.5).sum().backward()
+        except RuntimeError as error:
+            return "modified by an inplace operation" in str(error)
+        return x.grad.tolist()
+
+    on_both(scenario)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import gc
+import threading
 import weakref
 
 import pytest
 
 import lucid_gpu
 from lucid_gpu import cuda
+from lucid_gpu.cuda import pending
 from lucid_gpu.devices import cuda_memory
+from lucid_gpu.tensor import follow_streams
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
@@ -214,3 +219,110 @@ def test_a_stream_of_another_gpu_takes_its_gpu_along():
     event.record(s)
     with pytest.raises(RuntimeError, match="Event device 1 does not match .* stream's device 0"):
         event.record(cuda.Stream(device=0))
+
+
+@contextlib.contextmanager
+def before_the_first_stream():
+    """What is made here is noted nowhere, as in a program that has no streams yet."""
+    follow_streams(None)
+    try:
+        yield
+    finally:
+        follow_streams(pending._noted)
+
+
+def orders(monkeypatch):
+    """A list that grows whenever all streams are ordered."""
+    found = []
+    meet = pending._meet
+    monkeypatch.setattr(
+        pending, "_meet", lambda streams, before: (found.append(before), meet(streams, before))
+    )
+    return found
+
+
+def pending_since_before(s):
+    x = ready()
+    x.array
+    with before_the_first_stream():
+        h = x + 1
+    s.wait_stream(cuda.default_stream())
+    assert not h._expr.program.is_load
+    return h
+
+
+def test_what_is_pending_since_before_the_first_stream_is_of_the_default_stream():
+    """It is computed on the stream that reads it first, and awaited by those that need not wait."""
+    s, t = cuda.Stream(), cuda.Stream()
+    h = pending_since_before(s)
+    t.wait_stream(cuda.default_stream())
+    with cuda.stream(s):
+        h.array
+    with cuda.stream(t):
+        there = (h * 2).cpu()
+    assert there[999].item() == 2000
+    assert (h * 2).cpu()[999].item() == 2000
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_shares_memory_is_of_the_same_stream(dies):
+    s = cuda.Stream()
+    h = pending_since_before(s)
+    with cuda.stream(s):
+        d = copy.copy(h.detach()).alias()
+        if dies:
+            del h
+        else:
+            d = h.detach()
+            d.array
+    kept = d if dies else h
+    assert (kept * 2).cpu()[999].item() == 2000
+
+
+def test_what_another_thread_left_pending_is_of_its_stream():
+    s, x = cuda.Stream(), ready()
+    x.array
+    found = []
+    thread = threading.Thread(target=lambda: found.append(x + 1))
+    thread.start()
+    thread.join()
+    s.wait_stream(cuda.default_stream())
+    with cuda.stream(s):
+        found[0].array
+    assert (found[0] * 2).cpu()[999].item() == 2000
+
+
+def test_what_is_written_belongs_to_the_stream_of_the_write(monkeypatch):
+    """Parameters of a program are mostly older than its streams: steps need not wait for that."""
+    s = cuda.Stream()
+    with before_the_first_stream():
+        weight = lucid_gpu.ones(20, 20, device="cuda").requires_grad_()
+        start = ready(400).reshape(20, 20)
+        average = ready()
+        start.array
+        average.array
+    s.wait_stream(cuda.default_stream())
+    with cuda.stream(s):
+        optimizer = lucid_gpu.optim.SGD([weight], lr=0.1, momentum=0.9)
+        found = orders(monkeypatch)
+        for _ in range(4):
+            loss = (weight * start).tanh().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            start.data = start.data * 2
+            average.mul_(0.9)
+            average.array
+    assert found == [True, False] * 4  # around the passes back
+
+
+def test_memory_of_what_was_computed_elsewhere_waits_for_its_own_stream():
+    s = cuda.Stream()
+    h = pending_since_before(s)
+    with cuda.stream(s):
+        h.array
+    s.synchronize()
+    before = len(cuda_memory._held)
+    del h
+    gc.collect()
+    assert len(cuda_memory._held) == before + 1

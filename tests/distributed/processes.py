@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+
+import lucid_gpu.distributed as dist
 
 ROOT = Path(__file__).resolve().parents[2]
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
@@ -70,3 +74,21 @@ def lives(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+@contextlib.contextmanager
+def one_rank(folder: Path) -> Iterator[None]:
+    """A group of this process alone."""
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def on_this_rank(parts: Iterable[Callable[[], None]]) -> None:
+    """Run parts one after another, on one of the ranks that a launcher started."""
+    dist.init_process_group("gloo")
+    for part in parts:
+        part()
+    dist.destroy_process_group()

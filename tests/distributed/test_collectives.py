@@ -225,6 +225,16 @@ def several() -> None:
         assert dist.recv(row, tag=5) == 0 and row.tolist() == [0, 1, 2]
         objects = [None, None]
         assert dist.recv_object_list(objects, 0) == 0 and objects == [{"a": 1}, 2]
+    large, count = t.full((5_000_000,), 3.0), t.tensor([4])
+    for source in (0, None):  # a message of another type comes while a large one is on its way
+        if rank == 0:
+            for work in [dist.isend(large, 1), dist.isend(count, 1)]:
+                work.wait()
+        elif rank == 1:
+            got, number = t.zeros(5_000_000), t.tensor([0])
+            dist.recv(got, source)
+            dist.recv(number, source)
+            assert (got == 3).all() and number.item() == 4
     memory = np.full(3, 1.0 + rank)
     shared = t.from_numpy(memory)
     before = shared * 2

@@ -53,6 +53,10 @@ ROWS = {
         "dist.all_reduce(ONES(3)); dist.send(ONES(5), 0)",
         r"rank {last} of the group sent 20 bytes|MPI: .*truncated",
     ),
+    "message-dtype": (
+        "dist.all_reduce(ONES(3)); dist.send(ONES(3).int(), 0)",
+        r"rank {last} of the group sent int32, but the tensor that receives it is of float32",
+    ),
 }
 BY_LAUNCHER = {
     "raises": r"rank {last} \(process \d+\) of .*faults.py ended with status 1: ValueError: boom",
@@ -69,7 +73,7 @@ def faulty(what: str) -> None:
         exec(ROWS[what][0] if what in ROWS else what)
     else:
         dist.all_reduce(ONES(3))
-        if dist.get_rank() == 0 and what == "message":
+        if dist.get_rank() == 0 and what.startswith("message"):
             dist.recv(ONES(3), last)
     dist.barrier()
     dist.destroy_process_group()

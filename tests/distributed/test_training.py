@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu as t
@@ -73,6 +74,59 @@ def hooks() -> None:
     wrapped.register_comm_hook(None, counting)
     with pytest.raises(RuntimeError, match="can only be called once"):
         wrapped.register_comm_hook(None, counting)
+
+
+def views() -> None:
+    """Gradients that are views of their bucket: the same bits, and no memory of their own."""
+    rank = dist.get_rank()
+
+    def trained(as_view: bool, to_none: bool, hook: Any = None) -> tuple[list[Any], Any]:
+        t.manual_seed(10 + rank)
+        wrapped = DistributedDataParallel(
+            net(), bucket_cap_mb=0.0003, gradient_as_bucket_view=as_view
+        )
+        if hook is not None:
+            wrapped.register_comm_hook(None, hook)
+        optimizer = t.optim.SGD(wrapped.parameters(), lr=0.1, momentum=0.9)
+        found = []
+        for step in range(4):
+            x = t.randn(5, 3)
+            if step == 2:
+                with wrapped.no_sync():
+                    wrapped(x).square().sum().backward()
+            wrapped(x).square().sum().backward()
+            found.append([g.tolist() for g in gradients(wrapped)])
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=to_none)
+        return [*found, [p.tolist() for p in wrapped.parameters()]], wrapped
+
+    for to_none in (True, False):
+        for hook in (None, default_hooks.bf16_compress_hook):
+            expected, _ = trained(False, to_none, hook)
+            got, wrapped = trained(True, to_none, hook)
+            assert got == expected
+            same_everywhere(got[-1])
+    flats = wrapped._flats.values()
+    grads = [p.grad for p in wrapped.parameters()]
+    assert len(flats) > 1 and sum(f.numel() for f in flats) == sum(g.numel() for g in grads)
+    assert all(any(np.shares_memory(g.array, f.array) for f in flats) for g in grads)
+    arrays = [g.array.ctypes.data for g in grads]
+    wrapped(t.randn(5, 3)).sum().backward()
+    assert [p.grad.array.ctypes.data for p in wrapped.parameters()] == arrays
+    wrapped = DistributedDataParallel(
+        Skips(), find_unused_parameters=True, gradient_as_bucket_view=True
+    )
+    for _ in range(2):
+        wrapped(t.ones(1, 2), True).sum().backward()
+        assert wrapped.module.b.weight.grad is None
+        assert t.equal(wrapped.module.a.weight.grad, t.ones(1, 2))
+        wrapped.zero_grad()
+    wrapped = DistributedDataParallel(nn.Linear(1, 1, bias=False), gradient_as_bucket_view=True)
+    with wrapped.join(divide_by_initial_world_size=False):
+        for _ in range(rank + 1):
+            wrapped.zero_grad()
+            wrapped(t.ones(1, 1)).sum().backward()
+            assert wrapped.module.weight.grad.item() == 1.0
 
 
 class Skips(nn.Module):
@@ -250,7 +304,7 @@ def layouts() -> None:
     assert wide.tolist() == whole[3 * rank : 3 * rank + 3].tolist()
 
 
-PARTS = {f.__name__: f for f in (hooks, unused, uneven, synced, sharded, meshes, layouts)}
+PARTS = {f.__name__: f for f in (hooks, views, unused, uneven, synced, sharded, meshes, layouts)}
 
 
 def several() -> None:

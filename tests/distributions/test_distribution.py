@@ -223,3 +223,24 @@ def test_validation_can_be_left_out():
     value = lucid_gpu.tensor(2.0)
     one = lucid_gpu.distributions.Normal(lucid_gpu.tensor(0.0), -1.0, validate_args=False)
     assert one.log_prob(value).isnan()
+
+
+def test_expand_of_a_subclass_with_arguments_of_its_own():
+    d = lucid_gpu.distributions
+
+    class Shifted(d.Independent):
+        def __init__(self, loc):
+            super().__init__(d.Normal(loc, lucid_gpu.ones_like(loc)), 1)
+
+        def expand(self, batch_shape, _instance=None):
+            new = self._get_checked_instance(Shifted, _instance)
+            return super().expand(batch_shape, new)
+
+    class Further(Shifted):
+        def __init__(self):
+            super().__init__(lucid_gpu.zeros(2))
+
+    larger = Shifted(lucid_gpu.zeros(2)).expand((3,))
+    assert type(larger) is Shifted and larger.batch_shape == (3,) and larger.event_shape == (2,)
+    with pytest.raises(NotImplementedError, match=r"Subclass Further of Shifted .* \.expand\(\)"):
+        Further().expand((3,))

@@ -267,7 +267,7 @@ def test_the_heat_equations_gradient_leaves_nothing_behind(monkeypatch, device):
         return lucid_gpu.as_tensor(function(root)).cpu().numpy()
 
     def living():
-        pending._living.tensors()  # forgets the dead, as it does by and by once streams are in use
+        pending._noted.tensors()  # forgets the dead, as it does by and by once streams are in use
         gc.collect()
         return len(gc.get_objects()), tracemalloc.get_traced_memory()[0]
 

@@ -57,8 +57,22 @@ def test_has_aux() -> None:
     x = lucid_gpu.tensor([1.0, 2.0])
     value, slope = value_and_grad(cubes)(x)
     assert value.item() == 9.0 and slope.tolist() == [3.0, 12.0]
-    (value, aux), slope = value_and_grad(lambda x: (cubes(x), "more"), has_aux=True)(x)
-    assert aux == "more" and not value.requires_grad
+    (value, aux), slope = value_and_grad(lambda x: (cubes(x), x + 1), has_aux=True)(x)
+    assert aux.tolist() == [2.0, 3.0] and not value.requires_grad
+
+
+@pytest.mark.parametrize("aux", ["more", 1, None, [1.0], {"k": 2}], ids=repr)
+@pytest.mark.parametrize("name", ["grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd"])
+def test_aux_of_other_things_than_tensors_is_refused(name: str, aux: Any) -> None:
+    def scenario(m: Any) -> Any:
+        x, function = m.ones(2), getattr(m.func, name)
+        if name == "vjp":
+            return function(lambda x: (x.sum(), aux), x, has_aux=True)
+        if name == "jvp":
+            return function(lambda x: (x.sum(), aux), (x,), (x,), has_aux=True)
+        return function(lambda x: (x.sum(), aux), has_aux=True)(x)
+
+    same_error(scenario, "Expected tensors, got unsupported type <class")
 
 
 def test_derivatives_nest() -> None:

@@ -15,7 +15,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu.func import vmap
 from tests.func.comparing import agree, tensor
-from tests.oracle import modules, same_error
+from tests.oracle import modules, plain, same_error, torch_module
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
@@ -533,3 +533,64 @@ def test_cat_refuses_out() -> None:
     with pytest.raises(NotImplementedError, match="use forward AD or vmap with cat_out"):
         vmap(lambda row, out: lucid_gpu.cat([row, row], out=out))(x, into)
     assert not into.any()
+
+
+SHAPES_IN_PLACE: dict[str, Any] = {
+    "squeeze_": lambda x: x.squeeze_(0),
+    "squeeze_ of all": lambda x: x.squeeze_(),
+    "unsqueeze_": lambda x: x.unsqueeze_(-1),
+    "transpose_": lambda x: x.transpose_(0, 1),
+    "t_": lambda x: x.t_(),
+    "swapaxes_": lambda x: x.swapaxes_(0, 1),
+}
+
+
+@pytest.mark.parametrize("where", [0, 2])
+@pytest.mark.parametrize("name", SHAPES_IN_PLACE)
+def test_shapes_change_in_place(name: str, where: int) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        leaf = m.arange(6.0, device=device).view(3, 1, 2).requires_grad_()
+        x = leaf * 0.5
+
+        def body(one: Any) -> Any:
+            SHAPES_IN_PLACE[name](one)
+            own = one.clone()
+            SHAPES_IN_PLACE[name](own)
+            own.mul_(3)
+            return own, one.square()
+
+        own, square = m.vmap(body, in_dims=where)(x)
+        (own.sum() + square.sum()).backward()
+        rows = leaf.detach().clone().view(3, 2, 1)
+        nested = m.vmap(m.vmap(lambda one: one.unsqueeze_(0).squeeze_()))(rows)
+        return own, list(own.shape), leaf.grad, nested
+
+    theirs, ours = plain(scenario(torch_module(), "cpu")), plain(scenario(lucid_gpu, "cpu"))
+    assert ours == theirs
+
+
+def test_what_an_op_saved_and_was_written_since_is_refused() -> None:
+    def loss(m: Any, write: Any) -> Any:
+        def body(x: Any) -> Any:
+            y = x * 1.5
+            z = y.sin()
+            write(m, y)
+            return (z * 2).sum()
+
+        return m.vmap(m.func.grad(body))(m.arange(6.0).view(3, 2))
+
+    writes = (lambda m, y: y.mul_(2), lambda m, y: m.nn.functional.silu(y, inplace=True))
+    for write in writes:
+        same_error(lambda m, write=write: loss(m, write), "modified by an inplace operation")
+
+
+@pytest.mark.parametrize("name", ["elu", "silu", "hardtanh", "mish", "relu"])
+def test_an_op_in_place_keeps_what_it_read_itself(name: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        x = m.tensor([[0.5, -0.25], [2.0, -3.0]]).requires_grad_()
+        function = getattr(m.nn.functional, name)
+        m.vmap(lambda one: function(one * 1.0, inplace=True) * 2)(x).sum().backward()
+        return x.grad
+
+    theirs, ours = scenario(torch_module(), "cpu"), scenario(lucid_gpu, "cpu")
+    np.testing.assert_allclose(np.array(ours.tolist()), np.array(theirs.tolist()), 1e-5)

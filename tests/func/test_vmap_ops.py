@@ -6,10 +6,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import lucid_gpu
 from tests.func.comparing import agree, tensor
+from tests.oracle import torch_module
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
@@ -317,3 +319,26 @@ def test_each_example_has_its_gradient_through_complex_numbers() -> None:
         return m.func.grad(lambda r: m.complex(r, r * r).abs().sum())
 
     agree(lambda m: m.vmap(slope(m))(tensor(m, 2, 3)))
+
+
+EMPTY_BATCHES: dict[str, Any] = {
+    "topk": lambda t: t.topk(2),
+    "median": lambda t: (t.median(),),
+    "argmax": lambda t: (t.argmax(), t.argmin()),
+    "prod": lambda t: (t.prod(),),
+    "kthvalue": lambda t: t.kthvalue(1, keepdim=True),
+    "mode": lambda t: t.mode(0),
+    "sort": lambda t: (*t.sort(), t.argsort()),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY_BATCHES)
+@pytest.mark.parametrize("size", [0, 3])
+def test_what_orders_elements_over_a_batch_that_may_be_empty(name: str, size: int) -> None:
+    given = np.random.default_rng(3).integers(0, 3, (size, 4, 2)).astype(np.float32)
+    given += np.arange(8, dtype=np.float32).reshape(4, 2) / 16  # no ties
+    found = []
+    for m in (lucid_gpu, torch_module()):
+        results = m.func.vmap(lambda t: tuple(EMPTY_BATCHES[name](t)))(m.tensor(given))
+        found.append([(str(r.dtype).split(".")[-1], tuple(r.shape), r.tolist()) for r in results])
+    assert found[0] == found[1]

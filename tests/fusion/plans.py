@@ -36,7 +36,7 @@ def full(number: Any, d: dtype, shape: tuple[int, ...]) -> Expr:
 
 def op(name: str, *operands: Any, to: dtype | None = None) -> Expr:
     """A row of the table, applied."""
-    return build(TABLE[name], operands, True, to, limit=10**6)
+    return build(TABLE[name], operands, True, to, scheduled=False)
 
 
 def planned(

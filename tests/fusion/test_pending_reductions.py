@@ -11,7 +11,7 @@ import pytest
 import lucid_gpu
 from lucid_gpu import dtypes as dt
 from lucid_gpu import explain, profiler
-from lucid_gpu.fusion import eager, pending_reductions
+from lucid_gpu.fusion import eager, pending_reductions, scheduler
 from lucid_gpu.fusion.realise import waiting
 from lucid_gpu.fusion.reduction_table import TABLE
 from tests.fusion.nvrtc import architectures, compiled
@@ -359,7 +359,7 @@ class TestWaiting:
         x = lucid_gpu.ones(4)
         x.array
         totals = [(x * i).sum() for i in range(40)]
-        assert len(waiting) <= pending_reductions.MOST
+        assert len(waiting) <= scheduler.MOST_REDUCTIONS
         assert [t.item() for t in totals] == [4 * i for i in range(40)]
 
     def test_a_long_chain_neither_recurses_nor_grows(self, executor: str) -> None:
@@ -382,7 +382,7 @@ class TestWaiting:
     def test_large_arrays_are_not_kept_for_one_another(self, monkeypatch: Any) -> None:
         import weakref
 
-        monkeypatch.setattr(pending_reductions, "LARGE", 10)
+        monkeypatch.setattr(scheduler, "LARGE", 10)
         with eager(False):
             x, y = lucid_gpu.rand(10), lucid_gpu.rand(10)
             gone = weakref.ref(x._cell())

@@ -65,9 +65,9 @@ def by_numpy(x: Any, target: Any, how: Settings, g: Any) -> tuple[Any, Any]:
 
 
 def by_cuda_c(x: Any, target: Any, how: Settings, g: Any) -> tuple[Any, Any]:
-    value, noted = kernels.by_cuda_c(x, target, how)
+    value, noted = kernels.losses.cuda_c(x, target, how)
     assert value.dtype == x.dtype
-    return value, kernels.gradient_by_cuda_c(x, target, noted, g.astype(x.dtype), how)
+    return value, kernels.gradient.cuda_c(x, target, noted, g.astype(x.dtype), how)
 
 
 ERRORS = {"float64": 1e-11, "float32": 3e-6, "float16": 2e-3, "bfloat16": 1e-2}
@@ -148,7 +148,7 @@ def test_a_target_that_is_no_class(wrong: int) -> None:
     with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds: the input has 6 cl"):
         kernels.on_host(x, target, PLAIN)
     with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds: the input of a "):
-        kernels.by_cuda_c(x, target, PLAIN)
+        kernels.losses.cuda_c(x, target, PLAIN)
     kernels.fault.check()  # an error is raised once
 
 
@@ -168,13 +168,13 @@ def test_kernels_and_bytes() -> None:
     """Scores are read once each way; probabilities are never stored."""
     x, target, _ = problem((64, 5000), np.float32)
     with profiler.record() as log:
-        _, noted = kernels.by_cuda_c(x, target, PLAIN)
+        _, noted = kernels.losses.cuda_c(x, target, PLAIN)
     rows = 64
     first, second = log.kernels
     assert (first.bytes_read, first.bytes_written) == (x.nbytes + 8 * rows, 2 * 4 * rows)
     assert (second.bytes_read, second.bytes_written) == ((4 + 8) * rows, 4 + 4)
     with profiler.record() as log:
-        kernels.gradient_by_cuda_c(x, target, noted, 1.0, PLAIN)
+        kernels.gradient.cuda_c(x, target, noted, 1.0, PLAIN)
     (only,) = log.kernels
     assert (only.bytes_read, only.bytes_written) == (x.nbytes + (4 + 8) * rows + 4, x.nbytes)
 

@@ -60,8 +60,8 @@ def as_long_rows(*problem: Any) -> list[Any]:
 
 
 def by_cuda_c(x: Any, g: Any, w: Any, b: Any, rms: bool) -> list[Any]:
-    y, known = layer_norm.by_cuda_c(x, w, b, EPS, rms)
-    return [y, *layer_norm.gradients_by_cuda_c(x, g, w, known, ALL)]
+    y, known = layer_norm.normalised.cuda_c(x, w, b, EPS, rms)
+    return [y, *layer_norm.gradients.cuda_c(x, g, w, known, ALL)]
 
 
 FAMILIES = pytest.mark.parametrize("family", [on_the_host, as_long_rows, by_cuda_c])
@@ -142,8 +142,8 @@ def test_a_large_mean_does_not_cancel(columns: int, family: Any) -> None:
 
 def test_only_what_is_wanted() -> None:
     x, g, w, b = problem((150, 64), np.float32)
-    _, known = layer_norm.by_cuda_c(x, w, b, EPS, False)
-    for family in (layer_norm.gradients_by_cuda_c, layer_norm.gradients_on_host):
+    _, known = layer_norm.normalised.cuda_c(x, w, b, EPS, False)
+    for family in (layer_norm.gradients.cuda_c, layer_norm.gradients_on_host):
         all_of_them = family(x, g, w, known, ALL)
         for number in range(8):
             wanted = Wanted(bool(number & 1), bool(number & 2), bool(number & 4))
@@ -158,12 +158,12 @@ def test_kernels_and_bytes(columns: int) -> None:
     """Forward reads x once; backward x and g once, and little more than dx is written."""
     x, g, w, b = problem((8, columns), np.float32)
     with profiler.record() as log:
-        _, known = layer_norm.by_cuda_c(x, w, b, EPS, False)
+        _, known = layer_norm.normalised.cuda_c(x, w, b, EPS, False)
     (only,) = log.kernels
     assert "held" in only.name
     assert (only.bytes_read, only.bytes_written) == (x.nbytes + 2 * w.nbytes, x.nbytes + 2 * 8 * 4)
     with profiler.record() as log:
-        layer_norm.gradients_by_cuda_c(x, g, w, known, ALL)
+        layer_norm.gradients.cuda_c(x, g, w, known, ALL)
     first, second = log.kernels
     assert first.bytes_read == 2 * x.nbytes + w.nbytes + 2 * 8 * 4
     parts = first.bytes_written - x.nbytes
@@ -171,7 +171,7 @@ def test_kernels_and_bytes(columns: int) -> None:
     assert (second.bytes_read, second.bytes_written) == (parts, 2 * w.nbytes)
     with profiler.record() as log:
         only_x = Wanted(True, False, False)
-        layer_norm.gradients_by_cuda_c(x, g, w, Statistics(None, known.rstd), only_x)
+        layer_norm.gradients.cuda_c(x, g, w, Statistics(None, known.rstd), only_x)
     assert len(log.kernels) == 1
 
 

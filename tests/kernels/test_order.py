@@ -62,8 +62,8 @@ def reductions_of_a_block(threads: int) -> list[Any]:
 
 @case(((3, 1023), 1), ((1, 20_000), 1), ((70, 10), 1), ((2, 600, 3), 1), ((33, 40), 0))
 def softmax_and_its_gradient(shape: Any, axis: int) -> list[Any]:
-    y = softmax.softmax(normal(*shape), axis, False)
-    return [y, softmax.gradient(y, normal(*shape, seed=1), axis, False)]
+    y = softmax.forward.cuda_c(normal(*shape), axis, False)
+    return [y, softmax.backward.cuda_c(y, normal(*shape, seed=1), axis, False)]
 
 
 @case(((1000, 10),), ((2, 1025),), ((2, 70, 3, 4),), ((50, 6),))
@@ -71,16 +71,16 @@ def cross_entropy_and_its_gradient(shape: Any) -> list[Any]:
     target = np.random.default_rng(0).integers(0, shape[1], (shape[0], *shape[2:]))
     weight = np.random.default_rng(1).uniform(0.5, 2, shape[1]).astype(np.float32)
     how = cross_entropy.Settings(weight, -100, 0.1, "mean")
-    loss, noted = cross_entropy.by_cuda_c(normal(*shape), target, how)
+    loss, noted = cross_entropy.losses.cuda_c(normal(*shape), target, how)
     g = np.asarray(1.7, np.float32)
-    return [loss, cross_entropy.gradient_by_cuda_c(normal(*shape), target, noted, g, how)]
+    return [loss, cross_entropy.gradient.cuda_c(normal(*shape), target, noted, g, how)]
 
 
 @case(((70, 128), False), ((40, 64), True), ((5, 1025), False), ((3, 8192), True))
 def norms_of_rows(shape: Any, rms: bool) -> list[Any]:
     x, g, w, b = (normal(*s, seed=i) for i, s in enumerate((shape, shape, shape[1:], shape[1:])))
-    y, known = layer_norm.by_cuda_c(x, w, b, 1e-5, rms)
-    return [y, *layer_norm.gradients_by_cuda_c(x, g, w, known, layer_norm.Wanted(True, True, True))]
+    y, known = layer_norm.normalised.cuda_c(x, w, b, 1e-5, rms)
+    return [y, *layer_norm.gradients.cuda_c(x, g, w, known, layer_norm.Wanted(True, True, True))]
 
 
 @case(((500, 3),), ((50, 3, 40),), ((60, 2, 5),), ((2, 70, 9),))

@@ -41,14 +41,14 @@ def normal(shape: tuple[int, ...], kind: Any, seed: int = 0) -> Any:
 
 def check(x: Any, axis: int, log: bool) -> None:
     error = ERRORS[x.dtype.name]
-    y = softmax.softmax(x, axis, log)
+    y = softmax.forward.cuda_c(x, axis, log)
     assert (y.dtype, y.shape) == (x.dtype, x.shape)
     tiny = 6e-8 if x.dtype == np.float16 else 1e-30  # a half's last place near zero
     np.testing.assert_allclose(
         y.astype(np.float64), expected(x, axis, log), error, error if log else tiny
     )
     g = normal(x.shape, x.dtype, 1)
-    dx = softmax.gradient(y, g, axis, log).astype(np.float64)
+    dx = softmax.backward.cuda_c(y, g, axis, log).astype(np.float64)
     right = gradient(y, g, axis, log)
     np.testing.assert_allclose(dx, right, 0, error * max(np.abs(right).max(), 1e-30))
     np.testing.assert_allclose(
@@ -101,8 +101,8 @@ def test_lines_longer_than_registers() -> None:
 def test_nothing(shape: tuple[int, ...]) -> None:
     x = normal(shape, np.float32)
     with profiler.record() as log:
-        assert softmax.softmax(x, len(shape) - 1, False).shape == shape
-        assert softmax.gradient(x, x, len(shape) - 1, False).shape == shape
+        assert softmax.forward.cuda_c(x, len(shape) - 1, False).shape == shape
+        assert softmax.backward.cuda_c(x, x, len(shape) - 1, False).shape == shape
     assert not log.kernels
 
 
@@ -112,9 +112,9 @@ def test_rows_that_begin_anywhere(columns: int) -> None:
     memory = normal((2 * columns + 1,), np.float32)
     x = memory[1:].reshape(2, columns)
     check(x, 1, False)
-    y, g = softmax.softmax(x, 1, False), x
+    y, g = softmax.forward.cuda_c(x, 1, False), x
     np.testing.assert_allclose(
-        softmax.gradient(y, g, 1, False), gradient(y, g, 1, False), 1e-4, 1e-7
+        softmax.backward.cuda_c(y, g, 1, False), gradient(y, g, 1, False), 1e-4, 1e-7
     )
 
 
@@ -133,20 +133,20 @@ def test_infinite_scores_are_torchs() -> None:
     wide = np.concatenate([x, np.full((4, 70000), -inf, np.float32)], 1)
     with np.errstate(all="ignore"):
         for one in (x, wide):
-            np.testing.assert_array_equal(softmax.softmax(one, 1, False)[:, :2], right)
+            np.testing.assert_array_equal(softmax.forward.cuda_c(one, 1, False)[:, :2], right)
             np.testing.assert_array_equal(softmax.on_host(one, 1, False)[:, :2], right)
-        np.testing.assert_array_equal(softmax.softmax(x.T.copy(), 0, False).T, right)
+        np.testing.assert_array_equal(softmax.forward.cuda_c(x.T.copy(), 0, False).T, right)
 
 
 @pytest.mark.parametrize("columns", [10, 1000, 16384])
 def test_one_kernel_reads_once_and_writes_once(columns: int) -> None:
     x = normal((4, columns), np.float32)
     with profiler.record() as log:
-        y = softmax.softmax(x, 1, False)
+        y = softmax.forward.cuda_c(x, 1, False)
     assert [(k.bytes_read, k.bytes_written) for k in log.kernels] == [(x.nbytes, x.nbytes)]
     assert "held" in log.kernels[0].name  # in registers between the passes
     with profiler.record() as log:
-        softmax.gradient(y, x, 1, False)
+        softmax.backward.cuda_c(y, x, 1, False)
     assert [(k.bytes_read, k.bytes_written) for k in log.kernels] == [(2 * x.nbytes, x.nbytes)]
 
 

@@ -87,9 +87,10 @@ def cupy(monkeypatch):
     backend = types.SimpleNamespace(
         xp=stand_in,
         current_index=lambda: stand_in.current,
+        address=lambda array: array.data.ptr,
         empty=lambda shape, d, where: np.empty(shape, d.numpy).view(Array),
     )
-    for module in (cuda, launchers, cuda_executor):
+    for module in (cuda, launchers):
         monkeypatch.setattr(module, "backend", lambda where: backend)
     monkeypatch.setattr(current_gpu, "follow_tensors", lambda cuda: None)
     monkeypatch.setattr(nvrtc, "load", stand_in.load)

@@ -88,11 +88,11 @@ class Gpu:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """NumPy's arrays count as a GPU's; nothing is computed."""
     driver = Gpu()
-    monkeypatch.setattr(cuda, "backend", lambda where: types.SimpleNamespace(xp=driver))
+    backend = types.SimpleNamespace(xp=driver, address=lambda array: array.ctypes.data)
+    monkeypatch.setattr(cuda, "backend", lambda where: backend)
     monkeypatch.setattr(nvrtc, "load", lambda *_: driver.RawKernel())
     monkeypatch.setattr(launchers, "_launchers", {})
     monkeypatch.setattr(function, "device_of", lambda array: device("cuda", 0))
-    monkeypatch.setattr(cuda.CudaLauncher, "address", lambda self, a: a.ctypes.data)
     monkeypatch.setattr(cuda.CudaLauncher, "is_home", lambda self: True)
     monkeypatch.setattr(cuda.CudaLauncher, "at_home", lambda self: no_context())
     monkeypatch.setattr(copy, "_functions", {})

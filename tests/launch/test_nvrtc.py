@@ -139,18 +139,18 @@ def test_a_file_is_found_from_another_folder_but_not_by_another_compiler(
 ) -> None:
     """A cache is filled on one machine for another, whose packages lie elsewhere."""
     text = SOURCE % "sqrtf"
-    here = nvrtc.place(text, nvrtc.OPTIONS, 90)
-    told = nvrtc._told(nvrtc.OPTIONS, 90)
+    here = nvrtc.cache_path(text, nvrtc.OPTIONS, 90)
+    told = nvrtc._full_options(nvrtc.OPTIONS, 90)
     includes = next(o[2:] for o in told if Path(o[2:], "cuda_fp16.h").exists())
     moved = folder / "elsewhere"
     moved.mkdir()
     for name in nvrtc.HEADERS:
         (moved / name).write_bytes(Path(includes, name).read_bytes())
     elsewhere = tuple(o for o in told if not o.startswith("-I")) + (f"-I{moved}",)
-    monkeypatch.setattr(nvrtc, "_told", lambda options, architecture: elsewhere)
+    monkeypatch.setattr(nvrtc, "_full_options", lambda options, architecture: elsewhere)
     nvrtc._compiler.cache_clear()
-    assert nvrtc.place(text, nvrtc.OPTIONS, 90) == here
+    assert nvrtc.cache_path(text, nvrtc.OPTIONS, 90) == here
     nvrtc._compiler.cache_clear()
     (moved / "cuda_fp16.h").write_text("// of another CUDA")
-    assert nvrtc.place(text, nvrtc.OPTIONS, 90) != here
+    assert nvrtc.cache_path(text, nvrtc.OPTIONS, 90) != here
     nvrtc._compiler.cache_clear()

@@ -12,7 +12,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.nn import functional as F
-from lucid_gpu.ops.arguments import told
+from lucid_gpu.ops.arguments import refusal_of
 from tests.oracle import modules, same_error, torch_module
 
 ones = lucid_gpu.ones
@@ -140,7 +140,7 @@ def _refusal(function: Callable[..., Any], given: Any, more: list[Any]) -> str:
 
 def test_other_attributes_that_are_missing_stay_missing() -> None:
     error = AttributeError("no such thing", obj=lucid_gpu.ones(2))
-    assert told(lucid_gpu.mean, error, (ones(2),)) is error
+    assert refusal_of(lucid_gpu.mean, error, (ones(2),)) is error
 
 
 def _out_of(m: Any, shape: tuple[int, ...], of: Callable[[Any, Any], Any]) -> Any:
@@ -148,8 +148,8 @@ def _out_of(m: Any, shape: tuple[int, ...], of: Callable[[Any, Any], Any]) -> An
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = of(m, out)
-    told = [str(w.message)[:64] for w in caught]
-    return result is out, tuple(out.shape), out.tolist(), told
+    refusal_of = [str(w.message)[:64] for w in caught]
+    return result is out, tuple(out.shape), out.tolist(), refusal_of
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (7,), (2, 3)])

@@ -58,7 +58,8 @@ def test_memory_stays(device: str) -> None:
 
 def test_transforms_refuse(device: str) -> None:
     with pytest.raises(RuntimeError, match="unsqueeze_ of a tensor that is being transformed"):
-        lucid_gpu.vmap(lambda v: v.unsqueeze_(0))(lucid_gpu.ones(2, 2, device=device))
+        x = lucid_gpu.ones(2, 2, device=device)
+        lucid_gpu.func.jvp(lambda v: v.unsqueeze_(0), (x,), (x,))
 
 
 MISUSE: dict[str, tuple[Any, str]] = {

@@ -7,7 +7,7 @@ import lucid_gpu
 from lucid_gpu import nn
 from lucid_gpu.autograd import Function
 from lucid_gpu.devices import background_matmul, blas, threads
-from lucid_gpu.fusion.background_leaf import BackgroundCell
+from lucid_gpu.ops.matmul import BackgroundCell
 
 pytestmark = pytest.mark.skipif(blas._found is None, reason="this NumPy brings no OpenBLAS")
 

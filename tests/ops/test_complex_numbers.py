@@ -11,7 +11,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.autograd import gradcheck, gradgradcheck
-from tests.oracle import agree, same_error
+from tests.oracle import agree, same_error, torch_module
 
 PARTS = np.array([[1.0, -2.0, 0.5], [0.0, 3.0, -1.5]])
 OTHERS = np.array([[0.5, 1.0, -1.0], [2.0, 0.25, 0.0]])
@@ -97,3 +97,14 @@ def test_angles_of_real_numbers(device: str) -> None:
     assert found[:4] == [pytest.approx(math.pi), 0, 0, 0]
     assert math.isnan(found[4])
     assert lucid_gpu.tensor([1, -1], device=device).angle().tolist() == [0, pytest.approx(math.pi)]
+
+
+def test_log1p_keeps_small_real_parts(device: str) -> None:
+    numbers = np.array([1e-10 + 1e-10j, 1e-20 + 0j, -1e-8 + 1.4142135e-4j, 1e-3j, -2 + 1e-6j, -1])
+    numbers = np.append(numbers, [3 + 4j, 1e200 + 1e200j, np.inf])
+    for kind, precision in (("complex128", 1e-8), ("complex64", 2e-6)):
+        z = numbers[:-2].astype(kind) if kind == "complex64" else numbers
+        ours = lucid_gpu.tensor(z, device=device).log1p().numpy(force=True)
+        theirs = torch_module().tensor(z).log1p().numpy()
+        np.testing.assert_allclose(ours.real, theirs.real, precision)
+        np.testing.assert_allclose(ours.imag, theirs.imag, precision)

@@ -32,6 +32,9 @@ CASES: dict[str, Any] = {
     "fill_diagonal_": lambda m, t: (t[0] * 1).fill_diagonal_(2.5),
     "fill_diagonal_ wraps": lambda m, t: m.cat([t[0], t[1]]).fill_diagonal_(2.5, wrap=True),
     "fill_diagonal_ of a cube": lambda m, t: t[:3, :3].clone().fill_diagonal_(0),
+    "tril": lambda m, t: t.tril(),
+    "triu": lambda m, t: t.triu(1),
+    "tril below": lambda m, t: t.tril(-1),
 }
 
 

@@ -42,6 +42,58 @@ def sum_of_products(*kinds_and_sizes: str, name: str = "addcmul") -> Callable[[A
 
 
 LERPED = [[1.0, 1.0], [-float("inf"), 10.0], [-float("inf"), -2.0]]
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """The name of the error, or the value of one element."""
+    try:
+        return call().item()
+    except (IndexError, RuntimeError) as error:
+        return type(error).__name__
+
+
+def zeroth_power(m: Any, where: str) -> Any:
+    x = m.tensor([1 + 2j, 3 - 1j], device=where).requires_grad_()
+    y = m.pow(x * 1, 0)
+    y.tolist()
+    (found,) = m.autograd.grad((y * y).abs().sum(), x)
+    return [found.abs().tolist()]
+
+
+def cross_entropy_of_nothing(m: Any, where: str) -> Any:
+    x = empty(m, where, "float32", 0, 3).requires_grad_()
+    m.nn.functional.cross_entropy(x, empty(m, where, "int64", 0)).backward()
+    return [*x.grad.shape]
+
+
+def gathered_nothing(m: Any, where: str) -> Any:
+    x = empty(m, where, "float32", 0, 3).requires_grad_()
+    y = x.gather(0, empty(m, where, "int64", 0, 3))
+    view = y._is_view()
+    y.zero_()  # a view of a leaf would be refused
+    return [view, x.requires_grad and x.grad is not None, y.requires_grad]
+
+
+def written_row(m: Any, where: str) -> Any:
+    x = m.tensor([0.0, 1.0, 2.0, 3.0], device=where).requires_grad_()
+    base = x * 1
+    base.expand(2, 4)[-2, m.tensor([0, 2], device=where)] *= 2
+    (found,) = m.autograd.grad(base.sum(), x)
+    return [x.tolist(), found.tolist()]
+
+
+def picked_of_a_number(m: Any, where: str, at: list[int]) -> Any:
+    index = m.tensor(at, dtype=m.int64, device=where)
+    return outcome(lambda: m.tensor(3.0, device=where).index_select(0, index))
+
+
+def written_after(m: Any, where: str, f: Callable[[Any], Any]) -> list[float]:
+    x = m.ones(1, 1, 1, 1, device=where)
+    f(x).zero_()
+    found: list[float] = x.reshape(-1).tolist()
+    return found
+
+
 CASES: dict[str, tuple[Any, Callable[[Any, str], Any]]] = {
     "remainder of nothing by zero": (
         ["uint8", [0, 3]],
@@ -95,6 +147,65 @@ CASES: dict[str, tuple[Any, Callable[[Any, str], Any]]] = {
     "the gradient of an empty vector in cat": (
         [[[0, 0, 0], [0, 0, 0]], [[0], [2, 3]], [[2, 2, 2], [2, 2, 2]]],
         grads_of_cat,
+    ),
+    "the zeroth power of complex numbers, read before backward": ([[0.0, 0.0]], zeroth_power),
+    "cross entropy of no rows": ([0, 3], cross_entropy_of_nothing),
+    "gather by no positions is no view": ([False, False, True], gathered_nothing),
+    "one of several equal rows written by positions": (
+        [[0.0, 1.0, 2.0, 3.0], [2.0, 1.0, 2.0, 1.0]],
+        written_row,
+    ),
+    "positions of a number": (
+        ["RuntimeError", "RuntimeError", "IndexError", 3.0],
+        lambda m, w: [picked_of_a_number(m, w, at) for at in ([], [0, 0], [1], [0])],
+    ),
+    "a number rolled and turned": (
+        ["IndexError", "IndexError", 3.0, 3.0, 3.0],
+        lambda m, w: [
+            outcome(lambda: m.tensor(3.0, device=w).roll(1, 0)),
+            outcome(lambda: m.tensor(3.0, device=w).flip(1)),
+            *[
+                f(m.tensor(3.0, device=w)).item()
+                for f in (lambda x: x.flip(0), lambda x: x.flip(-1))
+            ],
+            m.tensor(3.0, device=w).roll(1).item(),
+        ],
+    ),
+    "tangents turned in no dimension": (
+        [[1.0, 1.0]],
+        lambda m, w: [
+            m.func.jvp(lambda x: x.flip(()), *[(m.ones(2, device=w),)] * 2)[1].tolist(),
+        ],
+    ),
+    "logit of integers": (
+        [["nan", "nan", "-inf", "inf"]] * 2,
+        lambda m, w: [
+            [str(v) for v in m.tensor([3, 2, 0, 1], dtype=kind, device=w).logit().tolist()]
+            for kind in (m.uint8, m.int64)
+        ],
+    ),
+    "softmax of a number an example": (
+        [[1.0, 1.0], [0.0, 0.0], [[1.0, 1.0]]],
+        lambda m, w: [
+            m.func.vmap(lambda x: x.softmax(0))(m.ones(2, device=w)).tolist(),
+            m.func.vmap(lambda x: x.log_softmax(-1))(m.ones(2, device=w)).tolist(),
+            m.func.vmap(m.func.vmap(lambda x: x.softmax(0)))(m.ones(1, 2, device=w)).tolist(),
+        ],
+    ),
+    "absolute values of complex numbers in place": (
+        ["RuntimeError"],
+        lambda m, w: [outcome(m.tensor([3 + 4j], device=w).abs_)],
+    ),
+    "shuffles that move nothing give no views": (
+        [[1.0], [1.0], [1.0]],
+        lambda m, w: [
+            written_after(m, w, f)
+            for f in (
+                lambda x: m.nn.functional.pixel_shuffle(x, 1),
+                lambda x: m.nn.functional.pixel_unshuffle(x, 1),
+                lambda x: m.nn.functional.channel_shuffle(x, 1),
+            )
+        ],
     ),
 }
 

@@ -120,3 +120,11 @@ def test_layers(name, settings, device):
 
 def test_the_layer_says_what_it_takes():
     same_error(lambda m: m.nn.CircularPad2d(1)(m.zeros(2, 3)), "expected 3D or 4D input (got 2D")
+
+
+def test_a_border_that_the_type_does_not_hold_is_refused(device):
+    for value in (1 + 2j, 3j):
+        with pytest.raises(RuntimeError, match="cannot be converted"):
+            pad(lucid_gpu.ones(2, device=device), (1, 1), value=lucid_gpu.tensor(value))
+    x = lucid_gpu.ones(2, device=device)
+    assert pad(x, (1, 1), value=lucid_gpu.tensor(2)).tolist() == [2, 1, 1, 2]

@@ -142,3 +142,17 @@ def test_a_large_sum_beyond_its_range_is_silent(device: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gives([True, 1.0, True], scenario, device)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool", "complex64"])
+@pytest.mark.parametrize("shape", [(0, 3), (2, 3, 0)])
+def test_no_elements_of_types_that_are_no_floats(dtype, shape):
+    for m in (lucid_gpu, torch_module()):
+        x, f = m.zeros(shape, dtype=getattr(m, dtype)), m.nn.functional
+        for y in (
+            f.softmax(x, 1),
+            f.log_softmax(x, 0),
+            f.batch_norm(x, None, None, training=True),
+            f.batch_norm(x, m.zeros(3), m.ones(3)),
+        ):
+            assert (y.dtype, tuple(y.shape)) == (x.dtype, shape)

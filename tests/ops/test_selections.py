@@ -44,6 +44,9 @@ CASES: dict[str, Any] = {
     "by one count": lambda m, t: t.mT.repeat_interleave(long(m, t, 2), 0),
     "positions": lambda m, t: m.repeat_interleave(long(m, t, 0, 2, 1)),
     "no counts": lambda m, t: t[:0].repeat_interleave(long(m, t), 0),
+    "masked_select": lambda m, t: t.masked_select(t > 0),
+    "nonzero": lambda m, t: (t > 0).nonzero(),
+    "nonzero as a tuple": lambda m, t: m.nonzero(t > 0, as_tuple=True),
 }
 
 

@@ -364,3 +364,11 @@ def test_copies_of_lines_that_alias(device):
     np.testing.assert_array_equal(t.t().contiguous().numpy(force=True), x.T)
     laid = t.view(1, 35, 16, 16).contiguous(memory_format=lucid_gpu.channels_last)
     np.testing.assert_array_equal(laid.numpy(force=True), x.reshape(1, 35, 16, 16))
+
+
+def test_moved_dimensions_of_a_tensor_without_dimensions():
+    for m in (lucid_gpu, torch_module()):
+        t = m.tensor(3.0, requires_grad=True)
+        assert t.movedim(0, 0).item() == t.moveaxis(-1, 0).item() == t.movedim((0,), (0,)).item()
+        t.movedim(0, 0).backward()
+        assert t.grad.item() == 1

@@ -301,6 +301,7 @@ def test_errors_are_torchs(call, words):
         lambda s, o: s.CyclicLR(o, 0.1, 0.2, scale_fn=lambda x: 1 / 0),
         lambda s, o: s.OneCycleLR(o, 0.1, total_steps=10, base_momentum=[0.1, 0.2]),
         lambda s, o: s.CosineAnnealingWarmRestarts(optimizer=o, T_0=0),
+        lambda s, o: lucid_gpu.optim.swa_utils.SWALR(o, 0.1, last_epoch=1),
     ],
 )
 @pytest.mark.parametrize("tensor", [False, True])
@@ -308,9 +309,19 @@ def test_a_schedule_that_cannot_be_made_changes_nothing(make, tensor):
     lr = lucid_gpu.tensor(0.5) if tensor else 0.5
     optimizer = lucid_gpu.optim.SGD([lucid_gpu.ones(2, requires_grad=True)], lr=lr, momentum=0.9)
     before = {k: v for k, v in optimizer.param_groups[0].items() if k != "params"}
-    with pytest.raises((ZeroDivisionError, ValueError)):
+    with pytest.raises((KeyError, ZeroDivisionError, ValueError)):
         make(lucid_gpu.optim.lr_scheduler, optimizer)
     after = {k: v for k, v in optimizer.param_groups[0].items() if k != "params"}
     assert after == before
     assert after["lr"] is lr
     assert float(lr) == 0.5
+
+
+def test_a_sequence_that_cannot_be_made_changes_nothing():
+    schedules = lucid_gpu.optim.lr_scheduler
+    optimizer = lucid_gpu.optim.SGD([lucid_gpu.ones(2, requires_grad=True)], lr=0.5)
+    factors = iter([0.5])
+    first = schedules.LambdaLR(optimizer, lambda epoch: next(factors))
+    with pytest.raises(StopIteration):
+        schedules.SequentialLR(optimizer, [first], [])
+    assert optimizer.param_groups[0]["lr"] == 0.25

@@ -411,6 +411,8 @@ REFUSED = {
     "exp": (lambda m, s: s.exp(), "exp"),
     "exp as a function": (lambda m, s: m.exp(s), "exp"),
     "in a chain": (lambda m, s: m.nn.functional.gelu(s), "gelu"),
+    "of a function made from another": (lambda m, s: m.nn.functional.celu(s), "'celu'"),
+    "of two in a chain": (lambda m, s: m.igamma(s, s), "'igamma'"),
     "cat": (lambda m, s: m.cat([s, s]), "cat"),
     "stack": (lambda m, s: m.stack([s, s]), "stack"),
     "relu": (lambda m, s: m.relu(s), "relu"),
@@ -451,6 +453,23 @@ def test_everything_else_refuses_by_name_and_says_to_dense(name, device):
     with pytest.raises((RuntimeError, TypeError)) as refused:
         function(lucid_gpu, made(device=device))
     assert op in str(refused.value) and ".to_dense() first" in str(refused.value)
+
+
+def test_who_asks_inside_a_users_backward_is_what_the_user_calls_there():
+    class Wrong(lucid_gpu.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return lucid_gpu.cat([made(), g])
+
+    x = lucid_gpu.ones(2, 3, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="'cat'"):
+        Wrong.apply(x).sum().backward()
+    with pytest.raises(NotImplementedError, match="'stack'"):
+        lucid_gpu.stack([made()])
 
 
 def test_every_method_of_a_tensor_is_sparse_or_refuses():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -155,6 +156,74 @@ def test_cublas_has_the_functions() -> None:
     known = files[0].read_bytes()
     assert len(names) > 12
     assert [n for n in names if n.encode() not in known] == []
+
+
+def test_nccl_has_the_methods() -> None:
+    """Without libnccl too: the file of the real module holds what it says of its methods."""
+    found = importlib.util.find_spec("cupy_backends")
+    assert found is not None and found.submodule_search_locations
+    folders = [Path(p) for p in found.submodule_search_locations]
+    files = [f for d in folders for f in d.glob("cuda/libs/nccl*") if f.suffix != ".py"]
+    if not files:
+        pytest.skip("this CuPy was built without NCCL")
+    known = files[0].read_bytes()
+    text = (Path(__file__).parent / "cupy/cuda/nccl.py").read_text()
+    body = next(
+        n
+        for n in ast.parse(text).body
+        if isinstance(n, ast.ClassDef) and n.name == "NcclCommunicator"
+    )
+    methods = {
+        f.name: [a.arg for a in f.args.args if a.arg != "self"]
+        for f in body.body
+        if isinstance(f, ast.FunctionDef) and not f.name.startswith("_") and not f.decorator_list
+    }
+    assert len(methods) == 13
+    for name, expected in methods.items():
+        said = re.search(rb"NcclCommunicator\.%b\(self(?:, )?([^)]*)\)" % name.encode(), known)
+        assert said, name
+        assert [w.split()[-1] for w in said[1].decode().split(", ") if w] == expected, name
+
+
+NCCL = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+from cupy.cuda import nccl
+if not nccl.available:
+    sys.exit("no libnccl")
+numbers = {n: getattr(nccl, n) for n in dir(nccl) if n.startswith("NCCL_")}
+one, other = nccl.get_unique_id(), nccl.get_unique_id()
+errors = [str(nccl.NcclError(i)) for i in range(7)]
+try:
+    nccl.NcclError(7)
+except KeyError:
+    errors.append("KeyError")
+print(json.dumps([numbers, errors, type(one).__name__, len(one), one != other]))
+"""
+
+
+def test_nccl_is_as_the_real_library() -> None:
+    """The real library needs no GPU for its numbers, ids and errors."""
+
+    def asked(standin: bool) -> Any:
+        here = Path(__file__).parent
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        if standin:
+            env["PYTHONPATH"] = os.pathsep.join([str(here), str(here.parents[1])])
+        ran = subprocess.run(
+            [sys.executable, "-c", NCCL],
+            env=env,
+            capture_output=True,
+            text=True,
+            cwd=here.parents[1],
+        )
+        if ran.stderr == "no libnccl\n":
+            pytest.skip("libnccl is not installed: pip install nvidia-nccl-cu12")
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    ours, real = asked(True), asked(False)
+    assert len(ours[0]) == 20 and ours == real
 
 
 # Who is asked by each operator with an array on the left: objects of other libraries, as classes.

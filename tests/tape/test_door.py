@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import lucid_gpu
-from lucid_gpu.amp.ops import LISTS, _ops
 from lucid_gpu.ops import reductions, shape
 from lucid_gpu.tape import door
 from lucid_gpu.tensor import Tensor
@@ -97,7 +96,26 @@ def test_the_op_of_a_public_function() -> None:
     assert door.op_of(len) is None
 
 
-@pytest.mark.parametrize("where", LISTS)
-def test_autocast_finds_an_op_for_each_name_of_its_lists(where: str) -> None:
-    names = [name for names in LISTS[where].values() for name in names.split()]
-    assert [name for name in names if not list(_ops(name))] == []
+@pytest.mark.parametrize(
+    ("autocast", "expected"),
+    [
+        (None, {}),
+        ("lower", {"cpu": "lower", "cuda": "lower"}),
+        ({"cuda": "promote"}, {"cuda": "promote"}),
+    ],
+)
+def test_an_op_says_how_autocast_treats_it(autocast: Any, expected: dict[str, str]) -> None:
+    @door.op(autocast=autocast)
+    def tripled(x: Any) -> Any:
+        return x * 3
+
+    assert (tripled(2), tripled.autocast) == (6, expected)
+    assert doubled.autocast == {}
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(ValueError, match="autocast of tripled is 'half'; it is one of lower, "):
+
+        @door.op(autocast={"cpu": "half"})
+        def tripled(x: Any) -> Any:
+            return x * 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lucid_gpu
-from lucid_gpu.compat.absent import lacking
+from lucid_gpu.compat.module_names import lacking
 from tools import families, reference
 
 
@@ -40,5 +40,5 @@ def test_no_file_is_named_for_nothing() -> None:
 
 
 def test_a_file_without_a_family_says_what_to_do() -> None:
-    with pytest.raises(KeyError, match="compat.absent belongs to no family: name it in FAMILIES"):
+    with pytest.raises(KeyError, match="compat.module_names belongs to no family: name it in"):
         families.family_of(lacking)

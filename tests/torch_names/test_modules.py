@@ -26,6 +26,7 @@ def add_one(x: Any) -> Any:
         jit.script, jit.unused, jit.ignore, jit.ignore(), jit.ignore(drop=True), jit.export,
         jit.script_method, jit.script_if_tracing, jit.trace(), jit._overload,
         lambda f: jit.trace(f, (lucid_gpu.ones(1),)), lucid_gpu._dynamo.disable,
+        lucid_gpu.compiler.allow_in_graph, lucid_gpu.compiler.assume_constant_result,
         lucid_gpu._dynamo.allow_in_graph, lucid_gpu._dynamo.optimize("eager"), lucid_gpu.fx.wrap,
     ],
 )  # fmt: skip
@@ -34,6 +35,9 @@ def test_decorators_give_back_what_they_got(decorate: Callable[..., Any]) -> Non
 
 
 def test_what_a_compiler_would_be_asked() -> None:
+    compiler = lucid_gpu.compiler
+    assert not compiler.is_exporting() and not compiler.is_dynamo_compiling()
+    assert compiler.reset() is None
     assert not jit.is_scripting() and not jit.is_tracing()
     assert not lucid_gpu.onnx.is_in_onnx_export() and not lucid_gpu._dynamo.is_compiling()
     assert lucid_gpu._C._get_tracing_state() is None
@@ -234,3 +238,34 @@ def test_a_checkpoint_inside_a_pass_for_certain_inputs_is_not_valid() -> None:
     y.sum().backward(retain_graph=True)
     lucid_gpu.autograd.grad(y.sum(), x)
     assert seen == [True, False]
+
+
+def test_lists_grouped_by_device_and_type() -> None:
+    from lucid_gpu.utils._foreach_utils import _group_tensors_by_device_and_dtype
+
+    a, b, c = lucid_gpu.ones(1), lucid_gpu.ones(2, dtype=lucid_gpu.float64), lucid_gpu.ones(3)
+    groups = _group_tensors_by_device_and_dtype([[a, b, c], [c, None, a]], with_indices=True)
+    singles = groups[a.device, lucid_gpu.float32]
+    assert [[t.numel() for t in row] for row in singles[0]] == [[1, 3], [3, 1]]
+    assert singles[1] == [0, 2]
+    doubles = groups[b.device, lucid_gpu.float64]
+    assert doubles[0][0][0] is b and doubles[0][1] == [None] and doubles[1] == [1]
+    with pytest.raises(RuntimeError, match="tensors only"):
+        _group_tensors_by_device_and_dtype([[None]])
+
+
+def test_names_in_annotations_and_reports() -> None:
+    from lucid_gpu.distributions.utils import _sum_rightmost
+    from lucid_gpu.serialization import MAP_LOCATION
+
+    assert _sum_rightmost(lucid_gpu.ones(2, 3, 4), 2).tolist() == [12.0, 12.0]
+    assert str in MAP_LOCATION.__args__
+    assert "NumPy" in lucid_gpu.__config__.show() and lucid_gpu.__config__.parallel_info()
+
+
+def test_types_in_annotations() -> None:
+    from lucid_gpu.nn.common_types import _maybe_indices_t, _size_2_t, _size_any_t
+
+    assert int in _size_2_t.__args__ and tuple[int, int] in _size_2_t.__args__
+    assert tuple[int, ...] in _size_any_t.__args__
+    assert lucid_gpu.Tensor in _maybe_indices_t.__args__

@@ -1,7 +1,7 @@
-"""What moves bytes between ranks: MPI, or nothing where there is one rank.
+"""What moves bytes between ranks: MPI, NCCL beside it, or nothing where there is one rank.
 
-An engine knows NumPy arrays, contiguous and in memory of the host, and no tensors. Its collectives
-begin at once and return a `Done`.
+An engine knows contiguous arrays, of the host or of a GPU, and no tensors. Its collectives begin at
+once and return a `Done`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from lucid_gpu.distributed.reductions import ReduceOp
 from lucid_gpu.distributed.watch import Call, Watch
 
-__all__ = ["Done", "Engine", "Finished"]
+__all__ = ["Collectives", "Done", "Engine", "Finished", "Ordered"]
 
 
 class Done(Protocol):
@@ -32,6 +32,14 @@ class Done(Protocol):
         ...
 
 
+class Ordered(Done, Protocol):
+    """What an engine has begun on a stream of a GPU."""
+
+    def follow(self) -> None:
+        """Let the current stream wait for it; the host goes on."""
+        ...
+
+
 class Finished:
     """What was done at once."""
 
@@ -43,23 +51,18 @@ class Finished:
         return True
 
 
-class Engine(Protocol):
-    """The ranks of one group; roots and peers are ranks in the group.
+class Collectives(Protocol):
+    """What moves arrays between the ranks of one group; roots and peers are ranks in the group.
 
     Attributes
     ----------
     rank, size : int
     name : str
-    watch : Watch or None
-        What other ranks tell; None where there are none.
     """
 
     rank: int
     size: int
     name: str
-
-    @property
-    def watch(self) -> Watch | None: ...
 
     def all_reduce(self, array: Any, op: ReduceOp) -> Done:
         """Combine the arrays of all ranks, in place."""
@@ -107,14 +110,27 @@ class Engine(Protocol):
         """Done once all ranks have called it."""
         ...
 
+    def close(self) -> None:
+        """Let go of what the group holds."""
+        ...
+
+
+class Engine(Collectives, Protocol):
+    """Collectives on arrays of the host, and how ranks come to agree.
+
+    Attributes
+    ----------
+    watch : Watch or None
+        What other ranks tell; None where there are none.
+    """
+
+    @property
+    def watch(self) -> Watch | None: ...
+
     def agree(self, call: Call) -> Done | None:
         """Done once all ranks make an equal call; raises where one makes another."""
         ...
 
     def split(self, ranks: Sequence[int], timeout: timedelta) -> Engine:
         """An engine of some ranks; each of them calls this, with the same list."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what the group holds."""
         ...

@@ -25,7 +25,7 @@ from lucid_gpu.distributed.store import FAILED, HOSTED, OPEN, TCPStore, run_serv
 from lucid_gpu.distributed.watch import Call, Watch
 from lucid_gpu.distributed.work import Work
 
-__all__ = ["MPIEngine", "is_installed", "launched_size", "world"]
+__all__ = ["MPIEngine", "fail", "is_installed", "launched_size", "world"]
 
 _WORLD_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # MPICH and Intel MPI, Open MPI
 # What a launcher tells one process must not reach the processes it starts.
@@ -136,7 +136,7 @@ class _Leaving:
             return
         error = _failure()
         if error is not None:
-            self._fail(error)
+            self.fail(error)
             return
         watch.say_gone()
         begun = _Request(MPI, MPI.COMM_WORLD.Ibarrier())
@@ -151,7 +151,8 @@ class _Leaving:
         if self._store is not None:
             self._store.delete_key(self._open)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Tell the other ranks, or the launcher, why this one fails."""
         what = type(error).__name__
         said = str(error).strip().splitlines()
         reason = f"{what}: {said[0]}" if said else what
@@ -175,6 +176,16 @@ def _failure() -> BaseException | None:
     """The exception that this process ends by."""
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     return None if isinstance(error, SystemExit) and not error.code else error
+
+
+def fail(error: BaseException) -> None:
+    """Say why this process ends, from any thread, and end all ranks."""
+    leaving = _World.leaving
+    assert leaving is not None
+    leaving.fail(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 class _World:
@@ -237,6 +248,18 @@ def _unlink_shared_memory(MPI: Any) -> None:
             continue
 
 
+# A message's tag says the type of its elements, too: what waits for another type takes it for none.
+_TYPES = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+)
+_LOOKS = 64  # tests between two looks at whether a message of another type has come
+
+
+def _tag(tag: int, kind: str) -> int:
+    return 32 * tag + (_TYPES.index(kind) if kind in _TYPES else 31)
+
+
 class _Request:
     """A request of MPI, and what remains to be done when it is complete."""
 
@@ -245,15 +268,24 @@ class _Request:
     ) -> None:
         self._MPI, self._request, self._keep, self._finish = MPI, request, keep, finish
         self._status, self._complete, self.source = MPI.Status(), False, 0
+        self._tests = 0
         self.expected: int | None = None  # bytes of a message
+        # What is said of a message of another type that has come; None where there is none.
+        self.other: Callable[[], str | None] | None = None
+        self._wrong: str | None = None
 
     def test(self) -> bool:
         """Whether it is complete."""
+        self._tests += 1
         try:
             came = self._complete or self._request.Test(self._status)
+            if not came and self.other is not None and self._tests % _LOOKS == 0:
+                self._doubt()
         except self._MPI.Exception as error:
             raise DistBackendError(f"MPI: {error}") from None
         if came and not self._complete:
+            if self._wrong is not None and self._status.Is_cancelled():
+                raise DistBackendError(self._wrong)
             self._complete, self.source = True, self._status.Get_source()
             sent = self._status.Get_count(self._MPI.BYTE)
             if self.expected not in (None, sent):
@@ -265,6 +297,18 @@ class _Request:
                 self._finish()
             self._keep = self._finish = None
         return self._complete
+
+    def _doubt(self) -> None:
+        """Give up a receive that a message of another type came in the place of.
+
+        MPI gives up only what no message has met yet. Where a large one is on its way, what came
+        belongs to a later receive, and this one goes on.
+        """
+        assert self.other is not None
+        self._wrong = self.other()
+        if self._wrong is not None:
+            self.other = None
+            self._request.Cancel()
 
 
 def _bytes(array: Any) -> Any:
@@ -346,14 +390,27 @@ class MPIEngine:
         return self._begun(request, (into, array))
 
     def send(self, array: Any, peer: int, tag: int) -> Done:
-        return self._begun(self._comm.Isend(_bytes(array), peer, tag), array)
+        return self._begun(
+            self._comm.Isend(_bytes(array), peer, _tag(tag, array.dtype.name)), array
+        )
 
     def receive(self, array: Any, peer: int | None, tag: int) -> Done:
-        source = self._MPI.ANY_SOURCE if peer is None else peer
-        request = self._comm.Irecv(_bytes(array), source, tag)
+        source, kind = self._MPI.ANY_SOURCE if peer is None else peer, array.dtype.name
+        request = self._comm.Irecv(_bytes(array), source, _tag(tag, kind))
         made = _Request(self._MPI, request, array)
         made.expected = array.nbytes
+        made.other = lambda: self._of_another_type(source, tag, kind)
         return made
+
+    def _of_another_type(self, source: int, tag: int, kind: str) -> str | None:
+        status = self._MPI.Status()
+        for other in _TYPES:
+            if other != kind and self._comm.Iprobe(source, _tag(tag, other), status):
+                return (
+                    f"rank {status.Get_source()} of the group sent {other}, but the tensor that "
+                    f"receives it is of {kind}"
+                )
+        return None
 
     def barrier(self) -> Done:
         return self._begun(self._comm.Ibarrier(), None)
@@ -362,30 +419,35 @@ class MPIEngine:
         return self.watch.agreement(self._agreeing, call)
 
     def split(self, ranks: Sequence[int], timeout: timedelta) -> Engine:
-        self._meet(ranks, timeout)
+        self.meet(Call(f"new_group({list(ranks)})", ranks=ranks), ranks, timeout)
         members = self._comm.group.Incl(list(ranks))
         try:
             return MPIEngine(self._comm.Create_group(members), self.watch)
         finally:
             members.Free()
 
-    def _meet(self, ranks: Sequence[int], timeout: timedelta) -> None:
-        """Wait for each other before `split`, whose wait inside MPI nothing could end."""
-        first, token = ranks[0], np.zeros(1, np.uint8)
-        call = Call(f"new_group({list(ranks)})", ranks=ranks)
-        others = list(ranks[1:]) if self.rank == first else [first]
+    def meet(
+        self, call: Call, ranks: Sequence[int], timeout: timedelta, given: bytes = b"\0"
+    ) -> bytes:
+        """Wait for some ranks before what inside a library nothing could end.
+
+        Returns
+        -------
+        bytes
+            What the first of them gave; the others give as many.
+        """
+        first, token, said = ranks[0], np.zeros(1, np.uint8), np.frombuffer(bytearray(given), "B")
 
         def wait(begun: list[Done]) -> None:
             Work(call, begun, timeout, watch=self.watch).wait()
 
-        def receive() -> list[Done]:
-            return [self.receive(np.zeros(1, np.uint8), rank, _MEETING) for rank in others]
-
         if self.rank == first:
-            wait(receive())
-        wait([self.send(token, rank, _MEETING) for rank in others])
-        if self.rank != first:
-            wait(receive())
+            wait([self.receive(token.copy(), rank, _MEETING) for rank in ranks[1:]])
+            wait([self.send(said, rank, _MEETING) for rank in ranks[1:]])
+        else:
+            wait([self.send(token, first, _MEETING)])
+            wait([self.receive(said, first, _MEETING)])
+        return said.tobytes()
 
     def close(self) -> None:
         if not self._MPI.Is_finalized():

@@ -1,4 +1,4 @@
-"""One rank: a collective copies its input to its output, or does nothing."""
+"""One rank: a collective copies its input to its output, or does nothing, on any device."""
 
 from __future__ import annotations
 

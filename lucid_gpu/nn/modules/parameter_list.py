@@ -22,10 +22,10 @@ def _kept(value: Any) -> Any:
 
 def _lines(pairs: Iterable[tuple[Any, Any]], kind_of: Callable[[Tensor], Any]) -> str:
     """What is held, a line each; ``kind_of`` is how PyTorch calls a tensor's type there."""
-    return "\n".join([f"  ({key}): {_told(value, kind_of)}" for key, value in pairs])
+    return "\n".join([f"  ({key}): {_described(value, kind_of)}" for key, value in pairs])
 
 
-def _told(value: Any, kind_of: Callable[[Tensor], Any]) -> str:
+def _described(value: Any, kind_of: Callable[[Tensor], Any]) -> str:
     if not isinstance(value, Tensor):
         return f"Object of type: {type(value).__name__}"
     sizes = "x".join(map(str, value.shape))

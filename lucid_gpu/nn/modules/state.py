@@ -153,7 +153,7 @@ def _writing(module: Any, name: str, value: Tensor, assign: bool) -> Callable[[]
             if isinstance(value, _LAZY):
                 return
             own.materialize(value.shape)
-        if not assign:
+        if not assign or hasattr(own, "sharding"):  # rows of a parameter stay these rows
             own.copy_(value)
         elif isinstance(own, Parameter):
             kept = isinstance(value, Parameter)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from lucid_gpu.compat.module_names import imported
 from lucid_gpu.nn.parallel.data_parallel import DataParallel
 from lucid_gpu.nn.parallel.distributed import DistributedDataParallel
 
@@ -9,6 +10,4 @@ __all__ = ["DataParallel", "DistributedDataParallel"]
 
 
 def __getattr__(name: str) -> Any:
-    from lucid_gpu.compat.absent import lacking
-
-    raise lacking("nn.parallel", name)
+    return imported(globals(), name)

@@ -36,7 +36,7 @@ class DistributedDataParallel(Module, Joinable):
         The same on all ranks; parameters keep the names ``"module.*"``.
     device_ids : sequence, optional
         None or one device; where ``module`` is.
-    output_device, dim, check_reduction, gradient_as_bucket_view
+    output_device, dim, check_reduction
         Taken and unused.
     broadcast_buffers : bool, optional
         Give all ranks rank 0's buffers before each forward in training; True by default.
@@ -47,6 +47,10 @@ class DistributedDataParallel(Module, Joinable):
         Largest size of a bucket in MiB, 25 by default.
     find_unused_parameters : bool
         Walk from the outputs: parameters that they do not depend on are not waited for.
+    gradient_as_bucket_view : bool
+        Let ``.grad`` be a view of the memory that travels: gradients take no memory beside it, and
+        what backward adds to a gradient that is there is not copied. Zero gradients with
+        ``set_to_none=False`` for that. `detach_` of such a gradient raises, as of any view.
     static_graph : bool
         As ``find_unused_parameters``.
 
@@ -90,13 +94,15 @@ class DistributedDataParallel(Module, Joinable):
         self.device_ids, self.output_device = device_ids, output_device
         self.broadcast_buffers = broadcast_buffers is not False
         self.find_unused_parameters = find_unused_parameters or static_graph
-        self.static_graph = static_graph
+        self.static_graph, self.gradient_as_bucket_view = static_graph, gradient_as_bucket_view
         self.require_backward_grad_sync = True
         if init_sync:
             self._compare([(n, list(p.shape), str(p.dtype), p.requires_grad) for n, p in named])
             self._broadcast([p for _, p in named] + self._buffers_of())
         cap = 25.0 if bucket_cap_mb is None else bucket_cap_mb
         self._buckets = _cut(self._trained, int(cap * (1 << 20)))
+        self._views: dict[int, Tensor] = {}  # of the buckets' memory, by parameter
+        self._flats: dict[int, Tensor] = {}  # by bucket
         self._expecting = self._started = False
         self._missing: set[int] = set()
         self._unused: set[int] = set()
@@ -117,7 +123,8 @@ class DistributedDataParallel(Module, Joinable):
                 "process group. That is, when you have called init_process_group and have not "
                 "passed process_group argument to DDP constructor"
             )
-        return {k: v for k, v in self.__dict__.items() if k != "process_group"}
+        own = {k: v for k, v in self.__dict__.items() if k != "process_group"}
+        return own | {"_views": {}, "_flats": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -249,9 +256,29 @@ class DistributedDataParallel(Module, Joinable):
             if not self._missing.isdisjoint(bucket):
                 return False
             with no_grad():
-                flat = cat([_gradient(self._trained[i]).reshape(-1) for i in bucket])
+                flat = self._filled(bucket)
                 self._flying.append((bucket, self._reduced(bucket, flat)))
         return True
+
+    def _filled(self, bucket: list[int]) -> Tensor:
+        """The gradients of a bucket in one flat tensor."""
+        if not self.gradient_as_bucket_view:
+            return cat([_gradient(self._trained[i]).reshape(-1) for i in bucket])
+        flat = self._flats.get(bucket[0])
+        if flat is None:
+            flat = cat([zeros_like(self._trained[i]).detach().reshape(-1) for i in bucket])
+            self._flats[bucket[0]] = flat
+            parts = flat.split([self._trained[i].numel() for i in bucket])
+            for i, part in zip(bucket, parts):
+                self._views[i] = part.view(self._trained[i].shape)
+        for i in bucket:
+            parameter, view = self._trained[i], self._views[i]
+            if parameter.grad is None:
+                view.zero_()
+            elif not _same_memory(parameter.grad, view):
+                view.copy_(_gradient(parameter))
+                parameter.grad = view
+        return flat
 
     def _reduced(self, bucket: list[int], flat: Tensor) -> Future:
         if self._hooked is None:
@@ -283,13 +310,26 @@ class DistributedDataParallel(Module, Joinable):
                 flat = future.wait()
                 flat = flat[0] if isinstance(flat, list) else flat
                 if self._divisor and self._hooked is None:
-                    flat = flat / self._divisor
+                    flat = flat.div_(self._divisor)
+            if self.gradient_as_bucket_view:
+                self._show(bucket, flat, somewhere)
+                continue
             parts = flat.split([self._trained[i].numel() for i in bucket])
             for i, part in zip(bucket, parts):
                 if somewhere[i]:
                     _take(self._trained[i], part)
         self._flying = []
         self._expecting = self._started = False
+
+    def _show(self, bucket: list[int], flat: Tensor, somewhere: Sequence[int]) -> None:
+        """Let ``.grad`` be views of a bucket that has come back."""
+        own = self._flats[bucket[0]]
+        with no_grad():
+            if not _same_memory(flat, own):  # a hook's
+                own.copy_(flat)
+        for i in bucket:
+            if somewhere[i] and self._trained[i].grad is None:
+                self._trained[i].grad = self._views[i]
 
     def register_comm_hook(self, state: Any, hook: Callable[[Any, GradBucket], Future]) -> None:
         """Let a function average gradients, instead of `all_reduce` with ``ReduceOp.AVG``.
@@ -442,6 +482,16 @@ def _gradient(parameter: Parameter) -> Tensor:
             "DistributedDataParallel: a gradient lists rows; write sparse=False"
         )
     return grad.detach()
+
+
+def _same_memory(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one number of elements are the same elements."""
+    mine, theirs = one._memory(), other._memory()
+    return (
+        getattr(mine, "memory", mine) is getattr(theirs, "memory", theirs)
+        and one.storage_offset() == other.storage_offset()
+        and one.stride() == other.stride()
+    )
 
 
 def _take(parameter: Parameter, part: Tensor) -> None:

@@ -133,6 +133,8 @@ def get_total_norm(
     tensors : Tensor or iterable of Tensor
     norm_type : float
         Its order, which may be infinite. 0 counts the tensors that are not zero.
+        Rows that ranks share, as gradients after `distributed.fsdp.fully_shard`, are counted on all
+        of them: all ranks call it then.
     error_if_nonfinite : bool
     foreach : bool, optional
         Taken for the sake of scripts; all tensors are one kernel.
@@ -152,7 +154,7 @@ def get_total_norm(
     if not given:
         return tensor(0.0)
     with no_grad():
-        total = _norm(given, order)
+        total = _norm_of_all(given, order)
     if error_if_nonfinite and not bool(total.isfinite()):
         raise RuntimeError(
             f"The total norm of order {order} for gradients from `parameters` is non-finite, so it "
@@ -160,6 +162,20 @@ def get_total_norm(
             "norm anyway, set `error_if_nonfinite=False`"
         )
     return total
+
+
+def _norm_of_all(tensors: list[Tensor], order: float) -> Tensor:
+    """The norm, in which rows of a `distributed.tensor.DTensor` count with those of other ranks."""
+    rows = [t for t in tensors if hasattr(t, "sharding")]
+    if not rows:
+        return _norm(tensors, order)
+    from lucid_gpu.distributed.tensor import norm_of_rows
+
+    norms = norm_of_rows(rows, order, _norm)
+    whole = [t for t in tensors if not hasattr(t, "sharding")]
+    if whole:
+        norms.append(_norm(whole, order).to(norms[0]))
+    return norms[0] if len(norms) == 1 else stack(norms).norm(order)
 
 
 def _norm(tensors: list[Tensor], order: float) -> Tensor:

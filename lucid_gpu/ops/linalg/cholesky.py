@@ -36,7 +36,7 @@ class Factor(NamedTuple):
     info: Tensor
 
 
-@op
+@op(autocast={"cpu": "float32"})
 @takes_out
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The lower triangular ``L`` with ``A = L L^H``; with ``upper`` its adjoint.
@@ -60,7 +60,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     return _factor(input, upper, "linalg.cholesky", True).L
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Factor:
     """As `cholesky`, but ``info`` is the order of the minor that is not positive-definite.
 

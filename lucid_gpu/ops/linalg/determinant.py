@@ -134,15 +134,21 @@ def _signed_logarithm(A: Tensor, name: str) -> SignAndLogarithm:
     parts = sign.astype(A.dtype.numpy), size.astype(real_type(A.dtype).numpy)
     return SignAndLogarithm(
         *record(
-            "LinalgSlogdetBackward0", parts, (A,), _slogdet_vjp, (A, *factors), keeps_output=True
+            "LinalgSlogdetBackward0",
+            parts,
+            (A,),
+            _slogdet_vjp,
+            (A, *factors),
+            keeps_output=A.dtype.is_complex,
         )
     )
 
 
 def _slogdet_vjp(node: Any, g_sign: Tensor, g_size: Tensor) -> Any:
-    A, *factors, sign, _ = node.saved_tensors
+    A, *factors = node.saved_tensors
     g = g_size.to(A.dtype)
     if A.dtype.is_complex:
+        *factors, sign, _ = factors
         g = g - 1j * (conj(g_sign) * sign).imag
     return (g.unsqueeze(-1).unsqueeze(-1) * _inverse_adjoint(A, factors),)
 

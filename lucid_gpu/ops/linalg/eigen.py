@@ -35,7 +35,7 @@ class Eigen(NamedTuple):
     eigenvectors: Tensor
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def eigh(input: Tensor, UPLO: str = "L") -> Eigen:
     """Eigenvalues, ascending, and orthonormal eigenvectors of Hermitian matrices.
 
@@ -86,7 +86,7 @@ def _from_vectors(V: Any, L: Any, g_L: Any, g_V: Any) -> Any:
     return V @ ((inner + adjoint(inner)) * 0.5) @ adjoint(V)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues, ascending, of Hermitian matrices, shape (..., n).
 
@@ -104,7 +104,7 @@ def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
 batching(eigvalsh)(on_value)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def eig(input: Tensor) -> Eigen:
     """Eigenvalues and eigenvectors of length 1 of square matrices: always complex.
 
@@ -154,7 +154,7 @@ def _eig_vjp(node: Any, g_L: Tensor, g_V: Tensor) -> Any:
 batching(eig)(on_value)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def eigvals(input: Tensor) -> Tensor:
     """Eigenvalues of square matrices, complex, in no particular order."""
     return eig(input).eigenvalues

@@ -15,7 +15,7 @@ from lucid_gpu.devices.lapack import Triangle
 from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.linalg.matrices import adjoint, identity_like, lower, upper, with_diagonal
 from lucid_gpu.ops.linalg.quotients import by_triangle
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -28,6 +28,7 @@ class GeQRF(NamedTuple):
 
 
 @op
+@keeping("input", "tau", output=True)
 def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of a product of Householder's reflections.
 

@@ -19,7 +19,7 @@ from lucid_gpu.ops.linalg.matrices import (
     require_square,
 )
 from lucid_gpu.ops.linalg.quotients import by_triangle, solved, solved_vectors
-from lucid_gpu.ops.record import record
+from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
@@ -45,7 +45,7 @@ class Solution(NamedTuple):
     info: Tensor
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def inv(A: Tensor) -> Tensor:
     """The inverse of each matrix.
 
@@ -63,14 +63,14 @@ def inv(A: Tensor) -> Tensor:
     return inverse_of(A, "linalg.inv").inverse
 
 
-@op
+@op(autocast={"cpu": "float32"})
 @takes_out
 def inverse(input: Tensor) -> Tensor:
     """Alias of `inv`: inverses of square matrices, (..., n, n)."""
     return inv(input)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
     """As `inv`, but where a matrix is singular its inverse is NaN and ``info`` the zero pivot."""
     return inverse_of(A, "linalg.inv_ex", check_errors)
@@ -107,7 +107,7 @@ def _pulled_back(y: Any, g: Any) -> Any:
     return -(turned @ g @ turned)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """The solution ``X`` of ``A X = B``, or of ``X A = B`` where ``left`` is False.
 
@@ -176,6 +176,7 @@ def _fit(name: str, A: Tensor, B: Tensor, left: bool) -> None:
 
 
 @op
+@keeping("input", output=True)
 def solve_triangular(
     input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -229,7 +230,7 @@ def triangular_solve(
     return Triangular(by_triangle(A.mT if transpose else A, input, kept), A.clone())
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
     """The inverse of `tensordot` over the first ``ind`` dimensions.
 
@@ -256,7 +257,7 @@ def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
     return found.reshape((*shape[ind:], *shape[:ind]))
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def tensorsolve(input: Tensor, other: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """The solution ``X`` of ``tensordot(input, X, X.ndim) == other``.
 
@@ -275,8 +276,9 @@ def tensorsolve(input: Tensor, other: Tensor, dims: Sequence[int] | None = None)
     return X.reshape(shape)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 @takes_out
+@keeping("input", "L", output=True)
 def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """The solution of ``A X = B`` where ``L`` is the Cholesky factor of ``A``.
 
@@ -310,7 +312,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     return by_triangle(L, by_triangle(L, input, kept, upper), kept, not upper)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 @takes_out
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is ``L``, shape (..., n, n).

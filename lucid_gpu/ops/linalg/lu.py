@@ -47,7 +47,7 @@ class PLU(NamedTuple):
     U: Tensor
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
     """Factors ``L``, without its diagonal of ones, and ``U`` of each matrix in one, and pivots.
 
@@ -74,7 +74,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LU:
     return LU(factors, pivots)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUWithInfo:
     """As `lu_factor`; ``info`` is the first pivot that is zero, or 0."""
     if not pivot:

@@ -18,7 +18,7 @@ from lucid_gpu.tensor import Tensor
 Dims = Any
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def vector_norm(
     x: Tensor, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -55,7 +55,7 @@ def _converted(name: str, x: Tensor, dtype: Any) -> Tensor:
     return x.to(d)
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def matrix_norm(
     A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -113,7 +113,7 @@ def _kept(x: Tensor, *dims: int) -> Tensor:
     return x
 
 
-@op
+@op(autocast={"cuda": "float32"})
 def norm(
     A: Tensor, ord: Any = None, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -150,7 +150,7 @@ def norm(
     return vector_norm(A, ord, dims, keepdim, dtype=dtype)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def cond(input: Tensor, p: Any = None) -> Tensor:
     """The condition number: the norm of a matrix times that of its inverse.
 

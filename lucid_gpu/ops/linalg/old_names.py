@@ -23,7 +23,7 @@ class SVD(NamedTuple):
     V: Tensor
 
 
-@op
+@op(autocast={"cpu": "float32"})
 @takes_out
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
     """`linalg.svd` in its old form: ``V`` instead of its adjoint, by default reduced.
@@ -42,7 +42,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
     return SVD(U, S, adjoint(Vh))
 
 
-@op
+@op(autocast={"cpu": "float32"})
 @takes_out
 def qr(input: Tensor, some: bool = True) -> QR:
     """`linalg.qr` in its old form."""
@@ -57,21 +57,21 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
     return tuple(found) if get_infos else (found.LU, found.pivots)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 @takes_out
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """`linalg.lu_solve` in its old form, with ``B``, of shape (..., n, k), first."""
     return _lu.lu_solve(LU_data, LU_pivots, input)
 
 
-@op
+@op(autocast={"cuda": "float32"})
 @takes_out
 def frobenius_norm(input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
     """`linalg.vector_norm` over dimensions, by default all elements."""
     return vector_norm(input, 2, dim or None, keepdim)
 
 
-@op
+@op(autocast={"cuda": "float32"})
 @takes_out
 def nuclear_norm(input: Tensor, dim: object = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of the matrices in two dimensions."""

@@ -11,6 +11,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.ops.arguments import no_tensor, require_one_dtype, several, takes_out
 from lucid_gpu.ops.linalg.inverse import inverse_of
 from lucid_gpu.ops.linalg.matrices import conj, identity_like, require_inexact, require_square
+from lucid_gpu.ops.record import keeping
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tape.door import op
@@ -18,7 +19,7 @@ from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 
-@op
+@op(autocast="lower")
 @takes_out
 def matrix_power(input: Tensor, n: int) -> Tensor:
     """``n`` factors of each matrix, by squaring; of the inverse where ``n`` is negative.
@@ -59,6 +60,7 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
 
 
 @op
+@keeping("input")
 def matrix_exp(input: Tensor) -> Tensor:
     """The exponential of each matrix: its power series, for the matrix scaled and squared.
 
@@ -100,7 +102,7 @@ def matrix_exp(input: Tensor) -> Tensor:
 batching(matrix_exp)(on_value)
 
 
-@op
+@op(autocast="lower")
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices, multiplied in the order that costs least.
 
@@ -173,14 +175,14 @@ def _multiplied(factors: list[Tensor], cuts: dict[tuple[int, int], int]) -> Tens
     return product(0, len(factors) - 1)
 
 
-@op
+@op(autocast="lower")
 @takes_out
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """`multi_dot`, the product of matrices, under its old name."""
     return multi_dot(matrices) if len(matrices) > 1 else matrices[0].clone()
 
 
-@op
+@op(autocast={"cuda": "promote"})
 @takes_out
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dimension of three elements.
@@ -221,13 +223,13 @@ def crossed(input: Tensor, other: Tensor, dim: int) -> Tensor:
     return stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], place)
 
 
-@op
+@op(autocast={"cuda": "promote"})
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The vector product along a dimension of three elements."""
     return crossed(input, other, dim)
 
 
-@op
+@op(autocast="lower")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Inner products along a dimension, ``sum(conj(x) * y)``; the two broadcast.
 

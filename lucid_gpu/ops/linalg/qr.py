@@ -26,7 +26,7 @@ class QR(NamedTuple):
     R: Tensor
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def qr(A: Tensor, mode: str = "reduced") -> QR:
     """Matrices with orthonormal columns and upper triangular ones, ``A = Q R``.
 
@@ -62,7 +62,7 @@ def _factors(A: Tensor, mode: str) -> QR:
         return QR(A.new_empty((0,)), R)
     return QR(
         *record(
-            "LinalgQrBackward0", tuple(found), (A,), _qr_vjp, (A,), A.dtype, keeps_output=True,
+            "LinalgQrBackward0", tuple(found), (A,), _qr_vjp, (), A.dtype, keeps_output=True,
             mode=mode,
         )
     )  # fmt: skip
@@ -73,15 +73,15 @@ def _r_vjp(node: Any, g: Tensor) -> Any:
 
 
 def _qr_vjp(node: Any, g_Q: Tensor, g_R: Tensor) -> Any:
-    A, Q, R = node.saved_tensors
-    m, n = A.shape[-2:]
+    Q, R = node.saved_tensors
+    m, n = Q.shape[-2], R.shape[-1]
     if node.mode == "complete" and m > n:
         raise RuntimeError(NOT_UNIQUE)
     if m >= n:
         return (on_arrays(_deep_vjp, Q, R, g_Q, g_R),)
     # A = [X Y] and R = [U V]: X = Q U is square, and V = Q^H Y
-    Y, g_V = A.narrow(-1, m, n - m), g_R.narrow(-1, m, n - m)
-    g_Q = g_Q + Y @ adjoint(g_V)
+    V, g_V = R.narrow(-1, m, n - m), g_R.narrow(-1, m, n - m)
+    g_Q = g_Q + Q @ V @ adjoint(g_V)
     g_X = on_arrays(_deep_vjp, Q, R.narrow(-1, 0, m), g_Q, g_R.narrow(-1, 0, m))
     from lucid_gpu.ops.shape import cat
 

@@ -40,7 +40,7 @@ class SVD(NamedTuple):
     Vh: Tensor
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SVD:
     """Singular vectors and values, ``A = U diag(S) Vh``, the values from the largest down.
 
@@ -120,7 +120,7 @@ def _skew(x: Any) -> Any:
     return x - adjoint(x)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values, shape (..., min(m, n)), from the largest down.
 
@@ -160,7 +160,7 @@ def _beside(tolerance: Any) -> Any:
     return tolerance.unsqueeze(-1) if isinstance(tolerance, Tensor) else tolerance
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def pinv(
     input: Tensor,
     rcond: Any = None,
@@ -233,14 +233,14 @@ def _pinv_vjp(node: Any, g: Tensor) -> Any:
 batching(pinv)(on_value)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 @takes_out
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """`pinv` of matrices, (..., m, n), under its old name."""
     return pinv(input, rcond)
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def matrix_rank(
     input: Tensor,
     tol: Any = None,
@@ -291,7 +291,7 @@ class LeastSquares(NamedTuple):
     singular_values: Tensor
 
 
-@op
+@op(autocast={"cpu": "float32"})
 def lstsq(
     input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> LeastSquares:

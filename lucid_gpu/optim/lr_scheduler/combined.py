@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.optim.lr_scheduler.plateau import ReduceLROnPlateau
-from lucid_gpu.optim.lr_scheduler.scheduler import LRScheduler, rates_of, set_rate
+from lucid_gpu.optim.lr_scheduler.scheduler import (
+    LRScheduler,
+    rates_of,
+    restores_on_error,
+    set_rate,
+)
 from lucid_gpu.optim.optimizer import Optimizer
 
 __all__ = ["ChainedScheduler", "SequentialLR"]
@@ -62,6 +67,7 @@ class SequentialLR(_Combined):
         another number of milestones.
     """
 
+    @restores_on_error
     def __init__(
         self,
         optimizer: Optimizer,

@@ -12,6 +12,7 @@ from lucid_gpu.optim.lr_scheduler.scheduler import (
     Rate,
     by_group,
     checked_optimizer,
+    restores_on_error,
     set_rate,
 )
 from lucid_gpu.optim.optimizer import Group, Optimizer
@@ -81,6 +82,7 @@ class CyclicLR(_WithMomentum):
         For another mode, a list of another length, and an optimizer without momentum to cycle.
     """
 
+    @restores_on_error
     def __init__(
         self,
         optimizer: Optimizer,
@@ -185,6 +187,7 @@ class OneCycleLR(_WithMomentum):
         For no number of steps, settings that cannot be, and an optimizer without momentum to cycle.
     """
 
+    @restores_on_error
     def __init__(
         self,
         optimizer: Optimizer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 from lucid_gpu.optim.optimizer import Group, Optimizer
 from lucid_gpu.tensor import Tensor
@@ -13,6 +13,7 @@ from lucid_gpu.tensor import Tensor
 __all__ = ["LRScheduler"]
 
 Rate = float | Tensor
+P = ParamSpec("P")
 
 EPOCH_DEPRECATION_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
@@ -21,6 +22,29 @@ EPOCH_DEPRECATION_WARNING = (
     "where available."
 )
 _SEE = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
+
+
+def restores_on_error(init: Callable[P, None]) -> Callable[P, None]:
+    """A constructor that leaves the optimizer's groups as they were where it fails.
+
+    For constructors that write groups; ``optimizer`` is the first argument after ``self``.
+    """
+
+    @functools.wraps(init)
+    def restoring(*args: P.args, **kwargs: P.kwargs) -> None:
+        optimizer = kwargs.get("optimizer", args[1] if len(args) > 1 else None)
+        groups = optimizer.param_groups if isinstance(optimizer, Optimizer) else []
+        before = [{key: (value, _copied(value)) for key, value in g.items()} for g in groups]
+        try:
+            init(*args, **kwargs)
+        except BaseException:
+            for group, settings in zip(groups, before, strict=True):
+                group.clear()
+                for key, (value, copy) in settings.items():
+                    group[key] = value.fill_(copy) if isinstance(value, Tensor) else value
+            raise
+
+    return restoring
 
 
 class LRScheduler:
@@ -48,15 +72,11 @@ class LRScheduler:
         With a ``last_epoch`` and no ``initial_lr`` in the optimizer's groups.
     """
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in cls.__dict__:
-            cls.__init__ = _wholly(cls.__init__)  # type: ignore[method-assign]
-
     _is_initial = False
     _get_lr_called_within_step = False
     _last_lr: list[Rate]
 
+    @restores_on_error
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = checked_optimizer(optimizer)
         for i, group in enumerate(optimizer.param_groups):
@@ -160,26 +180,6 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the attributes of a `state_dict`."""
         self.__dict__.update(state_dict)
-
-
-def _wholly(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that leaves the optimizer's groups as they were where it fails."""
-
-    @functools.wraps(init)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        optimizer = kwargs.get("optimizer", args[0] if args else None)
-        groups = optimizer.param_groups if isinstance(optimizer, Optimizer) else []
-        before = [{key: (value, _copied(value)) for key, value in g.items()} for g in groups]
-        try:
-            init(self, *args, **kwargs)
-        except BaseException:
-            for group, settings in zip(groups, before, strict=True):
-                group.clear()
-                for key, (value, copy) in settings.items():
-                    group[key] = value.fill_(copy) if isinstance(value, Tensor) else value
-            raise
-
-    return __init__
 
 
 def checked_optimizer(optimizer: Any) -> Optimizer:

@@ -73,7 +73,7 @@ class Workers:
         self.prefetch, self.timeout, self.in_order = prefetch, timeout, in_order
         self.workers: list[_Worker] = []
         self.epoch = 0
-        # It holds no reference to `self`, so that whoever forgets an iterator ends its processes.
+        # It holds no reference to `self`, so that dropping an iterator ends its processes.
         self.close = weakref.finalize(self, _end, self.workers, os.getpid())
         try:
             for i in range(count):
@@ -160,7 +160,7 @@ class Workers:
         worker = turn[0]
         self.owner[self.sent] = worker
         worker.waiting += 1
-        with contextlib.suppress(OSError):  # it is dead: whoever waits for the batch is told
+        with contextlib.suppress(OSError):  # it is dead: waiting for the batch raises
             worker.connection.send((self.epoch, self.sent, task))
         self.sent += 1
 

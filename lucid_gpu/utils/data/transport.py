@@ -3,7 +3,7 @@
 A batch is pickled with its arrays and tensors out of band (PEP 574). If they are large, the sender
 writes them into an anonymous file in memory and sends its descriptor; the receiver maps the file,
 and the tensors lie in the mapping. Nothing is copied on the receiver's side, and since the file has
-no name, nothing is left behind whoever dies when, and the size of /dev/shm does not matter.
+no name, nothing is left behind when a process dies, and the size of /dev/shm does not matter.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Work on the null stream is done at once, after that of all blocking streams, as the legacy default
 stream would. Work on any other stream waits in its queue until somebody synchronizes with it, so
-that a read which did not wait finds memory as it was before.
+that a read which did not wait finds memory as it was before. Work that waits for another process
+returns `_PENDING` and is asked again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from cupy import _counts
 from cupy.cuda import runtime
 
 Work = Callable[[], Any]
+_PENDING = object()
+_PAUSE = 5e-5  # seconds between two times that pending work is asked
 _lock = threading.RLock()
 _numbers = itertools.count(0x1000, 16)
 _queues: dict[int, _Queue] = {}
@@ -31,13 +34,24 @@ class _Queue:
         self.waiting: deque[Work] = deque()
         self.captured: list[Work] | None = None
 
-    def step(self) -> None:
-        self.waiting.popleft()()
+    def step(self) -> bool:
+        """Do one piece of work; False where it cannot be done yet."""
+        work = self.waiting.popleft()
+        if work() is not _PENDING:
+            return True
+        self.waiting.appendleft(work)
+        return False
+
+    def advance(self) -> bool:
+        """Do what can be done; whether that is all."""
+        with _lock:
+            while self.waiting and self.step():
+                pass
+            return not self.waiting
 
     def drain(self) -> None:
-        with _lock:
-            while self.waiting:
-                self.step()
+        while not self.advance():
+            time.sleep(_PAUSE)  # without the lock: another thread may abort what is waited for
 
 
 def _queue(ptr: int) -> _Queue:
@@ -54,7 +68,8 @@ def _submit(work: Work, ptr: int | None = None) -> None:
     if ptr in (0, runtime.streamLegacy):
         if _queues:
             _drain_blocking(runtime.getDevice())
-        work()
+        while work() is _PENDING:
+            time.sleep(_PAUSE)
         return
     queue = _queue(ptr)
     with _lock:
@@ -174,7 +189,7 @@ class _BaseStream:
 
     def wait_event(self, event: Any) -> None:
         number = event._recorded
-        _submit(lambda: event._happen(number), self.ptr)
+        _submit(lambda: event._comes(number) or _PENDING, self.ptr)
 
     def begin_capture(self, mode: Any = None) -> None:
         if self.ptr == 0:
@@ -214,8 +229,7 @@ class Stream(_BaseStream):
 
     def __del__(self) -> None:
         queue = _queues.get(getattr(self, "ptr", 0))
-        if queue is not None:  # destroying a stream lets its work finish
-            queue.drain()
+        if queue is not None and queue.advance():  # destroying it lets its work finish
             _queues.pop(self.ptr, None)
 
     @property
@@ -281,11 +295,17 @@ class Event:
         _counts.note("wait", "event")
         self._happen()
 
-    def _happen(self, number: int | None = None) -> None:
+    def _happen(self) -> None:
+        while not self._comes(self._recorded):
+            time.sleep(_PAUSE)
+
+    def _comes(self, number: int) -> bool:
+        """Let its stream work up to one of its records; whether that has come to pass."""
         with _lock:
-            wanted = self._recorded if number is None else number
-            while self._passed < wanted:
-                _queue(self._stream).step()
+            while self._passed < number:
+                if not _queue(self._stream).step():
+                    return False
+            return True
 
 
 def get_elapsed_time(start_event: Any, end_event: Any) -> float:

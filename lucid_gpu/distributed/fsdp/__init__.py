@@ -1,0 +1,41 @@
+"""Training with sharded parameters, under PyTorch's names: `fully_shard` and what belongs to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.compat.module_names import imported
+
+_SHARDED = (
+    "CPUOffloadPolicy",
+    "FSDPModule",
+    "MixedPrecisionPolicy",
+    "OffloadPolicy",
+    "UnshardHandle",
+    "fully_shard",
+    "register_fsdp_forward_method",
+)
+_WRAPPED = (
+    "BackwardPrefetch",
+    "CPUOffload",
+    "FullStateDictConfig",
+    "FullyShardedDataParallel",
+    "LocalStateDictConfig",
+    "MixedPrecision",
+    "ShardedStateDictConfig",
+    "ShardingStrategy",
+    "StateDictType",
+)
+__all__ = [*_SHARDED, *_WRAPPED]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SHARDED:
+        from lucid_gpu.nn.parallel import fully_sharded
+
+        return getattr(fully_sharded, name)
+    if name in _WRAPPED:
+        from lucid_gpu.nn.parallel import fully_sharded_data_parallel
+
+        return getattr(fully_sharded_data_parallel, name)
+    return imported(globals(), name, modules=("wrap",))

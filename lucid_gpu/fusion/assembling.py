@@ -1,0 +1,179 @@
+"""An op appended to a program that is being assembled, with the conversions its operands need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lucid_gpu.dtypes import bfloat16, dtype, float16, scalar_type
+from lucid_gpu.fusion.optable import Op
+from lucid_gpu.fusion.program import Assembly, Instruction, constant_value
+from lucid_gpu.fusion.typing_rules import broadcast_shapes, types_of
+
+__all__ = ["Number", "Slot", "emit", "fits"]
+
+
+class Slot(int):
+    """A scalar operand passed as the leaf of this number; ``weak`` is its Python number's type."""
+
+    weak: dtype
+
+    def __new__(cls, leaf: int, weak: dtype) -> Slot:
+        self = super().__new__(cls, leaf)
+        self.weak = weak
+        return self
+
+
+class Number:
+    """A Python number as an operand."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def emit(
+    assembly: Assembly,
+    op: Op,
+    operands: Sequence[Any],
+    grad: bool,
+    to: dtype | None = None,
+    shape: tuple[int, ...] | None = None,
+    plainly: bool = False,
+) -> int:
+    """Append an op to a program, with the conversions its operands need.
+
+    Parameters
+    ----------
+    operands : sequence of int, Number or Slot
+        An instruction's number, a Python number, or a scalar passed as a leaf.
+    grad : bool
+        Whether the result may require grad.
+    to, shape
+        The type of a cast; the shape of an identity that broadcasts.
+    plainly : bool
+        Append the op even where it changes nothing.
+    """
+    known = assembly.instructions
+    described = [_describe(known, o) for o in operands]
+    types, result = types_of(op, described)
+    if op.name == "pow" and type(operands[1]) is Number and result.category == 1:
+        _refuse_negative(operands[1].value)
+    if to is not None:
+        result = to
+    given = [known[o].shape for o in operands if type(o) is int]
+    if shape is None:
+        shape = broadcast_shapes(given, op.name)
+    elif broadcast_shapes([shape, *given], op.name) != shape:
+        own = list(given[0])
+        raise RuntimeError(f"a tensor of shape {own} does not broadcast to {list(shape)}")
+    args = tuple([_coerce(assembly, o, t, grad) for o, t in zip(operands, types, strict=True)])
+    if op.rule == "compare" or op.name in ("clamp_min", "clamp_max"):
+        numbers = [known[a].op in ("constant", "scalar") for a in args]
+        args = tuple([_as_stored(assembly, a) if n else a for a, n in zip(args, numbers)])
+    elif op.name == "cast" and known[args[0]].dtype is not result:
+        args = (_as_stored(assembly, args[0]),)
+    needs = _needs_grad(grad, op.differentiable, result, [known[a].needs_grad for a in args])
+    same = None if plainly else _simpler(assembly, op, args, result, shape, needs)
+    if same is not None:
+        return same
+    return assembly.append(Instruction(op.name, args, result, shape, needs))
+
+
+def _needs_grad(
+    grad: Any, differentiable: bool, result: dtype, operands: list[bool | None]
+) -> bool | None:
+    """None for what would need a gradient, were it recorded (inside `Function.forward`)."""
+    if grad is False or not differentiable or result.category < 2:
+        return False
+    if grad is None:
+        return None if None in operands or True in operands else False
+    return True in operands
+
+
+def _refuse_negative(exponent: Any) -> None:
+    if exponent < 0:
+        raise RuntimeError(
+            "Integers to negative integer powers are not allowed. Write x.float() ** "
+            f"{exponent} for fractions."
+        )
+
+
+def _describe(known: list[Instruction], operand: Any) -> tuple[dtype, int, bool]:
+    if type(operand) is int:
+        return known[operand].dtype, len(known[operand].shape), False
+    if type(operand) is Slot:
+        return operand.weak, 0, True
+    return scalar_type(operand.value), 0, True
+
+
+def _coerce(assembly: Assembly, operand: Any, wanted: dtype, grad: bool) -> int:
+    if type(operand) is int:
+        have = assembly.instructions[operand]
+        if have.dtype is wanted:
+            return operand
+        needs = _needs_grad(grad, True, wanted, [have.needs_grad])
+        kept = _as_stored(assembly, operand)
+        return assembly.append(Instruction("cast", (kept,), wanted, have.shape, needs))
+    if type(operand) is Slot:
+        return assembly.append(Instruction("scalar", (), wanted, (), False, int(operand)))
+    number = operand.value
+    if wanted.category == 1 and not fits(number):
+        raise OverflowError(f"value {number} cannot be converted to type {wanted.name}")
+    return assembly.append(Instruction("constant", (), wanted, (), False, constant_value(number)))
+
+
+_STORED = ("load", "cast")  # what has the values that its type can hold
+_EXACT = ("identity", "boundary", "neg", "abs", "relu")  # what has them where its operand has
+
+
+def _as_stored(assembly: Assembly, index: int) -> int:
+    """A 16-bit value as it would be stored, not as it is computed.
+
+    So are values that become another type, and numbers that a tensor is compared with.
+    """
+    have = assembly.instructions[index]
+    if have.dtype not in (float16, bfloat16):
+        return index
+    source = have
+    while source.op in _EXACT:
+        source = assembly.instructions[source.args[0]]
+    if source.op in _STORED:
+        return index
+    return assembly.append(Instruction("cast", (index,), have.dtype, have.shape, have.needs_grad))
+
+
+def _simpler(
+    assembly: Assembly,
+    op: Op,
+    args: tuple[int, ...],
+    result: dtype,
+    shape: tuple[int, ...],
+    needs: bool | None,
+) -> int | None:
+    """An operand that already equals the result: ``x * 1``, ``x / 1``, ``x ** 1``."""
+    name = op.name
+    if name == "mul" and _is_one(assembly, args[0]):
+        args = (args[1], args[0])
+    elif name not in ("mul", "div", "pow"):
+        return None
+    if not _is_one(assembly, args[1]):
+        return None
+    kept = assembly.instructions[args[0]]
+    if (kept.dtype, kept.shape, kept.needs_grad) == (result, shape, needs):
+        return args[0]
+    return None
+
+
+def _is_one(assembly: Assembly, index: int) -> bool:
+    """Is this the constant 1, possibly broadcast?"""
+    instruction = assembly.instructions[index]
+    while instruction.op == "identity":
+        instruction = assembly.instructions[instruction.args[0]]
+    return instruction.op == "constant" and bool(instruction.value[1] == 1)
+
+
+def fits(number: int) -> bool:
+    """Whether some type of whole numbers holds it."""
+    return -(2**63) <= number < 2**64

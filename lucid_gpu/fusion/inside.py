@@ -1,0 +1,115 @@
+"""Tensors inside a region: who observes them, who may still reach them, what their ops saved.
+
+What is asked of `Expr.made_by`, which says how a pending value was made.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from lucid_gpu.fusion.expression import Expr, boundary, build
+from lucid_gpu.fusion.optable import Op
+from lucid_gpu.fusion.saving import RESULT, RESULT_PLACE, Noted, noted, saves_of
+
+__all__ = ["OF_A_NAME", "observed_within", "replay", "saved_inside"]
+
+
+def _inner(expr: Expr) -> list[Expr]:
+    """Operands that are themselves pending ops recorded for grad."""
+    if expr.made_by is None:
+        return []
+    return [
+        e
+        for e in expr.made_by[1:]
+        if type(e) is Expr and e.program.needs_grad and not e.program.is_load
+    ]
+
+
+def observed_within(expr: Expr) -> bool:
+    """Whether somebody wants to see the gradient of a value or of what lies inside of it."""
+    seen: set[int] = set()
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        if id(e) in seen or not e.program.needs_grad or e.program.is_load:
+            continue
+        seen.add(id(e))
+        if e.node is not None and e.node.observed:
+            return True
+        stack.extend(_inner(e))
+    return False
+
+
+def replay(expr: Expr, done: dict[int, Expr], top: bool = False) -> Expr:
+    """The same value with a boundary at every observed tensor inside.
+
+    ``done`` holds what was replayed, by the id of its value; ``top`` is whether this is the whole.
+    """
+    found = done.get(id(expr))
+    if found is not None:
+        return found
+    made_by = expr.made_by
+    if not top and expr.node is not None and expr.node.observed:
+        result = boundary(expr, expr.node)
+    elif made_by is None or not expr.program.needs_grad or expr.program.is_load:
+        result = expr
+    else:
+        op: Op = made_by[0]
+        operands = [replay(e, done) if type(e) is Expr else e for e in made_by[1:]]
+        to = expr.program.dtype if op.rule == "cast" else None
+        shape = expr.program.shape if op.rule == "identity" else None
+        result = build(op, operands, True, to, shape, scheduled=False)
+    done[id(expr)] = result
+    return result
+
+
+def _references_of_a_name() -> int:
+    probe = object()
+    return sys.getrefcount(probe)
+
+
+# What a local name and the call of getrefcount themselves count: 2, from Python 3.14 on 1.
+OF_A_NAME = _references_of_a_name()
+
+
+def saved_inside(expr: Expr) -> list[Any] | None:
+    """What ops inside a region saved beside; None where somebody can reach a tensor in there.
+
+    (By reference counts.)
+    """
+    beside: list[Any] = []
+    held = 0  # references to what lies inside, but for those from inside
+    seen: set[Expr] = set()
+    stack = [expr]
+    e: Any
+    while stack:
+        made = stack.pop()
+        for e in made.made_by or ():  # as `_inner` has them
+            if type(e) is not Expr or e.program.is_load:
+                continue
+            if not e.program.needs_grad:
+                if sys.getrefcount(e) > OF_A_NAME + 1:  # a constant that may be written
+                    beside += _kept(made, e)
+            else:
+                held -= 1
+                if e in seen:
+                    continue
+                held += sys.getrefcount(e) - OF_A_NAME
+                if e.node is not None and (e.node.observed or sys.getrefcount(e.node) > 2):
+                    return None  # somebody looks, or may: a realised tensor leads to the node
+                also = getattr(e, "also", None)
+                if also is not None:
+                    beside += [entry for entry in also if entry is not RESULT]
+                seen.add(e)
+                stack.append(e)
+    return None if held > 0 else beside
+
+
+def _kept(made: Expr, operand: Expr) -> list[Noted]:
+    """A pending constant that somebody holds, and may write, where an op saves it."""
+    assert made.made_by is not None
+    op, *operands = made.made_by
+    places = saves_of(op, operands, made.program)
+    saved = any(p != RESULT_PLACE and operands[p] is operand for p in places)
+    return [noted(operand)] if saved else []

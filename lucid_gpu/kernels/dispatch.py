@@ -1,0 +1,53 @@
+"""Which half of a family runs: its CUDA C, or its one way on the host."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from lucid_gpu.launch import runs_cuda_c
+from lucid_gpu.launch.function import device_of
+
+__all__ = ["by_device"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class by_device(Generic[P, R]):
+    """A function of a family: what it decorates launches CUDA C, `on_host` names the other half.
+
+    The first argument decides: an array, or a sequence that begins with one.
+
+    Examples
+    --------
+    >>> @by_device
+    ... def doubled(x):
+    ...     "Twice an array."
+    ...     y = empty(x, x.shape)
+    ...     double_kernel(-(-x.size // 256), (x, y, x.size), T=from_numpy_dtype(x.dtype))
+    ...     return y
+    >>> @doubled.on_host
+    ... def _doubled(x):
+    ...     return 2 * x
+    """
+
+    def __init__(self, cuda_c: Callable[P, R]) -> None:
+        self.cuda_c = cuda_c
+        self.host: Callable[P, R] | None = None
+        functools.update_wrapper(self, cuda_c)
+
+    def on_host(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Declare what runs where CUDA C does not."""
+        self.host = function
+        return function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        first: Any = args[0]
+        if isinstance(first, (list, tuple)):
+            first = first[0]
+        if runs_cuda_c(device_of(first)):
+            return self.cuda_c(*args, **kwargs)
+        assert self.host is not None
+        return self.host(*args, **kwargs)

@@ -1,0 +1,123 @@
+"""`scatter`: values put at positions along a dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu.devices import xp_of
+from lucid_gpu.kernels import bounds
+from lucid_gpu.ops.arguments import (
+    guarded,
+    require_one_device,
+    require_one_dtype,
+    require_tensor,
+    takes_out,
+)
+from lucid_gpu.ops.gather import along
+from lucid_gpu.ops.in_place import written
+from lucid_gpu.ops.index_primitives import with_values
+from lucid_gpu.ops.indexing import as_value
+from lucid_gpu.ops.record import watch
+from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
+from lucid_gpu.ops.registry import attach
+from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
+from lucid_gpu.tensor import Tensor
+
+
+@op
+@takes_out
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
+    reduce: str | None = None,
+) -> Tensor:  # fmt: skip
+    """A copy of the input, of its shape, with ``src`` at ``index`` along a dimension.
+
+    Parameters
+    ----------
+    index : Tensor of int32 or int64, of the input's rank
+        No larger than ``src``, nor than the input apart from ``dim``.
+    src : Tensor or number
+        A number may also be called ``value``.
+    reduce : {"add", "multiply"}, optional
+        Join ``src`` to what is there, instead of putting it in its place.
+
+    Raises
+    ------
+    RuntimeError
+        For an ``index`` of another type, rank or of larger size, a position out of bounds (negative
+        ones are), a ``src`` of another device, and another ``reduce``.
+    IndexError
+        For a ``dim`` that there is not.
+    """
+    require_tensor("scatter", "index", 2, index)
+    src = value if src is None else src
+    if not index.numel():
+        normalise_dim(dim, input.ndim)
+        return input.clone()
+    if not input.ndim and index.ndim < 2:
+        if isinstance(src, Tensor):
+            src = src.reshape(-1)
+        found = scatter(input.reshape(1), dim, index.reshape(-1), src, reduce=reduce)
+        return found.reshape(())
+    dim = normalise_dim(dim, input.ndim)
+    where = index.array
+    _check_scattered(input, dim, index, src)
+    if isinstance(src, Tensor):
+        require_one_dtype("scatter(): Expected self.dtype to be equal to src.dtype", input, src)
+    value = as_value(input, src)
+    shape = tuple(index.shape)
+    if reduce is not None:
+        if reduce not in ("add", "multiply"):
+            raise RuntimeError("reduce argument must be either add or multiply.")
+        spread = value if value.ndim else expand_lazily(value, shape)
+        joined: Tensor = input.scatter_reduce(
+            dim, index, spread, "sum" if reduce == "add" else "prod"
+        )
+        return joined
+    bounds.check(where, input.shape[dim], dim, input.device, 0, bounds.no_element, wait=True)
+    if value.ndim and value.shape != index.shape:
+        value = value[tuple([slice(0, n) for n in shape])]
+    result: Tensor = with_values(
+        input, along(where, dim, xp_of(input)), expand_lazily(value, shape)
+    )
+    watch(result, index)
+    return result
+
+
+@batching(scatter)
+def scatter_batched(
+    level: Batch, f: Any, x: Tensor, dim: int, index: Tensor, src: Any = None, **options: Any
+) -> Any:
+    """The rule of ops that write or add ``src`` at positions along a dimension."""
+    src = options.pop("value", None) if src is None else src
+    if not x.ndim or (isinstance(src, Tensor) and src.ndim != x.ndim):
+        return NotImplemented
+    source = level.full(src) if isinstance(src, Tensor) else src
+    place = normalise_dim(dim, x.ndim) + 1
+    return level.wrap(f(level.full(x), place, level.full(index), source, **options))
+
+
+def _check_scattered(input: Tensor, dim: int, index: Tensor, src: Any) -> None:
+    if index.dtype.name not in ("int32", "int64"):
+        raise RuntimeError("scatter(): Expected dtype int32/int64 for index")
+    require_one_device("scatter", input, index, src if isinstance(src, Tensor) else None)
+    own, sizes = list(input.shape) or [1], list(index.shape) or [1]
+    given = src.shape if isinstance(src, Tensor) and src.ndim else sizes
+    if not index.numel():
+        return
+    if len(sizes) != len(own) or len(given) != len(own):
+        raise RuntimeError(
+            "Index tensor must have the same number of dimensions as self tensor and src: got "
+            f"{len(sizes)}, {len(own)} and {len(given)}"
+        )
+    larger = any(n > m for d, (n, m) in enumerate(zip(sizes, own, strict=True)) if d != dim)
+    if larger or any(n > m for n, m in zip(sizes, given, strict=True)):
+        raise RuntimeError(
+            f"Expected index {sizes} to be no larger than self {own} apart from dimension {dim} "
+            f"and to be no larger size than src {list(given)}"
+        )
+
+
+METHODS = (scatter,)
+attach(Tensor, guarded(scatter, method=True), scatter_=written(scatter))

@@ -1,0 +1,162 @@
+"""`sort`, `argsort` and `topk`; what comes of an order is in `ops.order`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices.ordering import leading
+from lucid_gpu.ops.arguments import guarded, takes_out
+from lucid_gpu.ops.gather import gathered
+from lucid_gpu.ops.index_primitives import index_tensor
+from lucid_gpu.ops.reductions import ValuesAndIndices, normalise_dim
+from lucid_gpu.tape.door import op
+from lucid_gpu.tape.rules import Batch, batching
+from lucid_gpu.tensor import Tensor
+
+SORTED = 1 << 11  # elements whose order is found as soon as the first few
+
+
+@op
+@takes_out
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    """Values in order along a dimension, and where they came from (int64); of the input's shape.
+
+    Parameters
+    ----------
+    dim : int
+    descending : bool
+        The largest first.
+    stable : bool
+        Equal elements stay in order in any case.
+
+    Returns
+    -------
+    values, indices
+        NaN counts as larger than all numbers.
+
+    Raises
+    ------
+    RuntimeError
+        For complex tensors.
+    IndexError
+        For a ``dim`` that there is not.
+    """
+    where = argsort(input, dim, descending)
+    return ValuesAndIndices(gathered("SortBackward0", input, dim, where), where)
+
+
+@op
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The positions, int64 and of the input's shape, that put a dimension in order.
+
+    Parameters
+    ----------
+    dim : int
+    descending : bool
+        The largest first.
+    stable : bool
+        Equal elements stay in order in any case.
+
+    Raises
+    ------
+    RuntimeError
+        For complex tensors.
+    IndexError
+        For a ``dim`` that there is not.
+    """
+    if input.dtype.is_complex:
+        raise RuntimeError("Sort does not support complex dtypes; sort its .abs() or .real")
+    dim = normalise_dim(dim, input.ndim)
+    xp, array, in_order = xp_of(input), input.detach().array, backend(input.device).argsort
+    if not input.ndim:
+        return index_tensor(input, xp.zeros((), "int64"))
+    if descending:  # stable in descending order too: sort backwards, read backwards
+        n = array.shape[dim]
+        order = n - 1 - xp.flip(in_order(xp.flip(array, dim), dim), dim)
+    else:
+        order = in_order(array, dim)
+    return index_tensor(input, order)
+
+
+@batching(argsort)
+def _argsort_batched(
+    level: Batch, f: Any, x: Tensor, dim: int = -1, *args: Any, **options: Any
+) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap(f(level.value(x), normalise_dim(dim, x.ndim) + 1, *args, **options))
+
+
+@op
+@takes_out
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The ``k`` largest (or smallest) along a dimension, and where they are (int64).
+
+    Both are of the input's shape, but for ``k`` in place of the dimension's extent.
+
+    Parameters
+    ----------
+    k : int
+    dim : int
+    largest : bool
+    sorted : bool
+        They are put in order in any case.
+
+    Raises
+    ------
+    TypeError
+        For a ``k`` that is no integer.
+    RuntimeError
+        For one that is negative or above the dimension's size, and for bool.
+    IndexError
+        For a ``dim`` that there is not.
+    """
+    dim = normalise_dim(dim, input.ndim)
+    if not hasattr(k, "__index__"):
+        raise TypeError(f"topk(): argument 'k' (position 1) must be int, not {type(k).__name__}")
+    if not 0 <= k <= (input.shape[dim] if input.ndim else 1):
+        raise RuntimeError("selected index k out of range")
+    if input.dtype is dt.bool:
+        raise RuntimeError("topk does not support bool dtypes; convert it with .int()")
+    if not input.ndim:
+        return ValuesAndIndices(input.clone(), argsort(input, dim))
+    found = _leading(input, k, dim, largest)
+    where = argsort(input, dim, largest).narrow(dim, 0, k).contiguous() if found is None else found
+    return ValuesAndIndices(gathered("TopkBackward0", input, dim, where), where)
+
+
+@batching(topk)
+def _topk_batched(
+    level: Batch,
+    f: Any,
+    x: Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    return level.wrap_all(f(level.value(x), k, normalise_dim(dim, x.ndim) + 1, largest, sorted))
+
+
+def _leading(input: Tensor, k: int, dim: int, largest: bool) -> Tensor | None:
+    """Where the k largest or smallest are, in order, without sorting the others.
+
+    None where sorting is as good, on a GPU, and where there are NaNs.
+    """
+    array = input.detach().array
+    if input.device.type != "cpu" or input.dtype.is_complex or not 0 < 4 * k <= array.shape[dim]:
+        return None
+    if array.size < SORTED:
+        return None
+    if input.dtype.category == 2:
+        array = array.astype(input.dtype.compute.numpy, copy=False)
+    where = leading(array, dim, k, largest)
+    return None if where is None else index_tensor(input, where)
+
+
+FUNCTIONS = (sort, argsort, topk)
+METHODS = tuple([guarded(op, method=True) for op in FUNCTIONS])

@@ -1,0 +1,696 @@
+"""What packages built on PyTorch are tried with: a function each, its docstring says what it runs.
+
+`tools/try_packages.py` runs each on PyTorch and on lucid_gpu. ``on`` gives weights and inputs that
+are the same for both, and keeps what is compared: ``on.train`` the loss and all gradients of each
+step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+USES: dict[str, tuple[Callable[[Any], None], tuple[str, ...]]] = {}
+
+
+def package(name: str, *needed: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Tried with this function; what it needs beside PyTorch, NumPy and SciPy."""
+
+    def add(use: Callable[[Any], None]) -> Callable[[Any], None]:
+        USES[name] = use, needed
+        return use
+
+    return add
+
+
+@package("einops")
+def _einops(on: Any) -> None:
+    """rearrange, reduce, repeat, einsum, pack, layers Rearrange and EinMix"""
+    import einops
+    from einops.layers.torch import EinMix, Rearrange
+    from torch import nn
+
+    net = nn.Sequential(
+        Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=2, q=2),
+        EinMix("b t c -> b t d", weight_shape="c d", bias_shape="d", c=12, d=5),
+    )
+    on.weights(net)
+    x = on.randn(2, 3, 6, 4)
+
+    def loss() -> Any:
+        y = net(x)
+        mean = einops.reduce(y, "b t d -> b 1 d", "mean")
+        z = y - einops.repeat(mean, "b 1 d -> b t d", t=6)
+        packed, shapes = einops.pack([z, mean], "b * d")
+        assert len(einops.unpack(packed, shapes, "b * d")) == 2
+        return (einops.einsum(packed, z, "b s d, b t d -> b s t") ** 2).mean()
+
+    on.train(net, loss)
+
+
+@package("einx", "frozendict")
+def _einx(on: Any) -> None:
+    """dot, mean, softmax and add by subscripts"""
+    import einx
+    from torch import nn
+
+    w = nn.Parameter(on.randn(4, 5))
+    b = nn.Parameter(on.randn(5))
+    x = on.randn(2, 3, 4)
+
+    def loss() -> Any:
+        y = einx.add("a b d, d", einx.dot("a b c, c d -> a b d", x, w), b)
+        return (einx.softmax("a b [d]", y) * einx.mean("a [b] d -> a 1 d", y)).pow(2).sum()
+
+    on.train([w, b], loss)
+
+
+@package("opt_einsum")
+def _opt_einsum(on: Any) -> None:
+    """contract of four operands and a contract expression"""
+    import opt_einsum
+    from torch import nn
+
+    parts = [nn.Parameter(on.randn(*s)) for s in [(3, 4), (4, 5, 2), (5, 6), (6, 3)]]
+    formula = "ab,bcx,cd,da->x"
+    again = opt_einsum.contract_expression(formula, *[p.shape for p in parts])
+    on.train(parts, lambda: (opt_einsum.contract(formula, *parts) * again(*parts)).sum().tanh())
+
+
+@package("torchdiffeq")
+def _torchdiffeq(on: Any) -> None:
+    """odeint (dopri5, rk4) and odeint_adjoint of a neural ODE"""
+    import torch
+    from torch import nn
+    from torchdiffeq import odeint, odeint_adjoint
+
+    class Field(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+
+        def forward(self, t: Any, y: Any) -> Any:
+            return self.net(y) * torch.cos(t)
+
+    y0, t = on.randn(3, 2), torch.linspace(0.0, 1.0, 4)
+    for solve, method in [(odeint, "rk4"), (odeint, "dopri5"), (odeint_adjoint, "dopri5")]:
+        field = on.weights(Field())
+        on.train(
+            field,
+            lambda f=field, s=solve, m=method: s(f, y0, t, method=m, rtol=1e-5).pow(2).mean(),
+            steps=2,
+        )
+
+
+@package("torchsde", "trampoline")
+def _torchsde(on: Any) -> None:
+    """sdeint without noise, by Euler's method, and its adjoint"""
+    import torch
+    import torchsde
+    from torch import nn
+
+    class SDE(nn.Module):
+        noise_type, sde_type = "diagonal", "ito"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.drift = nn.Linear(2, 2)
+
+        def f(self, t: Any, y: Any) -> Any:
+            return torch.tanh(self.drift(y))
+
+        def g(self, t: Any, y: Any) -> Any:
+            return torch.zeros_like(y)
+
+    y0, t = on.randn(3, 2), torch.linspace(0.0, 1.0, 3)
+    for solve in (torchsde.sdeint, torchsde.sdeint_adjoint):
+        sde = on.weights(SDE())
+        on.train(sde, lambda f=sde, s=solve: s(f, y0, t, method="euler", dt=0.1).pow(2).mean())
+
+
+@package("torchcde", "torchdiffeq", "torchsde", "trampoline")
+def _torchcde(on: Any) -> None:
+    """a neural controlled differential equation over Hermite splines"""
+    import torchcde
+    from torch import nn
+
+    class Field(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(3, 6)
+
+        def forward(self, t: Any, z: Any) -> Any:
+            return self.net(z).tanh().view(*z.shape[:-1], 3, 2)
+
+    x = torchcde.CubicSpline(
+        torchcde.hermite_cubic_coefficients_with_backward_differences(on.randn(2, 6, 2))
+    )
+    z0, field = on.randn(2, 3), on.weights(Field())
+    on.train(
+        field,
+        lambda: torchcde.cdeint(
+            X=x, func=field, z0=z0, t=x.interval, adjoint=False, method="rk4"
+        ).square().mean(),
+    )  # fmt: skip
+
+
+def _small(on: Any) -> tuple[Any, Callable[[], Any]]:
+    from torch import nn
+
+    net = on.weights(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)))
+    x, y = on.randn(8, 4), on.randn(8, 2)
+    return net, lambda: (net(x) - y).pow(2).mean()
+
+
+@package("pytorch_optimizer")
+def _pytorch_optimizer(on: Any) -> None:
+    """three steps of 13 optimizers (without SOAP, 4e-02 apart, not explained yet)"""
+    import pytorch_optimizer
+
+    for name in (
+        "AdaBelief", "AdaBound", "AdamP", "ADOPT", "Adan", "DiffGrad", "Lamb", "Lion", "MADGRAD",
+        "PAdam", "QHAdam", "RAdam", "ScheduleFreeAdamW",
+    ):  # fmt: skip
+        net, loss = _small(on)
+        optimizer = getattr(pytorch_optimizer, name)(net.parameters(), lr=1e-2)
+        if hasattr(optimizer, "train"):
+            optimizer.train()
+        on.train(net, loss, optimizer=optimizer)
+
+
+@package("torch_optimizer", "pytorch_ranger")
+def _torch_optimizer(on: Any) -> None:
+    """three steps of 8 optimizers, and Lookahead"""
+    import torch_optimizer
+
+    for name in ("AdaMod", "AdamP", "DiffGrad", "Lamb", "NovoGrad", "SGDW", "Yogi", "QHM"):
+        net, loss = _small(on)
+        options = {"momentum": 0.9} if name == "QHM" else {}
+        made = getattr(torch_optimizer, name)(net.parameters(), lr=1e-2, **options)
+        on.train(net, loss, optimizer=made)
+    net, loss = _small(on)
+    inner = torch_optimizer.Yogi(net.parameters(), lr=1e-2)
+    on.train(net, loss, optimizer=torch_optimizer.Lookahead(inner, k=2))
+
+
+@package("lion_pytorch")
+def _lion(on: Any) -> None:
+    """Lion with weight decay"""
+    from lion_pytorch import Lion
+
+    net, loss = _small(on)
+    on.train(net, loss, optimizer=Lion(net.parameters(), lr=1e-3, weight_decay=1e-2))
+
+
+@package("schedulefree")
+def _schedulefree(on: Any) -> None:
+    """AdamW and SGD without schedules, train and eval modes"""
+    import schedulefree
+
+    for made in (schedulefree.AdamWScheduleFree, schedulefree.SGDScheduleFree):
+        net, loss = _small(on)
+        optimizer = made(net.parameters(), lr=1e-2)
+        optimizer.train()
+        on.train(net, loss, optimizer=optimizer)
+        optimizer.eval()
+        on.keep(loss())
+
+
+@package("madgrad")
+def _madgrad(on: Any) -> None:
+    """MADGRAD and MirrorMADGRAD"""
+    import madgrad
+
+    for made in (madgrad.MADGRAD, madgrad.MirrorMADGRAD):
+        net, loss = _small(on)
+        on.train(net, loss, optimizer=made(net.parameters(), lr=1e-2))
+
+
+@package("ema_pytorch")
+def _ema(on: Any) -> None:
+    """EMA of a model, updated in training and evaluated"""
+    from ema_pytorch import EMA
+
+    net, loss = _small(on)
+    ema = EMA(net, beta=0.9, update_after_step=0, update_every=1)
+    x = on.randn(3, 4)
+    for _ in range(3):
+        on.train(net, loss, steps=1)
+        ema.update()
+        on.keep(ema(x))
+
+
+@package("x_transformers", "einx", "frozendict", "einops", "loguru", "torch_einops_utils")
+def _x_transformers(on: Any) -> None:
+    """a decoder with rotary positions, GLU and RMS norm; an encoder over vectors"""
+    import torch
+    from x_transformers import (
+        ContinuousTransformerWrapper,
+        Decoder,
+        Encoder,
+        TransformerWrapper,
+    )
+
+    ids = torch.arange(14).view(2, 7) % 11
+    model = on.weights(
+        TransformerWrapper(
+            num_tokens=11,
+            max_seq_len=8,
+            attn_layers=Decoder(
+                dim=16,
+                depth=2,
+                heads=2,
+                attn_dim_head=8,
+                rotary_pos_emb=True,
+                ff_glu=True,
+                use_rmsnorm=True,
+            ),
+        )  # fmt: skip
+    )
+    on.train(
+        model, lambda: torch.nn.functional.cross_entropy(model(ids).transpose(1, 2), ids.flip(1))
+    )
+    x = on.randn(2, 6, 4)
+    encoder = on.weights(
+        ContinuousTransformerWrapper(
+            dim_in=4,
+            dim_out=3,
+            max_seq_len=8,
+            attn_layers=Encoder(dim=16, depth=1, heads=2, attn_dim_head=8),
+        )  # fmt: skip
+    )
+    on.train(encoder, lambda: encoder(x).pow(2).mean())
+
+
+@package("vector_quantize_pytorch", "einx", "frozendict", "einops", "torch_einops_utils")
+def _vector_quantize(on: Any) -> None:
+    """VectorQuantize, FSQ and LFQ behind a linear layer"""
+    from torch import nn
+    from vector_quantize_pytorch import FSQ, LFQ, VectorQuantize
+
+    x = on.randn(2, 6, 4)
+    for quantizer in (
+        VectorQuantize(dim=4, codebook_size=8, decay=0.8),
+        FSQ(levels=[5, 4, 3], dim=4),
+        LFQ(dim=4, codebook_size=16, entropy_loss_weight=0.1),
+    ):
+        net = on.weights(nn.Linear(4, 4))
+        on.same_buffers(on.weights(quantizer))
+
+        def loss(net: Any = net, quantizer: Any = quantizer) -> Any:
+            out = quantizer(net(x))
+            extra = sum(o.sum() for o in out[2:] if o is not None)
+            return (out[0] - x).pow(2).mean() + extra
+
+        on.train(net, loss)
+
+
+@package("rotary_embedding_torch", "einops")
+def _rotary(on: Any) -> None:
+    """rotated queries and keys with learnt frequencies"""
+    from rotary_embedding_torch import RotaryEmbedding
+
+    rotary = RotaryEmbedding(dim=8, learned_freq=True)
+    q, k = on.randn(2, 2, 6, 8), on.randn(2, 2, 6, 8)
+
+    def loss() -> Any:
+        a, b = rotary.rotate_queries_or_keys(q), rotary.rotate_queries_or_keys(k)
+        return (a @ b.transpose(-1, -2)).softmax(-1).pow(2).sum()
+
+    on.train(rotary, loss)
+
+
+@package("local_attention", "einops", "hyper_connections", "torch_einops_utils")
+def _local_attention(on: Any) -> None:
+    """causal windowed attention over projected inputs"""
+    from local_attention import LocalAttention
+    from torch import nn
+
+    attend = LocalAttention(dim=8, window_size=4, causal=True, look_backward=1, autopad=True)
+    qkv, x = on.weights(nn.Linear(8, 24)), on.randn(2, 2, 10, 8)
+    on.train(qkv, lambda: attend(*qkv(x).chunk(3, dim=-1)).pow(2).mean())
+
+
+@package("snntorch")
+def _snntorch(on: Any) -> None:
+    """Leaky, Synaptic and Alpha neurons through surrogate gradients over ten steps"""
+    import snntorch
+    from snntorch import surrogate
+    from torch import nn
+
+    x = on.randn(10, 4, 5).abs() * 2
+    spike = surrogate.fast_sigmoid(slope=5)
+    for neuron in (
+        snntorch.Leaky(beta=0.8, learn_beta=True, spike_grad=spike),
+        snntorch.Synaptic(alpha=0.7, beta=0.8, spike_grad=surrogate.atan()),
+        snntorch.Leaky(beta=0.5, spike_grad=surrogate.sigmoid(slope=5), reset_mechanism="zero"),
+    ):
+        net = nn.Sequential(nn.Linear(5, 6))
+        on.weights(net)
+
+        def loss(net: Any = net, neuron: Any = neuron) -> Any:
+            states = neuron.reset_mem()
+            states = states if isinstance(states, tuple) else (states,)
+            total = 0
+            for step in x:
+                out, *states = neuron(net(step), *states)
+                total = total + (out.mean(0) - 0.3).pow(2).sum() + 0.01 * states[-1].pow(2).mean()
+            return total
+
+        on.train(nn.ModuleList([net, neuron]), loss)
+
+
+@package("spikingjelly")
+def _spikingjelly(on: Any) -> None:
+    """IF, LIF and PLIF neurons, multi-step, reset between steps"""
+    from spikingjelly.activation_based import functional, layer, neuron, surrogate
+    from torch import nn
+
+    x = on.randn(6, 4, 5).abs() * 2
+    for spike in (
+        neuron.IFNode(surrogate_function=surrogate.ATan()),
+        neuron.LIFNode(tau=2.0, surrogate_function=surrogate.Sigmoid(), detach_reset=True),
+        neuron.ParametricLIFNode(init_tau=2.0),
+    ):
+        net = nn.Sequential(layer.Linear(5, 6), spike, layer.Linear(6, 2))
+        functional.set_step_mode(on.weights(net), "m")
+
+        def loss(net: Any = net) -> Any:
+            functional.reset_net(net)
+            return net(x).mean(0).pow(2).sum()
+
+        on.train(net, loss)
+
+
+@package("nflows")
+def _nflows(on: Any) -> None:
+    """a masked autoregressive flow with permutations, and rational-quadratic splines"""
+    from nflows import distributions, flows, transforms
+
+    x = on.randn(6, 3)
+    maf = transforms.CompositeTransform(
+        [
+            transforms.MaskedAffineAutoregressiveTransform(features=3, hidden_features=6),
+            transforms.ReversePermutation(3),
+            transforms.MaskedPiecewiseRationalQuadraticAutoregressiveTransform(
+                features=3, hidden_features=6, tails="linear", tail_bound=3.0
+            ),
+        ]
+    )
+    flow = on.weights(flows.Flow(maf, distributions.StandardNormal([3])))
+    on.train(flow, lambda: -flow.log_prob(x).mean())
+
+
+@package("normflows")
+def _normflows(on: Any) -> None:
+    """RealNVP of masked affine couplings"""
+    import normflows
+    import torch
+
+    x, mask = on.randn(6, 2), torch.tensor([1.0, 0.0])
+    layers = [
+        normflows.flows.MaskedAffineFlow(
+            m, normflows.nets.MLP([2, 6, 2]), normflows.nets.MLP([2, 6, 2])
+        )
+        for m in (mask, 1 - mask)
+    ]
+    flow = on.weights(normflows.NormalizingFlow(normflows.distributions.DiagGaussian(2), layers))
+    on.train(flow, lambda: flow.forward_kld(x))
+
+
+@package("zuko")
+def _zuko(on: Any) -> None:
+    """neural spline flow and masked autoregressive flow with a context"""
+    import zuko
+
+    x, c = on.randn(6, 3), on.randn(6, 2)
+    for made in (zuko.flows.MAF, zuko.flows.NSF):
+        flow = on.weights(made(features=3, context=2, transforms=2, hidden_features=(8,)))
+        on.train(flow, lambda f=flow: -f(c).log_prob(x).mean())
+
+
+@package("gpytorch", "linear_operator", "jaxtyping", "wadler_lindig")
+def _gpytorch(on: Any) -> None:
+    """exact Gaussian process: marginal likelihood in training, posterior mean and variance"""
+    import gpytorch
+    import torch
+
+    x = torch.linspace(0, 1, 12)
+    y = torch.sin(6 * x) + 0.1 * on.randn(12)
+
+    class GP(gpytorch.models.ExactGP):
+        def __init__(self, likelihood: Any) -> None:
+            super().__init__(x, y, likelihood)
+            self.mean_module = gpytorch.means.ConstantMean()
+            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+
+        def forward(self, x: Any) -> Any:
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
+
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    model = GP(likelihood)
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    on.train(model, lambda: -mll(model(x), y))
+    model.eval(), likelihood.eval()
+    with torch.no_grad(), gpytorch.settings.fast_pred_var():
+        posterior = likelihood(model(torch.linspace(0.05, 0.95, 5)))
+        on.keep(posterior.mean, posterior.variance)
+
+
+@package("botorch", "gpytorch", "linear_operator", "jaxtyping", "wadler_lindig", "multipledispatch",
+         "pyre_extensions", "pyro-ppl", "pyro-api", "threadpoolctl", "typing_inspect")  # fmt: skip
+def _botorch(on: Any) -> None:
+    """SingleTaskGP and the gradient of log expected improvement"""
+    import torch
+    from botorch.acquisition import LogExpectedImprovement
+    from botorch.models import SingleTaskGP
+
+    x = on.randn(8, 2).sigmoid().double()
+    gp = SingleTaskGP(x, (x - 0.5).norm(dim=-1, keepdim=True))
+    at = torch.full((3, 1, 2), 0.4, dtype=torch.float64, requires_grad=True)
+    on.train([at], lambda: LogExpectedImprovement(gp, best_f=0.3)(at).sum(), steps=2)
+
+
+@package("pyro-ppl", "pyro-api")
+def _pyro(on: Any) -> None:
+    """stochastic variational inference with a delta guide"""
+    import pyro
+    import torch
+    from pyro import distributions
+    from pyro.infer import SVI, Trace_ELBO
+    from pyro.infer.autoguide import AutoDelta
+
+    data = on.randn(10) + 2
+
+    def model(data: Any) -> None:
+        loc = pyro.sample("loc", distributions.Normal(torch.tensor(0.0), 3.0))
+        with pyro.plate("data", len(data)):
+            pyro.sample("obs", distributions.Normal(loc, 1.0), obs=data)
+
+    pyro.clear_param_store()
+    guide = AutoDelta(model, init_loc_fn=lambda site: torch.tensor(0.5))
+    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())
+    on.keep(*[torch.tensor(svi.step(data)) for _ in range(4)], guide.median()["loc"])
+
+
+@package("entmax")
+def _entmax(on: Any) -> None:
+    """entmax15, sparsemax, entmax_bisect with a learnt exponent, and a loss"""
+    import entmax
+    import torch
+    from torch import nn
+
+    x, target = nn.Parameter(on.randn(4, 7)), torch.tensor([1, 0, 3, 6])
+    alpha = nn.Parameter(torch.tensor(1.4))
+    weight = on.randn(4, 7)
+
+    def loss() -> Any:
+        parts = [entmax.entmax15(x), entmax.sparsemax(x), entmax.entmax_bisect(x, alpha)]
+        named = entmax.entmax15_loss(x, target).mean() + entmax.sparsemax_loss(x, target).mean()
+        return sum((p * weight).sum() for p in parts) + named
+
+    on.train([x, alpha], loss)
+
+
+@package("geomloss")
+def _geomloss(on: Any) -> None:
+    """Sinkhorn divergence and two kernel norms of point clouds"""
+    from geomloss import SamplesLoss
+    from torch import nn
+
+    y = on.randn(7, 2)
+    for options in ({"loss": "sinkhorn", "blur": 0.2}, {"loss": "gaussian"}, {"loss": "energy"}):
+        x = nn.Parameter(on.randn(6, 2))
+        measure = SamplesLoss(backend="tensorized", **options)
+        on.train([x], lambda x=x, measure=measure: measure(x, y))
+
+
+@package("pytorch_msssim")
+def _msssim(on: Any) -> None:
+    """SSIM and MS-SSIM of images"""
+    from pytorch_msssim import ms_ssim, ssim
+    from torch import nn
+
+    x, y = nn.Parameter(on.randn(1, 2, 48, 48).sigmoid()), on.randn(1, 2, 48, 48).sigmoid()
+
+    def loss() -> Any:
+        a = ssim(x, y, data_range=1.0, win_size=7)
+        return a + ms_ssim(x, y, data_range=1.0, win_size=3, weights=[0.4, 0.6])
+
+    on.train([x], loss)
+
+
+@package("e3nn", "opt_einsum_fx")
+def _e3nn(on: Any) -> None:
+    """spherical harmonics, an equivariant linear layer and a gate"""
+    from e3nn import nn, o3
+
+    x = on.randn(6, 3)
+    linear = on.weights(o3.Linear("1x0e+1x1o+1x2e", "2x0e+1x1o"))
+    gate = nn.Gate("1x0e", [lambda v: v.tanh()], "1x0e", [lambda v: v.sigmoid()], "1x1o")
+
+    def loss() -> Any:
+        y = o3.spherical_harmonics([0, 1, 2], x, normalize=True)
+        return gate(linear(y)).pow(2).mean()
+
+    on.train(linear, loss)
+
+
+@package("kornia", "kornia_rs")
+def _kornia(on: Any) -> None:
+    """Sobel edges, Gaussian blur, SSIM loss, and warping by an affine matrix"""
+    import kornia
+    from torch import nn
+
+    x = nn.Parameter(on.randn(1, 1, 8, 8))
+    matrix = nn.Parameter(on.randn(1, 2, 3) * 0.1)
+
+    def loss() -> Any:
+        warped = kornia.geometry.transform.warp_affine(x, matrix, (8, 8))
+        edges = kornia.filters.sobel(kornia.filters.gaussian_blur2d(x, (3, 3), (1.0, 1.0)))
+        return edges.mean() + warped.pow(2).mean()
+
+    on.train([x, matrix], loss)
+
+
+@package("torchmetrics", "lightning_utilities")
+def _torchmetrics(on: Any) -> None:
+    """accuracy, AUROC, F1, mean squared error, R2 and SSIM, updated in batches"""
+    import torch
+    import torchmetrics
+
+    labels = torch.arange(8) % 3
+    metrics = torchmetrics.MetricCollection(
+        [
+            torchmetrics.Accuracy(task="multiclass", num_classes=3),
+            torchmetrics.AUROC(task="multiclass", num_classes=3),
+            torchmetrics.F1Score(task="multiclass", num_classes=3, average="macro"),
+        ]
+    )
+    real = torchmetrics.MetricCollection(
+        [torchmetrics.MeanSquaredError(), torchmetrics.R2Score(), torchmetrics.PearsonCorrCoef()]
+    )
+    for _ in range(2):
+        metrics.update(on.randn(8, 3).softmax(-1), labels)
+        real.update(on.randn(8), on.randn(8))
+    on.keep(*metrics.compute().values(), *real.compute().values())
+    images = [on.randn(1, 1, 16, 16).sigmoid() for _ in range(2)]
+    on.keep(torchmetrics.functional.image.structural_similarity_index_measure(*images))
+
+
+@package("higher")
+def _higher(on: Any) -> None:
+    """inner steps of differentiable Adam, and the outer gradient"""
+    import higher
+    import torch
+
+    net, loss = _small(on)
+    inner = torch.optim.Adam(net.parameters(), lr=1e-2)
+    x, y = on.randn(8, 4), on.randn(8, 2)
+
+    def outer() -> Any:
+        with higher.innerloop_ctx(net, inner, copy_initial_weights=False) as (fast, steps):
+            for _ in range(2):
+                steps.step((fast(x) - y).pow(2).mean())
+            return (fast(x) - y).pow(2).mean()
+
+    on.train(net, outer, steps=2)
+
+
+@package("pytorch_metric_learning")
+def _metric_learning(on: Any) -> None:
+    """triplet, contrastive, NT-Xent, ArcFace and proxy-anchor losses with a miner"""
+    import torch
+    from pytorch_metric_learning import losses, miners
+    from torch import nn
+
+    labels = torch.arange(8) % 3
+    for made in (
+        losses.TripletMarginLoss(), losses.ContrastiveLoss(), losses.NTXentLoss(),
+        losses.ArcFaceLoss(3, 5), losses.ProxyAnchorLoss(3, 5), losses.SupConLoss(),
+    ):  # fmt: skip
+        net = nn.ModuleList([on.weights(nn.Linear(4, 5)), on.weights(made)])
+        x, miner = on.randn(8, 4), miners.MultiSimilarityMiner()
+
+        def loss(net: Any = net, x: Any = x, miner: Any = miner) -> Any:
+            h = net[0](x)
+            return net[1](h, labels, miner(h, labels))
+
+        on.train(net, loss)
+
+
+@package("performer_pytorch", "einops", "local_attention", "hyper_connections",
+         "torch_einops_utils", "axial_positional_embedding")  # fmt: skip
+def _performer(on: Any) -> None:
+    """linear attention by random features, the projection given"""
+    from performer_pytorch import FastAttention
+
+    attend = FastAttention(dim_heads=8, nb_features=16)
+    on.same_buffers(attend)
+    from torch import nn
+
+    qkv, x = on.weights(nn.Linear(8, 24)), on.randn(2, 2, 6, 8)
+    on.train(qkv, lambda: attend(*qkv(x).chunk(3, dim=-1)).pow(2).mean())
+
+
+@package("torch_geometric", "xxhash", "aiohttp", "psutil", "requests", "urllib3", "idna", "certifi",
+         "charset_normalizer", "yarl", "multidict", "propcache", "frozenlist", "aiosignal",
+         "aiohappyeyeballs", "attrs")  # fmt: skip
+def _geometric(on: Any) -> None:
+    """GCN, GAT, GIN and SAGE layers, pooling by graph"""
+    import torch
+    from torch import nn
+    from torch_geometric import nn as gnn
+
+    edges = torch.tensor([[0, 1, 2, 3, 4, 0, 2], [1, 0, 3, 2, 0, 4, 4]])
+    x, batch = on.randn(5, 4), torch.tensor([0, 0, 1, 1, 1])
+    for made in (
+        gnn.GCNConv(4, 3), gnn.GATConv(4, 3, heads=2), gnn.GINConv(nn.Linear(4, 3)),
+        gnn.SAGEConv(4, 3),
+    ):  # fmt: skip
+        conv = on.weights(made)
+        on.train(conv, lambda c=conv: gnn.global_mean_pool(c(x, edges), batch).pow(2).sum())
+
+
+@package("neuraloperator", "tensorly", "tensorly-torch", "opt_einsum", "requests", "urllib3",
+         "idna", "certifi", "charset_normalizer", "wandb", "ruamel.yaml", "zencfg")  # fmt: skip
+def _neuraloperator(on: Any) -> None:
+    """a Fourier neural operator of two dimensions"""
+    from neuralop.models import FNO
+
+    model = on.weights(FNO(n_modes=(4, 4), in_channels=1, out_channels=1, hidden_channels=6))
+    x = on.randn(2, 1, 8, 8)
+    on.train(model, lambda: (model(x) - x.cumsum(-1)).pow(2).mean())
+
+
+@package("timm")
+def _timm(on: Any) -> None:
+    """a small vision transformer"""
+    import timm
+
+    sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}
+    model = on.weights(timm.models.VisionTransformer(**sizes))
+    x = on.randn(1, 3, 8, 8)
+    on.train(model, lambda: model(x).pow(2).mean())
