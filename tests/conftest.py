@@ -19,6 +19,7 @@ from lucid_gpu.devices import resolve
 from lucid_gpu.fusion import realise
 from lucid_gpu.fusion.program import forget_numbers
 from lucid_gpu.fusion.realise import waiting
+from lucid_gpu.fusion.scheduler import take_written
 from lucid_gpu.launch import compiling
 from lucid_gpu.launch.planning import forget_lines
 
@@ -239,12 +240,14 @@ STREAMS: dict[str, list[tuple[Any, Any]]] = {}  # of each test module, and of wh
 def _alike(request: pytest.FixtureRequest) -> None:
     """Each test starts alike: with the same random numbers to come, and with nothing pending.
 
-    A reduction that an error of another test keeps would be computed in one of this one's kernels.
+    A reduction that an error of another test keeps, or what it wrote in place, would be computed in
+    one of this one's kernels.
     """
     for stream, state in (*STREAMS.get(request.module.__name__, ()), *STREAMS.get("shared", ())):
         stream.state = state
     lucid_gpu.manual_seed(0)
     waiting.clear()
+    take_written()
     forget_lines()
     forget_numbers()
     if "torch" in sys.modules:

@@ -317,7 +317,6 @@ def test_cycles_of_steps(device: str, tmp_path: Path) -> None:
 
 
 def test_a_block_that_ends_is_ready() -> None:
-    lucid_gpu.ones(1).tolist()  # a read ends the step: what earlier tests wrote is computed
     ready = []
     with profiler.profile(on_trace_ready=ready.append) as prof:
         (lucid_gpu.ones(3) * 2).tolist()
