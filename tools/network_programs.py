@@ -24,13 +24,14 @@ def table(text: str) -> tuple[str, ...]:
     return tuple(" ".join(part.split()) for part in text.split(";"))
 
 
+# prelu keeps away from 0, where PyTorch's second derivative is that of a slope of 1.
 ACTIVATIONS = table("""
     F.relu({a}); F.relu6({a}); F.leaky_relu({a}, 0.1); F.elu({a}); F.selu({a}); F.celu({a}, 0.5);
     F.gelu({a}); F.gelu({a}, approximate='tanh'); F.silu({a}); F.mish({a}); F.softplus({a});
     F.softsign({a}); torch.tanh({a}); torch.sigmoid({a}); F.hardtanh({a}, -0.8, 0.8);
     F.hardswish({a}); F.hardsigmoid({a}); F.hardshrink({a}, 0.2); F.softshrink({a}, 0.2);
-    F.tanhshrink({a}); F.logsigmoid({a}); F.threshold({a}, 0.1, 0.0); F.prelu({a}, P(_, {c}));
-    F.prelu({a}, P(_, 1)); F.rrelu({a}, 0.1, 0.3); snake({a})
+    F.tanhshrink({a}); F.logsigmoid({a}); F.threshold({a}, 0.1, 0.0); F.rrelu({a}, 0.1, 0.3);
+    F.prelu({a} - 0.013, P(_, {c})); F.prelu({a} - 0.013, P(_, 1)); snake({a})
 """)
 SOFTMAXES = table("""
     F.softmax({a}, 1); F.softmax({a}, -1); F.log_softmax({a}, -1); F.softmin({a}, 1);
