@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
@@ -48,10 +49,10 @@ class Storage:
         *("tensors", "version"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, tensor: Any, cells: Iterable[Any]) -> None:
         self.version = 0
-        self.tensors: list[Any] = []
-        self.cells: list[Any] = []
+        self.tensors: list[Any] = [weakref.ref(tensor)]
+        self.cells: list[Any] = [weakref.ref(cell) for cell in cells]
         self.owner: Any = None
         self.idle_references = 0
         self.free_order = False

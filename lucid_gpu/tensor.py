@@ -37,6 +37,7 @@ from lucid_gpu.fusion.program import (
     WRAPPED,
     Program,
     load_program,
+    marked,
 )
 from lucid_gpu.fusion.realise import realise
 from lucid_gpu.launch.planning import steps
@@ -419,11 +420,9 @@ class Tensor:
         """The storage record, made now if there was none."""
         storage = self._storage
         if storage is None:
-            storage = self._storage = Storage()
-            storage.add(self)
             expr = self._expr
-            if expr.program.is_load:
-                storage.add_cell(expr.leaves[0])
+            storage = Storage(self, expr.leaves if expr.program.is_load else ())
+            self._storage = storage
         return storage
 
     # --- autograd ----------------------------------------------------------------------------
@@ -443,21 +442,21 @@ class Tensor:
         if self._wrapper is not None:
             apart: Tensor = self._wrapper.level.detach(self)
             return apart
-        if self._expr.program.is_load:
-            self._own_memory()
-            if self._expr.program.root.value[1] is not None:
-                self.is_contiguous()  # an order that nobody chose is given up
-        other = _tensor(expression.without_grad(self._expr))
-        if self._expr.program.independent:
-            expr = self._expr
-            other._expr = Expr(expr.program, expr.leaves, expr.made_by)
+        realised = self._expr.program.is_load
+        if realised:
+            self._give_up_order()
+        expr = self._expr
+        if expr.program.independent:  # leaves of its own: see `ops.in_place`
+            other = _tensor(Expr(expr.program, (*expr.leaves,), expr.made_by))
+        else:
+            other = _tensor(expression.without_grad(expr))
         if _streams is not None:
             other._stream = self._stream
-        other._siblings = self._siblings  # reading it computes what reading this would
-        storage = self._memory()
-        other._storage = storage
+        if self._siblings is not None:
+            other._siblings = self._siblings  # reading it computes what reading this would
+        other._storage = storage = self._memory()
         storage.add(other)
-        if other._expr.program.is_load:
+        if realised and other._expr.leaves[0] is not expr.leaves[0]:
             storage.add_cell(other._expr.leaves[0])
         return other
 
@@ -789,7 +788,8 @@ class Tensor:
             For tensors of another number of elements.
         """
         scheduler.begin_step()
-        store_written()
+        if state.written:
+            store_written()
         array = self.array
         if array.size != 1:
             raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
@@ -806,15 +806,17 @@ class Tensor:
             not); TypeError for those on a GPU. ``force=True`` detaches and copies from there.
         """
         scheduler.begin_step()
-        store_written()
+        if state.written:
+            store_written()
         if force:
             return self.detach().cpu().numpy()
-        if self.requires_grad and state.grad:
+        program = self._expr.program
+        if program.needs_grad and state.grad:
             raise RuntimeError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
                 "instead."
             )
-        if self.device.type != "cpu":
+        if program.device.type != "cpu":
             raise TypeError(
                 f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to "
                 "copy the tensor to host memory first."
@@ -823,17 +825,24 @@ class Tensor:
 
     def _hand_out(self, forever: bool = False) -> Any:
         """Lend the buffer: from now on, others may write it."""
-        self._own_memory()
-        self.is_contiguous()  # an order that nobody chose is given up
-        storage = self._memory()
+        self._give_up_order()
+        storage = self._storage or self._memory()
         if not storage.is_lent():
             self._protect_readers(storage)
             storage.lend(self._expr.leaves[0])
         if forever:
             storage.lend(self._expr.leaves[0], forever)
-        for tensor in [self, *storage.others(self)]:
+        _mark_shared(self)
+        for tensor in storage.others(self):
             _mark_shared(tensor)
         return self._expr.leaves[0].array.view()
+
+    def _give_up_order(self) -> None:
+        """Before others get the buffer: it is nobody else's, in an order that somebody chose."""
+        if self._cell().borrowed:
+            self._own_memory()
+        if self._expr.program.root.value[1] is not None:
+            self.is_contiguous()
 
     def _own_memory(self) -> None:
         """Before a view of the buffer is given away: nobody else's value may lie in it."""
@@ -1031,17 +1040,9 @@ def duplicate(array: Any) -> Any:
 def _mark_shared(tensor: Tensor) -> None:
     """Ops on memory others can write are realised at once."""
     expr = tensor._expr
-    root, program = expr.program.root, expr.program
-    if expr.program.is_load and not program.shared:
-        shared = load_program(
-            root.dtype,
-            root.shape,
-            root.value[1],
-            root.needs_grad,
-            program.device,
-            program.marks | SHARED,
-        )
-        tensor._expr = Expr(shared, expr.leaves, None)
+    program = expr.program
+    if program.is_load and not program.shared:
+        tensor._expr = Expr(marked(program, program.marks | SHARED), expr.leaves, None)
 
 
 def _unmark_shared(tensor: Tensor) -> bool:
@@ -1052,16 +1053,8 @@ def _unmark_shared(tensor: Tensor) -> bool:
     storage = tensor._storage
     if storage is not None and storage.is_lent():
         return False
-    root = expr.program.root
-    plain = load_program(
-        root.dtype,
-        root.shape,
-        root.value[1],
-        root.needs_grad,
-        expr.program.device,
-        expr.program.marks & ~SHARED,
-    )
-    tensor._expr = Expr(plain, expr.leaves, None)
+    program = expr.program
+    tensor._expr = Expr(marked(program, program.marks & ~SHARED), expr.leaves, None)
     return True
 
 

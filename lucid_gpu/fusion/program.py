@@ -59,6 +59,8 @@ class Program:
     ----------
     instructions : tuple of Instruction
         In order of dependence; the last is the root.
+    root : Instruction
+        The last, whose value is the program's.
     leaves : int
         How many leaves an expression of this program has.
     marks : int
@@ -101,6 +103,7 @@ class Program:
         "needs_grad",
         "next",
         "plan",
+        "root",
         "scalars_seen",
         "shape",
         "shared",
@@ -115,7 +118,7 @@ class Program:
         where: device,
         marks: int,
     ) -> None:
-        root = instructions[-1]
+        self.root = root = instructions[-1]
         self.instructions = instructions
         self.leaves = leaves
         self.device = where
@@ -136,10 +139,6 @@ class Program:
         self.scalars_seen: dict[Any, tuple[int, set[Any]]] | None = None  # see `numbers_seen`
         self.plan: Any = None
         self.stored: Program | None = None  # the program of this value once it is an array
-
-    @property
-    def root(self) -> Instruction:
-        return self.instructions[-1]
 
     def __repr__(self) -> str:
         return f"Program({listing(self.instructions)})"

@@ -67,8 +67,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     value = _fitted(value, old, name)
     storage = self._storage
     if storage is None:
-        storage = self._storage = Storage()
-        storage.add(self)
+        storage = self._storage = Storage(self, ())
     new = value._expr
     if old.is_load and (not state.grad or new is expr):
         new = _reading_afresh(new, expr.leaves[0])
@@ -341,6 +340,8 @@ def refers_to_itself(array: Any) -> bool:
 
 def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = None) -> None:
     """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
+    if written_by is None and _alone(self, storage):
+        return
     if _nobody_reads(storage):
         for reference in storage.tensors if written_by is not None else ():
             tensor = reference()
@@ -459,14 +460,19 @@ def _nobody_reads(storage: Storage) -> bool:
 
     Then the dead are forgotten too: an optimizer asks at every step.
     """
-    cells, tensors = [], []
+    cells: dict[Cell, int] = {}  # each with how many tensors read their memory through it
+    tensors, cell = [], None
     for reference in storage.tensors:
         tensor = reference()
         if tensor is not None:
-            if not tensor._expr.program.is_load or _references(tensor) != _UNREAD:
+            if not tensor._expr.program.is_load or _references(tensor)[:2] != _UNREAD[:2]:
                 return False
-            cells.append(tensor._expr.leaves[0])
+            cell = tensor._expr.leaves[0]
+            cells[cell] = cells.get(cell, 0) + 1
             tensors.append(reference)
+    del cell
+    if _others(cells).count(_NO_OTHER) != len(cells):
+        return False
     leaves = _living(storage.cells, cells)
     if leaves is None:
         return False
@@ -480,7 +486,12 @@ def _nobody_reads(storage: Storage) -> bool:
     return True
 
 
-def _living(references: Sequence[Any], cells: Sequence[Any]) -> list[Any] | None:
+def _others(cells: dict[Cell, int]) -> list[int]:
+    """How often leaves are referred to, but for tuples of leaves of tensors."""
+    return [sys.getrefcount(cell) - count for cell, count in cells.items()]
+
+
+def _living(references: Sequence[Any], cells: dict[Cell, int]) -> list[Any] | None:
     """The references whose leaves still live, or None where one is not among ``cells``."""
     living = []
     for reference in references:
@@ -495,4 +506,5 @@ def _living(references: Sequence[Any], cells: Sequence[Any]) -> list[Any] | None
 _UNREAD = _references(
     _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
 )
+_NO_OTHER = _others({Cell(None): 0})[0]
 attach(Tensor, _set_to, _write, _writable, _protect_readers, _written_elsewhere)

@@ -173,7 +173,7 @@ class SparseTensor(Tensor):
                 f"desired output type {self.dtype.name} of layout {self.layout} in {name}"
             )
         edge = self._edge() if self.requires_grad and not state.grad else None
-        storage, written = self._memory(), Storage()
+        storage, written = self._memory(), Storage(self, ())
         written.version = storage.version + 1
         self._expr, self._storage = value._expr, written
         if edge is not None:  # the history stays what it was
