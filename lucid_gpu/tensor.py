@@ -217,12 +217,12 @@ class Tensor:
     def _settle(self, expr: Expr, array: Any) -> None:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
         program, storage = expr.program, self._storage
-        if storage is not None and not array.flags.c_contiguous:
+        row_major = array.flags.c_contiguous
+        if storage is not None and not row_major:
             storage.free_order = not storage.others(self)
             if not storage.free_order:  # what is shared lies as PyTorch's does
-                array = backend(program.device).xp.ascontiguousarray(array)
-        needs = program.needs_grad
-        if not needs:
+                array, row_major = backend(program.device).xp.ascontiguousarray(array), True
+        if not program.needs_grad:
             cell = Cell(array)
         elif program.is_boundary:
             cell = Cell(array, expr.leaves[-1].node, expr.leaves[-1].output)
@@ -237,7 +237,7 @@ class Tensor:
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
-        if not array.flags.c_contiguous:  # `fusion.memory_order`
+        if not row_major:  # `fusion.memory_order`
             plain = _load_of(program, array.strides)
         if self._expr is expr:
             self._expr = Expr(plain, (cell,), None)

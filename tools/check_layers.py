@@ -79,7 +79,7 @@ LATE: set[tuple[str, str]] = {
     ("ops/einsum.py", "backends"),  # opt_einsum picks the order of operands
     ("ops/recurrence.py", "autograd"),  # its gradient, when that is differentiated again
     ("nn/utils/stateless.py", "func"),
-    ("autograd/backward.py", "func"),  # batches of cotangents are vmap's
+    ("autograd/grad.py", "func"),  # batches of cotangents are vmap's
     ("autograd/gradcheck.py", "func"),
 }
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from lucid_gpu.autograd import graph
 from lucid_gpu.autograd.anomaly import detect_anomaly, set_detect_anomaly
-from lucid_gpu.autograd.backward import backward, grad
+from lucid_gpu.autograd.backward import backward
 from lucid_gpu.autograd.function import Function, FunctionCtx, once_differentiable
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from lucid_gpu.compat.module_names import imported as _imported
 from lucid_gpu.ops.saved_values import SavedTensor

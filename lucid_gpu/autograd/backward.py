@@ -1,21 +1,37 @@
-"""The two ways to ask for gradients."""
+"""`backward`, and passes through the graph, from cotangents to gradients of leaves or inputs."""
 
 from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lucid_gpu.autograd.graph import GradientEdge
-from lucid_gpu.autograd.passes import edge_of, gradients, observed, roots_of, run
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.expression import Expr
-from lucid_gpu.ops.record import constant
+from lucid_gpu.fusion.region import RegionNode, observe, unobserve
+from lucid_gpu.fusion.scheduler import begin_pass, end_pass
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
+from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import innermost, open_levels
-from lucid_gpu.tensor import Tensor, _tensor
+from lucid_gpu.tape.modes import state
+from lucid_gpu.tensor import Tensor, _tensor, store_written
+
+__all__ = [
+    "backward",
+    "cotangent_of",
+    "cotangents_of",
+    "described",
+    "edge_of",
+    "gradients",
+    "one_each",
+    "run_pass",
+    "sequence_of",
+    "targets_of",
+]
 
 
 def backward(
@@ -52,22 +68,23 @@ def backward(
     """
     if grad_variables is not None:
         grad_tensors = _renamed(grad_tensors, grad_variables)
-    targets = None if inputs is None else _inputs(inputs, "backward")
-    outputs = _sequence(tensors)
-    cotangents = _cotangents(outputs, grad_tensors)
+    targets = None if inputs is None else targets_of(inputs, "backward")
+    outputs = sequence_of(tensors)
+    cotangents = cotangents_of(outputs, grad_tensors)
     if open_levels and create_graph:
         _refuse_wrapped([*outputs, *cotangents])
-    roots = roots_of(outputs, cotangents)
+    roots = _roots(outputs)
     keep = create_graph if retain_graph is None else retain_graph
     if create_graph:
         _warn_of_cycle()
     if targets is None:
-        run(roots, keep, create_graph)
+        _run(roots, cotangents, keep, create_graph)
         return
     for target in targets:
         if isinstance(target, Tensor):
             target.retain_grad()
-    observed(roots, keep, create_graph, [edge_of(t) for t in targets], accumulate=True)
+    edges = [edge_of(t) for t in targets]
+    _run_observed(roots, cotangents, keep, create_graph, edges, accumulate=True)
 
 
 @functools.cache
@@ -82,81 +99,6 @@ def _warn_of_cycle() -> None:
     )
 
 
-def grad(
-    outputs: Any,
-    inputs: Any,
-    grad_outputs: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    allow_unused: bool | None = None,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-) -> Any:
-    """The gradients of ``outputs`` with respect to ``inputs``, leaving every ``.grad`` alone.
-
-    Parameters
-    ----------
-    outputs : Tensor or GradientEdge, or sequence of them
-    inputs : Tensor or GradientEdge, sequence of them, or dict of Tensor
-    grad_outputs : Tensor or sequence of Tensor or None
-        Cotangents; may be left out for real outputs of one element.
-    retain_graph : bool, optional
-        Keep what was saved for another pass; by default the value of ``create_graph``.
-    create_graph : bool
-        Record the pass itself, for higher derivatives.
-    only_inputs : bool
-        PyTorch's, deprecated: gradients of other leaves are `backward`'s.
-    allow_unused : bool, optional
-        Give None for inputs the outputs do not depend on, instead of raising; by default the value
-        of ``materialize_grads``.
-    is_grads_batched : bool
-        The first dimension of every cotangent counts cotangents, that of every result gradients.
-    materialize_grads : bool
-        Give zeros for inputs the outputs do not depend on.
-
-    Returns
-    -------
-    tuple of Tensor or None, or dict of them
-        One an input, of its shape; None for unused inputs where ``allow_unused``.
-
-    Raises
-    ------
-    RuntimeError
-        For an input that was not used, unless ``allow_unused`` or ``materialize_grads`` says that
-        it may; for inputs that are none or no tensors; where tensors and gradients differ in
-        number.
-    TypeError
-        For inputs that are a mapping and no dict, and for what is no sequence of tensors.
-    ValueError
-        Where ``materialize_grads`` is asked for and ``allow_unused`` is False.
-    """
-    if materialize_grads and allow_unused is False:
-        raise ValueError(
-            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
-            "allow_unused=False."
-        )
-    if not only_inputs:
-        warnings.warn(
-            "only_inputs argument is deprecated and is ignored now (defaults to True). To "
-            "accumulate gradient for other parts of the graph, please use "
-            "lucid_gpu.autograd.backward.",
-            FutureWarning,
-            stacklevel=2,
-        )
-    results, targets = _sequence(outputs), _inputs(inputs, "grad")
-    keep = create_graph if retain_graph is None else retain_graph
-    if is_grads_batched:
-        found = _batched(results, targets, _given(grad_outputs, len(results)), keep, create_graph)
-    else:
-        cotangents = _cotangents(results, grad_outputs)
-        found = gradients(results, targets, cotangents, keep, create_graph)
-    for i, (gradient, target) in enumerate(zip(found, targets)):
-        if gradient is None:
-            found[i] = _unused(i, target, allow_unused, materialize_grads, create_graph)
-    return dict(zip(inputs, found)) if type(inputs) is dict else tuple(found)
-
-
 def _refuse_wrapped(tensors: Sequence[Any]) -> None:
     if innermost(tensors) is not None:
         raise RuntimeError(
@@ -166,13 +108,76 @@ def _refuse_wrapped(tensors: Sequence[Any]) -> None:
         )
 
 
+def _run(*arguments: Any) -> dict[Any, Any]:
+    """`lucid_gpu.tape.engine.backward`: a pass, with which a step of a loop ends."""
+    if state.written:
+        store_written()
+    begin_pass()
+    try:
+        return engine.backward(*arguments)
+    finally:
+        end_pass()
+
+
 attach(Tensor, _go_backward=backward)
 
 
-# --- inputs ---------------------------------------------------------------------------------------
+# --- gradients of inputs --------------------------------------------------------------------------
 
 
-def _inputs(given: Any, caller: str) -> Sequence[Any]:
+def gradients(
+    outputs: Sequence[Any],
+    inputs: Sequence[Any],
+    cotangents: Sequence[Tensor],
+    keep: bool,
+    create_graph: bool,
+) -> list[Any]:
+    """As `autograd.grad`, with None for inputs the pass does not reach."""
+    if open_levels:
+        level = innermost([*outputs, *inputs, *cotangents])
+        if level is not None:
+            found: list[Any] = level.grad(outputs, inputs, cotangents, keep, create_graph)
+            return found
+    return run_pass(outputs, inputs, cotangents, keep, create_graph)
+
+
+def run_pass(
+    outputs: Sequence[Any],
+    inputs: Sequence[Any],
+    cotangents: Sequence[Tensor],
+    keep: bool,
+    create_graph: bool,
+) -> list[Any]:
+    """As `gradients`, through the graph of ordinary tensors; cotangents may be batched."""
+    edges = [_wanted(i, t) for i, t in enumerate(inputs)]
+    roots = _roots(outputs)
+    reached = _run_observed(roots, cotangents, keep, create_graph, edges, accumulate=False)
+    for gradient in reached.values():
+        if not gradient.requires_grad and gradient._wrapper is None:
+            gradient._expr = expression.apart(gradient._expr)
+    return [reached.get(edge) for edge in edges]
+
+
+def _run_observed(
+    roots: Sequence[Any],
+    cotangents: Sequence[Tensor],
+    keep: bool,
+    create_graph: bool,
+    edges: Sequence[Any],
+    accumulate: bool,
+) -> dict[Any, Any]:
+    """Run a pass for some inputs; regions are opened where one lies inside."""
+    for node, _ in edges:
+        observe(node)
+    try:
+        return _run(roots, cotangents, keep, create_graph, edges, accumulate)
+    finally:
+        for node, _ in edges:
+            unobserve(node)
+
+
+def targets_of(given: Any, caller: str) -> Sequence[Any]:
+    """The inputs that ``caller`` is asked for gradients of, checked."""
     if type(given) is dict:
         given = tuple(given.values())
     elif isinstance(given, Mapping):
@@ -180,7 +185,7 @@ def _inputs(given: Any, caller: str) -> Sequence[Any]:
             f"`inputs` argument to `{caller}()` must be a dict, not {type(given).__name__}. Other "
             "Mapping types are not supported."
         )
-    found = _sequence(given)
+    found = sequence_of(given)
     if not found:
         raise RuntimeError(f"`inputs` argument to `{caller}()` cannot be empty.")
     for one in found:
@@ -191,32 +196,45 @@ def _inputs(given: Any, caller: str) -> Sequence[Any]:
     return found
 
 
-def _unused(
-    i: int, target: Any, allow_unused: bool | None, materialize: bool, create_graph: bool
-) -> Tensor | None:
-    """What stands for the gradient of an input that the outputs do not depend on."""
-    tensor = isinstance(target, Tensor)
-    if materialize and not tensor:
+def edge_of(tensor: Any) -> tuple[Any, int]:
+    """The node that a tensor's gradient goes to, and which of its outputs the tensor is."""
+    if isinstance(tensor, GradientEdge):
+        return tensor.node, tensor.output_nr
+    edge: tuple[Any, int] = tensor._edge()
+    return edge
+
+
+def _wanted(i: int, tensor: Any) -> tuple[Any, int]:
+    if isinstance(tensor, Tensor) and not tensor.requires_grad:
         raise RuntimeError(
-            "materialize_grads cannot be used when the given input is a GradientEdge: "
-            f"inputs[{i}] is one that was not used; pass the tensor itself"
+            f"One of the differentiated Tensors does not require grad: inputs[{i}], of shape "
+            f"{list(tensor.shape)}"
         )
-    if materialize:
-        zeros = constant(0.0, target)
-        return zeros.requires_grad_() if create_graph else zeros
-    if not allow_unused:
-        shape = f", of shape {list(target.shape)}" if tensor else ", a GradientEdge"
-        raise RuntimeError(
-            f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
-            f"Set allow_unused=True if this is the desired behavior. It is inputs[{i}]{shape}."
-        )
-    return None
+    return edge_of(tensor)
+
+
+def _roots(outputs: Sequence[Any]) -> list[tuple[Any, int]]:
+    """Where a pass begins: node and output; RuntimeError for what has no node."""
+    roots = []
+    for i, output in enumerate(outputs):
+        root = edge_of(output)
+        node = root[0]
+        if node is None:
+            raise RuntimeError(
+                f"element {i} of tensors does not require grad and does not have a grad_fn"
+            )
+        tensor = isinstance(output, Tensor)
+        if tensor and isinstance(node, RegionNode) and not output._expr.program.is_load:
+            node.root = weakref.ref(output)
+        roots.append(root)
+    return roots
 
 
 # --- outputs and their cotangents -----------------------------------------------------------------
 
 
-def _sequence(value: Any) -> Sequence[Any]:
+def sequence_of(value: Any) -> Sequence[Any]:
+    """One tensor or edge, or several, as a sequence."""
     if isinstance(value, (Tensor, GradientEdge)):
         return (value,)
     try:
@@ -240,7 +258,7 @@ def _renamed(grad_tensors: Any, grad_variables: Any) -> Any:
     return grad_variables
 
 
-def _given(given: Any, count: int) -> Sequence[Any]:
+def one_each(given: Any, count: int) -> Sequence[Any]:
     """One cotangent an output, or None."""
     if given is None:
         return (None,) * count
@@ -252,13 +270,15 @@ def _given(given: Any, count: int) -> Sequence[Any]:
     return found
 
 
-def _cotangents(outputs: Sequence[Any], given: Any) -> list[Tensor]:
-    chosen = _given(given, len(outputs))
-    return [_cotangent(i, outputs[i], one) for i, one in enumerate(chosen)]
+def cotangents_of(outputs: Sequence[Any], given: Any) -> list[Tensor]:
+    """One cotangent an output: of those given, or one where there is none."""
+    chosen = one_each(given, len(outputs))
+    return [cotangent_of(i, outputs[i], one) for i, one in enumerate(chosen)]
 
 
-def _cotangent(i: int, output: Any, given: Any) -> Tensor:
-    like = output._expr.program if isinstance(output, Tensor) else _described(output)
+def cotangent_of(i: int, output: Any, given: Any) -> Tensor:
+    """The cotangent of output ``i``, checked and of its type."""
+    like = output._expr.program if isinstance(output, Tensor) else described(output)
     if given is None:
         if isinstance(output, GradientEdge) or output.requires_grad:
             _check_implicit(like)
@@ -268,7 +288,7 @@ def _cotangent(i: int, output: Any, given: Any) -> Tensor:
             f"gradients can be either Tensors or None, but got {type(given).__name__} "
             f"for grad_output[{i}]"
         )
-    if tuple(given.shape) != tuple(like.shape):
+    if given.shape != like.shape:
         raise RuntimeError(
             f"Mismatch in shape: grad_output[{i}] has a shape of {given.shape} and output[{i}] has "
             f"a shape of {_shape(output, like)}."
@@ -311,7 +331,7 @@ def _typed(i: int, given: Tensor, like: Any) -> Tensor:
     return given.to(like.dtype)
 
 
-def _described(edge: GradientEdge) -> Any:
+def described(edge: GradientEdge) -> Any:
     """What has the shape, type and device of the tensor an edge stands for."""
     known = edge.node._input_metadata
     found = known[edge.output_nr] if edge.output_nr < len(known) else None
@@ -334,53 +354,4 @@ def _check_implicit(like: Any) -> None:
         raise RuntimeError(
             "grad can be implicitly created only for real scalar outputs but got "
             f"{like.dtype}: pass backward(gradient)"
-        )
-
-
-# --- many cotangents at once ----------------------------------------------------------------------
-
-
-def _batched(
-    outputs: Sequence[Any],
-    inputs: Sequence[Any],
-    cotangents: Sequence[Any],
-    keep: bool,
-    create_graph: bool,
-) -> list[Any]:
-    """One pass on a batch of cotangents, which their first dimension counts."""
-    from lucid_gpu.func.vmap import vmap
-
-    for i, (output, cotangent) in enumerate(zip(outputs, cotangents)):
-        _check_batched(i, output, cotangent)
-    if not cotangents or not cotangents[0].shape[0]:
-        return [constant(0.0, t, (0, *t.shape)) for t in inputs]
-    reached: list[bool] = []
-
-    def vjp(*some: Tensor) -> tuple[Tensor, ...]:
-        part = [_cotangent(i, outputs[i], c) for i, c in enumerate(some)]
-        found = gradients(outputs, inputs, part, keep, create_graph)
-        reached[:] = [g is not None for g in found]
-        return tuple([g for g in found if g is not None])
-
-    batches = iter(vmap(vjp)(*cotangents))
-    return [next(batches) if known else None for known in reached]
-
-
-def _check_batched(i: int, output: Any, cotangent: Any) -> None:
-    if cotangent is None or cotangent.ndim == 0:
-        raise ValueError(
-            "vmap(vjp, in_dims=0, ...)(<inputs>): Got in_dim=0 for some input, but that input is a "
-            f"Tensor of dimensionality 0: with is_grads_batched=True grad_outputs[{i}] needs a "
-            "first dimension, one cotangent a row"
-        )
-    like = output._expr.program if isinstance(output, Tensor) else _described(output)
-    shape = list(cotangent.shape[1:])
-    if shape != list(like.shape):
-        raise RuntimeError(
-            "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as "
-            "the batch dimension. The sizes of the remaining dimensions are expected to match the "
-            "shape of corresponding output, but a mismatch was detected: "
-            f"grad_output[{i}] has a shape of {shape} and output[{i}] has a shape of "
-            f"{list(like.shape)}. If you only want some tensors in `grad_output` to be considered "
-            "batched, consider using vmap."
         )

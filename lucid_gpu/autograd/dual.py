@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.autograd.backward import grad
+from lucid_gpu.autograd.backward import gradients
 from lucid_gpu.autograd.dual_function import call_on_duals
-from lucid_gpu.autograd.passes import gradients
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.fusion.expression import of_constant
 from lucid_gpu.fusion.gradient import Symbol
 from lucid_gpu.fusion.optable import NONE, TABLE, ZERO, Op

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid_gpu.autograd.backward import grad
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.ops.splitting import split

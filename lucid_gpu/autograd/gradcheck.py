@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.autograd.backward import grad
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.autograd.jacobians import (
     Case,
     Part,

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from lucid_gpu.autograd.backward import grad
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import backend
 from lucid_gpu.tensor import Tensor, from_array

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lucid_gpu.autograd.passes import gradients, run_pass
+from lucid_gpu.autograd.backward import gradients, run_pass
 from lucid_gpu.func.batching import BatchLevel, beneath, raised
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tape.levels import innermost
@@ -25,7 +25,7 @@ def grad(
     keep: bool,
     create_graph: bool,
 ) -> list[Any]:
-    """`autograd.passes.gradients` as seen by ``level``: None for inputs that are not reached."""
+    """`autograd.backward.gradients` as seen by ``level``: None for inputs that are not reached."""
     if not any(level.holds(t) for t in (*outputs, *inputs)):
         lower = innermost((*outputs, *inputs))
         pull = run_pass if lower is None else lower.grad

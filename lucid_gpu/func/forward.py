@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.autograd.backward import grad
 from lucid_gpu.autograd.dual import DualLevel
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.func.transforms import _numbers, _units, check_aux, refuse_complex, vjp
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
 from lucid_gpu.func.vmap import vmap

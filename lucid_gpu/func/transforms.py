@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.autograd.backward import grad as gradients_of
+from lucid_gpu.autograd.grad import grad as gradients_of
 from lucid_gpu.func.graphs import Ends, fresh, parts_of
 from lucid_gpu.func.trees import Structure, flatten, leaves_of, tree_map, unflatten
 from lucid_gpu.func.vmap import everywhere_batched, vmap

@@ -87,9 +87,12 @@ def plan_for(values: Sequence[Expr]) -> tuple[Plan, Any]:
         return plan, values[0].leaves
     place: dict[Cell, int] = {}
     key: list[Any] = []
-    patterns = []
+    patterns: list[Any] = []
+    leaves = None
     for value in values:
-        pattern = tuple([place.setdefault(cell, len(place)) for cell in value.leaves])
+        if value.leaves is not leaves:  # gradients of one region read the same
+            leaves = value.leaves
+            pattern = tuple([place.setdefault(cell, len(place)) for cell in leaves])
         patterns.append(pattern)
         key += (value.program, pattern)
     known = tuple(key)

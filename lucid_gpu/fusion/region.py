@@ -17,7 +17,6 @@ from lucid_gpu.fusion.expression import (
     build,
     merge,
     of_constant,
-    stale_of,
     written_values,
 )
 from lucid_gpu.fusion.gradient import Gradient, gradient_leaves, gradient_of
@@ -71,8 +70,9 @@ class RegionNode(Node):
         also = getattr(expr, "also", None)
         if also is not None:
             self.also = also
-        if written_values:
-            self.output_stale = stale_of(expr)
+        stale = getattr(expr, "stale", None)
+        if stale is not None:
+            self.output_stale = stale
 
     def name(self) -> str:
         return title_of(self.program)
@@ -204,26 +204,27 @@ class RegionNode(Node):
         self._check_versions()
         if self.joint is not None:
             return self._vjp_joint(cotangent)
-        if state.grad:
-            if state.grad is WATCHED:
+        recorded = state.grad
+        if recorded:
+            if recorded is WATCHED:
                 return cotangent._back_by_ops(self)
             if self.observed and self.output is None:
                 self._save_output(cotangent._of)
         leaves = self.leaves
-        marks = cotangent._expr.program.marks
-        if marks:
-            if marks & WRAPPED:
+        g: Expr = cotangent._expr
+        if g.program.marks:
+            if g.program.marks & WRAPPED:
                 return cotangent._back_by_ops(self)
             cotangent = cotangent.alias()
+            g = cotangent._expr
         wrap: Wrap = cotangent._of
-        g: Expr = cotangent._expr
         if scheduler.cotangent_first(g.program, self.program):
             cotangent._realise()
             g = cotangent._expr
         output_leaf = None
         if self.output is not None:
             output_leaf = len(leaves)
-            leaves = (*leaves, self.output.twin(self if state.grad else None))
+            leaves = (*leaves, self.output.twin(self if recorded else None))
         merged, pattern = merge(leaves, g.leaves)
         gradient = _gradient(
             self.program, g.program, pattern, len(merged), output_leaf, self.output_strides

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid_gpu.autograd.backward import grad
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.nn import functional as F
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.tape.modes import enable_grad, is_grad_enabled

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.autograd.backward import grad
+from lucid_gpu.autograd.backward import gradients
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.autograd.graph import get_gradient_edge
-from lucid_gpu.autograd.passes import gradients
 from lucid_gpu.devices import backend_of_array
 from lucid_gpu.func.graphs import fresh
 from lucid_gpu.func.trees import flatten, tree_map, unflatten

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.autograd.backward import grad as gradients_of
+from lucid_gpu.autograd.grad import grad as gradients_of
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
 from lucid_gpu.numpy.calls import Argnum, Call, plain, refuse_other, shaped
 from lucid_gpu.numpy.differentiation import grad

@@ -115,7 +115,7 @@ def _vjp_composed(
     One operand may be made of another, as ``x`` is of a state that is the input, too: views of them
     are apart.
     """
-    from lucid_gpu.autograd.passes import gradients
+    from lucid_gpu.autograd.backward import gradients
 
     record_again = is_grad_enabled()
     with enable_grad():

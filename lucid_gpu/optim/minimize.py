@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.autograd.backward import grad
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.dtypes import float64
 from lucid_gpu.ops.creation import from_numpy, zeros_like
 from lucid_gpu.ops.shape import cat

@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager
 from heapq import heappop, heappush, heappushpop
 from typing import Any
 
-from lucid_gpu.tape.hooks import show_to_tensors
+from lucid_gpu.tape.door import interpreters
+from lucid_gpu.tape.hooks import run_after, run_before, show_to_tensors
 from lucid_gpu.tape.modes import state
-from lucid_gpu.tape.node import AccumulateGrad, Node, watching
+from lucid_gpu.tape.node import AccumulateGrad, Node, run_node, watching
 
 Key = tuple[Node, int]
 
@@ -76,10 +77,12 @@ class Pass:
         *("node", "ready", "retain_graph", "waiting", "watcher"),
     )
 
-    def __init__(self, outer: Pass | None, everywhere: bool) -> None:
+    def __init__(
+        self, outer: Pass | None, everywhere: bool, retain_graph: bool, create_graph: bool
+    ) -> None:
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.everywhere = everywhere
-        self.retain_graph = self.create_graph = False
+        self.retain_graph, self.create_graph = retain_graph, create_graph
         self.watcher = watching.by
         self.background: list[Any] = []
         self.waiting: dict[Any, int] = {}
@@ -95,7 +98,8 @@ class Pass:
 
 
 def backward(
-    roots: Sequence[tuple[Node, int, Any]],
+    roots: Sequence[Key],
+    cotangents: Sequence[Any],
     retain_graph: bool,
     create_graph: bool,
     inputs: Sequence[Key] | None = None,
@@ -105,7 +109,9 @@ def backward(
 
     Parameters
     ----------
-    roots : sequence of (node, output, cotangent)
+    roots : sequence of (node, output)
+    cotangents : sequence
+        One for each of them.
     retain_graph : bool
         Keep what nodes saved, for another pass.
     create_graph : bool
@@ -120,32 +126,31 @@ def backward(
     dict
         Gradients of ``inputs`` that the pass reached, where they were not accumulated.
     """
-    this = Pass(state.task, inputs is None)
-    this.retain_graph, this.create_graph = retain_graph, create_graph
+    this = Pass(state.task, inputs is None, retain_graph, create_graph)
     run = _run if this.depth == 0 or this.depth % PASSES_PER_THREAD else _run_on_another_thread
     if _around is None:
-        return run(this, roots, inputs, accumulate)
+        return run(this, roots, cotangents, inputs, accumulate)
     with _around():
-        return run(this, roots, inputs, accumulate)
+        return run(this, roots, cotangents, inputs, accumulate)
 
 
 def _run(
     this: Pass,
-    roots: Sequence[tuple[Node, int, Any]],
+    roots: Sequence[Key],
+    cotangents: Sequence[Any],
     inputs: Sequence[Key] | None,
     accumulate: bool,
 ) -> dict[Key, Any]:
     """Run a pass on this thread, in the modes of a pass."""
-    edges: Sequence[tuple[Any, int]] = [(node, output) for node, output, _ in roots]
     if inputs is None:
-        this.waiting = _count_uses(edges)
+        this.waiting = _count_uses(roots)
     else:
-        this.ends = _Ends(edges, inputs, accumulate)
+        this.ends = _Ends(roots, inputs, accumulate)
         this.waiting = this.ends.waiting
     outer, state.task = state.task, this
     recording, state.grad = state.grad, this.create_graph and state.recording
     try:
-        _run_nodes(this, edges, [cotangent for _, _, cotangent in roots])
+        _run_nodes(this, roots, cotangents)
     except Exception:
         if this.watcher is not None:
             this.watcher.explain(this.node)
@@ -153,7 +158,8 @@ def _run(
     finally:
         state.grad = recording
         state.task = outer
-        this.settle()
+        if this.background:
+            this.settle()
     return {} if this.ends is None else this.ends.found
 
 
@@ -192,7 +198,44 @@ def _run_nodes(this: Pass, edges: Sequence[tuple[Any, int]], results: Sequence[A
         if ends is not None and node in ends.outputs and ends.reached(node, cotangents):
             edges = ()
         else:
-            edges, results = node._edges, node._take_turn(cotangents, this)
+            edges, results = node._edges, _turn(node, cotangents, this)
+
+
+def _turn(node: Node, cotangents: list[Any], this: Pass) -> Sequence[Any]:
+    """What a pass does with a node: its hooks, its vjp, its hooks.
+
+    Parameters
+    ----------
+    cotangents : list
+        One an output, or None.
+
+    Returns
+    -------
+    sequence
+        One gradient an edge, or None.
+    """
+    if type(node) is AccumulateGrad:
+        node.take(cotangents, this)
+        return ()
+    hooks, watcher = node._hooks, this.watcher
+    if hooks is not None:
+        this.settle()
+        cotangents = run_before(hooks, cotangents)
+    if node.look_around is not None and cotangents[0] is not None:
+        node.look_around(node, cotangents, this)
+    if watcher is not None:
+        results = watcher.run(node, cotangents)
+    elif interpreters:
+        results = run_node(node, cotangents)
+    else:
+        results = node.vjp(cotangents)
+    if hooks is not None and hooks.post:
+        results = run_after(hooks, results, cotangents)
+    if not this.retain_graph:
+        node.release()
+    if watcher is not None:
+        watcher.check(node, results)
+    return results
 
 
 def _added(have: list[Any] | None, target: Node, output: int, result: Any, left: int) -> list[Any]:

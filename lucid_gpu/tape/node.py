@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid_gpu.tape.door import interpreters, op
+from lucid_gpu.tape.door import op
 from lucid_gpu.tape.hooks import Hooks, RemovableHandle, add_hook, run_after, run_before
 
 _sequence = itertools.count()
@@ -118,41 +118,6 @@ class Node:
         """The inputs' gradients from those of the outputs; NotImplementedError in this base."""
         raise NotImplementedError
 
-    def _take_turn(self, cotangents: list[Any], this: Any) -> Sequence[Any]:
-        """What a pass does with a node: its hooks, its vjp, its hooks.
-
-        Parameters
-        ----------
-        cotangents : list
-            One an output, or None.
-        this : Pass
-            See `lucid_gpu.tape.engine`.
-
-        Returns
-        -------
-        sequence
-            One gradient an edge, or None.
-        """
-        hooks, watcher = self._hooks, this.watcher
-        if hooks is not None:
-            this.settle()
-            cotangents = run_before(hooks, cotangents)
-        if self.look_around is not None and cotangents[0] is not None:
-            self.look_around(self, cotangents, this)
-        if watcher is not None:
-            results = watcher.run(self, cotangents)
-        elif interpreters:
-            results = run_node(self, cotangents)
-        else:
-            results = self.vjp(cotangents)
-        if hooks is not None and hooks.post:
-            results = run_after(hooks, results, cotangents)
-        if not this.retain_graph:
-            self.release()
-        if watcher is not None:
-            watcher.check(self, results)
-        return results
-
     def read_together(self, cotangent: Any, others: Sequence[Any]) -> None:
         """Told to a node with `reads_alone`: the cotangents of others that wait for their turn."""
 
@@ -236,8 +201,8 @@ class AccumulateGrad(Node):
     def _input_metadata(self) -> Sequence[Any]:
         return (self.variable,)
 
-    def _take_turn(self, cotangents: list[Any], this: Any) -> Sequence[Any]:
-        """Take the gradient that a pass found, with all hooks around it."""
+    def take(self, cotangents: list[Any], this: Any) -> None:
+        """Add the gradient that a pass found, with all hooks around it."""
         hooks = self._hooks
         if hooks is not None or self.post_accumulate:
             this.settle()
@@ -249,7 +214,6 @@ class AccumulateGrad(Node):
             self._run_post_accumulate()
         if hooks is not None and hooks.post:
             run_after(hooks, (), cotangents)
-        return ()
 
     def accumulate(self, cotangent: Any, create_graph: bool) -> None:
         """Add a gradient to the leaf's: in place, unless the addition is itself recorded."""

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.autograd.backward import grad
 from lucid_gpu.autograd.function import Function
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.autograd.gradcheck import _check_undefined, gradcheck, gradgradcheck
 from lucid_gpu.autograd.jacobians import Case, host, like, xp
 from lucid_gpu.devices.cupy_backend import problem

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.autograd.backward import grad
 from lucid_gpu.autograd.function import Function
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.autograd.jacobians import host, like, sequence, xp
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.tape.modes import no_grad

@@ -84,7 +84,7 @@ def test_nodes_run_when_all_that_feeds_them_has_and_the_latest_first() -> None:
     b = _Plain(((a, 0),), order, "b")
     c = _Plain(((a, 0), (b, 0)), order, "c")
     d = _Plain(((b, 0), (a, 0), (c, 0)), order, "d")
-    engine.backward([(d, 0, 1.0), (b, 0, 10.0)], False, False)
+    engine.backward([(d, 0), (b, 0)], [1.0, 10.0], False, False)
     assert order == [("d", 1.0), ("c", 1.0), ("b", 12.0), ("a", 14.0)]
 
 
