@@ -15,7 +15,7 @@ from typing import Any
 from lucid_gpu.cuda.operands import buffers, check, device_of, element_type, size_of
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.launch.function import Function, extent
+from lucid_gpu.launch.kernel import Function, extent
 from lucid_gpu.launch.signature import NUMBERS, Parameter, parameters
 from lucid_gpu.launch.source import c_type, included
 from lucid_gpu.launch.taking import declared as in_c

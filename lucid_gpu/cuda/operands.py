@@ -8,8 +8,8 @@ from typing import Any
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array
+from lucid_gpu.devices import device_of as _of_array
 from lucid_gpu.dtypes import dtype, from_numpy_dtype
-from lucid_gpu.launch.function import device_of as _of_array
 from lucid_gpu.launch.signature import NUMBERS, Parameter
 from lucid_gpu.launch.taking import declared
 from lucid_gpu.ops.in_place import refuse_inference, refuse_overlap, refuse_recorded

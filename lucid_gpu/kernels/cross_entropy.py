@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import backend_of_array
+from lucid_gpu.devices import backend_of_array, device_of
 from lucid_gpu.devices.blocks import each
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.devices.pool import pool
@@ -35,7 +35,6 @@ from lucid_gpu.kernels.rows import (
     walkers,
 )
 from lucid_gpu.launch import Kernel
-from lucid_gpu.launch.function import device_of
 
 __all__ = ["Settings", "fault", "gradient", "losses", "out_of_bounds"]
 

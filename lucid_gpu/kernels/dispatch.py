@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from lucid_gpu.devices import device_of
 from lucid_gpu.launch import runs_cuda_c
-from lucid_gpu.launch.function import device_of
 
 __all__ = ["by_device"]
 

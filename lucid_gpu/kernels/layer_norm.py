@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend_of_array, loops
+from lucid_gpu.devices import backend_of_array, device_of, loops
 from lucid_gpu.devices.blas import UNSHARED
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
@@ -38,7 +38,6 @@ from lucid_gpu.kernels.rows import (
     width_of,
 )
 from lucid_gpu.launch import Kernel, runs_cuda_c
-from lucid_gpu.launch.function import device_of
 from lucid_gpu.launch.launchers import launcher_of
 
 __all__ = ["Statistics", "Wanted", "adds_earlier", "gradients", "normalised"]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lucid_gpu.devices import backend_of_array
+from lucid_gpu.devices import backend_of_array, device_of
 from lucid_gpu.devices.blocks import BLOCK, each
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
@@ -31,7 +31,6 @@ from lucid_gpu.kernels.rows import (
     width_of,
 )
 from lucid_gpu.launch import Kernel
-from lucid_gpu.launch.function import device_of
 
 __all__ = ["backward", "forward"]
 

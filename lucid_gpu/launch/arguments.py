@@ -73,6 +73,13 @@ class Packing:
         )
         self.spare: list[Arguments] = []  # blocks no launch uses at the moment
 
+    def block(self) -> Arguments:
+        """A block for one launch, which is put back among ``spare`` after it."""
+        try:
+            return self.spare.pop()
+        except IndexError:
+            return Arguments(self)
+
 
 class Arguments:
     """The memory a launch's arguments are read from, used by one launch at a time.
@@ -93,7 +100,3 @@ class Arguments:
             at += size
         self._places = (ctypes.c_void_p * len(places))(*places)
         self.table = ctypes.addressof(self._places)
-
-    def fill(self, values: Sequence[Any]) -> int:
-        self.pack(self.memory, self.start, *values)
-        return self.table

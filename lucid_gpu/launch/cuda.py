@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lucid_gpu.device import device
@@ -18,6 +18,7 @@ from lucid_gpu.devices import backend
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.launch import nvrtc
+from lucid_gpu.launch.arguments import Packing
 from lucid_gpu.launch.compiling import Text
 from lucid_gpu.launch.failures import failed
 from lucid_gpu.launch.launcher import Extent, Launcher
@@ -62,8 +63,10 @@ class CudaLauncher(Launcher):
         self.device = where
         self.index = where.index
         self.backend = backend(where)
+        self.address = self.backend.address
         self.xp = self.backend.xp
         self.cuda = self.xp.cuda
+        self.stream = self.cuda.get_current_stream
         self.launch_kernel = self.cuda.driver.launchKernel
         self.failures = self.cuda.driver.CUDADriverError, self.cuda.runtime.CUDARuntimeError
         self.get_device = self.cuda.runtime.getDevice
@@ -72,8 +75,7 @@ class CudaLauncher(Launcher):
         self.kernels, self.met = {}, {}
 
     def is_home(self) -> bool:
-        home: bool = self.index in _thread.ready and self.get_device() == self.index
-        return home
+        return self.index in _thread.ready and self.index == self.get_device()
 
     @contextlib.contextmanager
     def at_home(self) -> Iterator[None]:
@@ -92,15 +94,24 @@ class CudaLauncher(Launcher):
         except self.failures as error:  # most likely of a kernel before
             raise explained(error, f"the loading of {text.name}") from error
 
-    def start(
-        self, function: Function, grid: Extent, block: Extent, shared: int, table: int
+    def launch(
+        self,
+        function: Function,
+        packing: Packing,
+        values: Sequence[Any],
+        grid: Extent,
+        block: Extent,
+        shared: int = 0,
     ) -> None:
-        stream = self.cuda.get_current_stream().ptr
+        arguments = packing.block()
+        arguments.pack(arguments.memory, arguments.start, *values)
+        stream = self.stream(self.index).ptr
         try:
             if shared > function.shared:
                 function.allow(shared)
-            self.launch_kernel(function.ptr, *grid, *block, shared, stream, table, 0)
+            self.launch_kernel(function.ptr, *grid, *block, shared, stream, arguments.table, 0)
             if BLOCKING:
                 self.cuda.runtime.streamSynchronize(stream)
         except self.failures as error:
             raise failed(error, function.name, grid, block, shared) from error
+        packing.spare.append(arguments)

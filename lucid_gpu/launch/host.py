@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import backend
+from lucid_gpu.launch.arguments import Packing
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.compiling import Text
 from lucid_gpu.launch.kernel_sources import kernel_path
@@ -89,6 +91,7 @@ class HostLauncher(Launcher):
 
     def __init__(self) -> None:
         self.backend = backend(CPU)
+        self.address = self.backend.address
         self.kernels, self.met = _kernels, _met
 
     def is_home(self) -> bool:
@@ -100,9 +103,24 @@ class HostLauncher(Launcher):
     def build(self, text: Text) -> Function:
         return Function(text)
 
+    def launch(
+        self,
+        function: Function,
+        packing: Packing,
+        values: Sequence[Any],
+        grid: Extent,
+        block: Extent,
+        shared: int = 0,
+    ) -> None:
+        arguments = packing.block()
+        arguments.pack(arguments.memory, arguments.start, *values)
+        self.start(function, grid, block, shared, arguments.table)
+        packing.spare.append(arguments)
+
     def start(
         self, function: Function, grid: Extent, block: Extent, shared: int, table: int
     ) -> None:
+        """Run a compiled kernel on the arguments a table points to."""
         if shared > SHARED:
             raise RuntimeError(
                 f"{function.name}: {shared} bytes of dynamic shared memory for a block, of "

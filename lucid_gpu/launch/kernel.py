@@ -1,16 +1,34 @@
-"""A hand-written kernel: a device function template of `kernels/`, launched by instance."""
+"""A hand-written kernel: a device function template of `kernels/`, launched by instance.
+
+`Kernel` names the template, a `Function` is one instance: its arguments are checked, packed and
+handed to the launcher of the arrays' device.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import device_of
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.launch.function import Function, extent
-from lucid_gpu.launch.signature import parameters, substituted
-from lucid_gpu.launch.source import c_type
+from lucid_gpu.launch.arguments import Packing
+from lucid_gpu.launch.launcher import Extent, Launcher
+from lucid_gpu.launch.launchers import launcher_of
+from lucid_gpu.launch.observers import Launched, Operand, debug, observed, observers
+from lucid_gpu.launch.signature import Parameter, parameters, substituted
+from lucid_gpu.launch.source import c_type, is_cooperative
+from lucid_gpu.launch.taking import form_of, plainly, taker
 
 Form = str | Callable[..., str]
+
+
+def extent(sizes: int | Sequence[int]) -> Extent:
+    """A grid or a block as three numbers."""
+    if isinstance(sizes, int):
+        return (sizes, 1, 1)
+    x, y, z = (*sizes, 1, 1)[:3]
+    return (x, y, z)
 
 
 class Kernel:
@@ -103,8 +121,16 @@ class Kernel:
         function = self._functions.get(tuple(template.items()))
         if function is None:
             function = self.instance(**template)
-        block = extent(self.threads if threads is None else threads)
-        function(extent(grid), block, arguments, shared, reads, writes)
+        if threads is None:
+            threads = self.threads
+        function(
+            (grid, 1, 1) if isinstance(grid, int) else extent(grid),
+            (threads, 1, 1) if isinstance(threads, int) else extent(threads),
+            arguments,
+            shared,
+            reads,
+            writes,
+        )
 
     def instance(self, **template: Any) -> Function:
         """The kernel for some template arguments, not yet compiled."""
@@ -144,3 +170,164 @@ def _text(value: Any) -> str:
     if isinstance(value, dtype):
         return c_type(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Function:
+    """A kernel ready to be compiled where it is launched.
+
+    Parameters
+    ----------
+    name : str
+        Of the ``extern "C" __global__`` function.
+    source : str
+        CUDA C; it may include files of `kernels/`.
+    parameters : sequence of Parameter
+    threads : int
+        The most threads a block may have.
+    forms : mapping
+        `struct`'s letters of parameters that are structures, by name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        parameters: Sequence[Parameter],
+        threads: int,
+        forms: dict[str, str],
+    ) -> None:
+        self.name = name
+        self.source = source
+        self.parameters = parameters
+        self.threads = threads
+        self.packing = Packing([form_of(name, p, forms) for p in parameters])
+        self.takers = [taker(name, p, forms.get(p.name)) for p in parameters]
+        self.plain = [plainly(p, forms.get(p.name)) for p in parameters]
+        self.cooperative = is_cooperative(source)
+        self._compiled: dict[Launcher, Any] = {}
+
+    def __call__(
+        self,
+        grid: Extent,
+        block: Extent,
+        arguments: Sequence[Any],
+        shared: int = 0,
+        reads: int | None = None,
+        writes: int | None = None,
+    ) -> None:
+        """Start it; see `lucid_gpu.launch.Kernel`."""
+        if len(arguments) != len(self.takers):
+            names = ", ".join(p.name for p in self.parameters)
+            raise TypeError(
+                f"{self.name} takes {len(self.takers)} arguments ({names}); got {len(arguments)}"
+            )
+        launcher = self._launcher(arguments)
+        values = self._fields(arguments, launcher)
+        self.check(grid, block)
+        if 0 in grid:
+            return
+        if observers or debug:
+            launched = self._launched(launcher, arguments, reads, writes)
+            observed(launched, self._start, launcher, values, grid, block, shared)
+        elif launcher.is_home():
+            function = self._compiled.get(launcher) or self._compile(launcher)
+            launcher.launch(function, self.packing, values, grid, block, shared)
+        else:
+            self._start(launcher, values, grid, block, shared)
+
+    def _fields(self, arguments: Sequence[Any], launcher: Launcher) -> list[Any]:
+        """The fields of the argument block; an argument that is not plain is left to its taker."""
+        values: list[Any] = []
+        add, address = values.append, launcher.address
+        for argument, plain, take in zip(arguments, self.plain, self.takers):
+            element, kinds, low, high = plain
+            try:
+                if element is not None:
+                    if argument is None:
+                        add(0)
+                        continue
+                    if argument.dtype == element:
+                        add(address(argument))
+                        continue
+                elif type(argument) in kinds and low <= argument <= high:
+                    add(argument)
+                    continue
+            except (AttributeError, TypeError):  # what is no array of this device
+                pass
+            take(values, argument, launcher)
+        return values
+
+    def check_numbers(self, arguments: Sequence[Any]) -> None:
+        """Refuse numbers that are not what their parameters declare."""
+        launcher = launcher_of(CPU)
+        for argument, parameter, take in zip(arguments, self.parameters, self.takers, strict=True):
+            if not parameter.pointer:
+                take([], argument, launcher)
+
+    def prepare(self, where: device) -> None:
+        """Compile it for a device, unless that is done."""
+        launcher = launcher_of(where)
+        if launcher not in self._compiled:
+            with launcher.at_home():
+                self._compile(launcher)
+
+    def check(self, grid: Extent, block: Extent) -> None:
+        """Refuse what no GPU launches, and blocks larger than the kernel is compiled for."""
+        threads = block[0] * block[1] * block[2]
+        if not 0 < threads <= self.threads:
+            raise ValueError(
+                f"{self.name} takes blocks of 1 to {self.threads} threads; got {block}"
+            )
+        if grid[1] > 65535 or grid[2] > 65535 or min(grid) < 0:
+            raise ValueError(
+                f"{self.name}: a grid's sizes are not negative, and y and z at most 65535; got "
+                f"{grid}"
+            )
+
+    def _launcher(self, arguments: Sequence[Any]) -> Launcher:
+        for argument, parameter in zip(arguments, self.parameters):
+            if parameter.pointer and argument is not None:
+                return launcher_of(device_of(argument))
+        raise TypeError(f"{self.name} was given no array, so it does not know where to run")
+
+    def _start(
+        self, launcher: Launcher, values: list[Any], grid: Extent, block: Extent, shared: int
+    ) -> None:
+        with launcher.at_home():
+            function = self._compiled.get(launcher) or self._compile(launcher)
+            launcher.launch(function, self.packing, values, grid, block, shared)
+
+    def _compile(self, launcher: Launcher) -> Any:
+        function = launcher.compile(self.name, self.source, self.cooperative)
+        self._compiled[launcher] = function
+        return function
+
+    def _launched(
+        self, launcher: Launcher, arguments: Sequence[Any], reads: int | None, writes: int | None
+    ) -> Launched:
+        loads: dict[int, Any] = {}
+        stores: dict[int, Any] = {}
+        for argument, parameter in zip(arguments, self.parameters, strict=True):
+            if parameter.pointer and argument is not None:
+                (loads if parameter.const else stores)[id(argument)] = argument
+        written = [_operand(a) for a in stores.values()]
+        launched = Launched(
+            self.name,
+            launcher.device,
+            written[0].shape if written else (),
+            tuple([_operand(a) for a in loads.values()]),
+            tuple(written),
+            sum([a.nbytes for a in loads.values()]) if reads is None else reads,
+            sum([a.nbytes for a in stores.values()]) if writes is None else writes,
+            self.source,
+        )
+        if debug:
+            print(
+                f"kernel {launched.name} on {launched.device}: shape {list(launched.shape)}, reads "
+                f"{launched.bytes_read} bytes, writes {launched.bytes_written} bytes\n{self.source}"
+            )
+        return launched
+
+
+def _operand(array: Any) -> Operand:
+    return Operand(array.dtype, array.shape)

@@ -1,14 +1,14 @@
-"""What a launcher does: compile, pack, start. Its two kinds are CuPy's and the host's."""
+"""What a launcher does: compile and launch. Its two kinds are CuPy's and the host's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from lucid_gpu.device import device
 from lucid_gpu.launch import compiling
-from lucid_gpu.launch.arguments import Arguments, Packing
+from lucid_gpu.launch.arguments import Packing
 from lucid_gpu.launch.compiling import Text
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Launcher:
 
     device: device
     backend: Backend  # of the arrays it takes
+    address: Callable[[Any], int]  # the backend's
     processors: int  # multiprocessors
     cache: int  # bytes of the cache that all of them share
     mode: str  # of compiling, where LUCID_COMPILE does not say
@@ -44,12 +45,7 @@ class Launcher:
 
         The calling thread is at home (see `at_home`).
         """
-        try:
-            arguments = packing.spare.pop()
-        except IndexError:
-            arguments = Arguments(packing)
-        self.start(function, grid, block, shared, arguments.fill(values))
-        packing.spare.append(arguments)
+        raise NotImplementedError
 
     def is_home(self) -> bool:
         """Whether this thread can compile and start kernels without `at_home`."""
@@ -74,8 +70,4 @@ class Launcher:
 
     def build(self, text: Text) -> Any:
         """Compile a kernel; called by `lucid_gpu.launch.compiling` alone, on any thread at home."""
-        raise NotImplementedError
-
-    def start(self, function: Any, grid: Extent, block: Extent, shared: int, table: int) -> None:
-        """Run a compiled kernel on the arguments a table points to."""
         raise NotImplementedError

@@ -11,7 +11,7 @@ import operator
 import struct
 from collections.abc import Callable
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.launch.launcher import Launcher
@@ -40,6 +40,34 @@ def taker(kernel: str, parameter: Parameter, form: str | None) -> Taker:
     if d is not None and d.category >= 2:
         return _complex(kernel, parameter) if d.is_complex else _float(kernel, parameter, d)
     return _bool(kernel, parameter) if letter == "?" else _integer(kernel, parameter, letter)
+
+
+class Plain(NamedTuple):
+    """Which arguments of a parameter are packed as they are.
+
+    ``element`` is the type of arrays whose address is packed, or None; ``kinds`` are the types of
+    numbers between ``low`` and ``high``.
+    """
+
+    element: Any = None
+    kinds: tuple[type, ...] = ()
+    low: float = 0
+    high: float = 0
+
+
+def plainly(parameter: Parameter, form: str | None) -> Plain:
+    """The arguments of a parameter that need no taker; form as for `taker`."""
+    if parameter.pointer:
+        return Plain() if parameter.dimensions else Plain(element_type(parameter))
+    if form is not None:
+        return Plain()
+    letter, d = NUMBERS[parameter.type]
+    if letter.lower() in _BITS:
+        return Plain(None, (int,), *_limits(letter))
+    if letter in _LARGEST and not (d is not None and d.is_complex):
+        most = math.nextafter(_LARGEST[letter], 0)
+        return Plain(None, (float, int), -most, most)
+    return Plain()
 
 
 def form_of(kernel: str, parameter: Parameter, forms: dict[str, str]) -> str:
@@ -156,10 +184,7 @@ def _structure(kernel: str, parameter: Parameter, form: str) -> Taker:
 
 
 def _integer(kernel: str, parameter: Parameter, letter: str) -> Taker:
-    bits = _BITS[letter.lower()]
-    low, high = (
-        (-(1 << bits - 1), (1 << bits - 1) - 1) if letter.islower() else (0, (1 << bits) - 1)
-    )
+    low, high = _limits(letter)
 
     def take(values: list[Any], argument: Any, launcher: Launcher) -> None:
         try:
@@ -171,6 +196,14 @@ def _integer(kernel: str, parameter: Parameter, letter: str) -> Taker:
         values.append(number)
 
     return take
+
+
+def _limits(letter: str) -> tuple[int, int]:
+    """The least and the largest integer of a type."""
+    bits = _BITS[letter.lower()]
+    if letter.islower():
+        return -(1 << bits - 1), (1 << bits - 1) - 1
+    return 0, (1 << bits) - 1
 
 
 def _float(kernel: str, parameter: Parameter, d: dtype) -> Taker:

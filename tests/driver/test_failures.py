@@ -109,6 +109,7 @@ def test_a_kernel_that_failed_is_told_wherever_it_is_noticed(
 
 
 def test_a_launch_that_is_refused_leaves_everything_as_it_was(driver: Any) -> None:
+    from lucid_gpu.launch.arguments import Packing
     from lucid_gpu.launch.launchers import launcher_of
 
     x = torch.ones(8, device="cuda")
@@ -117,5 +118,5 @@ def test_a_launch_that_is_refused_leaves_everything_as_it_was(driver: Any) -> No
     kernels = {text.name: future.result() for text, future in here.kernels.items()}
     function = next(found for name, found in kernels.items() if "mul" in name)
     with here.at_home(), pytest.raises(torch.AcceleratorError, match="cannot be launched with"):
-        here.start(function, (1, 1, 1), (2048, 1, 1), 0, 0)
+        here.launch(function, Packing([]), [], (1, 1, 1), (2048, 1, 1))
     assert (x * 3).cpu().sum().item() == 24

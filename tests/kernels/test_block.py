@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lucid_gpu.launch.function import Function
+from lucid_gpu.launch.kernel import Function
 from lucid_gpu.launch.signature import parameters
 
 SOURCE = """

@@ -46,7 +46,7 @@ class StandIn:
             driver=driver,
             runtime=runtime,
             Device=self.on,
-            get_current_stream=lambda: types.SimpleNamespace(ptr=77),
+            get_current_stream=lambda index: types.SimpleNamespace(ptr=77),
         )
         self.current = 0
 

@@ -15,7 +15,7 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices.cuda_errors import AcceleratorError, OutOfMemoryError
 from lucid_gpu.fusion import cuda_executor
-from lucid_gpu.launch import Kernel, cuda, function, launchers, nvrtc
+from lucid_gpu.launch import Kernel, cuda, kernel, launchers, nvrtc
 from lucid_gpu.launch.compile_errors import CompileError
 from tests.fusion.plans import leaf, needs_compiler, op, planned
 
@@ -70,7 +70,7 @@ class Gpu:
                 __enter__=lambda self: None,
                 __exit__=lambda self, *_: None,
             ),
-            get_current_stream=lambda: types.SimpleNamespace(ptr=0),
+            get_current_stream=lambda index: types.SimpleNamespace(ptr=0),
         )
 
     def allow(self, shared: int) -> None:
@@ -92,7 +92,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(cuda, "backend", lambda where: backend)
     monkeypatch.setattr(nvrtc, "load", lambda *_: driver.RawKernel())
     monkeypatch.setattr(launchers, "_launchers", {})
-    monkeypatch.setattr(function, "device_of", lambda array: device("cuda", 0))
+    monkeypatch.setattr(kernel, "device_of", lambda array: device("cuda", 0))
     monkeypatch.setattr(cuda.CudaLauncher, "is_home", lambda self: True)
     monkeypatch.setattr(cuda.CudaLauncher, "at_home", lambda self: no_context())
     monkeypatch.setattr(copy, "_functions", {})

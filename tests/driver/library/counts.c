@@ -35,11 +35,19 @@ void count(uint64_t amount, const char *format, ...)
     entries[used++] = (struct entry){strdup(name), amount};
 }
 
+static _Atomic uint64_t device_questions;
+
+void count_device_question(void) { ++device_questions; }
+
 // Writes lines of "amount name" and returns how many bytes all of them need. It takes the lock.
 EXPORTED size_t driver_counts(char *text, size_t size)
 {
     lock_driver();
     size_t needed = 0;
+    if (device_questions) {
+        needed = snprintf(text, size, "%llu ask for the device\n",
+                          (unsigned long long)device_questions);
+    }
     for (size_t i = 0; i < used; ++i) {
         const size_t left = needed < size ? size - needed : 0;
         needed += snprintf(left ? text + needed : NULL, left, "%llu %s\n",
@@ -53,5 +61,6 @@ EXPORTED void driver_reset_counts(void)
 {
     lock_driver();
     while (used) free(entries[--used].name);
+    device_questions = 0;
     unlock_driver(CUDA_SUCCESS);
 }

@@ -39,6 +39,9 @@ EXPORTED const char *error_text(CUresult error);
 // Adds to the count of a name, such as "launch softmax_rows".
 EXPORTED void count(uint64_t amount, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+// Counts a call that asks which device is current; it takes no lock, as there may be thousands.
+EXPORTED void count_device_question(void);
+
 // --- devices (driver_api.c) ----------------------------------------------------------------------
 
 EXPORTED int device_count(void);

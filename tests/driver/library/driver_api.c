@@ -121,6 +121,7 @@ EXPORTED CUresult cuCtxSetCurrent(CUcontext context)
 
 EXPORTED CUresult cuCtxGetDevice(CUdevice *device)
 {
+    count_device_question();
     if (current < 0) return LOCKED(CUDA_ERROR_INVALID_CONTEXT);
     *device = current;
     return LOCKED(CUDA_SUCCESS);

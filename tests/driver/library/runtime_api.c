@@ -56,6 +56,7 @@ cudaError_t cudaGetDeviceCount(int *number)
 
 cudaError_t cudaGetDevice(int *device)
 {
+    count_device_question();
     *device = chosen;
     return cudaSuccess;
 }
