@@ -169,15 +169,23 @@ class RegionNode(Node):
         self.output_strides = None if array.flags.c_contiguous else array.strides
 
     def release(self) -> None:
+        if not state.task.everywhere and not self._used_up():
+            self.root = None
+            return  # as in PyTorch, it stays for another pass, which may ask for other inputs
         if saved_by(self.program):
-            if not state.task.everywhere and not self.asked_for()[1].reads:
-                return  # nothing of it was used: as in PyTorch, it stays for another pass
             self.leaves = ()
         self._released = True
         self.output = None
         self.made_by = None
         self.root = None
         self.also = ()
+
+    def _used_up(self) -> bool:
+        """Whether a pass for some inputs read what the region saved."""
+        if not saved_by(self.program):
+            return False
+        reads = self.asked_for()[1].reads
+        return any(i.op == "load" and i.value[0] in reads for i in self.program.instructions)
 
     # --- going backward -------------------------------------------------------------------------
     # This file knows no Tensor class: what tensors do is asked of the cotangent.

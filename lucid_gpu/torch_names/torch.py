@@ -106,6 +106,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = importlib.import_module(f"lucid_gpu{spec.name[5:]}")
         spec.loader_state = module.__spec__
+        _alias_hidden(module)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -113,6 +114,21 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         spec = module.__spec__
         assert spec is not None
         module.__spec__ = spec.loader_state
+
+
+def _alias_hidden(package: ModuleType) -> None:
+    """Enter the modules of a package that hide behind a function of the same name.
+
+    The import of an alias ends by giving the package the module as an attribute: after
+    ``from torch.autograd.gradcheck import ...``, `autograd.gradcheck` would be the module. What
+    `sys.modules` holds already is not imported.
+    """
+    inside = f"{package.__name__}."
+    for name, module in list(sys.modules.items()):
+        if name.startswith(inside):
+            attribute = package.__dict__.get(name.removeprefix(inside))
+            if attribute is not None and attribute is not module:
+                sys.modules.setdefault(f"torch{name[len('lucid_gpu') :]}", module)
 
 
 def install_as_torch() -> None:

@@ -441,3 +441,27 @@ def test_roots_may_come_from_an_iterator(device: str) -> None:
     x = leaf(lucid_gpu, device, 1.0)
     lucid_gpu.autograd.backward(iter([x * 2, x * 3]))
     assert x.grad.tolist() == [5.0]
+
+
+def test_passes_for_inputs_one_after_another_leave_each_other_what_they_need(device: str) -> None:
+    def slopes(m: Any, device: str) -> Any:
+        leaves = [leaf(m, device, 1.0, 2.0) for _ in range(6)]
+        inside = [x * i + x * x for i, x in enumerate(leaves)]
+        loss = sum([v * i for i, v in enumerate(inside)]).sum()
+        found = [s for i in (0, 2, 4) for s in m.autograd.grad(loss, inside[i : i + 2])]
+        m.autograd.backward(inside, found)
+        return [*found, *[x.grad for x in leaves]]
+
+    gives([[float(i)] * 2 for i in range(6)] + [[i * (i + 2.0), i * (i + 4.0)] for i in range(6)],
+          slopes, device)  # fmt: skip
+
+
+def test_a_second_pass_for_the_same_input_needs_retain_graph(device: str) -> None:
+    def again(m: Any, device: str) -> Any:
+        x = leaf(m, device, 2.0)
+        z = x * 2
+        y = (z.exp() + x).sum()
+        m.autograd.grad(y, z)
+        m.autograd.grad(y, z)
+
+    refuses(RuntimeError, "Trying to backward through the graph a second time", again, device)
