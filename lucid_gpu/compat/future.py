@@ -81,6 +81,10 @@ class Future:
                 return
         callback(self)
 
+    def has_callbacks(self) -> bool:
+        """Whether setting the value calls anything."""
+        return bool(self._callbacks)
+
     def then(self, callback: Callable[[Future], Any]) -> Future:
         """A future of what a function makes of this one."""
         result = Future(advance=self._advance)

@@ -173,7 +173,8 @@ def _copy(tensor: Tensor, array: Any, where: device) -> None:
         tensor.detach().copy_(from_array(shaped, tensor.dtype, where))
 
 
-def _joined(tensors: Sequence[Tensor], where: device) -> Any:
+def joined(tensors: Sequence[Tensor], where: device) -> Any:
+    """The values of several tensors in one flat array."""
     arrays = [_read(tensor, where).reshape(-1) for tensor in tensors]
     return backend(where).xp.concatenate(arrays)
 
@@ -254,7 +255,7 @@ def all_reduce_coalesced(
     op = check_op("all_reduce", op, tensors[0].dtype)
     _check_written(tensors, "all_reduce_coalesced")
     engine, where = found.engine_of(tensors[0].device)
-    flat = _joined(tensors, where)
+    flat = joined(tensors, where)
     done = engine.all_reduce(flat, op)
     call = found.call("all_reduce_coalesced", tensors[0], op, size=flat.size)
     finish = partial(_put_parts, tensors, flat, where)
@@ -424,7 +425,7 @@ def scatter(
     if mine:
         _check_parts("scatter", parts, tensor, found.size())
     engine, where = found.engine_of(tensor.device)
-    whole = _joined(parts, where) if mine else None
+    whole = joined(parts, where) if mine else None
     into, finish = _written(tensor, "scatter", where, False)
     done = engine.scatter(into, whole, root)
     call = found.call("scatter", tensor, None, root, tensor.numel())
@@ -446,7 +447,7 @@ def reduce_scatter(
     if found is None:
         return None
     _check_parts("reduce_scatter", input_list, output, found.size())
-    return _reduce_scatter("reduce_scatter", output, _joined, input_list, op, found, async_op)
+    return _reduce_scatter("reduce_scatter", output, joined, input_list, op, found, async_op)
 
 
 def reduce_scatter_tensor(
@@ -548,7 +549,7 @@ def all_to_all(
     receives = [tensor.numel() for tensor in output_tensor_list]
     sends = [tensor.numel() for tensor in input_tensor_list]
     engine, where = found.engine_of(output_tensor_list[0].device)
-    array = _joined(input_tensor_list, where)
+    array = joined(input_tensor_list, where)
     into = _room(sum(receives), output_tensor_list[0], where)
     done = engine.all_to_all(into, array, receives, sends)
     call = found.call("all_to_all", input_tensor_list[0])

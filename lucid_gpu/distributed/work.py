@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -17,7 +18,8 @@ __all__ = ["StreamWork", "Work"]
 _LOOK = 0.05  # seconds between two looks at what other ranks tell
 _PAUSE = 100e-6  # seconds: between two tests parts of a large message wait to be moved on
 _LATE = 10.0  # seconds after which another thread looks after work that is on a stream
-_SPIN = 200e-6  # seconds to test without a pause; below, a pause would cost more than the wait
+_BRISK = 5e-3  # seconds of testing without a pause, other processes let in between two tests
+_CROWDED = 1e-3  # seconds after which a processor is given back that others need: pauses then
 
 
 # Work that failed: MPI may write to its arrays for as long as the process lives.
@@ -67,8 +69,14 @@ class Work:
         return True
 
     def settled(self) -> bool:
-        """Whether the group may forget it."""
-        return self.is_completed()
+        """Whether the group may forget it.
+
+        Callbacks of its future wait for somebody who waits: they may make calls, whose order must
+        be the same on all ranks.
+        """
+        if self._passed() and (self._future is None or not self._future.has_callbacks()):
+            self._deliver()
+        return self._delivered
 
     def _passed(self) -> bool:
         if self._complete:
@@ -116,7 +124,7 @@ class Work:
 
     def _wait(self, seconds: float) -> bool:
         start, pause, looked = time.monotonic(), 20e-6, 0.0
-        waiting = None
+        waiting, brisk = None, _BRISK
         while not self.is_completed():
             waited = time.monotonic() - start
             if waited > _LOOK and self._watch is not None:
@@ -129,9 +137,13 @@ class Work:
                 here = "" if self._watch is None else f" on rank {self._watch.rank}"
                 who = "not all ranks of the group came" if waiting is None else waiting.missing()
                 raise DistBackendError(f"{self._call} timed out after {seconds:g} s{here}: {who}")
-            if waited > _SPIN:
-                time.sleep(pause)
-                pause = min(_PAUSE if waited < _LOOK else 1e-3, 1.2 * pause)
+            if waited < brisk:
+                os.sched_yield()
+                if time.monotonic() - start - waited > _CROWDED:
+                    brisk = 0.0
+                continue
+            time.sleep(pause)
+            pause = min(_PAUSE if waited < _LOOK else 1e-3, 1.2 * pause)
         return True
 
     def synchronize(self) -> None:

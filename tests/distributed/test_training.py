@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -304,7 +305,38 @@ def layouts() -> None:
     assert wide.tolist() == whole[3 * rank : 3 * rank + 3].tolist()
 
 
-PARTS = {f.__name__: f for f in (hooks, views, unused, uneven, synced, sharded, meshes, layouts)}
+def chained() -> None:
+    """A hook whose callbacks make calls: in one order on all ranks, whichever rank is slow."""
+    last = dist.get_rank() == dist.get_world_size() - 1
+    t.manual_seed(dist.get_rank())
+    x = t.randn(5, 3)
+
+    def trained(hook: Any) -> list[Any]:
+        wrapped = DistributedDataParallel(net(), bucket_cap_mb=0.0001)
+        if hook is not None:
+            wrapped.register_comm_hook(None, hook)
+        wrapped(x).square().sum().backward()
+        return gradients(wrapped)
+
+    def twice(state: Any, bucket: Any) -> Any:
+        time.sleep(0.05 * last)  # what travels meanwhile has come when this rank goes on
+        flat = bucket.buffer()
+        whole = dist.all_reduce(flat, dist.ReduceOp.AVG, async_op=True).get_future()
+
+        def again(future: Any) -> Any:
+            mean = future.value()[0]
+            dist.all_reduce(mean, dist.ReduceOp.MAX)  # of equal values
+            return mean
+
+        return whole.then(again)
+
+    for got, one in zip(trained(twice), trained(None), strict=True):
+        assert got.tolist() == one.tolist()
+
+
+PARTS = {
+    f.__name__: f for f in (hooks, chained, views, unused, uneven, synced, sharded, meshes, layouts)
+}
 
 
 def several() -> None:

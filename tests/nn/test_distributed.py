@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import lucid_gpu as t
 import lucid_gpu.distributed as dist
 from lucid_gpu import nn
 from lucid_gpu.nn.parallel import DistributedDataParallel
+from lucid_gpu.nn.parallel.distributed import _cut
 from tests.distributed.processes import MPIEXEC, mpi, run
+from tests.oracle import torch_module
 
 
 @pytest.fixture
@@ -84,6 +87,20 @@ def test_a_copy_reduces_its_own_gradients(alone: Any) -> None:
     wrapped.process_group = dist.new_group([0])
     with pytest.raises(RuntimeError, match="DDP Pickling/Unpickling are only supported when"):
         copy.deepcopy(wrapped)
+
+
+def test_buckets_are_torch_s() -> None:
+    torch = torch_module()
+    draw = random.Random(0)
+    for _ in range(50):
+        sizes = [draw.choice((1, 300, 5000, 40000, 300000)) for _ in range(draw.randint(1, 12))]
+        cap = draw.choice((1000, 100000, 2 << 20))
+        found = _cut([nn.Parameter(t.zeros(n)) for n in sizes], cap)
+        tensors = [torch.zeros(n) for n in reversed(sizes)]  # as backward comes to them
+        limits = [min(1 << 20, cap), cap]
+        assign = torch.distributed._compute_bucket_assignment_by_size
+        expected, _ = assign(tensors, limits, [False] * len(sizes))
+        assert found == [[len(sizes) - 1 - i for i in bucket] for bucket in expected]
 
 
 def test_without_a_group() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from lucid_gpu import distributed as dist
 from lucid_gpu.compat.future import Future
 from lucid_gpu.distributed.algorithms.join import Join, Joinable, JoinHook
+from lucid_gpu.distributed.collectives import joined
 from lucid_gpu.distributed.grad_bucket import GradBucket
 from lucid_gpu.nn.modules.module import Module
 from lucid_gpu.nn.parameter import Parameter
@@ -16,7 +17,7 @@ from lucid_gpu.ops.creation import tensor as new_tensor
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.shape import cat
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = ["DistributedDataParallel"]
 
@@ -240,6 +241,8 @@ class DistributedDataParallel(Module, Joinable):
             if not self._started:
                 self._started = True
                 self._missing -= self._unused
+            if self._flying and self._trained[i].device.type == "cpu":
+                self.process_group.progress()  # MPI moves on only when it is asked
             self._launch()
 
         return ready
@@ -263,7 +266,8 @@ class DistributedDataParallel(Module, Joinable):
     def _filled(self, bucket: list[int]) -> Tensor:
         """The gradients of a bucket in one flat tensor."""
         if not self.gradient_as_bucket_view:
-            return cat([_gradient(self._trained[i]).reshape(-1) for i in bucket])
+            found = [_gradient(self._trained[i]) for i in bucket]
+            return from_array(joined(found, found[0].device), found[0].dtype, found[0].device)
         flat = self._flats.get(bucket[0])
         if flat is None:
             flat = cat([zeros_like(self._trained[i]).detach().reshape(-1) for i in bucket])
@@ -458,18 +462,23 @@ class _Shadow(JoinHook):
 
 
 def _cut(parameters: Sequence[Parameter], cap: int) -> list[list[int]]:
-    """Buckets of one device and dtype, in reverse order: backward comes to the last ones first."""
+    """Buckets of one device and dtype, in reverse order: backward comes to the last ones first.
+
+    A bucket ends with the parameter that fills it.
+    """
     buckets: list[list[int]] = []
     open_: dict[Any, tuple[list[int], int]] = {}
     for i in reversed(range(len(parameters))):
         p = parameters[i]
-        size, key = p.numel() * p.element_size(), (p.device, p.dtype)
-        bucket, held = open_.get(key, ([], cap))
-        if held + size > (min(_FIRST, cap) if bucket and bucket is buckets[0] else cap):
-            bucket, held = [], 0
-            buckets.append(bucket)
+        key = p.device, p.dtype
+        if key not in open_:
+            open_[key] = [], 0
+            buckets.append(open_[key][0])
+        bucket, held = open_.pop(key)
         bucket.append(i)
-        open_[key] = bucket, held + size
+        held += p.numel() * p.element_size()
+        if held < (min(_FIRST, cap) if bucket is buckets[0] else cap):
+            open_[key] = bucket, held
     return buckets
 
 
