@@ -832,9 +832,10 @@ class Tensor:
             storage.lend(self._expr.leaves[0])
         if forever:
             storage.lend(self._expr.leaves[0], forever)
-        _mark_shared(self)
-        for tensor in storage.others(self):
-            _mark_shared(tensor)
+        for reference in storage.tensors:
+            tensor = reference()
+            if tensor is not None:
+                _mark_shared(tensor)
         return self._expr.leaves[0].array.view()
 
     def _give_up_order(self) -> None:

@@ -63,22 +63,33 @@ class _DLTensor(ctypes.Structure):
     )
 
 
-_python = ctypes.pythonapi
-_python.PyCapsule_IsValid.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_python.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = (("head", _Managed), ("tensor", _DLTensor))
+
+
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+
+
+def _pointer_to(kind: Any) -> Any:
+    """PyCapsule_GetPointer, for capsules that point to this."""
+    signature = ctypes.PYFUNCTYPE(ctypes.POINTER(kind), ctypes.py_object, ctypes.c_char_p)
+    return signature(("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
+_to_versioned, _to_tensor = _pointer_to(_Versioned), _pointer_to(_DLTensor)
 
 
 def _inside(capsule: Any) -> tuple[_DLTensor, _Managed | None]:
     """The tensor in a capsule, and what says more of it in a versioned one."""
-    name = b"dltensor_versioned"
-    if _python.PyCapsule_IsValid(capsule, name):
-        address = _python.PyCapsule_GetPointer(capsule, name)
-        head = _Managed.from_address(address)
-        return _DLTensor.from_address(address + ctypes.sizeof(_Managed)), head
-    if _python.PyCapsule_IsValid(capsule, b"dltensor"):
-        address = _python.PyCapsule_GetPointer(capsule, b"dltensor")
-        return _DLTensor.from_address(address), None
+    if _is_valid(capsule, b"dltensor_versioned"):
+        found = _to_versioned(capsule, b"dltensor_versioned").contents
+        return found.tensor, found.head
+    if _is_valid(capsule, b"dltensor"):
+        return _to_tensor(capsule, b"dltensor").contents, None
     raise RuntimeError(
         "from_dlpack received an invalid capsule: expected an object with __dlpack__ or a capsule "
         f"that nobody has read yet (it can be read once), got {type(capsule).__name__}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
-import types
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,10 +16,9 @@ from lucid_gpu.autograd.jacobians import Case, host, like, xp
 from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.tensor import Tensor
 from lucid_gpu.testing.comparison import array_difference, tolerances
+from lucid_gpu.testing.holders import holder_of
 from lucid_gpu.testing.report import FAILED, NOT_APPLICABLE, PASSED, CheckFunctionError, Report, Row
 from lucid_gpu.testing.subject import NotApplicable, Subject, with_gaps
-
-_DEPTH = 6  # how far a holder is looked for
 
 
 def leaked(subject: Subject, backward: bool) -> str | None:
@@ -32,8 +29,7 @@ def leaked(subject: Subject, backward: bool) -> str | None:
     if not alive:
         return None
     names = ", ".join(name for name, _ in alive)
-    holder = _holder(alive[0][1], [alive, *alive])
-    del alive
+    holder = holder_of(subject.function, [found for _, found in alive])
     where = f"; {holder} holds it" if holder else ""
     return f"{names} alive after {'backward' if backward else 'forward'} and a collection{where}"
 
@@ -50,26 +46,6 @@ def _call(subject: Subject, backward: bool) -> list[tuple[str, Any]]:
         targets = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
         grad(outputs, targets, subject.cotangents(outputs), allow_unused=True)
     return watched
-
-
-def _holder(found: Any, ours: Sequence[Any]) -> str | None:
-    """The global name from which an object can be reached, if there is one."""
-    modules = {id(vars(m)): name for name, m in list(sys.modules.items()) if hasattr(m, "__dict__")}
-    seen = {id(o) for o in ours}
-    frontier = [found]
-    for _ in range(_DEPTH):
-        above: list[Any] = []
-        for item in frontier:
-            for holder in gc.get_referrers(item):
-                if id(holder) in modules:
-                    names = [k for k, v in list(holder.items()) if v is item]
-                    return f"{modules[id(holder)]}.{names[0]}" if names else modules[id(holder)]
-                mine = holder is frontier or holder is above or isinstance(holder, types.FrameType)
-                if not mine and id(holder) not in seen:
-                    seen.add(id(holder))
-                    above.append(holder)
-        frontier = above
-    return None
 
 
 Tolerance = tuple[float, float]  # relative, absolute

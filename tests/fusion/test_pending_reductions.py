@@ -549,9 +549,9 @@ class TestAValueThatIsReducedAndWantedItself:
 
     def test_the_sum_reads_what_was_stored(self) -> None:
         x = lucid_gpu.randn(33, 31)
-        y = x.tanh() * 2
-        total = y.sum(0)
-        with profiler.record() as log:
+        with eager(False), profiler.record() as log:
+            y = x.tanh() * 2
+            total = y.sum(0)
             y.numpy()
             total.numpy()
         assert [k.name for k in log.kernels] == ["lucid_tanh_mul", "lucid_sum"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -255,15 +255,62 @@ def test_catches_a_leak_through_an_output_kept_in_a_global():
         def backward(ctx, g):
             return g * ctx.y
 
-    gc.unfreeze()  # the collector tells of no holder that is frozen, such as this module
     try:
         rows = failed(Leaking, x(2), skip=("second gradient",))
         assert set(rows) == {"memory"}
         assert "output 0, LeakingBackward alive after forward and a collection" in rows["memory"]
         assert f"{__name__}.KEPT holds it" in rows["memory"]
     finally:
-        gc.freeze()
         KEPT.clear()
+
+
+class _Keeper:
+    kept: ClassVar[dict] = {}
+
+
+def _remember(value):
+    _Keeper.kept["last"] = [value]
+
+
+def _keeping(keep):
+    """A Function whose forward calls ``keep(ctx)``."""
+
+    class Keeping(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.y = x.exp()
+            keep(ctx)
+            return ctx.y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.y
+
+    return Keeping
+
+
+@pytest.mark.parametrize(
+    ("keep", "name"),
+    [
+        (_remember, f"{__name__}._Keeper.kept"),
+        (lambda ctx, into=[]: into.append(ctx), "a default argument of <lambda>"),
+        (lambda ctx: setattr(_remember, "ctx", ctx), "_remember.ctx"),
+    ],
+)
+def test_names_what_holds_a_leak(keep, name):
+    try:
+        rows = failed(_keeping(keep), x(2), skip=("second gradient",))
+        assert set(rows) == {"memory"}
+        assert f"{name} holds it" in rows["memory"]
+    finally:
+        _Keeper.kept.clear()
+        vars(_remember).clear()
+
+
+def test_names_a_closed_over_list_that_holds_a_leak():
+    kept = []
+    rows = failed(_keeping(lambda ctx: kept.append(ctx)), x(2), skip=("second gradient",))
+    assert "kept, around " in rows["memory"] and " holds it" in rows["memory"]
 
 
 def test_an_output_kept_on_ctx_alone_is_no_leak():
