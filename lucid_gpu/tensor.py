@@ -40,7 +40,7 @@ from lucid_gpu.fusion.program import (
 )
 from lucid_gpu.fusion.realise import realise
 from lucid_gpu.launch.planning import steps
-from lucid_gpu.storage import SameMemory, Storage, strided
+from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, strided
 from lucid_gpu.storage import layout as Layout
 from lucid_gpu.tape import door
 from lucid_gpu.tape.levels import innermost
@@ -808,7 +808,7 @@ class Tensor:
         scheduler.begin_step()
         store_written()
         if force:
-            return self.detach().cpu().numpy()
+            return self.detach().cpu().resolve_conj().resolve_neg().numpy()
         if self.requires_grad and state.grad:
             raise RuntimeError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
@@ -823,6 +823,13 @@ class Tensor:
 
     def _hand_out(self, forever: bool = False) -> Any:
         """Lend the buffer: from now on, others may write it."""
+        mirror = self._memory().mirror
+        if mirror is not None:
+            bit, name = ("conjugate", "conj") if mirror.bits & CONJUGATED else ("negative", "neg")
+            raise RuntimeError(
+                f"Can't call numpy() on Tensor that has {bit} bit set. Use "
+                f"tensor.resolve_{name}().numpy() instead."
+            )
         self._own_memory()
         self.is_contiguous()  # an order that nobody chose is given up
         storage = self._memory()
