@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
+    "CONJUGATED",
+    "NEGATED",
+    "Mirror",
     "SameMemory",
     "Storage",
     "channels_last",
@@ -42,15 +45,21 @@ class Storage:
         Nobody chose how the elements lie but we (`lucid_gpu.fusion.memory_order`).
     read_only : bool
         The memory belongs to an array that may not be written.
+    mirrors : list of weak references to Mirror, or None
+        Records of tensors that show this memory conjugated or negated.
+    mirror : Mirror or None
+        This record, where it is one of those.
     """
 
     __slots__ = (
-        *("__weakref__", "cells", "free_order", "idle_references", "owner", "read_only"),
-        *("tensors", "version"),
+        *("__weakref__", "cells", "free_order", "idle_references", "mirrors", "owner"),
+        *("read_only", "tensors", "version"),
     )
+    mirror: Any = None
 
     def __init__(self, tensor: Any, cells: Iterable[Any]) -> None:
         self.version = 0
+        self.mirrors: list[Any] | None = None
         self.tensors: list[Any] = [weakref.ref(tensor)]
         self.cells: list[Any] = [weakref.ref(cell) for cell in cells]
         self.owner: Any = None
@@ -116,8 +125,64 @@ def _of_memory(name: str) -> Any:
     )
 
 
-for _name in ("cells", "free_order", "idle_references", "owner", "read_only", "tensors"):
+for _name in (
+    *("cells", "free_order", "idle_references", "mirror", "mirrors", "owner", "read_only"),
+    "tensors",
+):
     setattr(SameMemory, _name, _of_memory(_name))
+
+CONJUGATED, NEGATED = 1, 2
+
+
+class Mirror(Storage):
+    """The record of tensors that show another's memory conjugated or negated (`ops.mirrors`).
+
+    Their values are arrays of their own, computed when they are read, and anew after each write to
+    the memory. What is written to them goes there.
+
+    Attributes
+    ----------
+    raw : Tensor
+        The same elements as they lie in the memory, apart from the graph.
+    bits : int
+        `CONJUGATED`, `NEGATED` or both.
+    """
+
+    __slots__ = ("bits", "raw")
+
+    def __init__(self, raw: Any, bits: int) -> None:
+        self.raw, self.bits = raw, bits
+        self.tensors, self.cells, self.mirrors = [], [], None
+        self.owner, self.idle_references, self.free_order = None, 0, False
+        memory = raw._storage
+        known = memory.mirrors or []
+        if len(known) > 8 and len(known) & (len(known) - 1) == 0:
+            known = [r for r in known if r() is not None]
+        memory.mirrors = [*known, weakref.ref(self)]
+
+    @property
+    def mirror(self) -> Mirror:
+        return self
+
+    @property
+    def version(self) -> int:
+        """The memory's."""
+        count: int = self.raw._storage.version
+        return count
+
+    @version.setter
+    def version(self, value: int) -> None:
+        self.raw._storage.version = value
+
+    @property
+    def read_only(self) -> bool:
+        """The memory's."""
+        found: bool = self.raw._storage.read_only
+        return found
+
+    @read_only.setter
+    def read_only(self, value: bool) -> None:
+        self.raw._storage.read_only = value
 
 
 def owner_of(array: Any) -> Any:

@@ -41,7 +41,7 @@ from lucid_gpu.fusion.program import (
 )
 from lucid_gpu.fusion.realise import realise
 from lucid_gpu.launch.planning import steps
-from lucid_gpu.storage import SameMemory, Storage, strided
+from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, strided
 from lucid_gpu.storage import layout as Layout
 from lucid_gpu.tape import door
 from lucid_gpu.tape.levels import innermost
@@ -809,7 +809,7 @@ class Tensor:
         if state.written:
             store_written()
         if force:
-            return self.detach().cpu().numpy()
+            return self.detach().cpu().resolve_conj().resolve_neg().numpy()
         program = self._expr.program
         if program.needs_grad and state.grad:
             raise RuntimeError(
@@ -825,6 +825,13 @@ class Tensor:
 
     def _hand_out(self, forever: bool = False) -> Any:
         """Lend the buffer: from now on, others may write it."""
+        mirror = None if self._storage is None else self._storage.mirror
+        if mirror is not None:
+            bit, name = ("conjugate", "conj") if mirror.bits & CONJUGATED else ("negative", "neg")
+            raise RuntimeError(
+                f"Can't call numpy() on Tensor that has {bit} bit set. Use "
+                f"tensor.resolve_{name}().numpy() instead."
+            )
         self._give_up_order()
         storage = self._storage or self._memory()
         if not storage.is_lent():

@@ -54,7 +54,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     if x1.shape[axis] != x2.shape[axis]:
         raise ValueError(f"vecdot: axes of length {x1.shape[axis]} and {x2.shape[axis]} differ")
     x1, x2 = promoted(x1, x2)
-    return ((x1.conj() if x1.dtype.category == 3 else x1) * x2).sum(axis, dtype=x1.dtype)
+    return ((x1.conj_physical() if x1.dtype.category == 3 else x1) * x2).sum(axis, dtype=x1.dtype)
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:

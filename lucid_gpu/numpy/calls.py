@@ -119,7 +119,7 @@ class Call:
     def _as_given(self, gradient: Tensor, leaf: Any) -> Any:
         if self.further:
             return gradient
-        array = base_array(gradient)
+        array = base_array(gradient.resolve_conj().resolve_neg())
         if array.ndim or isinstance(leaf, np.ndarray):
             return array
         return (

@@ -45,7 +45,7 @@ def vdot(a: Any, b: Any) -> Tensor:
     a, b = alike(a, b)
     a, b = a.reshape(-1), b.reshape(-1)
     _agree("vdot", a, b, a.shape[0], b.shape[0])
-    return (a.conj() if a.dtype.category == 3 else a).matmul(b)
+    return (a.conj_physical() if a.dtype.category == 3 else a).matmul(b)
 
 
 def inner(a: Any, b: Any, /) -> Tensor:
@@ -145,7 +145,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
     a, v = alike(a, v)
     turned = v.flip(0)
     longer = v.shape[0] > a.shape[0] and mode != "valid"
-    found = convolve(a, turned.conj() if turned.dtype.category == 3 else turned, mode)
+    found = convolve(a, turned.conj_physical() if turned.dtype.category == 3 else turned, mode)
     if longer and mode == "same":
         full = convolve(a, turned, "full")
         start = (min(a.shape[0], v.shape[0])) // 2

@@ -204,7 +204,7 @@ _mean = mean
 
 def squared_size(a: Tensor) -> Tensor:
     """Squares of absolute values, which have all derivatives at zero too."""
-    return a.square() if a.dtype.category < 3 else (a * a.conj()).real
+    return a.square() if a.dtype.category < 3 else (a * a.conj_physical()).real
 
 
 def _total(a: Tensor, axes: tuple[int, ...], keepdims: Any) -> Tensor:

@@ -20,6 +20,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.numpy.operands import alike, as_tensor, as_tensors, first_tensor
 from lucid_gpu.numpy.refusals import no_gradient, unsupported, write_into
 from lucid_gpu.ops.array_methods import laid_out
+from lucid_gpu.ops.linalg.matrices import conj
 from lucid_gpu.tape.door import body_of
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tensor import Tensor, apply, binary, from_array, unary
@@ -176,9 +177,9 @@ LOOPS |= {
     "logit": _special("logit"),
     "xlog1py": _special("xlog1py"),
     "entr": _special("entr"),
-    "vecdot": _with_core("vecdot", 1, 1, lambda a, b: (a.conj() * b).sum(-1).to(a.dtype)),
+    "vecdot": _with_core("vecdot", 1, 1, lambda a, b: (conj(a) * b).sum(-1).to(a.dtype)),
     "matvec": _with_core("matvec", 2, 1, lambda a, x: (a @ x.unsqueeze(-1)).squeeze(-1)),
-    "vecmat": _with_core("vecmat", 1, 2, lambda x, a: (x.conj().unsqueeze(-2) @ a).squeeze(-2)),
+    "vecmat": _with_core("vecmat", 1, 2, lambda x, a: (conj(x).unsqueeze(-2) @ a).squeeze(-2)),
 }
 
 # ufunc.reduce and ufunc.accumulate, as functions of the reductions' file

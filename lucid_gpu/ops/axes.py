@@ -112,6 +112,9 @@ def _become(tensor: Tensor, view_of: Callable[[Tensor], Tensor], name: str) -> T
     storage.add(before)
     view = view_of(before)
     tensor._expr = view._expr
+    if storage.mirror is not None:
+        storage = tensor._storage = view._memory()
+        storage.add(tensor)
     if tensor._base is not None:
         tensor._steps = view._steps
     storage.version += 1

@@ -10,9 +10,11 @@ from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops.arguments import takes_out
 from lucid_gpu.ops.elementwise import cast, where
+from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import keeping, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import base_array, view_of
+from lucid_gpu.storage import CONJUGATED, NEGATED
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching, on_value
 from lucid_gpu.tensor import Tensor, apply
@@ -46,12 +48,14 @@ def imag(input: Tensor) -> Tensor:
 def _part(input: Tensor, name: str, function: Any) -> Tensor:
     vjp = _real_vjp if name == "real" else _imag_vjp
     array = getattr(base_array(input), name)
-    result = view_of(
-        input, "SelectBackward0", array, vjp, (function, ()), dtype=_PARTS[input.dtype]
-    )
-    if result._creation is None:
-        result._creation = "part"
-    return result
+    bits: int | None = bits_of(input)
+    if bits:
+        turns = name == "imag" and bits & CONJUGATED
+        bits = (bits ^ NEGATED if turns else bits) & NEGATED
+    return view_of(
+        input, "SelectBackward0", array, vjp, (function, ()), dtype=_PARTS[input.dtype],
+        bits=bits if bits_of(input) else None,
+    )  # fmt: skip
 
 
 def _real_vjp(node: Any, g: Tensor) -> Any:

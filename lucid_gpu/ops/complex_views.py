@@ -1,4 +1,4 @@
-"""Complex numbers as pairs of real ones and back, and conjugates."""
+"""Complex numbers as pairs of real ones and back, conjugates, and what shows memory negated."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from lucid_gpu.devices import xp_of
 from lucid_gpu.ops.arguments import require_tensor, takes_out
 from lucid_gpu.ops.complex_numbers import complex, imag, real
 from lucid_gpu.ops.in_place import alias_of
+from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import keeps
 from lucid_gpu.ops.shape import base_array, stack, view_of
+from lucid_gpu.storage import CONJUGATED, NEGATED
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import is_grad_enabled
+from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
 
 
@@ -25,6 +28,12 @@ def view_as_real(input: Tensor) -> Tensor:
     if not input.dtype.is_complex:
         raise RuntimeError(
             f"view_as_real is only supported for complex tensors, got {input.dtype.name}"
+        )
+    if bits_of(input) & CONJUGATED:
+        raise RuntimeError(
+            "view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate "
+            "tensor so you can view it as real, use self.resolve_conj(); however, be warned that "
+            "the resulting tensor will NOT alias the original."
         )
     array = base_array(input).real
     size = input.dtype.itemsize // 2
@@ -98,34 +107,59 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
 
 @op
 def conj(input: Tensor) -> Tensor:
-    """The elements' complex conjugates; a real tensor itself. They are computed, not marked."""
-    return input.conj_physical() if input.dtype.is_complex else input
+    """The elements' complex conjugates, of the same shape, a view; a real tensor itself."""
+    if not input.dtype.is_complex:
+        return input
+    array, bits = base_array(input), bits_of(input) ^ CONJUGATED
+    return view_of(input, "ConjBackward0", array, _conj_vjp, (conj, ()), bits=bits)
+
+
+def _conj_vjp(node: Any, g: Tensor) -> Any:
+    return (g.conj_physical(),)
 
 
 @op
+def _neg_view(input: Tensor) -> Tensor:
+    """The elements with the other sign, of the same shape, as a view."""
+    array, bits = base_array(input), bits_of(input) ^ NEGATED
+    return view_of(input, "NegViewBackward0", array, _neg_vjp, (_neg_view, ()), bits=bits)
+
+
+def _neg_vjp(node: Any, g: Tensor) -> Any:
+    return (-g,)
+
+
+batching(conj, _neg_view)(on_value)
+
+
+def _conj(input: Tensor) -> Tensor:
+    """`conj` under PyTorch's inner name: a view of the same shape."""
+    return conj(input)
+
+
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor itself, of its shape: conjugates are never left for later."""
+    """A copy, of the same shape, of a tensor that `conj` made; any other itself."""
     require_tensor("resolve_conj", "input", 1, input)
-    return input
+    return input.clone() if is_conj(input) else input
 
 
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor itself, of its shape: negatives are never left for later."""
+    """A copy, of the same shape, of a view that shows its memory negated; any other itself."""
     require_tensor("resolve_neg", "input", 1, input)
-    return input
+    return input.clone() if is_neg(input) else input
 
 
 def is_conj(input: Tensor) -> bool:
-    """Whether the elements are conjugated when they are read: never."""
+    """Whether this shows its memory conjugated: what `conj` made, and views of that."""
     require_tensor("is_conj", "input", 1, input)
-    return False
+    return bool(bits_of(input) & CONJUGATED)
 
 
 def is_neg(input: Tensor) -> bool:
-    """Whether the elements are negated when they are read: never."""
+    """Whether this shows its memory negated, as the imaginary part of what `conj` made."""
     require_tensor("is_neg", "input", 1, input)
-    return False
+    return bool(bits_of(input) & NEGATED)
 
 
-METHODS = (resolve_conj, resolve_neg, is_conj, is_neg)
-FUNCTIONS = (*METHODS, view_as_real, view_as_complex, polar, conj)
+METHODS = (conj, _conj, _neg_view, resolve_conj, resolve_neg, is_conj, is_neg)
+FUNCTIONS = (*METHODS, view_as_real, view_as_complex, polar)

@@ -147,6 +147,10 @@ def _refuse_to_export(tensor: Tensor) -> None:
         raise BufferError(
             "Can't export tensors with layout other than lucid_gpu.strided; use .to_dense()"
         )
+    if tensor.is_conj():
+        raise BufferError("Can't export tensors with the conjugate bit set; use .resolve_conj()")
+    if tensor.is_neg():
+        raise BufferError("Can't export tensors with the negative bit set; use .resolve_neg()")
 
 
 def __dlpack_device__(self: Tensor) -> tuple[int, int]:

@@ -1005,11 +1005,6 @@ def _is_complex(self: Tensor) -> bool:
     return self.dtype.is_complex
 
 
-def _conj(self: Tensor) -> Tensor:
-    """The elements' complex conjugates; a real tensor itself."""
-    return self.conj_physical() if self.dtype.is_complex else self
-
-
 for _plain_name, _plain in (
     ("type_as", _type_as),
     ("nelement", _numel),
@@ -1023,7 +1018,6 @@ for _plain_name, _plain in (
     ("element_size", _element_size),
     ("is_floating_point", _is_floating_point),
     ("is_complex", _is_complex),
-    ("conj", _conj),
 ):
     _set(_plain_name, _plain)
 

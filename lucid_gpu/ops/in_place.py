@@ -16,6 +16,7 @@ from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.inside import OF_A_NAME
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.fusion.saving import saves_result
+from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.storage import Storage
@@ -68,6 +69,9 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     storage = self._storage
     if storage is None:
         storage = self._storage = Storage(self, ())
+    elif storage.mirror is not None:
+        _write_to_mirror(self, value, storage, name)
+        return self
     new = value._expr
     if old.is_load and (not state.grad or new is expr):
         new = _reading_afresh(new, expr.leaves[0])
@@ -109,6 +113,16 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if before is not None:
         move_retained(self, *before)
     return self
+
+
+def _write_to_mirror(target: Tensor, value: Tensor, storage: Storage, name: str) -> None:
+    """Write memory through a tensor that shows it conjugated or negated."""
+    if storage.read_only:
+        refuse_read_only(target, name)
+    if state.grad and (value.requires_grad or target.requires_grad):
+        target._write_with_history(value, name)
+    else:
+        mirrors.write(target, value, storage, name)
 
 
 def before_write(tensor: Tensor, name: str) -> Tensor:
@@ -278,6 +292,10 @@ def _writable(self: Tensor, name: str) -> Any:
     storage = self._storage or self._memory()
     if storage.read_only:
         refuse_read_only(self, name)
+    mirrors.refuse_bits(
+        self, f"{name}: a {{}} view is not written element by element; write x.resolve_conj() or "
+        "x.resolve_neg(), and x.copy_ of that."
+    )  # fmt: skip
     if _alone(self, storage):
         _tell(self, storage, name)
     else:
@@ -340,6 +358,10 @@ def refers_to_itself(array: Any) -> bool:
 
 def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = None) -> None:
     """Give tensors on this memory fresh leaves; the old leaves, if read, get a copy."""
+    if storage.mirrors is not None:
+        with mirrors.renewed(storage, written_by):
+            _protect_readers(self, storage, written_by)
+        return
     if written_by is None and _alone(self, storage):
         return
     if _nobody_reads(storage):
@@ -394,6 +416,10 @@ def _written_elsewhere(self: Tensor) -> None:
     """The memory was written without our knowing: what was saved of it is stale."""
     self._own_memory()
     storage = self._memory()
+    if storage.mirrors is not None:
+        with mirrors.renewed(storage, "increment_version"):
+            _written_elsewhere(self)
+        return
     mark = Write("increment_version", storage.version, storage)
     storage.version += 1
     for reference in storage.cells:

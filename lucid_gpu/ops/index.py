@@ -12,7 +12,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "axes":
         "swapaxes swapdims moveaxis ravel adjoint sum_to_size is_same_size unsqueeze_ "
         "squeeze_ t_ transpose_ swapaxes_ swapdims_",
-    "complex_views": "resolve_conj resolve_neg is_conj is_neg",
+    "complex_views": "conj _conj _neg_view resolve_conj resolve_neg is_conj is_neg",
     "cumulative": "cumprod logcumsumexp cummax cummin diff cumprod_ _products_of_others",
     "diagonals":
         "diagonal diag diag_embed diagflat trace diagonal_scatter tril triu fill_diagonal_ "
@@ -72,7 +72,8 @@ FUNCTIONS: dict[str, str] = {  # file of this folder: of `lucid_gpu`
     "adaptive_pooling": "adaptive_avg_pool1d adaptive_max_pool1d",
     "axes": "swapaxes swapdims moveaxis ravel adjoint is_same_size",
     "complex_views":
-        "resolve_conj resolve_neg is_conj is_neg view_as_real view_as_complex polar conj",
+        "conj _conj _neg_view resolve_conj resolve_neg is_conj is_neg view_as_real "
+        "view_as_complex polar",
     "convolution": "conv1d conv2d conv3d",
     "cumulative":
         "cumprod logcumsumexp cummax cummin diff trapezoid trapz cumulative_trapezoid "

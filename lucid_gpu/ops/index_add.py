@@ -14,6 +14,7 @@ from lucid_gpu.ops.gather import along, gather, index_select, keys_of_slices
 from lucid_gpu.ops.in_place import before_write, refuse_recorded, written
 from lucid_gpu.ops.index_primitives import with_values
 from lucid_gpu.ops.indexing import require_long
+from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import full_tangents, keeping, record, watch
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.registry import attach
@@ -317,7 +318,7 @@ def _added_jvp(call: Call) -> Any:
 
 def _alone(self: Tensor, source: Tensor) -> bool:
     """Whether an array can be added to as it is: nothing is recorded, and nobody else is in it."""
-    if open_levels and innermost((self, source)) is not None:
+    if open_levels and innermost((self, source)) is not None or bits_of(self):
         return False
     if state.grad and (self.requires_grad or source.requires_grad):
         return False

@@ -37,7 +37,7 @@ FEW_PLACES = 1 << 12
 
 def read(kind: str, input: Tensor, index: Any) -> Tensor:
     """What stands at positions that have been checked, as a copy."""
-    array = base_array(input)
+    array = input.array
     if not isinstance(array, np.ndarray):
         index = masks_as_positions(index)
     result: Tensor = record(
@@ -60,7 +60,12 @@ def slice_view(input: Tensor, index: tuple[Any, ...], name: str) -> Tensor:
         array = base_array(input)[index + (...,)]
     step = slice_view, (index, name)
     shape = input._expr.program.shape
-    attributes = {"index": index, "shape": shape, "reads_alone": True, "look_around": gathering}
+    attributes: Any = {
+        "index": index,
+        "shape": shape,
+        "reads_alone": True,
+        "look_around": gathering,
+    }
     return view_of(input, name, array, _getitem_vjp, step, **attributes)
 
 

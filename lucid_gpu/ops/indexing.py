@@ -40,6 +40,7 @@ from lucid_gpu.ops.index_primitives import (
     with_values,
     zeros_with_values,
 )
+from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.shape import movedim
@@ -201,7 +202,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         if not refers_to_itself(selected.array):  # a number or slice picks one of the copies
             setitem(selected, rest, value)
             return
-    if recorded or (open_levels and innermost((input, value)) is not None):
+    if recorded or bits_of(input) or (open_levels and innermost((input, value)) is not None):
         written_value = with_values(input, parsed, value)
         watch(written_value, *tensors_of(index))
         input._write(written_value, "index_put_")

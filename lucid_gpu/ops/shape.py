@@ -19,6 +19,7 @@ from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
+from lucid_gpu.ops import mirrors
 from lucid_gpu.ops import size as size
 from lucid_gpu.ops.arguments import guarded, no_tensor, put_into, require_one_device, several
 from lucid_gpu.ops.record import full_tangents, record
@@ -43,6 +44,7 @@ def view_of(
     vjp: Any,
     step: tuple[Any, ...],
     dtype: Any = None,
+    bits: int | None = None,
     **attributes: Any,
 ) -> Tensor:
     """Record a view: ``array`` lies in the input's memory.
@@ -53,15 +55,19 @@ def view_of(
         Makes the view of any tensor of the input's shape.
     dtype : dtype, optional
         Of the view, where it is not the input's.
+    bits : int, optional
+        How the view shows the memory (`ops.mirrors.bits_of`), where that is not how the input does.
     """
     if input._wrapper is not None:
         level = input._wrapper.level
         if dtype is not None:
             attributes["dtype"] = dtype
+        if bits is not None:
+            attributes["bits"] = bits
         wrapped: Tensor = level.view(input, name, array, vjp, step, **attributes)
         return wrapped
     result: Tensor = record(name, array, (input,), vjp, dtype=dtype or input.dtype, **attributes)
-    _share(input, result, step)
+    result = _share(input, result, step, bits)
     if not state.grad:
         result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
     elif input._creation is not None:
@@ -69,10 +75,14 @@ def view_of(
     return result
 
 
-def _share(input: Tensor, result: Tensor, step: tuple[Any, ...]) -> None:
-    """Let a view know its base and its memory."""
+def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | None = None) -> Tensor:
+    """Let a view know its base and its memory; the view, another tensor where it shows bits."""
     storage = input._storage or input._memory()
-    result._storage = storage
+    shows = bits is not None or storage.mirror is not None
+    if shows:
+        result = mirrors.show(input, result, mirrors.bits_of(input) if bits is None else bits)
+    else:
+        result._storage = storage
     base, program = input._base, input._expr.program
     if program.inference is not result._expr.program.inference:
         expr = result._expr
@@ -85,10 +95,13 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...]) -> None:
     else:
         result._base = base
         result._steps = (input._steps, step)
+    if shows:
+        return result
     storage.add(result)
     storage.add_cell(result._expr.leaves[0])
     if program.shared:
         _mark_shared(result)
+    return result
 
 
 def view_of_all(input: Tensor) -> Tensor:
@@ -102,7 +115,10 @@ def view_of_all(input: Tensor) -> Tensor:
 
 
 def base_array(input: Tensor) -> Any:
-    """The array to take a view of."""
+    """The array to take a view of: elements as they lie in memory, whatever bits show them."""
+    storage = input._storage
+    if storage is not None and storage.mirror is not None:
+        input = storage.mirror.raw
     cell = input._cell()
     if cell.borrowed:
         input._own_memory()
@@ -168,6 +184,8 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     array = base_array(input)
     result = array.reshape(wanted)
     if _copied(array, result, input):
+        if mirrors.bits_of(input):
+            result = input.array.reshape(wanted)
         copied: Tensor = record(
             "UnsafeViewBackward0", result, (input,), _reshape_vjp, dtype=input.dtype, shape=own
         )
@@ -196,6 +214,11 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
         shape = (dtype if size is None else size,)
     array = base_array(input)
     if len(shape) == 1 and isinstance(shape[0], dt.dtype):
+        if shape[0] is not input.dtype:
+            mirrors.refuse_bits(
+                input, "lucid_gpu.Tensor.view is not supported for {} view tensors when converting "
+                "to a different dtype.",
+            )  # fmt: skip
         _check_bytes(input, array, shape[0])
         seen = array.view(shape[0].numpy)
         return view_of(input.detach(), "ViewBackward0", seen, None, (view, shape), dtype=shape[0])
@@ -527,6 +550,7 @@ def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
         from lucid_gpu.ops.memory_formats import lies_in
 
         return lies_in(input, memory_format)
+    input = mirrors.in_memory(input)
     expr = input._expr
     return not expr.program.is_load or expr.program.root.value[1] is None or _in_row_major(input)
 

@@ -10,6 +10,7 @@ from typing import Any
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.arguments import guarded
 from lucid_gpu.ops.index_primitives import slice_view
+from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _share, base_array, cat, stack
@@ -144,13 +145,15 @@ def _views_of(input: Tensor, name: str, dim: int, parts: Sequence[Any]) -> tuple
     if input._wrapper is not None:
         return tuple([function(input, *arguments) for function, arguments in steps])
     results = _parts_of(input, name, dim, [(*lead, part, ...) for part in parts])
+    shown = []
     for result, step in zip(results, steps, strict=True):
-        _share(input, result, step)
+        result = _share(input, result, step)
+        shown.append(result)
         if state.grad:
             result._creation = "multiple"
         else:
             result._creation = "inference" if is_inference_mode_enabled() else "no_grad"
-    return results
+    return tuple(shown)
 
 
 def _parts_of(input: Tensor, name: str, dim: int, indices: Sequence[Any]) -> tuple[Tensor, ...]:
@@ -199,6 +202,7 @@ def unsafe_split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tu
     RuntimeError as `split`; IndexError for a ``dim`` that there is not.
     """
     dim = _dimension_to_split(input, dim, "split")
+    input = input.clone() if bits_of(input) else input
     parts = _parts(input.shape[dim], split_size_or_sections, dim)
     lead = (slice(None),) * dim
     results = _parts_of(input, "UnsafeSplitBackward0", dim, [(*lead, p, ...) for p in parts])

@@ -13,6 +13,7 @@ from lucid_gpu.ops.arguments import public
 from lucid_gpu.ops.creation import arange, linspace
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.gather import gather
+from lucid_gpu.ops.linalg.matrices import conj
 from lucid_gpu.ops.order import searchsorted
 from lucid_gpu.ops.record import keeping
 from lucid_gpu.ops.reductions import Dims, normalise_dim
@@ -261,7 +262,7 @@ def cov(
         norm = norm.clamp(min=0)
         centred = x - (x * weights).sum(1, True) / total
         scaled = centred * weights
-    result: Tensor = (scaled @ centred.conj().mT / norm).squeeze()
+    result: Tensor = (scaled @ conj(centred).mT / norm).squeeze()
     return result
 
 

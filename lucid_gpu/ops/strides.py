@@ -11,6 +11,7 @@ from lucid_gpu.fusion.expression import Write, make_stale
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.in_place import refers_to_itself
 from lucid_gpu.ops.index_primitives import getitem_parsed, zeros_with_values
+from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _same_vjp, _sizes, base_array, cat, movedim, view_of
@@ -24,6 +25,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 
     IndexError for a ``dim`` that there is not.
     """
+    self = in_memory(self)
     if not self._expr.program.is_load:
         self._load()  # where a pending value will stand is decided when it is computed
         self.is_contiguous()  # an order that nobody chose is given up
@@ -32,6 +34,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 
 
 def _strides(t: Tensor) -> tuple[int, ...]:
+    t = in_memory(t)
     program = t._expr.program
     if not program.is_load or program.root.value[1] is None:  # row-major
         extents = [max(n, 1) for n in program.shape]
@@ -59,6 +62,7 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
 
 def _memory(t: Tensor) -> tuple[Any, int, int]:
     """An array at the start of a tensor's memory, the tensor's offset there, elements in all."""
+    t = in_memory(t)
     array = base_array(t)
     kind, start, base = type(array), array, array.base
     while base is not None:

@@ -11,8 +11,9 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import xp_of
-from lucid_gpu.fusion.expression import Cell, Expr, of_constant
+from lucid_gpu.fusion.expression import Cell, Expr, of_constant, without_grad
 from lucid_gpu.fusion.program import load_program
+from lucid_gpu.ops import mirrors
 from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import (
     LEAF_IN_PLACE,
@@ -39,8 +40,6 @@ _WHY = {
     "multiple": "This view is the output of a function that returns multiple views. "
     "Such functions do not allow the output views to be modified inplace. You should replace the "
     "inplace operation by an out-of-place one.",
-    "part": "Its history is not supported: write the complex tensor itself, "
-    "z.copy_(lucid_gpu.complex(real, imag)).",
     "function": "This view was created inside a custom Function (or because an input was "
     "returned as-is) and the autograd logic to handle view+inplace would override the custom "
     "backward associated with the custom Function, leading to incorrect gradients. This behavior "
@@ -76,8 +75,6 @@ def _forbidden(view: Tensor, modified: str) -> str:
     if creation in ("multiple", "function") and cell.node is not None:
         name = cell.node.name().replace("Backward0", "").replace("Backward", "")
         head = f"Output {cell.output} of {name} is a view and {modified} modified inplace."
-    elif creation == "part":
-        head = f"A real or imaginary part {modified} modified inplace where that is recorded."
     elif creation == "inference":
         head = (
             f"A view was created in inference mode and {modified} modified inplace in normal mode."
@@ -95,10 +92,12 @@ def _forbidden(view: Tensor, modified: str) -> str:
 
 def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     """Write ``value`` into ``target``'s memory and record it for every view of its base."""
-    array = target._cell().array
+    raw = mirrors.in_memory(target)
+    array = raw._cell().array
     refuse_overlap(array, name)
-    storage = target._memory()
-    source = value.array
+    storage = raw._memory()
+    bits = mirrors.bits_of(target)
+    source = (mirrors.turned(value.detach(), bits) if bits else value).array
     base = _root(target)
     before = _past(base)
     replaced = target._expr
@@ -140,7 +139,7 @@ def _give_history(target: Tensor, base: Tensor, before: Tensor, value: Any) -> N
 
 def _root(tensor: Tensor) -> Tensor:
     """The tensor a write is recorded on: the base, if it is on this memory still (`x.data = y`)."""
-    base, storage = tensor._base, tensor._storage
+    base, storage = tensor._base, mirrors.in_memory(tensor)._storage
     if base is None or storage is None or all(t is not base for t in storage.others(tensor)):
         return tensor
     return base
@@ -170,6 +169,9 @@ def _renew_views(base: Tensor) -> None:
     for view in storage.others(base):
         if view._base is base:
             _renew(view, past, storage)
+    for view in mirrors.showing(storage):
+        if view._base is base:
+            _renew_mirror(view, past)
 
 
 def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
@@ -182,6 +184,18 @@ def _renew(view: Tensor, base: Tensor, storage: Any) -> None:
     loads = load_program(root.dtype, root.shape, root.value[1], True, program.device, program.marks)
     before = view._edge() if "_retains_grad" in view.__dict__ else None
     view._expr = Expr(loads, (cell,), None)
+    if before is not None and cell.refusal is None:
+        move_retained(view, *before)
+
+
+def _renew_mirror(view: Tensor, base: Tensor) -> None:
+    """The same for a view that shows its memory conjugated or negated, and reads it anew."""
+    cell = ViewCell(None, base, view._steps)
+    if view._creation is not None:
+        cell.refusal = _forbidden(view, _INDIRECTLY)
+    before = view._edge() if "_retains_grad" in view.__dict__ else None
+    value = without_grad(view._expr)
+    view._expr = mirrors.with_history(value, cell)
     if before is not None and cell.refusal is None:
         move_retained(view, *before)
 
@@ -267,7 +281,7 @@ def _written_elements(node: Any, g: Tensor) -> Tensor:
     inverse = sorted(range(g.ndim), key=order.__getitem__)
     base = from_array(memory.transpose(inverse), dt.bool, g.device)
     with no_grad():
-        replay(base, node.steps).array[...] = True
+        mirrors.in_memory(replay(base, node.steps)).array[...] = True
     return base
 
 
