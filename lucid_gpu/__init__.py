@@ -127,6 +127,7 @@ _FROM = {
         "lucid_gpu.amp.state",
     ),
     "set_autocast_enabled": "lucid_gpu.amp.autocast_mode",
+    **dict.fromkeys(("is_warn_always_enabled", "set_warn_always"), "lucid_gpu.ops.user_warnings"),
     "compile": "lucid_gpu.compiler",
     "install_as_torch": "lucid_gpu.torch",
     "get_default_device": "lucid_gpu.devices",

@@ -285,6 +285,10 @@ class Tensor:
             raise RuntimeError("requires_grad must be a bool")
         self.requires_grad_(value)
 
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise RuntimeError("requires_grad must be a bool")
+
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Mark a leaf, of any shape, as wanting a gradient, or not.
 

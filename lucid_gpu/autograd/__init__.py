@@ -23,6 +23,7 @@ from lucid_gpu.tape.modes import (
 _FROM = {
     "Variable": "lucid_gpu.autograd.variable",
     "_is_checkpoint_valid": "lucid_gpu.autograd.grad_mode",
+    "is_multithreading_enabled": "lucid_gpu.autograd.grad_mode",
     "set_multithreading_enabled": "lucid_gpu.autograd.grad_mode",
 }
 
@@ -47,6 +48,7 @@ __all__ = [
     "graph",
     "inference_mode",
     "is_grad_enabled",
+    "is_multithreading_enabled",
     "no_grad",
     "once_differentiable",
     "profiler",

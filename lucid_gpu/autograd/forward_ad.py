@@ -31,6 +31,12 @@ __all__ = [
 _levels: list[DualLevel] = []  # at most one
 
 
+def __getattr__(name: str) -> int:
+    if name == "_current_level":  # the number of the open level, -1 where none is
+        return len(_levels) - 1
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def enter_dual_level() -> int:
     """Open the level; `dual_level` does it for a ``with`` block.
 

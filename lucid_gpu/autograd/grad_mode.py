@@ -9,6 +9,7 @@ from lucid_gpu.tape.modes import enable_grad, inference_mode, no_grad, set_grad_
 __all__ = [
     "enable_grad",
     "inference_mode",
+    "is_multithreading_enabled",
     "no_grad",
     "set_grad_enabled",
     "set_multithreading_enabled",
@@ -16,10 +17,10 @@ __all__ = [
 
 
 class set_multithreading_enabled:
-    """A function and a context that change nothing: no backward pass starts threads."""
+    """A function and a context; only `is_multithreading_enabled` asks: no pass starts threads."""
 
     def __init__(self, mode: bool) -> None:
-        self.mode = mode
+        self.before, state.multithreading = state.multithreading, mode
 
     def __enter__(self) -> None:
         pass
@@ -30,7 +31,12 @@ class set_multithreading_enabled:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        pass
+        state.multithreading = self.before
+
+
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` set in this thread; True at first."""
+    return state.multithreading
 
 
 def _is_checkpoint_valid() -> bool:

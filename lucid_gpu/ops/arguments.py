@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from typing import Any, TypeVar, cast
 
+from lucid_gpu.dtypes import as_dtype
 from lucid_gpu.fusion.expression import one_device
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import body_of, interpreters
@@ -29,6 +31,13 @@ def require_tensors(op: str, **given: Any) -> None:
     """Refuse what is no tensor among the first arguments, which are given in their order."""
     for place, (role, value) in enumerate(given.items()):
         require_tensor(op, role, place + 1, value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a size or dimension is one number, perhaps in a 0-d tensor, rather than several."""
+    if isinstance(value, int):
+        return True
+    return not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0
 
 
 def require_float(op: str, input: Any) -> None:
@@ -242,6 +251,26 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
     return written
 
 
+def type_for(dtype: Any, out: Tensor | None) -> Any:
+    """The type of what a function that makes numbers computes: that of ``out``, where there is one.
+
+    RuntimeError where both are given and differ.
+    """
+    if out is None:
+        return dtype
+    if dtype is not None and as_dtype(dtype) is not out.dtype:
+        raise RuntimeError(
+            f"dtype {as_dtype(dtype).name} does not match dtype of out parameter ({out.dtype.name})"
+        )
+    return out.dtype
+
+
+def shape_for(array: Any, out: Tensor | None) -> Any:
+    """A vector in the shape of ``out``, where that has as many elements."""
+    fits = out is not None and out.numel() == array.size
+    return array.reshape(tuple(out.shape)) if fits else array  # type: ignore[union-attr]
+
+
 def _resize(out: Any, result: Any, name: str) -> None:
     """Give ``out`` memory of the result's shape, as in PyTorch; a warning unless it is empty."""
     if result.dtype.category > out.dtype.category:
@@ -257,4 +286,9 @@ def _resize(out: Any, result: Any, name: str) -> None:
             "outputs will not be resized unless they have zero elements. You can explicitly reuse "
             "an out tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
         )
-    out._set_to(out.detach().new_empty(result.shape))
+    held = out.untyped_storage().nbytes() // out.element_size() - out.storage_offset()
+    if out._base is not None and result.numel() <= held:  # a view goes on where it begins
+        strides = [math.prod(result.shape[i + 1 :]) for i in range(result.ndim)]
+        out.as_strided_(tuple(result.shape), strides)
+    else:
+        out._set_to(out.detach().new_empty(result.shape))

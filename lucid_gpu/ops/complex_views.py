@@ -61,7 +61,9 @@ def view_as_complex(input: Tensor) -> Tensor:
             "view_as_complex is only supported for half, float and double tensors, but got a "
             f"tensor of scalar type: {input.dtype.name}"
         )
-    if not input.ndim or input.shape[-1] != 2:
+    if not input.ndim:
+        raise RuntimeError("Input tensor must have one or more dimensions")
+    if input.shape[-1] != 2:
         raise RuntimeError(
             f"Tensor must have a last dimension of size 2, got shape {list(input.shape)}"
         )

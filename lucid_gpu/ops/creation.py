@@ -18,7 +18,7 @@ from lucid_gpu.devices import backend, backend_of_array, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.scheduler import begin_step
-from lucid_gpu.ops.arguments import into
+from lucid_gpu.ops.arguments import into, is_number, shape_for, type_for
 from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
@@ -270,7 +270,7 @@ def from_numpy(array: Any) -> Tensor:
 
 
 def _shape(size: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(size) == 1 and hasattr(size[0], "__iter__"):
+    if len(size) == 1 and not is_number(size[0]):
         size = tuple(size[0])
     try:
         shape = tuple([operator.index(n) for n in size])
@@ -313,6 +313,7 @@ def full(
     where = resolve(device, options.get("out"))
     if isinstance(fill_value, (np.number, np.bool_, Tensor)):
         fill_value = fill_value.item()
+    dtype = type_for(dtype, options.get("out"))
     d = dt.scalar_type(fill_value) if dtype is None else as_dtype(dtype)
     array = backend(where).full(shape, number_in(fill_value, d), d, where)
     return _finish(array, d, where, requires_grad, options)
@@ -378,6 +379,7 @@ def _filled(value: float) -> Any:
         requires_grad: bool = False,
         **options: Any,
     ) -> Tensor:
+        dtype = type_for(dtype, options.get("out"))
         d = get_default_dtype() if dtype is None else dtype
         shape = _shape(size or _named_size(make.__name__, options))
         return full(shape, value, dtype=d, device=device, requires_grad=requires_grad, **options)
@@ -410,6 +412,7 @@ def empty(
     TypeError for a ``size`` that is no integers; RuntimeError for negative ones.
     """
     where = resolve(device, options.get("out"))
+    dtype = type_for(dtype, options.get("out"))
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     shape = _shape(size or _named_size("empty", options))
     return _finish(backend(where).empty(shape, d, where), d, where, requires_grad, options)
@@ -533,6 +536,7 @@ def arange(
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    dtype = type_for(dtype, options.get("out"))
     if dtype is None:
         whole = all(isinstance(x, int) for x in (start, end, step))
         d = dt.int64 if whole else get_default_dtype()
@@ -547,11 +551,13 @@ def arange(
     count = math.ceil((end - start) / step)
     where_ = resolve(device, options.get("out"))
     if where_.type != "cpu":
-        return _finish(_range(start, step, count, d, where_), d, where_, requires_grad, options)
+        made = shape_for(_range(start, step, count, d, where_), options.get("out"))
+        return _finish(made, d, where_, requires_grad, options)
     if d.category == 1:
         array = np.arange(count, dtype=np.int64) * step + start
     else:
         array = np.arange(count, dtype=np.float64) * step + start
+    array = shape_for(array, options.get("out"))
     return _from_host(array, d, where_, requires_grad, options)
 
 
@@ -583,19 +589,22 @@ def linspace(
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     start, end = [x.item() if isinstance(x, (Tensor, np.generic)) else x for x in (start, end)]
-    d = _type_between("linspace", start, end, dtype)
+    d = _type_between("linspace", start, end, type_for(dtype, options.get("out")))
     if d.category < 2:  # PyTorch cuts what it is given
         start, end = int(start), int(end)
     where = resolve(device, options.get("out"))
     if where.type == "cpu" or steps < 2 or isinstance(start + end, complex):
-        return _from_host(np.linspace(start, end, steps), d, where, requires_grad, options)
-    made = _evenly_spaced(start, end, steps, where).to(d).array
+        array = shape_for(np.linspace(start, end, steps), options.get("out"))
+        return _from_host(array, d, where, requires_grad, options)
+    made = shape_for(_evenly_spaced(start, end, steps, where).to(d).array, options.get("out"))
     return _finish(made, d, where, requires_grad, options)
 
 
 def _type_between(name: str, start: Any, end: Any, dtype: Any) -> dtype:
     """The type of numbers from ``start`` to ``end``; RuntimeError for a real one, complex ends."""
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
+    if d is dt.bool:
+        raise NotImplementedError(f'"{name}" not implemented for {d.name}')
     if d.category == 3 or not (isinstance(start, complex) or isinstance(end, complex)):
         return d
     wide = as_dtype("complex128" if get_default_dtype() is dt.float64 else "complex64")
@@ -633,6 +642,7 @@ def eye(
     for name, count in (("n", n), ("m", m)):
         if count is not None and count < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {count}")
+    dtype = type_for(dtype, options.get("out"))
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     where = resolve(device, options.get("out"))
     if where.type == "cpu":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -170,8 +171,13 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """
     require_tensor("unravel_index", "indices", 1, indices)
     if indices.dtype.category != 1:
-        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype.name}")
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+    if not isinstance(shape, (int, Sequence)):
+        raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    for n in extents:
+        if not isinstance(n, int):
+            raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(n)}")
     if any(n < 0 for n in extents):
         raise ValueError(f"'shape' cannot have negative values, but got {extents}")
     found, indices = [], indices.long()

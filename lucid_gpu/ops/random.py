@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend, philox, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion.costs import costs_of
-from lucid_gpu.ops.arguments import into
+from lucid_gpu.ops.arguments import into, type_for
 from lucid_gpu.ops.creation import _largest, empty
 from lucid_gpu.ops.generator import Generator, _draw
 from lucid_gpu.ops.random_numbers import (
@@ -34,11 +35,15 @@ def _shape_of(name: str, size: tuple[Any, ...]) -> tuple[int, ...]:
     elif not size:
         raise TypeError(f"{name}() expects a size: {name}(2, 3) or {name}((2, 3))")
     for n in size:
-        if not hasattr(n, "__index__"):
+        if not hasattr(n, "__index__") or (isinstance(n, Tensor) and n.dtype.category != 1):
             raise TypeError(f"{name}(): argument 'size' must be ints, got {type(n).__name__}")
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
-    return tuple([int(n) for n in size])
+    return tuple([operator.index(n) for n in size])
+
+
+# the number up to which a type holds all whole ones
+_WHOLE = {dt.float16: 2**11, dt.float32: 2**24, dt.float64: 2**53}
 
 
 def _default(d: Any) -> dtype:
@@ -82,7 +87,7 @@ def rand(
         For sizes that are none or no integers.
     """
     shape = _shape_of("rand", sizes if size is None else (size,))
-    result = _uniform(shape, _default(dtype), resolve(device, out), generator)
+    result = _uniform(shape, _default(type_for(dtype, out)), resolve(device, out), generator)
     return _finish(result, requires_grad, out, "rand")
 
 
@@ -103,7 +108,7 @@ def randn(
     RuntimeError for a negative size; TypeError for sizes that are none or no integers.
     """
     shape = _shape_of("randn", sizes if size is None else (size,))
-    result = _normal(shape, _default(dtype), resolve(device, out), generator)
+    result = _normal(shape, _default(type_for(dtype, out)), resolve(device, out), generator)
     return _finish(result, requires_grad, out, "randn")
 
 
@@ -116,6 +121,7 @@ def randint(
     generator: Generator | None = None,
     out: Tensor | None = None,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -150,7 +156,12 @@ def randint(
             "randint(): expected randint(high, size) or randint(low, high, size), where argument "
             "'size' must be tuple of ints"
         )
+    dtype = type_for(dtype, out)
     d = dt.int64 if dtype is None else as_dtype(dtype)
+    if d.category == 3:
+        raise RuntimeError(
+            "check_random_bounds handles only integral, floating-point and boolean types"
+        )
     shape = _shape_of("randint", (size,))
     result = _integers(int(low), int(high), shape, d, resolve(device, out), generator)
     return _finish(result, requires_grad, out, "randint")
@@ -163,6 +174,7 @@ def randperm(
     generator: Generator | None = None,
     out: Tensor | None = None,
     dtype: Any = None,
+    layout: Any = None,
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -173,7 +185,13 @@ def randperm(
     that is no integer.
     """
     (n,) = _shape_of("randperm", (n,))
+    dtype = type_for(dtype, out)
     d = dt.int64 if dtype is None else as_dtype(dtype)
+    if d.category == 3:
+        raise NotImplementedError(f'"randperm" not implemented for {d.name}')
+    whole = _WHOLE.get(d)
+    if whole is not None and n > whole + 1:
+        raise RuntimeError(f"n cannot be greater than {whole + 1} for {d.name} type.")
     if n and n - 1 > _bounds(d)[1]:
         raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: {n - 1}")
     where = resolve(device, out)
@@ -290,7 +308,8 @@ def normal(
             raise TypeError("normal() with numbers for mean and std needs a size")
         shape = _shape_of("normal", (size,))
         where = resolve(device, out)
-        made = _normal(shape, _default(dtype), where, generator, float(mean), float(std))
+        kind = _default(type_for(dtype, out))
+        made = _normal(shape, kind, where, generator, float(mean), float(std))
         return _finish(made, requires_grad, out, "normal")
     if size is not None:
         raise TypeError("normal() takes a size only where mean and std are numbers")

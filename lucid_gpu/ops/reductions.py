@@ -21,7 +21,7 @@ from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import SHARED
 from lucid_gpu.fusion.reduction_table import TABLE as TABLE_OF_REDUCTIONS
-from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.arguments import is_number, public
 from lucid_gpu.ops.record import keeps, record
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.ops.user_warnings import warn_user
@@ -66,7 +66,7 @@ def normalise_dims(dims: Dims, rank: int) -> tuple[int, ...]:
     """A ``dim`` argument (None, a number or several) as sorted numbers from 0."""
     if dims is None:
         return tuple(range(rank))
-    if isinstance(dims, int) or not hasattr(dims, "__len__"):
+    if is_number(dims):
         return (normalise_dim(dims, rank),)
     given = tuple(dims) or range(rank)
     found = sorted(normalise_dim(d, rank) for d in given)

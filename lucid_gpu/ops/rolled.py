@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.fusion.program import Program
-from lucid_gpu.ops.arguments import public
+from lucid_gpu.ops.arguments import is_number, public
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import flip, transpose
@@ -41,8 +42,8 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     IndexError
         For a dimension that there is not.
     """
-    by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    over = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
+    by = (operator.index(shifts),) if is_number(shifts) else tuple(shifts)
+    over = () if dims is None else (dims,) if is_number(dims) else tuple(dims)
     if not by:
         raise RuntimeError("`shifts` required")
     if not over and len(by) == 1:

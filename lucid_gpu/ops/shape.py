@@ -21,7 +21,14 @@ from lucid_gpu.fusion.program import INFERENCE, load_program, marked
 from lucid_gpu.ops import in_place as in_place  # its methods belong to every tensor
 from lucid_gpu.ops import mirrors
 from lucid_gpu.ops import size as size
-from lucid_gpu.ops.arguments import guarded, no_tensor, put_into, require_one_device, several
+from lucid_gpu.ops.arguments import (
+    guarded,
+    is_number,
+    no_tensor,
+    put_into,
+    require_one_device,
+    several,
+)
 from lucid_gpu.ops.record import full_tangents, record
 from lucid_gpu.ops.reductions import (
     normalise_dim,
@@ -127,7 +134,7 @@ def base_array(input: Tensor) -> Any:
 
 def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """Shape arguments given one by one or as a sequence."""
-    if len(shape) == 1 and not isinstance(shape[0], int) and hasattr(shape[0], "__iter__"):
+    if len(shape) == 1 and not is_number(shape[0]):
         shape = tuple(shape[0])
     try:
         return tuple([operator.index(n) for n in shape])
@@ -439,8 +446,8 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     ``movedim(x, 0, 2)`` of the shape ``(a, b, c)`` has ``(b, c, a)``.
     """
     rank = input.ndim
-    sources = (source,) if isinstance(source, int) else tuple(source)
-    targets = (destination,) if isinstance(destination, int) else tuple(destination)
+    sources = (source,) if is_number(source) else tuple(source)
+    targets = (destination,) if is_number(destination) else tuple(destination)
     sources = tuple([normalise_dim(d, rank) for d in sources])
     targets = tuple([normalise_dim(d, rank) for d in targets])
     if len(sources) != len(targets):
@@ -634,7 +641,9 @@ def cat(
         if not t.ndim:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     require_one_device("cat", *tensors)
-    first = next((t for t in tensors if t._expr.program.shape != (0,)), tensors[0])
+    first = next((t for t in tensors if t._expr.program.shape != (0,)), None)
+    if first is None:  # any dimension will do, as in PyTorch
+        first, dim = tensors[0], 0
     dim = normalise_dim(dim, first.ndim)
     a = first._expr.program.shape
     nothing = (*a[:dim], 0, *a[dim + 1 :])  # what an empty vector counts as, beside any shape

@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid_gpu.devices import resolve
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
+from lucid_gpu.ops.arguments import shape_for, type_for
 from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.ops.creation import _from_host, _type_between, empty, shared, tensor
 from lucid_gpu.ops.elementwise import to
@@ -34,6 +35,8 @@ def asarray(
         Of a buffer (bytes, bytearray, memoryview, array.array) the bytes are the elements'.
     copy : bool, optional
         True copies, False refuses to; None does what is needed.
+    requires_grad : bool
+        Whether gradients go to the result, and on to a tensor that requires them.
 
     Raises
     ------
@@ -55,8 +58,10 @@ def asarray(
             f"'{found.dtype.name}' on {found.device}."
         )
     if copy and found is given:
-        found = found.detach().clone()
-    return found.requires_grad_() if requires_grad else found
+        found = found.clone()
+    if requires_grad:
+        return found if found.requires_grad else found.requires_grad_()
+    return found.detach() if found.requires_grad else found
 
 
 def frombuffer(
@@ -119,12 +124,13 @@ def logspace(
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     start, end = [x.item() if isinstance(x, (Tensor, np.generic)) else x for x in (start, end)]
-    d = _type_between("logspace", start, end, dtype)
+    d = _type_between("logspace", start, end, type_for(dtype, options.get("out")))
     if d.category < 2:  # PyTorch cuts what it is given
         start, end = int(start), int(end)
     array = np.power(float(base), np.linspace(start, end, steps))
     if d.category < 2:
         array = np.rint(array) if np.allclose(array, np.rint(array)) else np.trunc(array)
+    array = shape_for(array, options.get("out"))
     return _from_host(array, d, resolve(device, options.get("out")), requires_grad, options)
 
 
@@ -149,8 +155,10 @@ def range(
         raise RuntimeError("step must be nonzero")
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    dtype = type_for(dtype, options.get("out"))
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     array = start + np.arange(int((end - start) / step) + 1, dtype=np.float64) * step
+    array = shape_for(array, options.get("out"))
     return _from_host(array, d, resolve(device, options.get("out")), requires_grad, options)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid_gpu.kernels.rows import address
-from lucid_gpu.ops.arguments import guarded
+from lucid_gpu.ops.arguments import guarded, is_number
 from lucid_gpu.ops.index_primitives import slice_view
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import record
@@ -49,8 +49,8 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 def _parts(extent: int, split_size_or_sections: Any, dim: int) -> list[slice]:
     """The consecutive parts of a dimension, of one size or of given sizes."""
-    if isinstance(split_size_or_sections, int):
-        step = split_size_or_sections
+    if is_number(split_size_or_sections):
+        step = operator.index(split_size_or_sections)
         if step <= 0 and extent:
             raise RuntimeError(
                 f"split expects split_size be non-negative and non-zero, but got split_size={step}"
@@ -68,7 +68,10 @@ def _parts(extent: int, split_size_or_sections: Any, dim: int) -> list[slice]:
 
 def _dimension_to_split(input: Tensor, dim: int, name: str) -> int:
     if not input.ndim:
-        raise RuntimeError(f"{name} expects at least a 1-dimensional tensor; got one of shape []")
+        verb = "expected" if name == "tensor_split" else "expects"
+        raise RuntimeError(
+            f"{name} {verb} at least a 1-dimensional tensor, but got a tensor with 0 dims"
+        )
     return normalise_dim(dim, input.ndim)
 
 
@@ -113,6 +116,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
     RuntimeError where ``chunks`` is not above 0; IndexError for a ``dim`` that there is not.
     """
+    chunks = operator.index(chunks)
     size = _chunk_size(input, chunks, dim)
     if not input.shape[dim]:  # PyTorch gives as many as were asked for
         return split(input, [0] * chunks, dim)

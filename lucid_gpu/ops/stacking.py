@@ -8,7 +8,7 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.fusion import typing_rules
 from lucid_gpu.ops import shape
-from lucid_gpu.ops.arguments import no_tensor, public, require_one_device
+from lucid_gpu.ops.arguments import no_tensor, public, require_one_device, several
 from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.splitting import tensor_split
 from lucid_gpu.tape.door import op
@@ -74,7 +74,7 @@ def _at_least_3d(t: Tensor) -> Tensor:
 
 
 def _joined(name: str, tensors: Any, raise_rank: Any, dim: int | None) -> Tensor:
-    raised = [raise_rank(t) for t in _all_tensors(tensors)]
+    raised = [raise_rank(t) for t in _all_tensors(several(name, tensors))]
     if not raised:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
     if dim is None:

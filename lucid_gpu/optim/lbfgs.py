@@ -113,7 +113,8 @@ class LBFGS(Optimizer):
             _remember(state, grad, history_size)
             d, before = state["d"], loss
             state["prev_flat_grad"], state["prev_loss"] = grad, loss
-            t = float(lr) * (min(1.0, 1.0 / grad.abs().sum().item()) if state["n_iter"] == 1 else 1)
+            total = grad.abs().sum().item() if state["n_iter"] == 1 else 1.0
+            t = float(lr) / total if total > 1 else float(lr)
             state["t"] = t
             slope = grad.dot(d).item()
             if slope > -tolerance_change:

@@ -52,6 +52,8 @@ class _State(threading.local):
         Whether an op's body is running that autocast has seen: what it calls is not cast again.
     step : int
         The number of the step that this thread is in: see `lucid_gpu.fusion.scheduler.begin_step`.
+    multithreading : bool
+        What `lucid_gpu.autograd.set_multithreading_enabled` said.
     written : dict
         Tensors written in place whose values wait for this thread's next kernel: see
         `lucid_gpu.fusion.scheduler`.
@@ -67,6 +69,7 @@ class _State(threading.local):
     of_arrays: int = 0
     in_op: bool = False
     step: int = 0
+    multithreading: bool = True
 
     def __init__(self) -> None:
         self.written: dict[int, Any] = {}

@@ -228,9 +228,10 @@ class CheckpointFunction(Function):
         """
         if state.task is not None and not state.task.everywhere:
             raise RuntimeError(
-                "When use_reentrant=True, checkpoint is incompatible with .grad() or passing an "
-                "`inputs` parameter to .backward(). To resolve this error, you can either set "
-                "use_reentrant=False, or call .backward() without passing the `inputs` argument."
+                "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
+                "passing an `inputs` parameter to .backward(). To resolve this error, you can "
+                "either set use_reentrant=False, or call .backward() without passing the `inputs` "
+                "argument."
             )
         args = _detached(ctx)
         with replayed(ctx.around), enable_grad():

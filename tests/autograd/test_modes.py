@@ -254,3 +254,30 @@ def test_a_classmethod_object_cannot_be_decorated() -> None:
         return Holder.method()
 
     same_error(decorated)
+
+
+def test_multithreading_is_a_setting_that_is_asked_for() -> None:
+    for module in (lucid_gpu, torch_module()):
+        asked = module.autograd.is_multithreading_enabled
+        assert asked()
+        with module.autograd.set_multithreading_enabled(False):
+            assert not asked()
+        assert asked()
+        module.autograd.set_multithreading_enabled(False)
+        assert not asked()
+        module.autograd.set_multithreading_enabled(True)
+
+
+def test_the_number_of_the_open_level_of_forward_mode() -> None:
+    for module in (lucid_gpu, torch_module()):
+        forward_ad = module.autograd.forward_ad
+        assert forward_ad._current_level == -1
+        with forward_ad.dual_level():
+            assert forward_ad._current_level == 0
+
+
+def test_requires_grad_cannot_be_deleted() -> None:
+    def delete(module: Any) -> None:
+        del module.ones(2, requires_grad=True).requires_grad
+
+    same_error(delete)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lucid_gpu
@@ -183,3 +184,143 @@ def test_out_takes_the_shape_of_the_result(shape, of):
 )
 def test_out_of_a_type_that_the_result_is_not_put_into(function):
     same_error(function)
+
+
+# --- a size or dimension in a 0-d tensor ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, n: m.ones(n),
+        lambda m, n: m.zeros(n),
+        lambda m, n: m.empty(n) * 0,
+        lambda m, n: m.ones(2).new_zeros(n),
+        lambda m, n: m.ones(1).expand(n),
+        lambda m, n: m.arange(9).repeat(n),
+        lambda m, n: m.arange(9).tile(n),
+        lambda m, n: m.arange(9).roll(n),
+        lambda m, n: m.stack(m.arange(9).split(n)),
+        lambda m, n: m.stack(m.arange(9).chunk(n)),
+        lambda m, n: m.ones(2, 2, 2, 5).sum(n),
+        lambda m, n: m.ones(2, 2, 2, 5).movedim(n, 0),
+    ],
+)
+def test_a_number_may_stand_in_a_0d_tensor(function):
+    first, *others = [function(m, m.tensor(3)).tolist() for m, _ in modules()]
+    for other in others:
+        assert first == other
+
+
+# --- out= of functions that make numbers ----------------------------------------------------------
+
+MAKERS = {
+    "zeros": (6,),
+    "ones": (6,),
+    "full": ((6,), 0.3),
+    "eye": (2, 3),
+    "arange": (0, 0.6, 0.1),
+    "linspace": (0, 0.3, 6),
+    "logspace": (0, 0.3, 6),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("kind", ["float64", "float16"])
+@pytest.mark.filterwarnings("ignore:An output with one or more elements")
+def test_numbers_are_computed_in_the_type_of_out(name, kind):
+    def made(m):
+        new = getattr(m, name)
+        d = getattr(m, kind)
+        whole = m.zeros(2, 5, dtype=d)
+        new(*MAKERS[name], out=whole.narrow(1, 1, 3))
+        wide, flat = m.zeros(2, 3, dtype=d), m.empty(0, dtype=d)
+        new(*MAKERS[name], out=wide)
+        new(*MAKERS[name], out=flat)
+        return wide.shape, flat.shape, wide.tolist(), flat.tolist(), whole.tolist()
+
+    first, *others = [made(m) for m, _ in modules()]
+    for other in others:
+        assert first[:2] == other[:2]
+        for mine, its in zip(first[2:], other[2:]):
+            np.testing.assert_allclose(mine, its, rtol=1e-15 if kind == "float64" else 1e-3)
+
+
+@pytest.mark.parametrize("name", [*MAKERS, "rand", "randn", "randperm"])
+def test_another_type_than_that_of_out_is_refused(name):
+    arguments = MAKERS.get(name, (6,))
+    for m, _ in modules():
+        with pytest.raises(RuntimeError, match="does not match dtype of out parameter"):
+            getattr(m, name)(*arguments, out=m.empty(6, dtype=m.float64), dtype=m.float32)
+
+
+@pytest.mark.parametrize("name", ["rand", "randn"])
+@pytest.mark.parametrize("kind", ["float64", "complex64", "float16"])
+def test_random_numbers_are_drawn_in_the_type_of_out(name, kind):
+    for m, _ in modules():
+        d = getattr(m, kind)
+        m.manual_seed(3)
+        known = getattr(m, name)(4, 5, dtype=d)
+        m.manual_seed(3)
+        assert m.equal(known, getattr(m, name)(4, 5, out=m.empty(0, dtype=d)))
+
+
+def test_a_view_given_as_out_writes_its_base_in_any_shape():
+    def written(m):
+        memory, source = m.zeros(8), m.arange(4.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            m.add(source, 1, out=memory[2:4])
+        return memory.tolist()
+
+    first, *others = [written(m) for m, _ in modules()]
+    assert first == [0, 0, 1, 2, 3, 4, 0, 0]
+    for other in others:
+        assert first == other
+
+
+# --- what was accepted or refused otherwise -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["hstack", "vstack", "dstack", "column_stack"])
+def test_one_tensor_is_no_sequence_to_stack(name):
+    for m, _ in modules():
+        with pytest.raises(TypeError, match="must be tuple of Tensors, not Tensor"):
+            getattr(m, name)(m.ones(3))
+
+
+def test_empty_vectors_are_joined_along_any_dimension():
+    for m, _ in modules():
+        assert m.cat([m.empty(0), m.empty(0)], 1).shape == (0,)
+
+
+def test_permutations_that_a_type_does_not_hold_are_refused():
+    for m, _ in modules():
+        assert m.randperm(2049, dtype=m.float16).shape == (2049,)
+        with pytest.raises(RuntimeError, match="n cannot be greater than 2049"):
+            m.randperm(2050, dtype=m.float16)
+
+
+@pytest.mark.parametrize("options", [{}, {"copy": True}, {"dtype": "float64"}])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_asarray_keeps_the_history_that_is_asked_for(options, requires_grad):
+    for m, _ in modules():
+        given = m.ones(2, requires_grad=True).exp()
+        kinds = {k: getattr(m, v) if k == "dtype" else v for k, v in options.items()}
+        made = m.asarray(given, requires_grad=requires_grad, **kinds)
+        assert made.requires_grad is requires_grad
+        assert (made.grad_fn is not None) is requires_grad
+        assert given.requires_grad
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m: m.unravel_index(m.tensor([1]), m.tensor([1, 2, 3])),
+        lambda m: m.unravel_index(m.tensor(1), (1, 2, 2.0)),
+    ],
+)
+def test_shapes_to_unravel_by_are_ints(function):
+    for m, _ in modules():
+        with pytest.raises(TypeError, match="expected 'shape'"):
+            function(m)

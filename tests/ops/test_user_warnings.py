@@ -38,3 +38,22 @@ def test_the_line_is_the_users(name: str) -> None:
     lines, first = inspect.getsourcelines(call)
     assert [one.filename for one in caught] == [__file__]
     assert first <= caught[0].lineno < first + len(lines)
+
+
+def test_warnings_come_once_a_line_or_always() -> None:
+    def given() -> int:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            for _ in range(3):
+                warn_user("this line")
+        return len(caught)
+
+    assert given() == 1
+    assert not lucid_gpu.is_warn_always_enabled()
+    lucid_gpu.set_warn_always(True)
+    try:
+        assert lucid_gpu.is_warn_always_enabled() and given() == 3
+    finally:
+        lucid_gpu.set_warn_always(False)
+    with pytest.raises(TypeError, match="expects a bool"):
+        lucid_gpu.set_warn_always(1)  # type: ignore[arg-type]

@@ -95,3 +95,13 @@ def test_a_parameter_without_gradient_stays():
     optimizer.step(closure)
     assert unused.tolist() == [1, 1, 1]
     np.testing.assert_allclose(used.tolist(), 0, atol=1e-6)
+
+
+def test_without_any_gradient_it_stays_where_it_is():
+    def stepped(m):
+        weight = m.ones(3, requires_grad=True)
+        optimizer = m.optim.LBFGS([weight], tolerance_grad=-float("inf"))
+        loss = optimizer.step(lambda: m.tensor(10.0))
+        return float(loss), weight.tolist()
+
+    assert stepped(lucid_gpu) == stepped(torch_module()) == (10.0, [1.0, 1.0, 1.0])
