@@ -136,6 +136,7 @@ class CupyBackend:
             raise RuntimeError(f"no cuda device can be used: {missing}")
         self.xp: Any = import_cupy()
         cuda_memory.install(self.xp)
+        self.devices: dict[int, device] = {}
         runtime = self.xp.cuda.runtime
         self.get_device = runtime.getDevice
         # Of one GPU nobody has to ask whether it is the current one.
@@ -159,7 +160,8 @@ class CupyBackend:
             )
 
     def device_of(self, array: Any) -> device:
-        return device("cuda", array.data.device_id)
+        number = array.data.device_id  # `array.device` makes an object
+        return self.devices.get(number) or self.devices.setdefault(number, device("cuda", number))
 
     address = staticmethod(operator.attrgetter("data.ptr"))
 
