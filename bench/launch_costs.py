@@ -142,7 +142,6 @@ def python_calls(step: Step) -> int:
         step()
     finally:
         sys.setprofile(None)
-    torch.cuda.synchronize()
     return calls
 
 
@@ -171,6 +170,7 @@ def measured(wanted: Sequence[str] | None = None) -> dict[str, dict[str, float]]
             step()
         row: dict[str, float] = dict(asked(step))
         row["Python calls"] = python_calls(step)
+        torch.cuda.synchronize()
         row["us"], row["us least"] = microseconds(step)
         rows[name] = row
     return rows

@@ -44,8 +44,6 @@ REFUSED = (
 LEFT = {
     ("launch/planning.py", "currentframe("),  # the user's line, for warnings and reports
     ("launch/planning.py", "walk_stack("),
-    ("devices/cuda_errors.py", "currentframe("),  # what was running when a GPU failed
-    ("devices/cuda_errors.py", "walk_stack("),
 }
 
 

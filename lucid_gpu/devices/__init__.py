@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _backends: dict[str, Backend] = {}
 _of_types: dict[type, Backend] = {}  # NumPy's and CuPy's classes of arrays and numbers
-_on_host: dict[type, bool] = {}  # whether arrays of a class are NumPy's
-_gpus: dict[int, device] = {}
 
 
 def backend(where: device) -> Backend:
@@ -110,14 +108,7 @@ def backend_of_array(array: Any) -> Backend | None:
 
 def device_of(array: Any) -> device:
     """The device of a NumPy or CuPy array that a kernel is given."""
-    kind = type(array)
-    host = _on_host.get(kind)
-    if host is None:
-        found = backend_of_array(array)
-        if found is None:
-            raise TypeError(f"a kernel takes NumPy or CuPy arrays; got a {kind.__name__}")
-        host = _on_host[kind] = found.type == "cpu"
-    if host:
-        return CPU
-    number = array.data.device_id  # `array.device` makes an object
-    return _gpus.get(number) or _gpus.setdefault(number, device("cuda", number))
+    found = _of_types.get(type(array)) or backend_of_array(array)
+    if found is None:
+        raise TypeError(f"a kernel takes NumPy or CuPy arrays; got a {type(array).__name__}")
+    return found.device_of(array)

@@ -1,28 +1,66 @@
 """What a GPU's failures are called, and how they are told: which op, which shapes, what to do.
 
-A sentence is put together from the Python frames that led to the failure, so that nothing is
-noted on the way there.
+What was computed is read off the error's own traceback when its text is asked for, so that nothing
+is noted on the way there and no stack is looked at.
 """
 
 from __future__ import annotations
 
-import inspect
 import traceback
-from types import FrameType
-from typing import Any
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
 
-__all__ = ["AcceleratorError", "OutOfMemoryError", "explained", "out_of_memory", "work_under_way"]
+__all__ = [
+    "AcceleratorError",
+    "OutOfMemoryError",
+    "Telling",
+    "explained",
+    "out_of_memory",
+    "telling",
+]
 
 _LOST = ("illegal", "misaligned", "assert", "unspecified launch failure", "hardware")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-class OutOfMemoryError(RuntimeError):
+class Telling(RuntimeError):
+    """An error whose text has a place for what was computed when it was raised."""
+
+    _sentence: Callable[[str], str] | None = None
+
+    def __str__(self) -> str:
+        if self._sentence is None:
+            return super().__str__()
+        return self._sentence(work_of(self.__traceback__))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        held = {name: value for name, value in vars(self).items() if name != "_sentence"}
+        return _restored, (type(self), str(self), held)  # another process has no traceback
+
+
+def _restored(kind: type[Telling], text: str, held: dict[str, Any]) -> Telling:
+    made = kind.__new__(kind, text)
+    vars(made).update(held)
+    return made
+
+
+class OutOfMemoryError(Telling):
     """A GPU had no memory left for a tensor. Everything is as it was; the process can go on."""
 
 
-class AcceleratorError(RuntimeError):
+class AcceleratorError(Telling):
     """A kernel or a call of CUDA failed."""
+
+
+E = TypeVar("E", bound=Telling)
+
+
+def telling(kind: type[E], sentence: Callable[[str], str]) -> E:
+    """An error with a text made of what was computed, an empty string where nobody knows."""
+    made = kind(sentence(""))
+    made._sentence = sentence
+    return made
 
 
 def size_text(count: int) -> str:
@@ -43,26 +81,37 @@ def out_of_memory(size: int, device: int, free: int, total: int, used: int, kept
     used, kept : int
         Bytes of the pool in arrays, and unused.
     """
-    return OutOfMemoryError(
-        f"CUDA out of memory. Tried to allocate {size_text(size)}{_for(work_under_way())}. GPU "
-        f"{device} has a total capacity of {size_text(total)} of which {size_text(free)} is free. "
-        f"{size_text(used)} is in use by arrays, and {size_text(kept)} is reserved by the memory "
-        "pool but unallocated. Free tensors that are no longer needed, compute in smaller pieces, "
-        "or call lucid_gpu.cuda.empty_cache() if other programs need what is reserved"
-    )
+
+    def sentence(work: str) -> str:
+        return (
+            f"CUDA out of memory. Tried to allocate {size_text(size)}{_for(work)}. GPU {device} "
+            f"has a total capacity of {size_text(total)} of which {size_text(free)} is free. "
+            f"{size_text(used)} is in use by arrays, and {size_text(kept)} is reserved by the "
+            "memory pool but unallocated. Free tensors that are no longer needed, compute in "
+            "smaller pieces, or call lucid_gpu.cuda.empty_cache() if other programs need what is "
+            "reserved"
+        )
+
+    return telling(OutOfMemoryError, sentence)
 
 
-def explained(error: BaseException, what: str = "") -> AcceleratorError:
-    """The error of a call of CUDA, told with PyTorch's words."""
+def explained(
+    error: BaseException, what: str | Callable[[str], str] = lambda work: work
+) -> AcceleratorError:
+    """The error of a call of CUDA, told with PyTorch's words.
+
+    ``what`` was running: a text, or a function of what was computed.
+    """
     text = str(error).partition(": ")[2] or str(error)
-    told = (
-        f"CUDA error: {text}{_noticed(what or work_under_way())}. An error of a kernel is reported "
-        "by some later call, so an earlier kernel may be the cause; for debugging consider "
-        "passing CUDA_LAUNCH_BLOCKING=1"
+    end = (
+        ". An error of a kernel is reported by some later call, so an earlier kernel may be the "
+        "cause; for debugging consider passing CUDA_LAUNCH_BLOCKING=1"
     )
     if any(word in text for word in _LOST):
-        told += ". CUDA refuses all further work in this process: start it again"
-    return AcceleratorError(told)
+        end += ". CUDA refuses all further work in this process: start it again"
+    if isinstance(what, str):
+        return AcceleratorError(f"CUDA error: {text}{_noticed(what)}{end}")
+    return telling(AcceleratorError, lambda work: f"CUDA error: {text}{_noticed(what(work))}{end}")
 
 
 def _for(what: str) -> str:
@@ -73,13 +122,13 @@ def _noticed(what: str) -> str:
     return what and f", noticed while running {what}"
 
 
-def work_under_way() -> str:
-    """What this package is computing on the calling thread, with shapes; empty if nothing.
+def work_of(where: TracebackType | None) -> str:
+    """What this package was computing where an error was raised, with shapes; empty if nothing.
 
     It is the innermost function with tensors for arguments, or the plan of a fused kernel.
     """
     result = ""
-    for frame, _ in traceback.walk_stack(inspect.currentframe()):
+    for frame, _ in reversed([*traceback.walk_tb(where)]):
         name = frame.f_globals.get("__name__", "")
         if name.startswith("lucid_gpu."):
             found = _work(frame)

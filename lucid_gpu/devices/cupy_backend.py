@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import operator
 import os
 import tempfile
 import warnings
@@ -135,12 +136,20 @@ class CupyBackend:
             raise RuntimeError(f"no cuda device can be used: {missing}")
         self.xp: Any = import_cupy()
         cuda_memory.install(self.xp)
+        self.devices: dict[int, device] = {}
+        runtime = self.xp.cuda.runtime
+        self.get_device = runtime.getDevice
+        # Of one GPU nobody has to ask whether it is the current one.
+        self.only = 0 if runtime.getDeviceCount() == 1 else None
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_lose)
 
     def current_index(self) -> int:
-        index: int = self.xp.cuda.runtime.getDevice()
+        index: int = self.get_device()
         return index
+
+    def is_current(self, index: int) -> bool:
+        return index == self.only or index == self.get_device()
 
     def require_index(self, index: int) -> None:
         count = self.xp.cuda.runtime.getDeviceCount()
@@ -151,18 +160,27 @@ class CupyBackend:
             )
 
     def device_of(self, array: Any) -> device:
-        return device("cuda", array.device.id)
+        number = array.data.device_id  # `array.device` makes an object
+        return self.devices.get(number) or self.devices.setdefault(number, device("cuda", number))
 
-    def address(self, array: Any) -> int:
-        address: int = array.data.ptr
-        return address
+    address = staticmethod(operator.attrgetter("data.ptr"))
+
+    def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
+        if arrays and not self.is_current(arrays[0].data.device_id):
+            with on_gpu(self.xp.cuda, arrays[0].data.device_id):
+                return self.in_rows(arrays)
+        in_rows = self.xp.ascontiguousarray  # `array.flags` makes an object
+        return [in_rows(a) if a.ndim else a for a in arrays]
 
     def is_borrowed(self, array: Any) -> bool:
         return type(array.data.mem).__name__ in ("UnownedMemory", "DLPackMemory")
 
     def empty(self, shape: Sequence[int], d: dtype, where: device) -> Any:
-        with on_gpu(self.xp.cuda, where.index):
-            return self.xp.empty(shape, d.numpy)
+        index = where.index
+        if index == self.only or index == self.get_device():
+            return self.xp.ndarray(shape, d.numpy)
+        with on_gpu(self.xp.cuda, index):
+            return self.xp.ndarray(shape, d.numpy)
 
     def full(self, shape: Sequence[int], value: Any, d: dtype, where: device) -> Any:
         with on_gpu(self.xp.cuda, where.index):
@@ -196,13 +214,14 @@ class CupyBackend:
         return self.to_numpy(array).item()
 
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
-        where = self.device_of(a)
-        with on_gpu(self.xp.cuda, where.index):
-            if d.category < 2:  # cuBLAS has no integers
-                return self.xp.matmul(a, b, out=out)  # by name: it is not one of CuPy's ufuncs
-            if out is None:
-                out = self.empty(gemm.shape_of(a.shape, b.shape), d, where)
-            gemm.multiply(self.xp, a, b, out)
+        if not self.is_current(a.data.device_id):
+            with on_gpu(self.xp.cuda, a.data.device_id):
+                return self.matmul(a, b, d, out)
+        if d.category < 2:  # cuBLAS has no integers
+            return self.xp.matmul(a, b, out=out)  # by name: it is not one of CuPy's ufuncs
+        if out is None:
+            out = self.empty(gemm.shape_of(a.shape, b.shape), d, self.device_of(a))
+        gemm.multiply(self.xp, a, b, out)
         return out
 
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> Any:

@@ -195,9 +195,9 @@ def _call(plan: Plan, a: Any, b: Any, out: Any) -> None:
     name = from_numpy_dtype(out.dtype).name  # NumPy's is put together each time
     kind = TYPES[name]
     compute, math_mode, (one, zero) = _arithmetic(name)
-    start = (right.mode, left.mode, n, m, k, one, address(b), kind, right.leading)
-    end = (zero, address(out), kind, n)
-    of_a = (address(a), kind, left.leading)
+    start = (right.mode, left.mode, n, m, k, one, b.data.ptr, kind, right.leading)
+    end = (zero, out.data.ptr, kind, n)
+    of_a = (a.data.ptr, kind, left.leading)
     if batch == 1:
         _run("gemmEx", (*start, *of_a, *end, compute, _ANY_ALGORITHM), math_mode)
     else:
@@ -220,12 +220,6 @@ def _arithmetic(kind: str) -> tuple[int, int, tuple[int, int]]:
 
 def _reduction(may_round: bool) -> int:
     return _DEFAULT_MATH if may_round else _EXACT_REDUCTION
-
-
-def address(array: Any) -> int:
-    """Where an array's first element lies."""
-    pointer: int = array.data.ptr
-    return pointer
 
 
 @functools.cache

@@ -32,6 +32,9 @@ class NumpyBackend:
     def current_index(self) -> int:
         return 0
 
+    def is_current(self, index: int) -> bool:
+        return True
+
     def require_index(self, index: int) -> None:
         """There is one CPU, whatever its number."""
 
@@ -44,6 +47,9 @@ class NumpyBackend:
         except TypeError:  # a subclass of NumPy's arrays
             place: int = array.__array_interface__["data"][0]
             return place
+
+    def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
+        return [a if a.flags.c_contiguous else a.copy() for a in arrays]
 
     def is_borrowed(self, array: Any) -> bool:
         return array.base is not None

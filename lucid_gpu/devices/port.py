@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from lucid_gpu.device import device
@@ -19,14 +19,26 @@ class Backend(Protocol):
     type: str
     xp: Any
 
+    @property
+    def address(self) -> Callable[[Any], int]:
+        """Where an array's first element lies."""
+        ...
+
     def current_index(self) -> int: ...
+    def is_current(self, index: int) -> bool:
+        """Whether a device of this kind is the one that the calling thread works on."""
+        ...
+
     def require_index(self, index: int) -> None:
         """Refuse a device that this machine does not have."""
         ...
 
     def device_of(self, array: Any) -> device: ...
-    def address(self, array: Any) -> int:
-        """Where an array's first element lies."""
+    def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
+        """The arrays, with copies of those whose elements do not lie in row-major order.
+
+        All are of one device.
+        """
         ...
 
     def is_borrowed(self, array: Any) -> bool:

@@ -85,6 +85,7 @@ class Executable:
         self.shared = shared
         self.processors = launcher.processors
         self.empty = launcher.backend.empty
+        self.results = [(store.shape, store.dtype, launcher.device) for store in plan.all_stores]
         self.work = work_of(plan)
         self.empty_space = count(plan.shape) == 0
         self.copied = [i for i, load in enumerate(plan.all_loads) if ragged(load)]
@@ -124,7 +125,7 @@ class Executable:
             return outs
         if self.copied:
             arrays = [a.copy() if i in self.copied else a for i, a in enumerate(arrays)]
-        address = launcher.backend.address
+        address = launcher.address
         values = [address(a) for a in arrays]
         packed = True
         for place, multiple in zip(values, self.aligned):
@@ -139,7 +140,7 @@ class Executable:
             if meanwhile is not None:
                 return self._run_parts(meanwhile, arrays, scalars)
             launches = self._compiled(packed)
-        fields = self.fields_of(scalars)
+        fields = self.fields_of(scalars) if scalars else []
         outs = self._outputs()
         if len(launches) == 1:
             values += [address(out) for out in outs]
@@ -149,8 +150,7 @@ class Executable:
         return outs
 
     def _outputs(self) -> list[Any]:
-        where = self.launcher.device
-        return [self.empty(s.shape, s.dtype, where) for s in self.plan.all_stores]
+        return [self.empty(*result) for result in self.results]
 
     def _of_whole_elements(self, arrays: Sequence[Any], places: Sequence[int]) -> list[Any]:
         """Copies of arrays that begin within an element, which NumPy allows and CUDA does not."""
@@ -173,7 +173,7 @@ class Executable:
         first, second = launches
         head, kept, launcher = len(self.plan.loads), len(self.plan.wholes), self.launcher
         parts = [self.empty((size,), dt.uint8, launcher.device) for size in first.kernel.partials]
-        address = launcher.backend.address
+        address = launcher.address
         states = [address(part) for part in parts]
         outputs = [address(out) for out in outs]
         self._launch(first, values[:head] + outputs[:kept] + states + fields)
@@ -229,7 +229,8 @@ class Executable:
         """
         used = sorted({*range(len(self.plan.stores)), *read})
         renamed = [used.index(c) for c in read]
-        addresses = [[self.launcher.backend.address(array) for array in columns[c]] for c in used]
+        address = self.launcher.address
+        addresses = [[address(array) for array in columns[c]] for c in used]
         rows = [
             (array.size, *places)
             for array, *places in zip(columns[0], *addresses, strict=True)
@@ -238,8 +239,16 @@ class Executable:
         fields = self.fields_of(scalars)
         with self.launcher.at_home():
             aligned = self._form(renamed, True).launch.kernel.aligned
-            for packed in (True, False):
-                some = [r for r in rows if packed != any(a % m for a, m in zip(r[1:], aligned))]
+            apart: list[tuple[int, ...]] = []  # rows of which some array is not aligned
+            together: list[tuple[int, ...]] = []
+            for row in rows:
+                for place, multiple in zip(row[1:], aligned):
+                    if place % multiple:
+                        apart.append(row)
+                        break
+                else:
+                    together.append(row)
+            for packed, some in ((True, together), (False, apart)):
                 if some:
                     self._fill(self._form(renamed, packed), some, fields)
 

@@ -227,7 +227,8 @@ def _launch(
     where: device,
 ) -> None:
     """Start a kernel; ``walked`` are the arrays of its structure of strides, None where unused."""
-    aligned = not any(address(x) % ACCESS for x in walked if x is not None)
+    place = backend(where).address
+    aligned = not any(place(x) % ACCESS for x in walked if x is not None)
     layouts = tuple([None if x is None else (x.shape, x.strides) for x in walked])
     tensor = d is not float32 and has_tensor_cores(where)
     grid, shared, at, template = _plan(kernel, layouts, scale, causal, d, tensor, aligned)

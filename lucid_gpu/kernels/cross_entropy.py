@@ -133,7 +133,7 @@ def losses(x: Any, target: Any, how: Settings) -> tuple[Any, Any]:
     backend = backend_of_array(x)
     assert backend is not None
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
-    x, target, weight = _as_given(backend.xp, x, target, how)
+    x, target, weight = _as_given(backend, x, target, how)
     wide, each = d.compute, how.reduction == "none"
     where = device_of(x)
     lse = backend.empty(target.shape, wide, where)
@@ -173,7 +173,7 @@ def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
     backend = backend_of_array(x)
     assert backend is not None
     d, lines = from_numpy_dtype(x.dtype), lines_of(x.shape)
-    x, target, weight = _as_given(backend.xp, x, target, how)
+    x, target, weight = _as_given(backend, x, target, how)
     dx = backend.empty(x.shape, d, device_of(x))
     weights = None
     if weight is not None and how.smoothing:
@@ -202,13 +202,13 @@ def gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
     return dx
 
 
-def _as_given(xp: Any, x: Any, target: Any, how: Settings) -> tuple[Any, Any, Any]:
+def _as_given(backend: Any, x: Any, target: Any, how: Settings) -> tuple[Any, Any, Any]:
     """Arrays as the kernels take them."""
     weight = how.weight
     if weight is not None:
-        weight = xp.ascontiguousarray(weight.astype(x.dtype, copy=False))
-    rows = xp.ascontiguousarray(target.astype(np.int64, copy=False)).reshape(target.shape)
-    return xp.ascontiguousarray(x).reshape(x.shape), rows, weight
+        weight = backend.xp.ascontiguousarray(weight.astype(x.dtype, copy=False))
+    x, rows = backend.in_rows([x, target.astype(np.int64, copy=False)])
+    return x, rows, weight
 
 
 def _line_threads(classes: int) -> int:

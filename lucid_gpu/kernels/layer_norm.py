@@ -129,7 +129,7 @@ def normalised(x: Any, weight: Any, bias: Any, eps: float, rms: bool) -> tuple[A
     mean = None if rms else backend.empty((rows, 1), d.compute, where)
     arrays = x, weight, bias, y, mean, rstd
     kinds: dict[str, Any] = {"T": d, "R": d.compute, "RMS": rms}
-    places = [address(a) for a in arrays[:4] if a is not None]
+    places = [backend.address(a) for a in arrays[:4] if a is not None]
     group = held(columns, width_of(columns, places, d.itemsize), d.itemsize)
     if not y.size:
         return y, Statistics(mean, rstd)
@@ -164,7 +164,8 @@ def gradients(
         zeros = [xp.zeros(columns, x.dtype) if w else None for w in wanted[1:]]
         return dx, zeros[0], zeros[1]
     kinds: dict[str, Any] = {"T": d, "R": d.compute}
-    group = _columns_kept(columns, [x, g, weight, dx], d.itemsize)
+    places = [backend.address(a) for a in (x, g, weight, dx) if a is not None]
+    group = _columns_kept(columns, width_of(columns, places, d.itemsize), d.itemsize)
     if group is None:
         count = min(rows, CHUNKS)
     else:
@@ -214,9 +215,9 @@ def _width_alike(itemsize: int, *arrays: Any) -> int:
     return ACCESS // itemsize if alike else 1
 
 
-def _columns_kept(columns: int, arrays: list[Any], itemsize: int) -> Group | None:
+@functools.lru_cache(maxsize=1024)
+def _columns_kept(columns: int, width: int, itemsize: int) -> Group | None:
     """Threads that keep sums of their columns from row to row; a whole warp at least."""
-    width = width_of(columns, [address(a) for a in arrays if a is not None], itemsize)
     packs = -(-columns // width)
     few = KEPT // 2 if itemsize == 8 else KEPT
     items = max(few // width, 1)
@@ -474,9 +475,10 @@ def _instances() -> list[tuple[Kernel, dict[str, Any]]]:
         kinds: dict[str, Any] = {"T": d, "R": d.compute, "RMS": rms}
         full = ACCESS // d.itemsize
         for columns in lengths:
+            access = width_of(columns, (), d.itemsize)
             for kernel, group in (
                 (held_kernel, held(columns, full, d.itemsize)),
-                (backward_held_kernel, _columns_kept(columns, [], d.itemsize)),
+                (backward_held_kernel, _columns_kept(columns, access, d.itemsize)),
             ):
                 if group is not None:
                     width, lanes, items, _ = group

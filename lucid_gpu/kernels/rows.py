@@ -6,6 +6,7 @@ stand apart (`Lines`). `kernels/line.cuh` has the other half.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -108,12 +109,16 @@ def power_of_two(n: int) -> int:
 
 def width_of(columns: int, addresses: Sequence[int], itemsize: int) -> int:
     """The widest access that every row is aligned for: a power of two that divides ``columns``."""
+    bits = 0
+    for a in addresses:
+        bits |= a
     width = ACCESS // itemsize
-    while width > 1 and (columns % width or any(a % (width * itemsize) for a in addresses)):
+    while width > 1 and (columns % width or bits % (width * itemsize)):
         width //= 2
     return width
 
 
+@functools.lru_cache(maxsize=1024)
 def held(columns: int, width: int, itemsize: int, arrays: int = 1) -> Group | None:
     """The threads that keep ``arrays`` rows of this length in registers; None for longer ones."""
     packs = -(-columns // width)

@@ -23,7 +23,6 @@ from lucid_gpu.kernels.rows import (
     WARP,
     Grouped,
     Lines,
-    address,
     grouped,
     held,
     lines_along,
@@ -85,7 +84,7 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
     backend = backend_of_array(arrays[0])
     assert backend is not None
     lines = lines_along(arrays[0].shape, axis)
-    arrays = [backend.xp.ascontiguousarray(a).reshape(a.shape) for a in arrays]
+    arrays = backend.in_rows(arrays)
     d = from_numpy_dtype(arrays[0].dtype)
     out = backend.empty(arrays[0].shape, d, device_of(arrays[0]))
     if not out.size:
@@ -104,7 +103,7 @@ def _run(ways: _Ways, arrays: Sequence[Any], axis: int, log: bool) -> Any:
             LOG=log,
         )
         return out
-    places = [address(a) for a in arrays]
+    places = [backend.address(a) for a in arrays]
     group = held(
         lines.columns, width_of(lines.columns, places, d.itemsize), d.itemsize, ways.arrays
     )

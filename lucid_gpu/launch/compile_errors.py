@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from lucid_gpu.devices.cuda_errors import Telling
 from lucid_gpu.launch.failures import kernel_and_work
 
 __all__ = ["CompileError"]
@@ -16,7 +17,7 @@ _PLACE = re.compile(
 AROUND = 2  # lines shown before and behind the refused one
 
 
-class CompileError(RuntimeError):
+class CompileError(Telling):
     """A kernel's source was refused.
 
     Attributes
@@ -32,8 +33,13 @@ class CompileError(RuntimeError):
         place = _PLACE.search(self.log)
         self.line = int(place["a"] or place["b"]) if place else None
         shown = "" if place is None else _excerpt(_file(source, place["file"]), self.line or 1)
-        who = kernel_and_work(name)
-        super().__init__(f"{compiler} refused {who}:\n{self.log}\n{shown}".rstrip())
+
+        def sentence(work: str) -> str:
+            who = kernel_and_work(name, work)
+            return f"{compiler} refused {who}:\n{self.log}\n{shown}".rstrip()
+
+        super().__init__(sentence(""))
+        self._sentence = sentence
 
 
 def _file(source: str, name: str) -> str:

@@ -69,13 +69,13 @@ class CudaLauncher(Launcher):
         self.stream = self.cuda.get_current_stream
         self.launch_kernel = self.cuda.driver.launchKernel
         self.failures = self.cuda.driver.CUDADriverError, self.cuda.runtime.CUDARuntimeError
-        self.get_device = self.cuda.runtime.getDevice
+        self.is_current = self.backend.is_current
         figures = self.cuda.Device(self.index).attributes
         self.processors, self.cache = figures["MultiProcessorCount"], figures["L2CacheSize"]
         self.kernels, self.met = {}, {}
 
     def is_home(self) -> bool:
-        return self.index in _thread.ready and self.index == self.get_device()
+        return self.index in _thread.ready and self.is_current(self.index)
 
     @contextlib.contextmanager
     def at_home(self) -> Iterator[None]:

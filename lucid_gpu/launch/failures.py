@@ -8,7 +8,7 @@ from lucid_gpu.devices.cuda_errors import (
     AcceleratorError,
     OutOfMemoryError,
     explained,
-    work_under_way,
+    telling,
 )
 
 _REFUSED = ("INVALID_VALUE", "OUT_OF_RESOURCES", "INVALID_CONFIGURATION", "NOT_SUPPORTED")
@@ -23,21 +23,28 @@ def failed(
     else a launch reports may come from a kernel before it.
     """
     text = str(error)
-    who = kernel_and_work(name)
     how = f"grid {tuple(grid)}, block {tuple(block)}, {shared} bytes of dynamic shared memory"
     if "OUT_OF_MEMORY" in text:
-        return OutOfMemoryError(
-            f"CUDA out of memory. There is none left to launch {who} ({how}): {text}. Free tensors "
-            "that are no longer needed, or call lucid_gpu.cuda.empty_cache()"
+        return telling(
+            OutOfMemoryError,
+            lambda work: (
+                "CUDA out of memory. There is none left to launch "
+                f"{kernel_and_work(name, work)} ({how}): {text}. Free tensors that are no longer "
+                "needed, or call lucid_gpu.cuda.empty_cache()"
+            ),
         )
     if any(word in text for word in _REFUSED):
-        return AcceleratorError(f"CUDA error: {who} cannot be launched with {how}: {text}")
-    return explained(error, who)
+        return telling(
+            AcceleratorError,
+            lambda work: (
+                f"CUDA error: {kernel_and_work(name, work)} cannot be launched with {how}: {text}"
+            ),
+        )
+    return explained(error, lambda work: kernel_and_work(name, work))
 
 
-def kernel_and_work(name: str) -> str:
+def kernel_and_work(name: str, work: str) -> str:
     """A kernel with its arrays or its shape, for a message."""
-    work = work_under_way()
     if not work or work.startswith("the kernel"):
         return work or f"the kernel {name}"
     return f"the kernel {name} in {work}"

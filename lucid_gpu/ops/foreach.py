@@ -7,12 +7,13 @@ from contextlib import nullcontext
 from typing import Any
 
 from lucid_gpu.device import device
+from lucid_gpu.devices import backend
 from lucid_gpu.dtypes import dtype, when_default_changes
 from lucid_gpu.fusion import Eager, eager, foreach
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.tensor import Tensor, _tensor
 
-__all__ = ["Rule", "row_major", "update_in_place"]
+__all__ = ["Rule", "update_in_place"]
 
 Rule = Callable[..., tuple[Tensor, ...]]
 
@@ -93,16 +94,12 @@ def _run(
     numbers: list[float],
 ) -> None:
     columns = [*zip(*rows, strict=True)]
-    read = [[row_major(t.array) for t in column] for column in columns[written:]]
+    in_rows = backend(update.plan.device).in_rows
+    read = [in_rows([t.array for t in column]) for column in columns[written:]]
     targets = [[t._writable(name) for t in column] for column in columns[:written]]
-    arrays = [[row_major(a) for a in column] for column in targets]
+    arrays = [in_rows(column) for column in targets]
     foreach.run(update, [*arrays, *read], numbers)
     for column, changed in zip(targets, arrays, strict=True):
         for target, array in zip(column, changed, strict=True):
             if target is not array:  # of another layout: updated in a copy
                 target[...] = array
-
-
-def row_major(array: Any) -> Any:
-    """The array, or a copy where its elements lie in another order."""
-    return array if array.flags.c_contiguous else array.copy()

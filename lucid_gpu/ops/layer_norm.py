@@ -201,7 +201,7 @@ def _by_rows(
     """All of it as one op."""
     columns = prod(shape)
     w, b = _flat(weight), _flat(bias)
-    y, known = run_quietly(kernels.normalised, input.array.reshape(-1, columns), w, b, eps, rms)
+    y, known = run_quietly(kernels.normalised, _rows(input.array, columns), w, b, eps, rms)
     statistics = [None if a is None else from_array(a, None, input.device) for a in known]
     inputs = [t for t in (input, weight, bias) if t is not None]
 
@@ -215,15 +215,15 @@ def _by_rows(
             found = _recorded_gradients(x, g, w, shape, eps, rms, wanted)
         else:
             known = Statistics(None if mean is None else mean.array, rstd.array)
-            rows, cotangents = x.array.reshape(-1, columns), g.array.reshape(-1, columns)
+            rows, cotangents = _rows(x.array, columns), _rows(g.array, columns)
             given: tuple[Any, ...] = (rows, cotangents, _flat(w), known, wanted)
             if node.earlier is not None:
-                given = (*given, node.earlier.array.reshape(-1, columns))
+                given = (*given, _rows(node.earlier.array, columns))
                 node.earlier = None
             arrays = run_quietly(kernels.gradients, *given)
             sizes = x.shape, shape, shape
             found = [
-                None if a is None else from_array(a.reshape(size), x.dtype, x.device)
+                None if a is None else from_array(_shaped(a, size), x.dtype, x.device)
                 for a, size in zip(arrays, sizes, strict=True)
             ]
         return [t for t, given in zip(found, (True, w is not None, bias_given)) if given]
@@ -231,12 +231,21 @@ def _by_rows(
     bias_given = bias is not None
     saved = (input, weight, *statistics)
     look_around = adding if input.requires_grad and kernels.adds_earlier(input.device) else None
-    y = y.reshape(input.shape)
+    y = _shaped(y, input.shape)
     return record(_NAMES[rms], y, inputs, vjp, saved, input.dtype, look_around=look_around)
 
 
+def _rows(array: Any, columns: int) -> Any:
+    return array if array.shape[1:] == (columns,) else array.reshape(-1, columns)
+
+
+def _shaped(array: Any, shape: tuple[int, ...]) -> Any:
+    """An array seen in a shape; `reshape` costs microseconds on a GPU where nothing changes too."""
+    return array if array.shape == shape else array.reshape(shape)
+
+
 def _flat(t: Tensor | None) -> Any:
-    return None if t is None else t.array.reshape(-1)
+    return None if t is None else _shaped(t.array, (prod(t._expr.program.shape),))
 
 
 def _recorded_gradients(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 import lucid_gpu
@@ -86,3 +88,17 @@ def test_sizes_are_pytorchs():
         "1.00 KiB",
         "2.50 GiB",
     ]
+
+
+def test_an_error_sent_to_another_process_has_its_whole_text(monkeypatch):
+    x = lucid_gpu.rand(3, 4, device="cuda")
+    (x + 1).tanh().array
+    here = launcher()
+    text = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources"
+    monkeypatch.setattr(here, "launch_kernel", Failing(here.cuda.driver.CUDADriverError, text))
+    with pytest.raises(lucid_gpu.AcceleratorError) as caught:
+        (x + 1).tanh().array
+    there = pickle.loads(pickle.dumps(caught.value))
+    assert type(there) is lucid_gpu.AcceleratorError and there.__traceback__ is None
+    assert str(there) == str(caught.value)
+    assert "lucid_add_tanh over shape [3, 4] cannot be launched" in str(there)

@@ -87,3 +87,21 @@ def test_cupy_is_imported_where_home_cannot_be_written(tmp_path):
 def test_a_pool_of_no_number_of_bytes_is_named():
     with pytest.raises(AssertionError, match="LUCID_POOL_BYTES is a number of bytes; got '2GB'"):
         _python("import lucid_gpu", LUCID_POOL_BYTES="2GB")
+
+
+def test_arrays_in_rows_are_themselves_and_others_are_copied(device: str) -> None:
+    from lucid_gpu.devices import backend
+
+    whole, number = (lucid_gpu.zeros(s, device=device).array for s in ((2, 3), ()))
+    here = backend(lucid_gpu.device(device))
+    same, copied, alone = here.in_rows([whole, whole.T, number])
+    assert same is whole and alone is number
+    assert copied.flags.c_contiguous and copied.shape == (3, 2)
+    assert here.in_rows([]) == []
+
+
+def test_a_device_is_the_current_one_unless_another_is(device: str) -> None:
+    from lucid_gpu.devices import backend
+
+    here = backend(lucid_gpu.device(device))
+    assert here.is_current(here.current_index())

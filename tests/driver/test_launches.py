@@ -97,3 +97,21 @@ def test_code_for_another_gpu_is_refused(driver: Any, tmp_path: Any) -> None:
     path.write_bytes(nvrtc.compiled('extern "C" __global__ void k() {}', "k", (), 80))
     with pytest.raises(cu.CUDADriverError, match="CUDA_ERROR_NO_BINARY_FOR_GPU"):
         cupy.RawModule(path=str(path)).get_function("k")
+
+
+def test_of_one_gpu_only_cupys_pool_asks_which_is_current(
+    in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LUCID_DRIVER_DEVICES", "1")
+    told = in_process(
+        "import driver_standin\n"
+        "import lucid_gpu as torch\n"
+        "x, w = torch.ones(8, 8, device='cuda'), torch.ones(8, device='cuda')\n"
+        "for _ in range(3):\n"
+        "    torch.cuda.synchronize()\n"
+        "    driver_standin.reset_counts()\n"
+        "    y, found = (x + 1).array, driver_standin.counts()\n"
+        "print(found['ask for the device'], found['launch lucid_add'])\n"
+    )
+    questions, launches = told.split()
+    assert int(launches) == 1 and int(questions) <= 2

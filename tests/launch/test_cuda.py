@@ -88,6 +88,7 @@ def cupy(monkeypatch):
         xp=stand_in,
         current_index=lambda: stand_in.current,
         address=lambda array: array.data.ptr,
+        is_current=lambda index: index == stand_in.current,
         empty=lambda shape, d, where: np.empty(shape, d.numpy).view(Array),
     )
     for module in (cuda, launchers):

@@ -88,7 +88,9 @@ class Gpu:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """NumPy's arrays count as a GPU's; nothing is computed."""
     driver = Gpu()
-    backend = types.SimpleNamespace(xp=driver, address=lambda array: array.ctypes.data)
+    backend = types.SimpleNamespace(
+        xp=driver, address=lambda array: array.ctypes.data, is_current=lambda index: True
+    )
     monkeypatch.setattr(cuda, "backend", lambda where: backend)
     monkeypatch.setattr(nvrtc, "load", lambda *_: driver.RawKernel())
     monkeypatch.setattr(launchers, "_launchers", {})

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
+from lucid_gpu.devices import backend
 from lucid_gpu.kernels.multi_tensor import clip_to_norm, total_norm
 from lucid_gpu.ops.creation import tensor
-from lucid_gpu.ops.foreach import row_major, update_in_place
+from lucid_gpu.ops.foreach import update_in_place
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor, from_array
@@ -192,7 +193,7 @@ def _norm(tensors: list[Tensor], order: float) -> Tensor:
 def _norm_on(where: device, tensors: list[Tensor], order: float) -> Tensor:
     sizes = [_magnitudes(t) for t in tensors]
     to = functools.reduce(dt.promote_types, [t.dtype for t in sizes])
-    array = total_norm([row_major(t.array) for t in sizes], order, to, where)
+    array = total_norm(backend(where).in_rows([t.array for t in sizes]), order, to, where)
     return from_array(array, to, where)
 
 
@@ -211,7 +212,7 @@ def _clip(grads: list[Tensor], max_norm: float, norm: Tensor) -> None:
         groups.setdefault(g.device, []).append(g)
     for where, some in groups.items():
         targets = [g._writable("clip_grad_norm_") for g in some]
-        arrays = [row_major(a) for a in targets]
+        arrays = backend(where).in_rows(targets)
         parts = [a.view(a.real.dtype) if a.dtype.kind == "c" else a for a in arrays]
         clip_to_norm(parts, norm.to(where).array, limit, where)
         for target, array in zip(targets, arrays, strict=True):

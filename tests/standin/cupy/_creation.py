@@ -67,6 +67,8 @@ def asanyarray(
 
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> ndarray:
+    if isinstance(a, ndarray) and a.ndim and a.flags.c_contiguous and dtype in (None, a.dtype):
+        return a  # whichever GPU is the current one
     made = array(a, dtype, False, "C")
     return made if made.ndim else made.reshape(1)
 
