@@ -1318,18 +1318,20 @@ def binary(op: Op, reflected: bool = False, named: bool = False) -> Callable[[Te
         kind = type(other)
         if kind is float or kind is int:
             # -0.0 and 0.0 are equal, their texts are not
-            key: Any = (id_float if kind is float else id_int, other or repr(other), state.grad)
+            id_kind = id_float if kind is float else id_int
+            key: Any = (id_kind, other or repr(other), state.grad)
             program = a.program.next.get(key)
             leaves, slot = a.leaves, None
-            if program is None and other != other:
-                other = NAN
-                key = (id_float, other, state.grad)
-                program = a.program.next.get(key)
-            if program is None and (kind is float or fits(other)):
-                slot = (id_float if kind is float else id_int, None, state.grad)
-                program = a.program.next.get(slot)
-                if program is not None:
-                    leaves = (*leaves, Cell(other))
+            if program is None:
+                if other != other:
+                    other = NAN
+                    key = (id_kind, other, state.grad)
+                    program = a.program.next.get(key)
+                if program is None and (kind is float or fits(other)):
+                    slot = (id_kind, None, state.grad)
+                    program = a.program.next.get(slot)
+                    if program is not None:
+                        leaves = (*leaves, Cell(other))
             if program is not None and a.since >= steps.fresh:  # as in `unary`
                 tensor = _new(Tensor)
                 tensor._expr = expr = _new(Expr)

@@ -461,11 +461,10 @@ def _reading_afresh(new: Expr, cell: Cell) -> Expr:
     return Expr(new.program, leaves, new.made_by)
 
 
-def _references(tensor: Tensor) -> tuple[int, ...]:
-    """How often a value, its leaves and the first of them are referred to."""
+def _references(tensor: Tensor) -> tuple[int, int]:
+    """How often a value and its tuple of leaves are referred to."""
     expr = tensor._expr
-    leaves = expr.leaves
-    return sys.getrefcount(expr), sys.getrefcount(leaves), sys.getrefcount(leaves[0])
+    return sys.getrefcount(expr), sys.getrefcount(expr.leaves)
 
 
 def _alone(tensor: Tensor, storage: Storage) -> bool:
@@ -478,6 +477,7 @@ def _alone(tensor: Tensor, storage: Storage) -> bool:
         (sharers is None or len(sharers) == 1)  # each is in its own list of sharers
         and cells[0]() is tensor._expr.leaves[0]
         and _references(tensor) == _UNREAD
+        and sys.getrefcount(tensor._expr.leaves[0]) == _UNREAD_LEAF
     )
 
 
@@ -491,7 +491,7 @@ def _nobody_reads(storage: Storage) -> bool:
     for reference in storage.tensors:
         tensor = reference()
         if tensor is not None:
-            if not tensor._expr.program.is_load or _references(tensor)[:2] != _UNREAD[:2]:
+            if not tensor._expr.program.is_load or _references(tensor) != _UNREAD:
                 return False
             cell = tensor._expr.leaves[0]
             cells[cell] = cells.get(cell, 0) + 1
@@ -529,8 +529,9 @@ def _living(references: Sequence[Any], cells: dict[Cell, int]) -> list[Any] | No
     return living
 
 
-_UNREAD = _references(
-    _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
-)
+_lonely = _tensor(Expr(load_program(dt.float32, (), None, False, CPU), (Cell(None),), None))
+_UNREAD = _references(_lonely)
+_UNREAD_LEAF = sys.getrefcount(_lonely._expr.leaves[0])
+del _lonely
 _NO_OTHER = _others({Cell(None): 0})[0]
 attach(Tensor, _set_to, _write, _writable, _protect_readers, _written_elsewhere)

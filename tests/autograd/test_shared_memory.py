@@ -124,3 +124,29 @@ def test_only_what_a_formula_reads_must_be_unchanged(device: str) -> None:
 def test_integers_that_do_not_fit_are_refused(device: str) -> None:
     with pytest.raises(OverflowError, match="cannot be converted"):
         lucid_gpu.tensor([1], device=device) + 2**64
+
+
+@pytest.mark.parametrize("kind", ["constant", "leaf", "result"])
+def test_an_array_of_a_detached_value_is_written_and_earlier_readers_keep_it(kind: str) -> None:
+    def program(m: Any, _: Any) -> list[Any]:
+        x = m.tensor([1.0, 2.0], requires_grad=kind != "constant")
+        x = x * 1 if kind == "result" else x
+        x.detach().numpy()  # computed, and lent to nobody who stays
+        alias = x.detach()
+        double, power, more = x * 2, alias * alias, x.detach() + 1
+        array = alias.numpy()
+        array[:] = 5
+        return [double, power, more, x, alias, x.detach() * 2]
+
+    fives = [5.0, 5.0]
+    gives([[2.0, 4.0], [1.0, 4.0], [2.0, 3.0], fives, fives, [10.0, 10.0]], program)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_lending_a_detached_value_that_nobody_reads_makes_no_leaves(requires_grad: bool) -> None:
+    x = lucid_gpu.ones(3).requires_grad_(requires_grad)
+    alias, value = x.detach(), id(x._expr.leaves[0])
+    array = alias.numpy()
+    assert id(x._expr.leaves[0]) == value
+    array[:] = 5
+    assert x.tolist() == alias.tolist() == [5.0, 5.0, 5.0]
