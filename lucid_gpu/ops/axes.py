@@ -40,8 +40,15 @@ def ravel(input: Tensor) -> Tensor:
 
 @op
 def adjoint(input: Tensor) -> Tensor:
-    """The last two dimensions, ``(..., m, n)``, exchanged and complex numbers conjugated."""
-    turned: Tensor = shape.transpose(input, -2, -1).conj()
+    """The last two dimensions, ``(..., m, n)``, exchanged and complex numbers conjugated.
+
+    RuntimeError for vectors.
+    """
+    if input.ndim == 1:
+        raise RuntimeError(
+            "tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor."
+        )
+    turned: Tensor = (shape.transpose(input, -2, -1) if input.ndim else input).conj()
     return turned
 
 
@@ -56,7 +63,9 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     pairs = zip(reversed(own), reversed(wanted), strict=False)
     if len(wanted) > len(own) or any(m not in (1, n) for n, m in pairs):
         raise RuntimeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(own)}}}.")
-    if own != wanted and self.dtype.category < 2:
+    if own == wanted:
+        return self
+    if self.dtype.category < 2:
         self = self.long()
     return sum_to_shape(self, wanted)
 

@@ -15,6 +15,7 @@ from lucid_gpu.kernels.windows import Frame, Window, inverse
 from lucid_gpu.ops import windows
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.record import keeping, record
+from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Slide, check, check_ranks, check_size, slide_of
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
@@ -118,7 +119,7 @@ def finished(result: Tensor, bias: Tensor | None, batched: bool) -> Tensor:
     if not batched:
         result = result.squeeze(0)
     if bias is None:
-        return result.contiguous() if result._is_view() else result
+        return own(result.contiguous()) if result._is_view() else result
     return result + bias.reshape(-1, *[1] * (result.ndim - 1 - batched))
 
 

@@ -11,8 +11,9 @@ from lucid_gpu.ops.elementwise import where
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_parsing import Distinct
 from lucid_gpu.ops.index_primitives import with_values, zeros_with_values
+from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
-from lucid_gpu.ops.shape import base_array, movedim, view_of
+from lucid_gpu.ops.shape import base_array, movedim, owned, view_of
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
@@ -101,6 +102,7 @@ def _placed(values: Tensor, shape: tuple[int, ...], offset: int) -> Tensor:
 
 
 @op
+@owned
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The last dimension as the diagonals of square planes, zeros elsewhere.
 
@@ -159,6 +161,7 @@ def trace(input: Tensor) -> Tensor:
 
 
 @op
+@owned
 def diagonal_scatter(
     input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
@@ -212,7 +215,11 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
 
     RuntimeError for fewer than two dimensions.
     """
-    return _triangle(input, "tril", diagonal)
+    return _triangle(input, "tril", diagonal, _tril_vjp)
+
+
+def _tril_vjp(node: Any, g: Tensor) -> Any:
+    return (tril(g, node.diagonal),)
 
 
 @op
@@ -222,17 +229,28 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
     RuntimeError for fewer than two dimensions.
     """
-    return _triangle(input, "triu", diagonal)
+    return _triangle(input, "triu", diagonal, _triu_vjp)
 
 
-def _triangle(input: Tensor, name: str, diagonal: int) -> Tensor:
+def _triu_vjp(node: Any, g: Tensor) -> Any:
+    return (triu(g, node.diagonal),)
+
+
+@batching(tril, triu)
+def _triangle_batched(level: Batch, f: Any, x: Tensor, diagonal: int = 0) -> Any:
+    return level.wrap(f(level.value(x), diagonal)) if x.ndim > 1 else NotImplemented
+
+
+def _triangle(input: Tensor, name: str, diagonal: int, vjp: Any) -> Tensor:
     if input.ndim < 2:
         raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
     xp = xp_of(input)
     mask = getattr(xp, name)(xp.ones(tuple(input.shape[-2:]), bool), diagonal)
     zero = False if input.dtype is dt.bool else 0
-    kept: Tensor = where(from_array(mask, dt.bool, input.device), input, zero)
-    return kept
+    kept: Tensor = where(from_array(mask, dt.bool, input.device), input.detach(), zero)
+    title = f"{name.capitalize()}Backward0"
+    result: Tensor = record(title, kept, (input,), vjp, dtype=kept.dtype, diagonal=diagonal)
+    return result
 
 
 _BOTH = tuple([public(f) for f in (diagonal, diag, diag_embed, diagflat, trace, diagonal_scatter)])

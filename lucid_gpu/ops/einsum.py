@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from lucid_gpu.ops.arguments import no_tensor, takes_out
 from lucid_gpu.ops.diagonals import diagonal
 from lucid_gpu.ops.reductions import normalise_dim
-from lucid_gpu.ops.shape import permute, reshape, squeeze
+from lucid_gpu.ops.shape import own, permute, reshape, squeeze
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -71,7 +71,8 @@ def einsum(*args: Any) -> Tensor:
         taken.append(_pair(first, later, needed))
     found = taken[0] if len(taken) == 1 else _pair(taken[0], taken[1], set(form.output))
     x, labels = _without(found, [label for label in found[1] if label not in form.output])
-    return permute(x, [labels.index(label) for label in form.output])
+    result = permute(x, [labels.index(label) for label in form.output])
+    return own(result, *operands, copies=False)
 
 
 # --- equations ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -450,12 +450,22 @@ def addcmul(
     """
     if old:
         value, tensor1, tensor2 = _old_order("addcmul", "value", tensor1, tensor2, *old)
+    given = tensor1, tensor2
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
     if input.dtype is dt.bool:
         raise NotImplementedError('"addcmul" not implemented for bool')
     if input.dtype.category < 2 and not isinstance(value, complex):
         value = int(value)  # of the result's type too, as in PyTorch
-    return input + (tensor1 if value == 1 else tensor1 * value) * tensor2  # rounds as PyTorch's
+    found = input + (tensor1 if value == 1 else tensor1 * value) * tensor2  # rounds as PyTorch's
+    needed = given[1].requires_grad, given[0].requires_grad
+    return _keeps_converted(found, given, (tensor1, tensor2), needed)
+
+
+def _keeps_converted(found: Tensor, given: Any, used: Any, needed: Sequence[bool]) -> Tensor:
+    """Have writes to operands refused that were converted, and so are not what was saved."""
+    if given[0] is used[0] and given[1] is used[1]:
+        return found
+    return keeps(found, *[t for t, u, n in zip(given, used, needed) if n and t is not u])
 
 
 @op(autocast={"cuda": "promote"})
@@ -474,8 +484,11 @@ def addcdiv(
             "Integer division with addcdiv is no longer supported: convert one with .float(), or "
             "write input + value * tensor1 // tensor2"
         )
+    given = tensor1, tensor2
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
-    return input + (tensor1 if value == 1 else tensor1 * value) / tensor2  # rounds as PyTorch's
+    found = input + (tensor1 if value == 1 else tensor1 * value) / tensor2  # rounds as PyTorch's
+    needed = given[1].requires_grad, given[0].requires_grad or given[1].requires_grad
+    return _keeps_converted(found, given, (tensor1, tensor2), needed)
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:

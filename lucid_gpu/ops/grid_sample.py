@@ -17,7 +17,7 @@ from lucid_gpu.ops.arguments import require_one_device, require_tensor
 from lucid_gpu.ops.creation import arange, ones
 from lucid_gpu.ops.elementwise import hardtanh
 from lucid_gpu.ops.record import keeping
-from lucid_gpu.ops.shape import stack
+from lucid_gpu.ops.shape import owned, stack
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, apply
@@ -35,6 +35,7 @@ _ALIGNED = (
 
 @op(autocast={"cpu": "float32", "cuda": "promote"})
 @keeping("input", "grid")
+@owned
 def grid_sample(
     input: Tensor,
     grid: Tensor,
@@ -213,6 +214,7 @@ def _corners(axes: Sequence[Any], sizes: Sequence[int], first: Any) -> Iterator[
 
 
 @op
+@owned
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid of positions that affine maps make of an image's or volume's own.
 

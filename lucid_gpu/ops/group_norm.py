@@ -13,6 +13,7 @@ from lucid_gpu.ops.batch_norm import _per_channel, batch_norm, require_channels
 from lucid_gpu.ops.layer_norm import layer_norm
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.pooling import avg_pool2d
+from lucid_gpu.ops.shape import owned
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
@@ -21,6 +22,7 @@ __all__ = ["group_norm", "instance_norm", "local_response_norm", "normalize"]
 
 
 @op(autocast={"cuda": "float32"})
+@owned
 def group_norm(
     input: Tensor,
     num_groups: int,

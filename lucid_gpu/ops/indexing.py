@@ -43,7 +43,7 @@ from lucid_gpu.ops.index_primitives import (
 from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import keeping, watch
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.ops.shape import movedim
+from lucid_gpu.ops.shape import movedim, owned
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -356,6 +356,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 
 @op
+@owned
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of the input with elements of ``source`` at positions of the flattened tensor.
 

@@ -19,7 +19,7 @@ from lucid_gpu.ops.arguments import (
 )
 from lucid_gpu.ops.cross_entropy import reduce_loss
 from lucid_gpu.ops.elementwise import logsigmoid
-from lucid_gpu.ops.record import keeps, record
+from lucid_gpu.ops.record import keeping, keeps, record
 from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
@@ -439,6 +439,7 @@ def _cut_off_batched(level: Batch, f: Any, x: Tensor, target: Tensor) -> Any:
 
 
 @op(autocast="float32")
+@keeping("target", "weight", "pos_weight")
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,

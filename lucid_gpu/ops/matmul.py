@@ -24,6 +24,7 @@ from lucid_gpu.ops.arguments import (
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import sum_to_shape
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.shape import own
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_grad_enabled, state
@@ -74,7 +75,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Any = None) -> Tensor:
         result = result.squeeze(-1)
     if a_rank == 1:
         result = result.squeeze(-1 if b_rank == 1 else -2)
-    return result
+    return own(result) if a_rank == 1 or b_rank == 1 else result
 
 
 def _check(a: Tensor, b: Tensor) -> None:

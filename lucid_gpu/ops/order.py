@@ -387,6 +387,23 @@ def _bisected(xp: Any, sequence: Any, wanted: Any, behind: bool) -> Any:
     return low
 
 
+@batching(searchsorted)
+def _searchsorted_batched(
+    level: Batch, f: Any, sequence: Tensor, values: Any, *, sorter: Any = None, **options: Any
+) -> Any:
+    if not isinstance(values, Tensor):
+        values = as_tensor(values, device=sequence.device).to(sequence.dtype)
+    if sequence.ndim == 1 and not level.holds(sequence) and not level.holds(sorter):
+        return level.wrap(f(sequence, level.full(values), sorter=sorter, **options))
+    sequences = level.full(sequence)
+    sorters = None if sorter is None else level.full(sorter)
+    wanted, shape = level.full(values), (level.size, *values.shape)
+    if sequence.ndim == 1:
+        wanted = wanted.reshape((level.size, values.numel()))
+    found = f(sequences, wanted, sorter=sorters, **options)
+    return level.wrap(found.reshape(shape))
+
+
 @op
 @takes_out
 def bucketize(

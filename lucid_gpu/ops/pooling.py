@@ -15,6 +15,7 @@ from lucid_gpu.kernels.windows import Frame
 from lucid_gpu.ops.arguments import require_tensor
 from lucid_gpu.ops.convolution import named
 from lucid_gpu.ops.record import keeping, record, watch
+from lucid_gpu.ops.shape import own
 from lucid_gpu.ops.sliding import Sizes, Slide
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
@@ -178,7 +179,7 @@ def _as_before(rank: int, input: Tensor, result: Tensor) -> Tensor:
         result = result.squeeze(2)
     if input.ndim != rank + 2:
         result = result.squeeze(0)
-    return result.contiguous() if result._is_view() else result
+    return own(result.contiguous(), input) if result._is_view() else result
 
 
 # --- maximum: the place of each window's maximum is kept, one byte each ---------------------------

@@ -7,7 +7,7 @@ from typing import Any
 from lucid_gpu.ops.arguments import public, require_one_dtype
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.matmul import _conj, addmm, dot, in_type_of, matmul, outer
-from lucid_gpu.ops.shape import reshape
+from lucid_gpu.ops.shape import owned, reshape
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -106,6 +106,7 @@ def addbmm(
 
 
 @op(autocast={"cuda": "promote"})
+@owned
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """Inner product of two vectors, the first conjugated."""
     return dot(_conj(input), other)
@@ -118,6 +119,7 @@ def ger(input: Tensor, vec2: Tensor) -> Tensor:
 
 
 @op
+@owned
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """Kronecker's product: each element of the first tensor times the whole second one."""
     rank = max(input.ndim, other.ndim)

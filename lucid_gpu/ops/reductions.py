@@ -720,7 +720,8 @@ def _position_batched(
 ) -> Any:
     if dim is None or not x.ndim:
         found = f(name, level.value(x).reshape((level.size, x.numel())), 1, False)
-        return level.wrap(found.reshape((level.size, *[1] * (x.ndim if keepdim else 0))))
+        kept = [1] if keepdim and x.ndim else []  # one for all, as in PyTorch
+        return level.wrap(found.reshape((level.size, *kept)))
     return level.wrap(f(name, level.value(x), normalise_dim(dim, x.ndim) + 1, keepdim))
 
 

@@ -12,7 +12,7 @@ from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.arguments import is_number, public
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
-from lucid_gpu.ops.shape import flip, transpose
+from lucid_gpu.ops.shape import flip, owned, transpose
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.engine import gathering
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
@@ -146,6 +146,7 @@ def _blocks(dim: int, cut: int, extent: int) -> tuple[tuple[slice, ...], ...]:
 
 
 @op
+@owned
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     """A plane turned by ``k`` times 90 degrees, from the first of two dimensions to the second.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.devices import backend, xp_of
@@ -37,11 +37,14 @@ from lucid_gpu.ops.reductions import (
     sum_to_shape,
 )
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tape.modes import is_inference_mode_enabled, state
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp, on_value
 from lucid_gpu.tensor import Tensor, _mark_shared, _set, apply
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def view_of(
@@ -109,6 +112,41 @@ def _share(input: Tensor, result: Tensor, step: tuple[Any, ...], bits: int | Non
     if program.shared:
         _mark_shared(result)
     return result
+
+
+def own(result: Any, *inputs: Any, copies: bool = True) -> Any:
+    """A composition's result that PyTorch's op computes, where ours views what it made on the way.
+
+    Parameters
+    ----------
+    result : Tensor or tuple of Tensor
+    *inputs
+        What the user gave, tensors among it: a view of one of them is copied.
+    copies : bool
+        Whether it is; else it stays a view, as `einsum` may give.
+    """
+    if type(result) is not Tensor:
+        for part in result if isinstance(result, tuple) else ():
+            own(part, *inputs, copies=False)
+        return result
+    base = result._base
+    if base is None:
+        return result
+    if any(t is base or t._base is base for t in inputs if isinstance(t, Tensor)):
+        return clone(result) if copies else result
+    if result._wrapper is None:
+        result._base, result._steps, result._creation = None, (), None
+    return result
+
+
+def owned(function: F) -> F:
+    """Declare that no result of an op is a view; see `own`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return own(function(*args, **kwargs), *args, *kwargs.values())
+
+    return cast(F, call)
 
 
 def view_of_all(input: Tensor) -> Tensor:
@@ -736,6 +774,7 @@ def _stack_vjp(node: Any, g: Tensor) -> Any:
 
 
 @op
+@owned
 def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
     """The tensor laid side by side ``sizes`` times: of shape ``(sizes[d] * x.shape[d] for d)``.
 
@@ -756,6 +795,7 @@ def repeat(input: Tensor, *sizes: Any, repeats: Any = None) -> Tensor:
 
 
 @op
+@owned
 def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
     """As `repeat`, of the same shape, with missing leading counts taken as 1.
 
@@ -804,6 +844,12 @@ def _flip_batched(level: Batch, f: Any, x: Tensor, *order: Any, dims: Any = None
 def _m_t(self: Tensor) -> Tensor:
     """The last two dimensions exchanged, as a view of matrices; RuntimeError for fewer than two."""
     if self.ndim < 2:
+        if not self.ndim:
+            warn_user(
+                "Tensor.mT is deprecated on 0-D tensors. This function is the identity in these "
+                "cases."
+            )
+            return self
         raise RuntimeError(
             "tensor.mT is only supported on matrices or batches of matrices. Got "
             f"{self.ndim}-D tensor."
@@ -818,7 +864,11 @@ def _big_t(self: Tensor) -> Tensor:
 
 def _m_h(self: Tensor) -> Tensor:
     """Matrices transposed and conjugated, ``(..., m, n)``; RuntimeError for fewer dimensions."""
-    turned: Tensor = _m_t(self).conj()
+    if self.ndim == 1:
+        raise RuntimeError(
+            "tensor.mH is only supported on matrices or batches of matrices. Got 1-D tensor."
+        )
+    turned: Tensor = (_m_t(self) if self.ndim else self).conj()
     return turned
 
 

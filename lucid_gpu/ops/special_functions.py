@@ -203,6 +203,7 @@ def isreal(input: Tensor) -> Tensor:
 
 
 @op
+@keeping("other")
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """``input * 2**other``, element by element; the two broadcast."""
     return input * apply(TABLE["pow"], 2.0, other)

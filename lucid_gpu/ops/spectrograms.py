@@ -7,12 +7,13 @@ from typing import Any
 from lucid_gpu.ops import fourier
 from lucid_gpu.ops.creation import arange, ones
 from lucid_gpu.ops.padding import pad
-from lucid_gpu.ops.shape import stack
+from lucid_gpu.ops.shape import owned, stack
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
 
 @op(autocast={"cpu": "float32"})
+@owned
 def stft(
     input: Tensor,
     n_fft: int,

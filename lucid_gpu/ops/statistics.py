@@ -17,6 +17,7 @@ from lucid_gpu.ops.linalg.matrices import conj
 from lucid_gpu.ops.order import searchsorted
 from lucid_gpu.ops.record import keeping
 from lucid_gpu.ops.reductions import Dims, normalise_dim
+from lucid_gpu.ops.shape import owned
 from lucid_gpu.ops.sorting import sort
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor, from_array
@@ -25,6 +26,7 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 @op(autocast={"cpu": "float32"})
+@owned
 def quantile(
     input: Tensor,
     q: Any,
@@ -55,6 +57,7 @@ def quantile(
 
 
 @op(autocast={"cpu": "float32"})
+@owned
 def nanquantile(
     input: Tensor,
     q: Any,

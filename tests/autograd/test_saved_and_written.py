@@ -424,3 +424,52 @@ def test_what_is_changed_in_place_ends_as_in_torch(made: str, mode: bool) -> Non
                     assert ours == theirs, (name, saved)
                 else:
                     np.testing.assert_allclose(ours, theirs, atol=1e-8, err_msg=name)
+
+
+def _with_logits(m: Any) -> Any:
+    return m.nn.functional.binary_cross_entropy_with_logits
+
+
+MIXED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "ldexp": (lambda m: m.ldexp, "Dd"),
+    "addcmul, first narrower": (lambda m: m.addcmul, "DFD"),
+    "addcmul, second narrower": (lambda m: m.addcmul, "DDF"),
+    "addcmul, a constant": (lambda m: m.addcmul, "FDf"),
+    "addcdiv, first narrower": (lambda m: m.addcdiv, "DFD"),
+    "addcdiv, second narrower": (lambda m: m.addcdiv, "DDF"),
+    "addcdiv, a constant": (lambda m: m.addcdiv, "FDf"),
+    "logits and targets": (_with_logits, "Dd"),
+    "logits, targets, weights": (_with_logits, "Ddd"),
+    "weights of positives": (
+        lambda m: lambda x, y, w: _with_logits(m)(x, y, pos_weight=w),
+        "Ddd",
+    ),
+}
+
+
+def _refused(m: Any, name: str) -> list[bool]:
+    """For each operand, whether a write to it between forward and backward is refused."""
+    make, kinds = MIXED[name]
+    found = []
+    for written in range(len(kinds)):
+        operands = [
+            m.full((2, 3), 0.5, dtype=m.float64 if kind in "dD" else m.float32)
+            .requires_grad_(kind.isupper())
+            for kind in kinds
+        ]  # fmt: skip
+        operands = [x * 1 if x.requires_grad else x for x in operands]
+        result = make(m)(*operands)
+        with m.no_grad():
+            operands[written].add_(0.1)
+        try:
+            result.sum().backward()
+            found.append(False)
+        except RuntimeError as error:
+            assert WRITTEN in str(error)
+            found.append(True)
+    return found
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_operands_that_are_converted_or_folded_in(name: str) -> None:
+    assert _refused(lucid_gpu, name) == _refused(torch_module(), name)

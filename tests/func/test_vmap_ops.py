@@ -342,3 +342,30 @@ def test_what_orders_elements_over_a_batch_that_may_be_empty(name: str, size: in
         results = m.func.vmap(lambda t: tuple(EMPTY_BATCHES[name](t)))(m.tensor(given))
         found.append([(str(r.dtype).split(".")[-1], tuple(r.shape), r.tolist()) for r in results])
     assert found[0] == found[1]
+
+
+def test_places_of_extremes_of_all_elements() -> None:
+    for m in (lucid_gpu, torch_module()):
+        x = m.arange(12.0).reshape(2, 2, 3)
+        for name in ("argmin", "argmax"):
+            found = m.func.vmap(lambda t, name=name: getattr(t, name)(keepdim=True))(x)
+            assert found.shape == (2, 1), m.__name__
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_searchsorted(batch: int) -> None:
+    def results(m: Any) -> list[Any]:
+        values = m.tensor([[0.5, 1.5, 3.0], [2.0, 1.0, 0.0]])[:batch]
+        rows = m.tensor([[1.0, 2.0], [0.0, 4.0]])[:batch]
+        one = m.tensor([1.0, 2.0])
+        found = [
+            m.func.vmap(lambda v: m.searchsorted(one, v, right=True))(values),
+            m.func.vmap(lambda v: m.bucketize(v, one))(values),
+            m.func.vmap(lambda r, v: m.searchsorted(r, v))(rows, values),
+            m.func.vmap(lambda r: m.searchsorted(r, one))(rows),
+        ]
+        return [(tuple(t.shape), t.tolist()) for t in found]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error" if batch == 0 else "ignore")
+        assert results(lucid_gpu) == results(torch_module())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lucid_gpu
-from tests.oracle import agree, gives, same_error
+from tests.oracle import agree, gives, modules, same_error
 
 RNG = np.random.default_rng(22)
 CUBE = RNG.standard_normal((3, 4, 3))
@@ -98,3 +98,13 @@ MISUSE: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", MISUSE)
 def test_misuse_raises_as_in_torch(name: str) -> None:
     same_error(*MISUSE[name])
+
+
+def test_triangles_are_differentiated_twice_without_retaining() -> None:
+    for module, _ in modules():
+        x = module.ones(2, 2, requires_grad=True)
+        for triangle in (x.tril(), x.triu()):
+            triangle.sum().backward()
+            triangle.sum().backward()
+            assert triangle.grad_fn.name().startswith("Tri")
+        assert x.grad.tolist() == [[4, 2], [2, 4]]

@@ -372,3 +372,13 @@ def test_moved_dimensions_of_a_tensor_without_dimensions():
         assert t.movedim(0, 0).item() == t.moveaxis(-1, 0).item() == t.movedim((0,), (0,)).item()
         t.movedim(0, 0).backward()
         assert t.grad.item() == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*0-D tensors")
+def test_numbers_transposed_are_themselves() -> None:
+    for m in (lucid_gpu, torch_module()):
+        for name in ("mT", "mH", "T", "H"):
+            assert getattr(m.tensor(2.0), name).tolist() == 2, (m.__name__, name)
+        assert m.tensor(2.0).adjoint().tolist() == 2
+    same_error(lambda m: m.ones(2).mH, "tensor.mH is only supported on matrices or batches of")
+    same_error(lambda m: m.ones(2).adjoint(), "tensor.adjoint() is only supported on matrices or")

@@ -20,6 +20,7 @@ from lucid_gpu.ops.linalg.matrices import (
 )
 from lucid_gpu.ops.linalg.quotients import by_triangle, solved, solved_vectors
 from lucid_gpu.ops.record import keeping, record
+from lucid_gpu.ops.shape import owned
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor
@@ -108,6 +109,7 @@ def _pulled_back(y: Any, g: Any) -> Any:
 
 
 @op(autocast={"cpu": "float32"})
+@owned
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """The solution ``X`` of ``A X = B``, or of ``X A = B`` where ``left`` is False.
 

@@ -18,7 +18,7 @@ from lucid_gpu.ops.linalg.matrices import (
 )
 from lucid_gpu.ops.linalg.quotients import solution, triangle
 from lucid_gpu.ops.record import record
-from lucid_gpu.ops.shape import cat
+from lucid_gpu.ops.shape import cat, owned
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import batching, on_value
 from lucid_gpu.tensor import Tensor, from_array
@@ -148,6 +148,7 @@ def _permutation(pivots: Tensor, m: int, like: Tensor) -> Tensor:
 
 
 @op
+@owned
 def lu(A: Tensor, *, pivot: bool = True) -> PLU:
     """A permutation, a lower and an upper triangular matrix with ``A = P L U``.
 
