@@ -102,7 +102,7 @@ _TORCH_NAMES = (
         "cpu",
         "functional",
     ),
-    *("futures", "fx", "hub", "jit", "library", "onnx", "overrides", "types"),
+    *("futures", "fx", "hub", "jit", "library", "onnx", "overrides", "quasirandom", "types"),
 )
 _MODULES = (
     *("accelerator", "amp", "array_api", "backends", "compiler", "cuda", "fft"),

@@ -121,7 +121,10 @@ ARRAYS: dict[str, tuple[str, ...]] = {
     "cupy": ("devices/",),
     "cupyx": ("devices/",),
     "cupy_backends": ("devices/", "doctor.py", "launch/nvrtc.py"),
-    "scipy": ("array_api/special.py", "devices/", "ops/incomplete_gamma.py", "optim/minimize.py"),
+    "scipy": (
+        *("array_api/special.py", "devices/", "ops/incomplete_gamma.py", "optim/minimize.py"),
+        "torch_names/quasirandom.py",
+    ),
 }
 
 

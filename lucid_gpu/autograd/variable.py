@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lucid_gpu.tape.engine import queue_callback
 from lucid_gpu.tensor import Tensor
 
 
@@ -23,5 +24,13 @@ class _Tensors(type):
         return isinstance(value, Tensor)
 
 
+class _Engine:
+    """What packages ask of PyTorch's engine."""
+
+    queue_callback = staticmethod(queue_callback)
+
+
 class Variable(metaclass=_Tensors):
     """``Variable(tensor)``: the tensor as a new leaf. Every tensor is an instance."""
+
+    _execution_engine = _Engine()

@@ -583,7 +583,7 @@ def linspace(
 ) -> Tensor:
     """A vector of ``steps`` evenly spaced numbers from ``start`` to ``end``, both included.
 
-    RuntimeError for negative ``steps``.
+    RuntimeError for negative ``steps``; NotImplementedError for bool.
     """
     steps = operator.index(steps)
     if steps < 0:

@@ -65,6 +65,17 @@ def embedding_bag(
     if weight.ndim != 2:
         raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
     _check_mode(mode, scale_grad_by_freq, sparse, per_sample_weights)
+    if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
+        raise RuntimeError(
+            "Expected tensor for argument #1 'weight' to have the same type as tensor for argument "
+            f"#1 'per_sample_weights'; but type {weight.type()} does not equal "
+            f"{per_sample_weights.type()} (while checking arguments for embedding_bag)"
+        )
+    if padding_idx is not None and not -len(weight) <= padding_idx < len(weight):
+        raise RuntimeError(
+            f"padding_idx must be within the number of embeddings, -{len(weight)} through "
+            f"{len(weight) - 1}, but got {padding_idx}"
+        )
     look_up("embedding_bag", input, weight)
     numbers, offsets = _bags(input, offsets)
     include_last_offset = include_last_offset and input.ndim == 1

@@ -182,7 +182,7 @@ def randperm(
     """A vector of the integers below ``n`` in random order, int64 if no type is given.
 
     RuntimeError for a negative ``n``, and one that the type does not hold; TypeError for an ``n``
-    that is no integer.
+    that is no integer; NotImplementedError for complex types.
     """
     (n,) = _shape_of("randperm", (n,))
     dtype = type_for(dtype, out)

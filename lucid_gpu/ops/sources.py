@@ -119,7 +119,7 @@ def logspace(
 ) -> Tensor:
     """A vector of ``base`` to powers evenly spaced from ``start`` to ``end``, both included.
 
-    RuntimeError for negative ``steps``.
+    RuntimeError for negative ``steps``; NotImplementedError for bool.
     """
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")

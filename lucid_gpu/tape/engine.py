@@ -70,10 +70,13 @@ class Pass:
         Where a pass for certain inputs ends.
     node : Node or None
         The last whose turn it was.
+    callbacks : list of callable
+        What runs at its end: see `queue_callback`.
     """
 
     __slots__ = (
-        *("__weakref__", "background", "buffers", "create_graph", "depth", "ends", "everywhere"),
+        *("__weakref__", "background", "buffers", "callbacks", "create_graph", "depth", "ends"),
+        "everywhere",
         *("node", "ready", "retain_graph", "waiting", "watcher"),
     )
 
@@ -85,6 +88,7 @@ class Pass:
         self.retain_graph, self.create_graph = retain_graph, create_graph
         self.watcher = watching.by
         self.background: list[Any] = []
+        self.callbacks: list[Callable[[], Any]] = []
         self.waiting: dict[Any, int] = {}
         self.buffers: dict[Node, list[Any]] = {}
         self.ready: list[tuple[int, int, Node, list[Any]]] = []
@@ -95,6 +99,16 @@ class Pass:
         """Wait for the background, before a user's code runs that may write what it reads."""
         while self.background:
             self.background.pop().end()
+
+
+def queue_callback(callback: Callable[[], Any]) -> None:
+    """Call ``callback()`` at the end of the pass that runs on this thread.
+
+    RuntimeError where none runs.
+    """
+    if state.task is None:
+        raise RuntimeError("Final callbacks can only be installed during backward pass.")
+    state.task.callbacks.append(callback)
 
 
 def backward(
@@ -151,6 +165,9 @@ def _run(
     recording, state.grad = state.grad, this.create_graph and state.recording
     try:
         _run_nodes(this, roots, cotangents)
+        for callback in this.callbacks:  # which may queue others
+            this.settle()
+            callback()
     except Exception:
         if this.watcher is not None:
             this.watcher.explain(this.node)

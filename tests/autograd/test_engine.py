@@ -459,3 +459,49 @@ def test_a_keyboard_interrupt_passes_unchanged(device: str) -> None:
     assert state.task is None and lucid_gpu.is_grad_enabled()
     y.backward()
     assert x.grad.tolist() == [2.0]
+
+
+# --- what runs at the end of a pass ---------------------------------------------------------------
+
+
+def ended(m: Any, how: str) -> list[Any]:
+    queue = m.autograd.Variable._execution_engine.queue_callback
+    log: list[Any] = []
+    x = m.ones(2, requires_grad=True)
+
+    class Noted(m.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            log.append("node")
+            queue(lambda: log.append(("end", x.grad is not None, m.is_grad_enabled())))
+            if how == "nested":
+                queue(lambda: queue(lambda: log.append("end of ends")))
+            if how == "inside":
+                y = m.ones(1, requires_grad=True)
+                y.register_hook(lambda _: queue(lambda: log.append("end of the inner")))
+                with m.enable_grad():
+                    y.sum().backward()
+            return g
+
+    loss = Noted.apply(Noted.apply(x)).sum()
+    if how == "grad":
+        m.autograd.grad(loss, x)
+    else:
+        loss.backward()
+    return log
+
+
+@pytest.mark.parametrize("how", ["backward", "grad", "nested", "inside"])
+def test_queued_calls_run_at_the_end_of_their_pass(how: str) -> None:
+    first, *others = [ended(m, how) for m, _ in modules()]
+    assert all(other == first for other in others)
+
+
+def test_calls_are_queued_while_a_pass_runs_only() -> None:
+    for m, _ in modules():
+        with pytest.raises(RuntimeError, match="only be installed during backward pass"):
+            m.autograd.Variable._execution_engine.queue_callback(print)

@@ -258,3 +258,33 @@ def test_sparse_adam_wants_sparse_gradients():
         m.optim.SparseAdam([weight]).step()
 
     same_error(step, "SparseAdam does not support dense gradients, please consider Adam instead")
+
+
+@pytest.mark.parametrize("kind", ["int8", "int64", "uint8"])
+def test_a_frozen_table_may_hold_integers(kind):
+    for m, _ in modules():
+        table = m.arange(6, dtype=getattr(m, kind)).reshape(2, 3)
+        layer = m.nn.Embedding.from_pretrained(table)
+        assert m.equal(layer(m.tensor([1, 0])), table[[1, 0]])
+
+
+@pytest.mark.parametrize("padding", [-6, 5])
+def test_bags_refuse_padding_that_is_no_row(padding):
+    same_error(
+        lambda m: m.nn.functional.embedding_bag(
+            m.tensor([[1, 2]]), m.ones(5, 3), padding_idx=padding
+        ),
+        "padding_idx must be within the number of embeddings",
+    )
+
+
+def test_weights_of_bags_have_the_type_of_the_table():
+    same_error(
+        lambda m: m.nn.functional.embedding_bag(
+            m.tensor([[1, 2]]),
+            m.ones(5, 3),
+            mode="sum",
+            per_sample_weights=m.ones(1, 2, dtype=m.float64),
+        ),
+        "to have the same type as tensor",
+    )

@@ -151,6 +151,7 @@ class Embedding(_Table):
         made: Embedding = cls._pretrained(
             embeddings,
             freeze,
+            _freeze=freeze,
             padding_idx=padding_idx,
             max_norm=max_norm,
             norm_type=norm_type,
