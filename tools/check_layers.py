@@ -70,7 +70,6 @@ LATE: set[tuple[str, str]] = {
     ("nn/modules/module.py", "viz"),
     ("optim/optimizer.py", "viz"),
     ("distributed/optim.py", "optim"),
-    ("distributed/checkpoint.py", "serialization"),
     ("distributed/fsdp/__init__.py", "nn"),
     ("distributed/fsdp/wrap.py", "nn"),
     ("ops/embedding.py", "sparse"),  # gradients that list rows

@@ -42,6 +42,7 @@ _MODULES = (
     "algorithms",
     "checkpoint",
     "device_mesh",
+    "elastic",
     "fsdp",
     "nn",
     "optim",

@@ -307,7 +307,11 @@ def _pmi(arguments: list[str], secret: bytes) -> int:
         for line in lines:
             if line.startswith("cmd=abort"):
                 return 1
-            reply = answer_pmi(line.strip(), ask, name, int(rank), int(size), float(seconds))
+            try:
+                reply = answer_pmi(line.strip(), ask, name, int(rank), int(size), float(seconds))
+            except (OSError, TimeoutError) as error:  # MPI ends the process, and does not say why
+                print(error, file=sys.stderr, flush=True)
+                return 1
             sock.sendall(reply.encode() + b"\n")
     return 0
 

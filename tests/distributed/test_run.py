@@ -131,3 +131,40 @@ def test_two_machines(tmp_path: Path) -> None:
     said = [machine.communicate(timeout=60)[0].strip() for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0]
     assert said == ["0 [1.0, 1.0]", "1 [1.0, 1.0]"]
+
+
+CALLS = """
+import sys, datetime, lucid_gpu.distributed as dist
+rank, size, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+limit = datetime.timedelta(seconds=seconds)
+dist.init_process_group("gloo", sys.argv[4], limit, size, rank)
+dist.destroy_process_group()
+"""
+
+
+@mpi
+@pytest.mark.parametrize(
+    ("places", "seconds", "sentence"),
+    [
+        ([(0, 3), (1, 3)], 5, "timed out after 5 s on rank 0 of 3: rank 2 has not come to 127.0.0"),
+        ([(0, 4), (1, 4)], 5, "timed out after 5 s on rank 1 of 4: ranks 2, 3 have not come to"),
+        ([(0, 3), (1, 3), (1, 3)], 5, "two processes were given rank=1 of 3"),
+        ([(0, 3), (1, 2)], 5, "was given world_size="),
+    ],
+)
+def test_ranks_that_do_not_fit_are_named(
+    places: list[tuple[int, int]], seconds: float, sentence: str, tmp_path: Path
+) -> None:
+    where = f"file://{tmp_path}/store"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", CALLS, str(rank), str(size), str(seconds), where],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            text=True,
+        )
+        for rank, size in places
+    ]
+    said = "".join(process.communicate(timeout=60)[1] for process in processes)
+    assert all(process.returncode for process in processes)
+    assert sentence in said, said

@@ -39,6 +39,19 @@ def test_each_epoch_has_another_order() -> None:
     assert [len(batch) for batch in loader] == [5, 5]
 
 
+@pytest.mark.parametrize("seed", [0, 7, -1, (1 << 31) + 5, (1 << 32) + 7])
+@pytest.mark.parametrize("count", [1, 2, 17, 3000])
+def test_orders_are_pytorch_s(count: int, seed: int) -> None:
+    torch = pytest.importorskip("torch")
+    for rank in range(2):
+        ours = DistributedSampler(range(count), 2, rank, seed=seed)
+        theirs = torch.utils.data.DistributedSampler(range(count), 2, rank, seed=seed)
+        for epoch in (0, 1, 5):
+            ours.set_epoch(epoch)
+            theirs.set_epoch(epoch)
+            assert list(ours) == list(theirs)
+
+
 def test_a_rank_that_is_not_there() -> None:
     with pytest.raises(ValueError, match=r"Invalid rank 2, rank should be in the interval \[0, 1"):
         DistributedSampler(range(4), 2, 2)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.distributed.engines import Done, Engine
-from lucid_gpu.distributed.errors import DistBackendError
+from lucid_gpu.distributed.errors import DistBackendError, DistStoreError
 from lucid_gpu.distributed.reductions import ReduceOp
 from lucid_gpu.distributed.store import FAILED, HOSTED, OPEN, TCPStore, run_server
 from lucid_gpu.distributed.watch import Call, Watch
@@ -41,6 +41,7 @@ _LAUNCHER = (
 
 
 _FORWARDING = 0.3  # seconds in which MPI's launcher reads a rank's output
+_STARTING = timedelta(seconds=60)  # for MPI to start once all ranks are there, at least
 _MEETING = (1 << 20) + 3  # the tag of messages before a group is made
 
 
@@ -76,11 +77,43 @@ def _import() -> Any:
     return MPI
 
 
+def _gather(rank: int, size: int, store: TCPStore, timeout: timedelta) -> None:
+    """Wait until all ranks are there: the start of MPI cannot end otherwise.
+
+    Raises
+    ------
+    ValueError
+        Where processes have been given one rank, or different sizes.
+    DistStoreError
+        After the time-out.
+    """
+    first = int(store.compare_set("mpi/size", "", str(size)))
+    if first != size:
+        raise ValueError(
+            f"init_process_group: rank {rank} was given world_size={size}, another rank {first}"
+        )
+    if store.add(f"mpi/here/{rank}", 1) > 1:
+        raise ValueError(f"init_process_group: two processes were given rank={rank} of {size}")
+    if store.add("mpi/here", 1) == size:
+        store.set("mpi/all", "")
+    try:
+        store.wait(["mpi/all"], timeout)
+    except DistStoreError:
+        absent = [str(r) for r in range(size) if not store.check([f"mpi/here/{r}"])]
+        who = f"rank {absent[0]} has" if len(absent) == 1 else f"ranks {', '.join(absent)} have"
+        raise DistStoreError(
+            f"init_process_group timed out after {timeout.total_seconds():g} s on rank {rank} of "
+            f"{size}: {who} not come to {store.host}:{store.port}"
+        ) from None
+
+
 def _wire(rank: int, size: int, store: TCPStore, timeout: timedelta) -> None:
     """Let MPI find the other ranks in a store, where no launcher of MPI connects them.
 
     A process beside this one answers MPICH's requests over a socket pair; see `server`.
     """
+    _gather(rank, size, store, timeout)
+    timeout = max(timeout, _STARTING)
     if rank == 0:
         # Names shared memory, so no two worlds of a machine may have the same.
         store.set("mpi/name", f"lucid_{os.getpid()}_{secrets.token_hex(4)}")

@@ -5,12 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sized
 
+import numpy as np
+
 from lucid_gpu import distributed as dist
-from lucid_gpu.ops.generator import Generator
-from lucid_gpu.ops.random import randperm
 from lucid_gpu.utils.data.sampler import Sampler
 
 __all__ = ["DistributedSampler"]
+
+
+def _shuffled(count: int, seed: int) -> list[int]:
+    """The numbers below ``count`` in the order that PyTorch's ``randperm`` gives for a seed.
+
+    Fisher's and Yates's shuffle, by 32 bits of the Mersenne twister a place.
+    """
+    drawn = np.random.RandomState(seed % (1 << 32)).randint(0, 1 << 32, count, np.uint32)
+    order = list(range(count))
+    for i, places in enumerate((drawn[:-1] % np.arange(count, 1, -1, np.uint32)).tolist()):
+        order[i], order[i + places] = order[i + places], order[i]
+    return order
 
 
 class DistributedSampler(Sampler[int]):
@@ -23,7 +35,7 @@ class DistributedSampler(Sampler[int]):
         How many ranks there are, by default in the default group.
     rank : int, optional
     shuffle : bool
-        Another order each epoch: call `set_epoch` before it.
+        Another order each epoch: call `set_epoch` before it. It is PyTorch's for the same seed.
     seed : int
         The same on all ranks.
     drop_last : bool
@@ -62,8 +74,7 @@ class DistributedSampler(Sampler[int]):
         count = len(self.dataset)
         order = list(range(count))
         if self.shuffle:
-            generator = Generator().manual_seed(self.seed + self.epoch)
-            order = randperm(count, generator=generator).tolist()
+            order = _shuffled(count, self.seed + self.epoch)
         if count:
             order = order * math.ceil(self.total_size / count)
         return iter(order[self.rank : self.total_size : self.num_replicas])

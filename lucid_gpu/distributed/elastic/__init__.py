@@ -1,0 +1,1 @@
+"""What scripts that torchrun starts import; the launcher is `lucid_gpu.distributed.run`."""

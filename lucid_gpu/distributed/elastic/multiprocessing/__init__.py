@@ -1,0 +1,1 @@
+"""Processes that the launcher starts: how one says what it failed of."""
