@@ -51,21 +51,26 @@ FREED = (
 
 
 class SavedTensor:
-    """One saved tensor of a node, as the node keeps it.
+    """One saved tensor of a node, as the node keeps it; nodes make them.
 
-    Parameters
-    ----------
-    node : Node
-    entries : str
-        The node's attribute that holds what was saved.
-    place : int, callable or None
-        The tensor's place there, or what finds it; None where it was not needed.
+    Raises
+    ------
+    RuntimeError
+        Where one is constructed, with whatever arguments.
     """
 
-    def __init__(self, node: Node, entries: str, place: Any) -> None:
-        self._node = node
-        self._entries = entries
-        self._found = place
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden.")
+
+    @classmethod
+    def _of(cls, node: Node, entries: str, place: Any) -> SavedTensor:
+        """One of a node: what its attribute ``entries`` holds at a place.
+
+        ``place`` is a number, or a function that finds it, or None where nothing was needed.
+        """
+        saved = cls.__new__(cls)
+        saved._node, saved._entries, saved._found = node, entries, place
+        return saved
 
     def _place(self) -> int | None:
         found: int | None = self._found() if callable(self._found) else self._found
@@ -196,7 +201,7 @@ def _number_alone(node: Any, name: str) -> Any:
 
 def _raw_of_node(node: Any, name: str) -> SavedTensor:
     _check_name(node, name)
-    return SavedTensor(node, "saved", lambda: _place_in(node, name))
+    return SavedTensor._of(node, "saved", lambda: _place_in(node, name))
 
 
 # --- regions --------------------------------------------------------------------------------------
@@ -354,7 +359,7 @@ def _raw_of_region(node: RegionNode, name: str) -> SavedTensor:
             _open(node)
         return _place_in(node, name)
 
-    return SavedTensor(node, "saved", place)
+    return SavedTensor._of(node, "saved", place)
 
 
 def _fresh(node: RegionNode, value: Expr) -> Expr:
