@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from lucid_gpu.device import device
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.dtypes import dtype, when_default_changes
 from lucid_gpu.fusion import Eager, eager, foreach
 from lucid_gpu.fusion.costs import costs_of
@@ -101,8 +102,3 @@ def _run(
         for target, array in zip(column, changed, strict=True):
             if target is not array:  # of another layout: updated in a copy
                 target[...] = array
-
-
-def row_major(array: Any) -> Any:
-    """The array, or a copy where its elements lie in another order."""
-    return array if array.flags.c_contiguous else array.copy()
