@@ -20,8 +20,8 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import backend, backend_of_array
-from lucid_gpu.devices.copies import laid_out, write
+from lucid_gpu.devices import backend, backend_of_array, capturing
+from lucid_gpu.devices.copies import duplicate, row_major, write
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import Eager as _Eager
 from lucid_gpu.fusion import expression, region, scheduler
@@ -177,6 +177,8 @@ class Tensor:
         if not expr.program.is_load:
             self._realise()
             expr = self._expr
+        if capturing.recorder is not None:
+            see(expr.leaves[0])
         return expr.leaves[0].array
 
     def _cell(self) -> Cell:
@@ -184,6 +186,8 @@ class Tensor:
         if not expr.program.is_load:
             self._realise()
             expr = self._expr
+        if capturing.recorder is not None:
+            see(expr.leaves[0])
         return expr.leaves[0]
 
     @staticmethod
@@ -205,6 +209,8 @@ class Tensor:
         expr = self._expr
         if expr.program.is_load:
             return
+        if capturing.recorder is not None and keep_outside(self):
+            return
         if state.written:
             store_written(self)
         elif self._siblings is not None or _streams is not None:
@@ -217,12 +223,13 @@ class Tensor:
     def _settle(self, expr: Expr, array: Any) -> None:
         """Take a computed array as the value, unless the tensor was changed meanwhile."""
         program, storage = expr.program, self._storage
-        row_major = array.flags.c_contiguous
-        if storage is not None and not row_major:
+        in_order = array.flags.c_contiguous
+        if storage is not None and not in_order:
             storage.free_order = not storage.others(self)
             if not storage.free_order:  # what is shared lies as PyTorch's does
-                array, row_major = backend(program.device).xp.ascontiguousarray(array), True
-        if not program.needs_grad:
+                array, in_order = row_major(array), True
+        needs = program.needs_grad
+        if not needs:
             cell = Cell(array)
         elif program.is_boundary:
             cell = Cell(array, expr.leaves[-1].node, expr.leaves[-1].output)
@@ -237,7 +244,7 @@ class Tensor:
         plain = program.stored
         if plain is None:
             plain = program.stored = _load_of(program, None)
-        if not row_major:  # `fusion.memory_order`
+        if not in_order:  # `fusion.memory_order`
             plain = _load_of(program, array.strides)
         if self._expr is expr:
             self._expr = Expr(plain, (cell,), None)
@@ -446,6 +453,8 @@ class Tensor:
         if self._wrapper is not None:
             apart: Tensor = self._wrapper.level.detach(self)
             return apart
+        if capturing.recorder is not None:
+            keep_outside(self)
         realised = self._expr.program.is_load
         if realised:
             self._give_up_order()
@@ -495,6 +504,8 @@ class Tensor:
         if self._wrapper is not None:
             wrapped: Tensor = self._wrapper.level.alias(self)
             return wrapped
+        if capturing.recorder is not None:
+            keep_outside(self)
         expr = self._expr
         if expr.program.is_load:
             return _tensor(self._borrowed(expr))
@@ -791,6 +802,7 @@ class Tensor:
         RuntimeError
             For tensors of another number of elements.
         """
+        refuse_capture("item()")
         scheduler.begin_step()
         if state.written:
             store_written()
@@ -809,6 +821,7 @@ class Tensor:
             For tensors that require grad, while ops are recorded (inside a `Function` they are
             not); TypeError for those on a GPU. ``force=True`` detaches and copies from there.
         """
+        refuse_capture("numpy()")
         scheduler.begin_step()
         if state.written:
             store_written()
@@ -1041,14 +1054,6 @@ def _load_of(program: Program, strides: tuple[int, ...] | None) -> Program:
     )
 
 
-def duplicate(array: Any) -> Any:
-    """A copy with the same strides: programs that read the array know them."""
-    step = array.itemsize
-    if array.flags.c_contiguous or not array.size or any(s % step for s in array.strides):
-        return array.copy()
-    return laid_out(array, array.strides)
-
-
 def _mark_shared(tensor: Tensor) -> None:
     """Ops on memory others can write are realised at once."""
     expr = tensor._expr
@@ -1068,6 +1073,43 @@ def _unmark_shared(tensor: Tensor) -> bool:
     program = expr.program
     tensor._expr = Expr(marked(program, program.marks & ~SHARED), expr.leaves, None)
     return True
+
+
+def see(leaf: Cell) -> None:
+    """Tell who captures that a leaf is read."""
+    found = capturing.recording()
+    if found is not None:
+        found.see(leaf)
+
+
+def keep_outside(*values: Any) -> bool:
+    """Compute what was pending before a capture began: it is no part of the graph.
+
+    Returns whether there was any among these values.
+    """
+    found = capturing.recording()
+    if found is None:
+        return False
+    older = [
+        t
+        for t in values
+        if isinstance(t, Tensor) and not t._expr.program.is_load and not found.knows(t)
+    ]
+    found.pause()
+    try:
+        for tensor in older:
+            if tensor._wrapper is None and not tensor.is_sparse:
+                tensor._realise()
+    finally:
+        found.go_on()
+    return bool(older)
+
+
+def refuse_capture(what: str) -> None:
+    """Refuse to read on the host what a graph computes: a replay would not read it again."""
+    found = capturing.capturing()
+    if found is not None and not found.off:
+        found.refuse(what, "the host reads a value there, which a replay would not do again")
 
 
 # --- computing pending values ----------------------------------------------------------------
@@ -1129,10 +1171,14 @@ def _tensor(expr: Expr) -> Tensor:
     return tensor
 
 
-def follow_streams(order: Any) -> None:
-    """Have pending values noted and computed by ``order``, see `cuda.pending`; None ends that."""
+def follow_streams(order: Any) -> Any:
+    """Have pending values noted and computed by ``order``, see `cuda.pending`; None ends that.
+
+    Returns what did so before.
+    """
     global _streams
-    _streams = order
+    before, _streams = _streams, order
+    return before
 
 
 def becomes_pending(tensor: Tensor) -> None:
@@ -1175,6 +1221,8 @@ def apply(
     """Apply a row of the op table to tensors and numbers; the way every op can be built."""
     operands = tuple([o if type(o) in _READY else _operand(op, o, operands) for o in operands])
     operands = _on_one_device(operands)
+    if capturing.recorder is not None:
+        keep_outside(*operands)
     shared = False
     for o in operands:
         if isinstance(o, Tensor) and o._expr.program.marks:

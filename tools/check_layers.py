@@ -57,7 +57,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "amp": ("ops", "distributed"),
     "distributions": ("nn", "linalg"),
     "utils": ("autograd", "cuda", "distributed"),
-    "cuda": ("amp", "compat"),
+    "cuda": ("amp", "autograd", "compat"),
     "viz": ("optim", "profiler"),
     "backends": ("devices",),
     "accelerator": ("cuda",),

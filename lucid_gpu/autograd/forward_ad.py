@@ -13,11 +13,12 @@ from contextlib import ContextDecorator
 from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.dual import DualLevel
+from lucid_gpu.devices.copies import duplicate
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import _same_vjp, view_as
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import open_levels
-from lucid_gpu.tensor import Tensor, duplicate
+from lucid_gpu.tensor import Tensor
 
 __all__ = [
     "UnpackedDualTensor",

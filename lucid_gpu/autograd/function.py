@@ -208,7 +208,10 @@ class FunctionCtx(Node):
         if self._released:
             raise RuntimeError(SECOND_TIME)
         return tuple(
-            [SavedTensor._of(self, "_saved", e if e is None else i) for i, e in enumerate(self._saved)]
+            [
+                SavedTensor._of(self, "_saved", e if e is None else i)
+                for i, e in enumerate(self._saved)
+            ]
         )
 
     @property

@@ -7,7 +7,7 @@ what cannot be done raises a RuntimeError that says which of them is missing.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lucid_gpu.compat.module_names import imported as _imported
 from lucid_gpu.cuda import nvtx
@@ -66,12 +66,32 @@ from lucid_gpu.cuda.streams import (
 )
 from lucid_gpu.devices.cuda_errors import AcceleratorError, OutOfMemoryError
 
+if TYPE_CHECKING:
+    from lucid_gpu.cuda.graphs import (
+        CUDAGraph,
+        graph,
+        graph_pool_handle,
+        is_current_stream_capturing,
+        make_graphed_callables,
+    )
+
+_graphs = "lucid_gpu.cuda.graphs"
+_GRAPHS = (
+    "CUDAGraph",
+    "graph",
+    "graph_pool_handle",
+    "is_current_stream_capturing",
+    "make_graphed_callables",
+)
+
 
 def __getattr__(name: str) -> object:
-    """``cuda.FloatTensor`` and other types of tensors, `amp`, and ``_initialized``."""
+    """``cuda.FloatTensor`` and other types of tensors, `amp`, graphs, and ``_initialized``."""
     if name == "_initialized":
         return is_initialized()
     from lucid_gpu.ops.tensor_types import TYPES
 
     found = TYPES.get(("cuda", name))
-    return _imported(globals(), name, modules=("amp",)) if found is None else found
+    if found is not None:
+        return found
+    return _imported(globals(), name, dict.fromkeys(_GRAPHS, _graphs), modules=("amp", "graphs"))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from lucid_gpu.devices import backend_of_array
+from lucid_gpu.devices import backend_of_array, capturing
 
-__all__ = ["laid_out", "write"]
+__all__ = ["duplicate", "laid_out", "row_major", "write"]
 
 LINE = 64  # bytes of a cache line
 ALIASED = 1024  # steps of so many bytes, and multiples, meet in few places of the L1 cache
@@ -21,6 +21,13 @@ def write(out: Any, source: Any) -> None:
     of two, each of its cache lines is gone before its next element is read, unless no more lines
     are read at a time than fit beside one another: as many as elements fill one line.
     """
+    found = capturing.recording()
+    if found is not None:
+        found.fill(out, source)
+    capturing.call("a copy", _write, out, source)
+
+
+def _write(out: Any, source: Any) -> None:
     strip = LINE // source.itemsize
     if (
         isinstance(source, np.ndarray)
@@ -36,6 +43,29 @@ def write(out: Any, source: Any) -> None:
 
 def laid_out(array: Any, strides: tuple[int, ...]) -> Any:
     """A copy, of NumPy or CuPy, with these strides in bytes, which are multiples of an item."""
+    return capturing.call("a copy", _laid_out, array, strides)
+
+
+def row_major(array: Any) -> Any:
+    """The elements in row-major order: the array itself, or a copy."""
+    if array.flags.c_contiguous:
+        return array
+    return capturing.call("a copy", _copied, array)
+
+
+def _copied(array: Any) -> Any:
+    return array.copy()
+
+
+def duplicate(array: Any) -> Any:
+    """A copy with the same strides: programs that read the array know them."""
+    step = array.itemsize
+    if array.flags.c_contiguous or not array.size or any(s % step for s in array.strides):
+        return capturing.call("a copy", _copied, array)
+    return laid_out(array, array.strides)
+
+
+def _laid_out(array: Any, strides: tuple[int, ...]) -> Any:
     found = backend_of_array(array)
     assert found is not None
     step = array.itemsize

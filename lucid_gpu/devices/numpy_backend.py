@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import capturing
 from lucid_gpu.devices.background_matmul import BackgroundMatmul, worth_it
 from lucid_gpu.devices.blas import UNSHARED, UNSPLIT, on_few_threads
 from lucid_gpu.devices.loops import address
@@ -49,7 +50,8 @@ class NumpyBackend:
             return place
 
     def in_rows(self, arrays: Sequence[Any]) -> list[Any]:
-        return [a if a.flags.c_contiguous else a.copy() for a in arrays]
+        copy, call = np.ascontiguousarray, capturing.call
+        return [a if a.flags.c_contiguous else call("a copy", copy, a) for a in arrays]
 
     def is_borrowed(self, array: Any) -> bool:
         return array.base is not None
@@ -60,12 +62,19 @@ class NumpyBackend:
     def full(self, shape: Sequence[int], value: Any, d: dtype, where: device) -> Any:
         array = pool.empty(shape, d.numpy)
         array.fill(value)
-        return array
+        return capturing.constant(array)
 
     def arange(self, count: int, d: dtype, where: device) -> Any:
-        return np.arange(count, dtype=d.numpy)
+        return capturing.constant(np.arange(count, dtype=d.numpy))
 
     def asarray(self, data: Any, d: dtype, where: device) -> Any:
+        if capturing.recorder is not None:
+            if capturing.is_computed(data):
+                return capturing.call("a copy", self._asarray, data, d)
+            return capturing.constant(self._asarray(data, d))
+        return self._asarray(data, d)
+
+    def _asarray(self, data: Any, d: dtype) -> Any:
         source = np.asarray(data)
         count = source.size
         memory = pool.empty(source.shape, d.numpy)
@@ -84,11 +93,16 @@ class NumpyBackend:
         return array.item()
 
     def matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
+        if capturing.recorder is not None:
+            return capturing.call("matmul", self._matmul, a, b, d, out)
+        return self._matmul(a, b, d, out)
+
+    def _matmul(self, a: Any, b: Any, d: dtype, out: Any = None) -> Any:
         if d.compute is not d:
             wide = np.matmul(a.astype(np.float32), b.astype(np.float32))
             return _stored(wide.astype(d.numpy), out)
         if a.dtype.kind in "iu" and _exact_as_floats(a, b):
-            product = self.matmul(a.astype(np.float64), b.astype(np.float64), float64)
+            product = self._matmul(a.astype(np.float64), b.astype(np.float64), float64)
             return _stored(product.astype(np.int64).astype(d.numpy, copy=False), out)
         a, b = _for_blas(a), _for_blas(b)
         if a.ndim == b.ndim == 2:
@@ -105,6 +119,8 @@ class NumpyBackend:
 
     def matmul_in_background(self, a: Any, b: Any, d: dtype) -> BackgroundMatmul | None:
         """A product of matrices that another thread begins, or None where that gains nothing."""
+        if capturing.recorder is not None:
+            return None
         if d.compute is not d or d.category < 2 or not worth_it(a.size * b.shape[1]):
             return None
         return BackgroundMatmul(
@@ -120,6 +136,11 @@ class NumpyBackend:
         return None
 
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
+        if capturing.recorder is not None:
+            return capturing.call(name, partial(self._library, module, name, **options), *arrays)
+        return self._library(module, name, *arrays, **options)
+
+    def _library(self, module: str, name: str, *arrays: Any, **options: Any) -> Any:
         function = getattr(getattr(np, module), name)
         if module != "linalg":
             return function(*arrays, **options)
@@ -129,7 +150,7 @@ class NumpyBackend:
     def argsort(self, array: Any, dim: int) -> Any:
         from lucid_gpu.devices.ordering import stable_argsort
 
-        return stable_argsort(array, dim)
+        return capturing.call("argsort", stable_argsort, array, dim)
 
     def synchronize(self) -> None:
         pass

@@ -15,6 +15,7 @@ import numpy as np
 from lucid_gpu.devices import threads
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
 from lucid_gpu.devices.blocks import share
+from lucid_gpu.devices.capturing import again
 from lucid_gpu.devices.loops import address, addresses
 from lucid_gpu.devices.pool import SMALLEST, aligned, pool
 from lucid_gpu.devices.scratch import memory_of_thread
@@ -229,10 +230,27 @@ class Executable:
             results: list[Any] = on_few_threads(0, *whole) if self.sums else whole[0](*whole[1:])
             return results
         outs = [empty(shape, d) for empty, shape, d in self.stores]
+        self._fill(arrays, scalars, outs)
+        return outs
+
+    def bound(
+        self, arrays: Sequence[Any], scalars: Sequence[Any], results: list[Any]
+    ) -> Callable[[], Any]:
+        """What runs the plan again on these arrays, into these results: for graphs."""
+        plan = self.plan
+        if plan.tail is not None or plan.reduction is not None or not self.total:
+            return again(plan.name, self, (arrays, scalars), results)
+        numbers = [as_number(v, d) for v, (_, d) in zip(scalars, plan.scalars, strict=True)]
+        if self.native is not None and self.once is None:
+            return self.native.bound([*arrays, *numbers, *results], self.total)
+        return functools.partial(self._fill, [*arrays, *self.indices], numbers, results)
+
+    def _fill(self, arrays: Sequence[Any], scalars: Sequence[Any], outs: list[Any]) -> None:
+        """Store the values of a plan that does not reduce."""
         if not self.total:
             for out in outs:
                 out[...] = 0
-            return outs
+            return
         if self.native is not None:
             small = threads.run_quietly(self.once, *arrays, *scalars) if self.once else ()
             self.native(([*arrays, *scalars, *small, *outs], self.total))
@@ -240,7 +258,6 @@ class Executable:
             threads.run_quietly(self._run_whole, arrays, scalars, outs)
         else:
             self._run_blocks(self.code.layout, arrays, scalars, outs)
-        return outs
 
     def _run_whole(self, arrays: Sequence[Any], scalars: Sequence[Any], outs: Any) -> Any:
         code = self.code

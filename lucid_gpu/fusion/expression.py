@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import device
+from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype, int64, scalar_type
 from lucid_gpu.fusion import scheduler
 from lucid_gpu.fusion.assembling import Number, Slot, emit, fits
@@ -91,6 +92,10 @@ class Cell:
         self.array = array
         self.node = node
         self.output = output  # which output of the node the leaf is
+        if capturing.recorder is not None:
+            found = capturing.capturing()
+            if found is not None:
+                found.leaf_made(self)
 
     @property
     def filled(self) -> bool:
@@ -99,6 +104,8 @@ class Cell:
 
     def twin(self, node: Any = None, output: int = 0) -> Cell:
         """Another leaf on the same array."""
+        if capturing.recorder is not None:
+            _seen(self)
         return self._shares_with(Cell(self.array, node, output))
 
     def _shares_with(self, other: Cell) -> Cell:
@@ -115,6 +122,8 @@ class Cell:
 
     def again(self) -> Cell:
         """A leaf that takes this one's place, which others may go on reading."""
+        if capturing.recorder is not None:
+            _seen(self)
         return Cell(self.array, self.node, self.output)
 
     def stands_for(self, other: Any) -> None:
@@ -142,6 +151,12 @@ class Cell:
             return [self]
         found = [c for r in self.sharers if (c := r()) is not None and c is not self]
         return [self, *[c for c in found if c.array is self.array]]
+
+
+def _seen(leaf: Cell) -> None:
+    found = capturing.capturing()
+    if found is not None:
+        found.see(leaf)
 
 
 _NOWHERE = Cell(None)  # where only a gradient passed

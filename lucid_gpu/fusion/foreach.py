@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lucid_gpu.device import CPU, device
+from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion import blocks
 from lucid_gpu.fusion.expression import Cell, Expr, merge
@@ -90,4 +91,8 @@ def run(update: Update, columns: Sequence[Sequence[Any]], numbers: Sequence[Any]
     """
     plan, read = update.plan, update.read
     scalars = [value if i is None else numbers[i] for i, value in update.numbers]
+    if capturing.recorder is not None:
+        given = [list(column) for column in columns]
+        capturing.write(plan.name, plan.executable.over_rows, given, read, scalars)
+        return
     plan.executable.over_rows(columns, read, scalars)

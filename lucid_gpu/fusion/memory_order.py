@@ -8,11 +8,12 @@ transposes what the next one would transpose back.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from lucid_gpu.devices.capturing import again
 from lucid_gpu.fusion.blocked import Executable
 from lucid_gpu.fusion.blocks import padded
 from lucid_gpu.fusion.plan import Load, Plan, Reduction, Shape, row_major_strides
@@ -71,9 +72,20 @@ class Ordered(Executable):
     def source(self) -> str:
         return self.inner.source
 
-    def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+    def bound(
+        self, arrays: Sequence[Any], scalars: Sequence[Any], results: list[Any]
+    ) -> Callable[[], Any]:
+        if self.plan.tail is not None or self.plan.reduction is not None:
+            return again(self.plan.name, self, (arrays, scalars), results)
+        into = [a.transpose(self.order) for a in results]
+        return self.inner.bound(self._turned(arrays), scalars, into)
+
+    def _turned(self, arrays: Sequence[Any]) -> list[Any]:
         rank = len(self.order)
-        turned = [a.reshape(padded(a.shape, rank)).transpose(self.order) for a in arrays]
+        return [a.reshape(padded(a.shape, rank)).transpose(self.order) for a in arrays]
+
+    def _run(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        turned = self._turned(arrays)
         found = [a.transpose(self.back) for a in self.inner._run(turned, scalars)]
         if self.plan.reduction is None:
             return found

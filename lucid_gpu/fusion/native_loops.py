@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -182,6 +182,17 @@ class Kernel:
             self.recording.run(addresses(arrays), self.rows.number, 1, count - self.whole)
             return
         self.run([(addresses(arrays), count) for arrays, count in jobs])
+
+    def bound(self, arrays: Sequence[Any], count: int) -> Callable[[], Any]:
+        """What runs over these arrays again."""
+        at = addresses(arrays)
+        if self.at_once and 0 <= count - self.whole < self.rows.width:
+            rest = count - self.whole
+            run = functools.partial(self.recording.run, at, self.rows.number, 1, rest)
+        else:
+            run = functools.partial(self.run, [(at, count)])
+        run.__dict__["arrays"] = arrays  # to whose memory the addresses lead
+        return run
 
     def run(self, jobs: Sequence[tuple[list[int], int]]) -> None:
         """The same with the arrays' addresses."""

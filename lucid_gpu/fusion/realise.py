@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid_gpu.devices import capturing
 from lucid_gpu.devices.copies import laid_out
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.plan import Plan
@@ -30,6 +31,14 @@ def realise(values: Sequence[Expr]) -> list[Any]:
     -------
     list of arrays
     """
+    if capturing.recorder is not None:
+        found = capturing.recording()
+        if found is not None and all(found.older(value) for value in values):
+            found.pause()  # it is there before the graph's first call
+            try:
+                return realise(values)
+            finally:
+                found.go_on()
     if waiting:
         for ask in askers:
             results = ask(values)
@@ -44,14 +53,40 @@ def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
     run = plan.executable
     if run is None:
         run = plan.executable = executor(plan)
+    if capturing.recorder is not None:
+        found = capturing.recording()
+        if found is not None:
+            if plan.device.type != "cpu":
+                found.refuse(plan.name, "graphs of work on a GPU are not captured yet")
+            for leaf in plan.read:
+                found.see(leaves[leaf])
     arrays = [leaves[leaf].array for leaf in plan.read]
     scalars = [leaves[leaf].array for leaf in plan.numbers] if plan.numbers else []
     if [array.strides for array in arrays] != plan.layouts:
         arrays = _as_declared(plan, arrays)
+    if capturing.recorder is not None:
+        return list(capturing.call(plan.name, _Observed(plan, run), arrays, scalars))
     results: list[Any] = observed(plan, run, arrays, scalars) if observers else run(arrays, scalars)
     if debug:
         print(describe(plan))
     return results
+
+
+class _Observed:
+    """An executable that a graph holds: observers see it run while it is recorded."""
+
+    def __init__(self, plan: Plan, run: Any) -> None:
+        self.plan, self.run = plan, run
+
+    def __call__(self, arrays: Sequence[Any], scalars: Sequence[Any]) -> list[Any]:
+        if observers:
+            return list(observed(self.plan, self.run, arrays, scalars))
+        return list(self.run(arrays, scalars))
+
+    @property
+    def bound(self) -> Any:
+        """What the executor makes for a graph, if it has a way to run into the same results."""
+        return getattr(self.run, "bound", None)
 
 
 def _as_declared(plan: Plan, arrays: Sequence[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from lucid_gpu.devices import backend
+from lucid_gpu.devices.copies import row_major
 from lucid_gpu.fusion import scheduler
 from lucid_gpu.fusion.expression import (
     Cell,
@@ -365,7 +365,7 @@ class RegionNode(Node):
         cell: Cell = tensor._expr.leaves[0]
         if cell.array.flags.c_contiguous:
             return cell
-        return Cell(backend(self.program.device).xp.ascontiguousarray(cell.array))
+        return Cell(row_major(cell.array))
 
     def asked_for(self) -> tuple[list[int], Gradient]:
         """The leaves a gradient goes to, and the gradient of those that the pass asks for."""

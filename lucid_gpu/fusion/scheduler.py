@@ -30,6 +30,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lucid_gpu.device import device
+from lucid_gpu.devices import capturing
 from lucid_gpu.fusion import Eager
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.program import Instruction, Program
@@ -159,7 +160,7 @@ def begin_step() -> None:
     What has been pending since before is stored when something new is built on it.
     """
     steps.count += 1
-    state.step = steps.fresh = steps.count
+    state.step = steps.refresh()
 
 
 def begin_pass() -> None:
@@ -169,7 +170,7 @@ def begin_pass() -> None:
 
 def end_pass() -> None:
     """What was pending before the pass is old now, but not its results."""
-    state.step = steps.fresh = steps.count
+    state.step = steps.refresh()
 
 
 def old(values: Sequence[Any], recorded: Any) -> list[Any]:
@@ -204,18 +205,31 @@ def mark_computed(value: Any, itself: bool = False) -> None:
     step = state.step
     if state.task is not None or (value.since < step and value.since != WRITTEN):
         return
+    found = capturing.capturing()
     if itself and 0 <= value.since < ALWAYS:
+        if found is not None:
+            found.date(value)
         value.since = COMPUTED
     if value.made_by is None:
         return
     kind = type(value)  # the others are the op, and numbers
-    found = [value.made_by]
-    for made_by in found:  # which grows
+    sources = [value.made_by]
+    for made_by in sources:  # which grows
         for inner in made_by:
             if type(inner) is kind and step <= inner.since < ALWAYS:
+                if found is not None:
+                    found.date(inner)
                 inner.since = COMPUTED
                 if inner.made_by is not None:
-                    found.append(inner.made_by)
+                    sources.append(inner.made_by)
+
+
+def mark_written(value: Any) -> None:
+    """A leaf of the graph was written in place and has this value now."""
+    found = capturing.capturing()
+    if found is not None:
+        found.date(value)
+    value.since = WRITTEN
 
 
 # --- 4: where a program is cut --------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend
+from lucid_gpu.devices import backend, capturing
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel, runs_cuda_c
@@ -108,8 +108,8 @@ def _check_at_once(
 
 
 def seen_at_once(where: device) -> bool:
-    """Whether numbers can be looked at here and now: on a GPU that would wait for it."""
-    return not runs_cuda_c(where)
+    """Whether numbers can be looked at here and now: a GPU would wait, a graph look only once."""
+    return not runs_cuda_c(where) and capturing.capturing() is None
 
 
 INSTANCES = [(_check, {"K": d}) for d in (dt.int8, dt.int16, dt.int32, dt.int64)]

@@ -49,12 +49,15 @@ class Settings(NamedTuple):
         Targets that count nothing.
     smoothing : float
     reduction : {"mean", "sum", "none"}
+    masked : bool
+        Take it that some targets are to be ignored: for a graph, where later ones may be.
     """
 
     weight: Any
     ignore: int
     smoothing: float
     reduction: str
+    masked: bool = False
 
 
 def lines_of(shape: tuple[int, ...]) -> Lines:
@@ -284,7 +287,7 @@ def _gradient(x: Any, target: Any, kept: Any, g: Any, how: Settings) -> Any:
 def on_host(x: Any, target: Any, how: Settings) -> tuple[Any, Kept]:
     """The loss, reduced as it shall be, in float32 at least; and what its gradient needs."""
     outer, classes, inner = extents = lines_of(x.shape)
-    target, ignored = _classes_of(target.reshape(outer, inner), classes, how.ignore)
+    target, ignored = _classes_of(target.reshape(outer, inner), classes, how)
     places = target * inner + _first_places(outer, classes, inner)
     each = x.ravel().take(places)  # for now the targets' scores
     rows, scored, own = x.reshape(extents), None, None
@@ -417,13 +420,15 @@ def _lined_up(x: Any) -> tuple[Any, int]:
     return x.astype(wide, copy=False), 1
 
 
-def _classes_of(target: Any, classes: int, ignore: int) -> tuple[Any, Any]:
+def _classes_of(target: Any, classes: int, how: Settings) -> tuple[Any, Any]:
     """Targets with 0 for those to be ignored, and which those are (None: none of them)."""
     if target.dtype != np.int64:
         target = target.astype(np.int64)
+    ignore = how.ignore
     # one look finds those too large, and as unsigned numbers negative ones are
-    if not target.size or (
-        _largest(target.view(np.uint64), None) < classes and not 0 <= ignore < classes
+    if not how.masked and (
+        not target.size
+        or (_largest(target.view(np.uint64), None) < classes and not 0 <= ignore < classes)
     ):
         return target, None
     ignored = target == ignore

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from lucid_gpu.devices import device_of
+from lucid_gpu.devices import capturing, device_of
 from lucid_gpu.launch import runs_cuda_c
 
 __all__ = ["by_device"]
@@ -50,4 +50,12 @@ class by_device(Generic[P, R]):
         if runs_cuda_c(device_of(first)):
             return self.cuda_c(*args, **kwargs)
         assert self.host is not None
+        if capturing.recorder is not None:
+            named: Any = functools.partial(_by_name, self.host, tuple(kwargs), len(args))
+            result: R = capturing.call(self.cuda_c.__name__, named, *args, *kwargs.values())
+            return result
         return self.host(*args, **kwargs)
+
+
+def _by_name(function: Any, names: tuple[str, ...], count: int, *args: Any) -> Any:
+    return function(*args[:count], **dict(zip(names, args[count:], strict=True)))

@@ -46,12 +46,18 @@ class Steps:
     """How often work began anew on any thread: a pass back, a value read, data brought in.
 
     What was made before the step ``fresh`` may be old: the straight path of ops leaves it alone.
+    That step is never below ``least``, by which whoever wants to see every op closes the path.
     """
 
-    __slots__ = ("count", "fresh")
+    __slots__ = ("count", "fresh", "least")
 
     def __init__(self) -> None:
-        self.count = self.fresh = 0
+        self.count = self.fresh = self.least = 0
+
+    def refresh(self) -> int:
+        """All that there is may be old from now on; returns the step's number."""
+        self.fresh = max(self.count, self.least)
+        return self.count
 
 
 class Seen(NamedTuple):

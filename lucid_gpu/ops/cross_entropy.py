@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices import capturing, xp_of
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.dtypes import int64
 from lucid_gpu.fusion.costs import costs_of
@@ -207,6 +207,7 @@ def _class_loss_batched(
 
 def _by_kernel(input: Tensor, target: Tensor, weight: Tensor | None, how: Settings) -> Tensor:
     """The losses and their sum, and the gradient, by what `kernels.cross_entropy` chooses."""
+    how = how._replace(masked=capturing.capturing() is not None)
     value, kept = kernels.losses(input.array, target.array, how)
     wide, rest = from_array(kept.lse, None, input.device), kept._replace(lse=None)
 

@@ -31,7 +31,16 @@ from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import body_of, op
 from lucid_gpu.tape.modes import is_grad_enabled
 from lucid_gpu.tape.rules import Batch, batching
-from lucid_gpu.tensor import Tensor, _set, _tensor, apply, binary, is_foreign, unary
+from lucid_gpu.tensor import (
+    Tensor,
+    _set,
+    _tensor,
+    apply,
+    binary,
+    is_foreign,
+    refuse_capture,
+    unary,
+)
 
 Number = int | float | complex | bool
 _TESTS = ("compare", "logical", "test")
@@ -994,6 +1003,7 @@ def spread_copy(value: Tensor, like: Tensor) -> Tensor:
 
 def _tolist(self: Tensor) -> Any:
     """The elements as nested lists of Python numbers."""
+    refuse_capture("tolist()")
     array = self.detach().cpu().array
     return (array.astype("float64") if self.dtype is dt.bfloat16 else array).tolist()
 

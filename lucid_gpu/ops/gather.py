@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices import capturing, xp_of
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.fusion.typing_rules import broadcast_shapes
 from lucid_gpu.kernels import bounds
@@ -194,7 +194,10 @@ def along(index: Any, dim: int, xp: Any) -> tuple[Any, ...]:
     for d in range(rank):
         shape = [1] * rank
         shape[d] = index.shape[d]
-        grids.append(index if d == dim else xp.arange(index.shape[d]).reshape(shape))
+        if d == dim:
+            grids.append(index)
+        else:
+            grids.append(capturing.constant(xp.arange(index.shape[d])).reshape(shape))
     return tuple(grids)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import resolve
+from lucid_gpu.devices import capturing, resolve
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.tensor import Tensor
 
@@ -33,6 +33,7 @@ class Generator:
         self.device: device = resolve(device)
         self._seed = DEFAULT_SEED
         self._draws = 0
+        self._replayed = 0  # the first draw of the graph that is being replayed
         self._lock = threading.Lock()
 
     def manual_seed(self, seed: int) -> Generator:
@@ -48,6 +49,7 @@ class Generator:
             raise ValueError(
                 f"Overflow when unpacking long long: seed {seed} is not within [-2**63, 2**64)"
             )
+        _refuse_capture("manual_seed()")
         with self._lock:
             self._seed, self._draws = seed & ((1 << 64) - 1), 0
         return self
@@ -81,6 +83,7 @@ class Generator:
                 f"Expected an RNG state of size {_STATE_BYTES} but found the input RNG state size "
                 f"to be {new_state.numel()}"
             )
+        _refuse_capture("set_state()")
         state = bytes(new_state.tolist())
         with self._lock:
             self._seed = int.from_bytes(state[:8], "little")
@@ -97,7 +100,24 @@ class Generator:
         with self._lock:
             offset = self._draws
             self._draws = (offset + 1) & ((1 << 64) - 1)
-            return self._seed, offset
+            seed = self._seed
+        found = capturing.recording()
+        return (seed, offset) if found is None else found.draw(self, seed, offset)
+
+    def go_back(self, draws: int) -> None:
+        """Go to where so many draws had been made."""
+        with self._lock:
+            self._draws = draws
+
+    def begin_replay(self, draws: int) -> None:
+        """Take so many draws for a graph, which asks for them by `replayed`."""
+        with self._lock:
+            self._replayed = self._draws
+            self._draws = (self._draws + draws) & ((1 << 64) - 1)
+
+    def replayed(self, number: int | None) -> int:
+        """A draw of those that `begin_replay` took; without a number, the seed."""
+        return self._seed if number is None else (self._replayed + number) & ((1 << 64) - 1)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"device": self.device, "seed": self._seed, "draws": self._draws}
@@ -108,6 +128,12 @@ class Generator:
 
     def __repr__(self) -> str:
         return f"<lucid_gpu.Generator device={self.device} seed={self._seed} draws={self._draws}>"
+
+
+def _refuse_capture(what: str) -> None:
+    found = capturing.capturing()
+    if found is not None:
+        found.refuse(what, "a generator's state changes on the host")
 
 
 # One for all devices: a script draws the same numbers wherever its tensors are.

@@ -11,6 +11,8 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU
+from lucid_gpu.devices import capturing
+from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.fusion import expression, region, scheduler
 from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.inside import OF_A_NAME
@@ -28,7 +30,7 @@ from lucid_gpu.tensor import (
     _tensor,
     _unmark_shared,
     becomes_pending,
-    duplicate,
+    keep_outside,
     store_written,
 )
 
@@ -65,6 +67,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         refuse_inference()
     if state.grad:
         refuse_recorded(self, value._expr.program.needs_grad, name)
+    if capturing.recorder is not None:
+        expr, old = _noted(self)
     value = _fitted(value, old, name)
     storage = self._storage
     if storage is None:
@@ -79,7 +83,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         new = expression.reread(expr)
     if new.program.inference is not old.inference:
         new = Expr(marked(new.program, new.program.marks ^ INFERENCE), new.leaves, new.made_by)
-    if storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
+    stays = bool(capturing.fixed) and old.is_load and capturing.is_fixed(expr.leaves[0].array)
+    if stays or storage.is_lent() or (storage.others(self) and not _drop_base(self, storage)):
         if storage.read_only:
             refuse_read_only(self, name)
         _write_through(self, _tensor(new), storage, name)
@@ -109,7 +114,7 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
     if edge is not None:
         self._attach(*edge)
         if not new.program.is_load:
-            self._expr.since = scheduler.WRITTEN
+            scheduler.mark_written(self._expr)
     if before is not None:
         move_retained(self, *before)
     return self
@@ -286,6 +291,13 @@ def _writable(self: Tensor, name: str) -> Any:
     expr = self._expr
     if expr.program.inference:
         refuse_inference()
+    found = capturing.recording()
+    if found is not None:
+        del expr
+        keep_outside(self)
+        if self._expr.program.is_load:
+            _own_outside(found, self)
+        expr = self._expr
     if not expr.program.is_load or expr.leaves[0].borrowed:
         self._own_memory()
     del expr  # `_nobody_reads` counts references
@@ -303,7 +315,34 @@ def _writable(self: Tensor, name: str) -> Any:
     if self._expr.program.shared:
         _unmark_shared(self)
     storage.version += 1
-    return self._expr.leaves[0].array
+    if capturing.recorder is None:
+        return self._expr.leaves[0].array
+    array = self._expr.leaves[0].array
+    found = capturing.capturing()
+    if found is not None:
+        found.before_write(array, name, self)
+    return array
+
+
+def _own_outside(found: Any, tensor: Tensor) -> None:
+    """Give a tensor from before a capture memory of its own, if it has borrowed some."""
+    if tensor._expr.leaves[0].borrowed and not found.knows(tensor):
+        found.pause()
+        try:
+            tensor._own_memory()
+        finally:
+            found.go_on()
+
+
+def _noted(tensor: Tensor) -> tuple[Expr, Any]:
+    """A tensor's value, which a capture is to put back, before the tensor takes another one."""
+    found = capturing.capturing()
+    if found is not None:
+        keep_outside(tensor)
+        if tensor._expr.program.is_load and tensor._wrapper is None and not found.off:
+            _own_outside(found, tensor)
+            found.before_taking(tensor)
+    return tensor._expr, tensor._expr.program
 
 
 def _write_through(target: Tensor, value: Tensor, storage: Storage, name: str) -> None:
@@ -321,7 +360,7 @@ def _write_through(target: Tensor, value: Tensor, storage: Storage, name: str) -
         changed = (source != array) & ((source == source) | (array == array))
         array[changed] = source[changed]
     else:
-        array[...] = source
+        write(array, source)
 
 
 def warn_expanded(name: str) -> None:

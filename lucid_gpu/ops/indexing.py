@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices import capturing, xp_of
 from lucid_gpu.ops.arguments import guarded, require_one_device, require_one_dtype, takes_out
 from lucid_gpu.ops.creation import arange, full, refuse_unheld, tensor
 from lucid_gpu.ops.in_place import (
@@ -217,7 +217,11 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         refuse_overlap(input.array[(*parsed, ...) if ... not in parsed else parsed], "copy_")
     elif input._base is not None and refers_to_itself(input.array):
         warn_expanded("index_put_")
-    input._writable("index_put_")[parsed] = source
+    capturing.write("index_put_", _put_at, input._writable("index_put_"), parsed, source)
+
+
+def _put_at(array: Any, index: Any, source: Any) -> None:
+    array[index] = source
 
 
 @batching(setitem)
@@ -327,7 +331,7 @@ def index_put_(
     if accumulate:
         xp_of(self).add.at(array, parsed, value)
     else:
-        array[parsed] = value
+        capturing.write("index_put_", _put_at, array, parsed, value)
     return self
 
 

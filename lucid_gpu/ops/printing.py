@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, refuse_capture
 
 __all__ = ["get_printoptions", "printoptions", "set_printoptions"]
 
@@ -158,6 +158,7 @@ def number_format(values: Sequence[Any], d: dt.dtype) -> Any:
 
 def __repr__(self: Tensor) -> str:
     """The text of a tensor, which is realised, as PyTorch writes it."""
+    refuse_capture("to print a tensor")
     array = self.detach().cpu().array
     if self.dtype.compute is not self.dtype:
         array = array.astype(self.dtype.compute.numpy)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, philox, resolve
+from lucid_gpu.devices import backend, capturing, philox, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.ops.arguments import into, type_for
@@ -201,8 +201,13 @@ def randperm(
         order = backend(where).xp.argsort(words, kind="stable")
         result = from_array(order.astype(d.numpy, copy=False), d, where)
     else:
-        result = _placed(philox.order(*draw, n), (n,), d, where)
+        made = capturing.call("randperm", _order_on_host, draw, n, d)
+        result = _placed(made, (n,), d, where)
     return _finish(result, requires_grad, out, "randperm")
+
+
+def _order_on_host(draw: tuple[int, int], n: int, d: dtype) -> Any:
+    return philox.order(*draw, n).astype(d.numpy, copy=False)
 
 
 @batching(randperm, unbatched=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import CPU, device
-from lucid_gpu.devices import backend, philox
+from lucid_gpu.devices import backend, capturing, philox
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.costs import costs_of
 from lucid_gpu.fusion.expression import drawn
@@ -90,6 +90,13 @@ def _uniform(
     if costs_of(where).draws_again:
         value = _uniform_fused(shape, d, where, draw, low, high)
         return value if pending else _computed(value)
+    made = capturing.call("uniform", _uniform_on_host, draw, tuple(shape), d, low, high)
+    return _placed(made, shape, d, where)
+
+
+def _uniform_on_host(
+    draw: tuple[int, int], shape: Sequence[int], d: dtype, low: float, high: float
+) -> Any:
     array = _fractions(philox.uniform, shape, d, draw)
     if (low, high) != (0.0, 1.0):
         array *= array.dtype.type(high - low)
@@ -97,7 +104,7 @@ def _uniform(
         if not d.is_complex:
             array = array.astype(d.numpy, copy=False)
             array[array >= high] = low  # rounding must not give the end that is left out
-    return _placed(array, shape, d, where)
+    return array.astype(d.numpy, copy=False)
 
 
 def _uniform_fused(
@@ -137,12 +144,19 @@ def _normal(
             return _complex(pairs, d, mean)
         numbers = (float(std), float(mean))
         return _computed(_fused("random_normal", d, shape, where, draw, *numbers))
+    made = capturing.call("normal", _normal_on_host, draw, tuple(shape), d, mean, std)
+    return _placed(made, shape, d, where)
+
+
+def _normal_on_host(
+    draw: tuple[int, int], shape: Sequence[int], d: dtype, mean: float, std: float
+) -> Any:
     array = _fractions(philox.normal, shape, d, draw)
     if std != 1:
         array *= array.dtype.type(std)
     if mean != 0:
         array += array.dtype.type(mean)
-    return _placed(array, shape, d, where)
+    return array.astype(d.numpy, copy=False)
 
 
 @batching(_uniform, _normal, unbatched=True)
@@ -174,7 +188,13 @@ def _integers(
     if costs_of(where).draws_again:
         found = _fused("random_below", dt.int64, shape, where, draw, span % (1 << 64))
         return _computed((found + low if low else found).to(d))
-    return _placed(philox.integers(*draw, math.prod(shape), low, span), shape, d, where)
+    count = math.prod(shape)
+    made = capturing.call("randint", _integers_on_host, draw, count, low, span, d)
+    return _placed(made, shape, d, where)
+
+
+def _integers_on_host(draw: tuple[int, int], count: int, low: int, span: int, d: dtype) -> Any:
+    return philox.integers(*draw, count, low, span).astype(d.numpy, copy=False)
 
 
 @batching(_integers, unbatched=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lucid_gpu.devices import capturing
 from lucid_gpu.ops.matmul import linear
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.recurrent_cells import CELLS, Cell, Weights
@@ -50,7 +51,7 @@ def walk(
     walked.recorded = bool(state.grad) and any(t.requires_grad for t in given)
     result: tuple[Tensor, ...] = record(
         "RecurrentBackward0",
-        tuple(walked.forward(x.array, [s.array for s in start], weights.arrays())),
+        tuple(_made(walked.forward, x.array, [s.array for s in start], weights.arrays())),
         given,
         _walk_vjp,
         (x, *start, *weights),
@@ -58,6 +59,11 @@ def walk(
         kept=walked,
     )
     return result
+
+
+def _made(walk: Any, *arrays: Any) -> Any:
+    """What a walk gives there or back; a graph calls it again, on what it keeps between the two."""
+    return capturing.call("a recurrent layer", walk, *arrays)
 
 
 def _walk_for(
@@ -78,7 +84,7 @@ def _walk_vjp(node: Any, *cotangents: Tensor) -> Sequence[Any]:
     given = [t for t in (x, *start, *weights) if t is not None]
     if is_grad_enabled() or (open_levels and innermost([*given, *cotangents]) is not None):
         return _vjp_composed(node.kept, x, start, weights, cotangents)
-    found = node.kept.backward(weights.arrays(), [g.array for g in cotangents])
+    found = _made(node.kept.backward, weights.arrays(), [g.array for g in cotangents])
     return [from_array(a, x.dtype, x.device) for a in found]
 
 

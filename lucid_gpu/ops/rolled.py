@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid_gpu.devices import backend, xp_of
+from lucid_gpu.devices.copies import duplicate
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.ops.arguments import is_number, public
 from lucid_gpu.ops.record import record
@@ -16,7 +17,7 @@ from lucid_gpu.ops.shape import flip, owned, transpose
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.engine import gathering
 from lucid_gpu.tape.rules import Batch, Call, batching, jvp
-from lucid_gpu.tensor import Tensor, duplicate
+from lucid_gpu.tensor import Tensor
 
 
 @op

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import backend, xp_of
-from lucid_gpu.devices.copies import write
+from lucid_gpu.devices import backend, capturing, xp_of
+from lucid_gpu.devices.copies import row_major, write
 from lucid_gpu.fusion.expression import Cell, Expr
 from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.fusion.program import INFERENCE, load_program, marked
@@ -618,10 +618,12 @@ def _in_row_major(input: Tensor) -> bool:
     ):
         return False
     cell, program = input._cell(), input._expr.program
+    if capturing.fixed and capturing.is_fixed(cell.array):
+        return False
     laid = load_program(
         program.dtype, program.shape, None, program.root.needs_grad, program.device, program.marks
     )
-    array = xp_of(input).ascontiguousarray(cell.array)
+    array = row_major(cell.array)
     own = Cell(array, cell.node, cell.output)
     input._expr = Expr(laid, (own,), None)
     if storage is not None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu import dtypes as dt
-from lucid_gpu.devices import xp_of
+from lucid_gpu.devices import capturing, xp_of
+from lucid_gpu.devices.copies import write
 from lucid_gpu.fusion.expression import Cell, Expr, of_constant, without_grad
 from lucid_gpu.fusion.program import load_program
 from lucid_gpu.ops import mirrors
@@ -102,7 +103,10 @@ def write_with_history(target: Tensor, value: Tensor, name: str) -> None:
     before = _past(base)
     replaced = target._expr
     _protect_readers(target, storage, name)
-    array[...] = source
+    found = capturing.capturing()
+    if found is not None:
+        found.before_write(array, name, target)
+    write(array, source)
     storage.version += 1
     _give_history(target, base, before, value if value.requires_grad else Overwritten(replaced))
 

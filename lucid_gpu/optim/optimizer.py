@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from lucid_gpu.devices import capturing
 from lucid_gpu.ops.complex_views import view_as_real
 from lucid_gpu.ops.creation import tensor
 from lucid_gpu.ops.foreach import Rule, update_in_place
@@ -17,7 +18,7 @@ from lucid_gpu.optim.hooks import (
     register_optimizer_step_pre_hook,
 )
 from lucid_gpu.tape.modes import enable_grad, set_grad_enabled
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, from_array
 
 __all__ = [
     "Optimizer",
@@ -174,8 +175,46 @@ class Optimizer(Hooked):
                 ]
                 if members:
                     self._refuse(members)
-                    self._update(group, members)
+                    if capturing.recorder is None or not capturing.recording():
+                        self._update(group, members)
+                    else:
+                        self._capture(group, members)
         return loss
+
+    def _capture(self, group: Group, members: list[Member]) -> None:
+        """Make an update the call of a graph: each replay makes it of what the group holds then."""
+        found, name = capturing.recording(), type(self).__name__
+        assert found is not None
+        if group.get("capturable") is False:
+            raise RuntimeError(
+                f"Attempting CUDA graph capture of step() for an instance of {name} but "
+                "param_groups' capturable is False."
+            )
+        if self._listed or self.defaults.get("differentiable"):
+            found.refuse(f"{name}.step()", "its update is recorded, or its gradients list rows")
+        before = [(state, dict(state)) for _, _, state in members]
+
+        def go_back() -> None:
+            for state, values in before:
+                state.clear()
+                state.update(values)
+
+        found.undo.append(go_back)
+        arrays = [p.array for p, _, _ in members]
+        gradients = [from_array(g.array, g.dtype, g.device) for _, g, _ in members]
+
+        def update(*_: Any) -> None:
+            for (p, _, _), array in zip(members, arrays, strict=True):
+                if p.array is not array:
+                    raise RuntimeError(
+                        f"{name}: a parameter of shape {list(p.shape)} has other memory than when "
+                        "its graph was captured; write into it, p.copy_(values), instead"
+                    )
+            with set_grad_enabled(False):
+                again = zip(members, gradients, strict=True)
+                self._update(group, [(p, gradient, state) for (p, _, state), gradient in again])
+
+        capturing.write(f"{name}.step", update, *arrays, *[g.array for g in gradients])
 
     def _refuse(self, members: list[Member]) -> None:
         """Raise for what no rule here is written for."""

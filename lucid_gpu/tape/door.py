@@ -19,7 +19,7 @@ Next = Callable[..., Any]
 Interpreter = Callable[[Any, tuple[Any, ...], dict[str, Any], Next], Any]
 """Called as ``(op, args, kwargs, go_on)``; ``go_on(*args, **kwargs)`` is what comes after it."""
 
-NAMES, AUTOCAST, VMAP, DEVICE = range(4)  # the order in which they see a call
+NAMES, AUTOCAST, VMAP, DEVICE, CAPTURE = range(5)  # the order in which they see a call
 interpreters: list[Interpreter] = []
 _ranks: list[int] = []
 _changing = threading.Lock()
@@ -110,7 +110,7 @@ class Watch:
     Parameters
     ----------
     rank : int
-        `NAMES`, `AUTOCAST`, `VMAP` or `DEVICE`.
+        `NAMES`, `AUTOCAST`, `VMAP`, `DEVICE` or `CAPTURE`.
     make : callable
         Gives the interpreter, when it is first wanted.
     """

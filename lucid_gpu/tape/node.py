@@ -13,6 +13,17 @@ from lucid_gpu.tape.door import op
 from lucid_gpu.tape.hooks import Hooks, RemovableHandle, add_hook, run_after, run_before
 
 _sequence = itertools.count()
+
+
+_told_of_leaves: Callable[[Any], None] | None = None
+
+
+def tell_of_leaves(told: Callable[[Any], None] | None) -> None:
+    """Call ``told`` with each `AccumulateGrad` before its first gradient; None ends that."""
+    global _told_of_leaves
+    _told_of_leaves = told
+
+
 _accumulating = threading.RLock()  # several threads may go backward to one leaf
 
 Edge = tuple["Node | None", int]
@@ -219,6 +230,8 @@ class AccumulateGrad(Node):
         """Add a gradient to the leaf's: in place, unless the addition is itself recorded."""
         with _accumulating:
             if self.grad is None:
+                if _told_of_leaves is not None:
+                    _told_of_leaves(self)
                 self.grad = cotangent.as_gradient(self.order)  # no copy, if it can be helped
             elif create_graph or self.grad.is_sparse:  # and it may become dense
                 self.grad = self.grad + cotangent

@@ -1,0 +1,548 @@
+"""What a step computes, recorded as calls on arrays that stay where they are, and made again.
+
+While a `Recorder` records, every kernel, product and copy of its thread goes through `call`: it
+runs, and is noted with its arrays, which are kept. `Recorder.replay` makes the calls again, in
+order, and puts their results into the same memory. Autograd and the scheduler have no part in it.
+
+Nothing is recorded by halves. An array is known where a recorded call made it, or where it belongs
+to a tensor that was there before. What reads any other array can not be recorded, and is refused;
+and a recording is tried out once, on the values it was made with, before it is handed over.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from threading import get_ident
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "CaptureError",
+    "Draw",
+    "Recorder",
+    "Step",
+    "begin",
+    "call",
+    "capturing",
+    "constant",
+    "end",
+    "hold",
+    "is_fixed",
+    "recording",
+    "release",
+    "write",
+]
+
+EXTERNAL, MADE = "external", "made"  # whose an array's memory is; one of neither is foreign
+POISON = 0xA5  # what memory is filled with before a recording is tried out
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, slice, np.dtype, np.generic, type)
+
+recorder: Recorder | None = None  # of the thread that records; the others go on as ever
+
+
+class CaptureError(RuntimeError):
+    """What a graph can not hold: the op, the user's line, and what to do instead."""
+
+
+class Draw(int):
+    """Seed or number of a draw: where a step is replayed, those of that time stand in its place.
+
+    Attributes
+    ----------
+    generator : Generator
+    number : int or None
+        How many draws of the generator were recorded before it; None for a seed.
+    """
+
+    generator: Any
+    number: int | None
+
+    @classmethod
+    def of(cls, value: int, generator: Any, number: int | None) -> Draw:
+        """One of a value."""
+        made = cls(value)
+        made.generator, made.number = generator, number
+        return made
+
+
+class Step:
+    """One call.
+
+    Attributes
+    ----------
+    name : str
+        What a person calls it.
+    run : callable
+        Makes the call again, into the memory of its results.
+    results : list of arrays
+    """
+
+    __slots__ = ("name", "results", "run")
+
+    def __init__(self, name: str, run: Callable[[], Any], results: Sequence[Any]) -> None:
+        self.name, self.run, self.results = name, run, results
+
+
+class Frame:
+    """An op that is under way.
+
+    Attributes
+    ----------
+    name : str
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Taken(NamedTuple):
+    """A tensor that was there before and took another value, and what its own was."""
+
+    tensor: Any
+    program: Any
+    array: Any
+    node: Any
+    output: int
+
+
+class Recorder:
+    """Records the calls of a thread.
+
+    Attributes
+    ----------
+    steps : list of Step
+    begun : int
+        The scheduler's step in which it began: what is older is no part of it.
+    frames : list of Frame
+        The ops under way, the innermost last.
+    """
+
+    def __init__(self, begun: int, user_line: Callable[[], str]) -> None:
+        self.thread = get_ident()
+        self.begun = begun
+        self.user_line = user_line
+        self.steps: list[Step] = []
+        self.frames: list[Frame] = []
+        self.off = 0  # inside a recorded call, whose own calls are part of it
+        self.outside = 0  # inside what was there before and is no part of the recording
+        self.names: dict[int, str] = {}  # by id of a made array's owner: the step that made it
+        self.owners: dict[int, tuple[Any, str]] = {}  # by id, with whose they are
+        self.saved: dict[
+            int, tuple[Any, Any]
+        ] = {}  # external memory as it was before it was written
+        self.tensors: dict[int, Any] = {}  # weak references to those made since, by id
+        self.owed: dict[int, str] = {}  # writes announced and not yet made, by the owner's id
+        self.taken: dict[int, Taken] = {}  # tensors that took another value, by id
+        self.written: dict[int, Any] = {}  # tensors whose memory was written
+        self.undo: list[Callable[[], None]] = []
+        self.fresh: weakref.WeakSet[Any] = weakref.WeakSet()  # leaves made since it began
+        self.values: weakref.WeakSet[Any] = weakref.WeakSet()  # values known to be of this time
+        self.draws: dict[int, tuple[Any, int, set[int]]] = {}  # generators: draws, those not used
+
+    # --- whose memory it is ----------------------------------------------------------------------
+
+    def whose(self, array: Any) -> str | None:
+        """`EXTERNAL`, `MADE`, or None for memory that nobody is known to have made."""
+        found = self.owners.get(id(_owner(array)))
+        return None if found is None else found[1]
+
+    def adopt(self, array: Any, whose: str, name: str = "") -> None:
+        """Keep an array's memory, and know whose it is."""
+        owner = _owner(array)
+        if id(owner) not in self.owners:
+            self.owners[id(owner)] = owner, whose
+            self.names[id(owner)] = name
+
+    def leaf_made(self, leaf: Any) -> None:
+        """A leaf is made; its memory was not there before, unless that was seen."""
+        if not self.outside:
+            self.fresh.add(leaf)
+
+    def pause(self) -> None:
+        """What comes is no part of the recording, until `go_on`."""
+        self.off += 1
+        self.outside += 1
+
+    def go_on(self) -> None:
+        """Record again."""
+        self.off -= 1
+        self.outside -= 1
+
+    def see(self, leaf: Any) -> None:
+        """A leaf is read: if it was there before, so was its memory."""
+        array = leaf.array
+        if type(array) is not np.ndarray or self.whose(array) is not None or leaf in self.fresh:
+            return
+        if leaf.borrowed and len(leaf.readers()) > 1:
+            self.refuse(
+                "a tensor in another one's memory", "who writes one would move it; use x.clone()"
+            )
+        leaf.borrowed = False
+        self.adopt(array, EXTERNAL)
+
+    def knows(self, tensor: Any) -> bool:
+        """Whether a tensor was made since the recording began."""
+        reference = self.tensors.get(id(tensor))
+        return reference is not None and reference() is tensor
+
+    def older(self, value: Any) -> bool:
+        """Whether a pending value was there before the recording began."""
+        return bool(value.since < self.begun) and value not in self.values
+
+    def date(self, value: Any) -> None:
+        """A pending value is about to lose the step it was made in."""
+        if value.since >= self.begun:
+            self.values.add(value)
+
+    def before_taking(self, tensor: Any) -> None:
+        """A tensor is about to take another value: one that was there before gets its own back."""
+        if self.knows(tensor) or id(tensor) in self.taken:
+            return
+        leaf = tensor._expr.leaves[0]
+        self.see(leaf)
+        own = tensor._expr.program, leaf.array, leaf.node, leaf.output
+        self.taken[id(tensor)] = Taken(tensor, *own)
+
+    def before_write(self, array: Any, name: str, tensor: Any) -> None:
+        """A tensor's memory is about to be written: what was there before is to be put back."""
+        self.see(tensor._expr.leaves[0])
+        if self.off and self.whose(array) is None:
+            return  # a recorded call has made it, for itself
+        self.written[id(tensor)] = tensor
+        owner = _owner(array)
+        if self.whose(array) is None:
+            self.adopt(array, EXTERNAL)
+        if self.owners[id(owner)][1] is EXTERNAL and id(owner) not in self.saved:
+            self.saved[id(owner)] = owner, owner.copy()
+        self.owed[id(owner)] = name
+
+    def fill(self, array: Any, source: Any) -> None:
+        """New memory is about to be filled, all of it, from known memory."""
+        new = self.whose(array) is None and array.nbytes == _owner(array).nbytes
+        if new and self.whose(source) is not None:
+            self.adopt(array, MADE, "a copy")
+
+    def settle_writes(self) -> None:
+        """Refuse a write that no recorded call has made."""
+        for name in self.owed.values():
+            self.refuse(name, "it writes memory in a way that is not recorded")
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def call(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], writes: bool = False
+    ) -> Any:
+        """Make a call and record it; inside a recorded call, only make it."""
+        if self.off:
+            return function(*args)
+        given = list(_arrays(args))
+        unknown = [a for a in given if self.whose(a) is None]
+        owed = dict(self.owed)
+        self.off += 1
+        try:
+            result = function(*args)
+        finally:
+            self.off -= 1
+            self.owed = owed  # what the call announced to write it has written
+        result = _in_memory(result)  # NumPy's numbers are results too
+        if unknown:
+            if writes or not self.frames:
+                self.refuse(name, "it reads memory that no recorded call has made")
+            return result  # of unknown memory too: the op it is a part of is recorded as a whole
+        self.record(name, function, args, result)
+        for array in given:
+            self.owed.pop(id(_owner(array)), None)
+        return result
+
+    def record(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], result: Any
+    ) -> None:
+        """Record a call that was made."""
+        made = list(_arrays(result))
+        for array in made:
+            self.adopt(array, MADE, name)
+        draws = [(i, a) for i, a in enumerate(_flat(args)) if type(a) is Draw]
+        bind = getattr(function, "bound", None)
+        if draws:
+            run = self._drawing(function, list(args), result)
+        elif bind is not None:
+            run = bind(*args, result)
+        else:
+            run = again(name, function, tuple(args), result)
+        self.steps.append(Step(name, run, made))
+
+    def _drawing(self, function: Callable[..., Any], args: list[Any], result: Any) -> Any:
+        """A call whose arguments are a draw: the next replay's has other ones."""
+        name = getattr(function, "__name__", "random numbers")
+        for draw in _flat(args):
+            if type(draw) is Draw and draw.number is not None:
+                self.draws[id(draw.generator)][2].discard(draw.number)
+
+        def run() -> None:
+            _put(name, result, function(*_drawn(args)))
+
+        return run
+
+    def draw(self, generator: Any, seed: int, offset: int) -> tuple[int, int]:
+        """Seed and offset of a generator's draw, as the arguments of recorded calls."""
+        if id(generator) not in self.draws:
+            self.undo.append(lambda: generator.go_back(offset))
+        _, count, unused = self.draws.setdefault(id(generator), (generator, 0, set()))
+        unused.add(count)
+        self.draws[id(generator)] = generator, count + 1, unused
+        return Draw.of(seed, generator, None), Draw.of(offset, generator, count)
+
+    # --- refusals --------------------------------------------------------------------------------
+
+    def refuse(self, what: str, why: str) -> None:
+        """Raise for what a graph can not hold."""
+        raise CaptureError(
+            f"{what} cannot be captured in a graph, at {self.user_line()}: {why}. Do it before the "
+            "capture or after the replay."
+        )
+
+    # --- replay ----------------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Put what was there before back as it was."""
+        for owner, copy in self.saved.values():
+            np.copyto(owner, copy)
+        for undo in reversed(self.undo):
+            undo()
+
+    def advance(self) -> None:
+        """Take the draws of one replay from the generators."""
+        for generator, count, _ in self.draws.values():
+            generator.begin_replay(count)
+
+    def try_out(self) -> None:
+        """Make all calls on the values they were recorded with; they must find the same bits."""
+        for generator, _, unused in self.draws.values():
+            if unused:
+                self.refuse(
+                    f"a draw of {generator!r}", "what it drew did not go through a recorded call"
+                )
+        arrays = {id(a): (a, step.name) for step in self.steps for a in step.results}
+        arrays.update({key: (owner, "a write") for key, (owner, _) in self.saved.items()})
+        expected = [array.copy() for array, _ in arrays.values()]
+        self.restore()
+        for owner, whose in self.owners.values():
+            if whose is MADE:
+                _poison(owner)
+        self.advance()
+        self.off += 1
+        try:
+            for step in self.steps:
+                step.run()
+        finally:
+            self.off -= 1
+            self.owed.clear()
+        for (array, name), wanted in zip(arrays.values(), expected, strict=True):
+            if not np.array_equal(_bytes(array), _bytes(wanted)):
+                self.refuse(name, "made again, its calls give something else")
+        self.restore()
+
+
+def _bytes(array: Any) -> Any:
+    """An array's elements, bit by bit."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _poison(owner: Any) -> None:
+    """Fill memory with what no call has made."""
+    flat = owner.reshape(-1, order="A")
+    if np.shares_memory(flat, owner) and flat.flags.writeable:
+        flat.view(np.uint8)[...] = POISON
+
+
+def again(name: str, function: Callable[..., Any], args: tuple[Any, ...], result: Any) -> Any:
+    """What makes a call again and puts what it gives into the memory of its first results."""
+    made = list(_arrays(result))
+
+    def run() -> None:
+        _put(name, result, function(*args))
+
+    def only() -> None:
+        found = function(*args)
+        if np.shape(found) != one.shape:
+            _differs(name)
+        if found is not one:
+            np.copyto(one, found)
+
+    if type(result) is np.ndarray:
+        (one,) = made
+        return only
+    return run
+
+
+def _put(name: str, into: Any, found: Any) -> None:
+    """Put what a call gave where it gave it the first time."""
+    before, now = list(_flat(into)), list(_flat(found))
+    if len(before) != len(now):
+        _differs(name)
+    for old, new in zip(before, now):
+        if type(old) is np.ndarray:
+            if isinstance(new, np.generic):
+                new = np.asarray(new)
+            if type(new) is not np.ndarray or old.shape != new.shape or old.dtype != new.dtype:
+                _differs(name)
+            if old is not new:
+                np.copyto(old, new)
+        elif isinstance(old, _PLAIN) and old is not new and old != new and old == old:
+            _differs(name)
+
+
+def _differs(name: str) -> None:
+    raise CaptureError(
+        f"{name} gave another shape or number than when the graph was captured: what follows from "
+        "the values themselves cannot be replayed"
+    )
+
+
+def _owner(array: Any) -> Any:
+    while type(array.base) is np.ndarray:
+        array = array.base
+    return array
+
+
+def _flat(value: Any, depth: int = 0) -> Iterator[Any]:
+    """What lies in nested sequences, in order; of our own objects, what they hold."""
+    if type(value) is np.ndarray or isinstance(value, _PLAIN):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _flat(part, depth)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _flat(part, depth)
+    else:
+        yield value
+        held = getattr(value, "__dict__", None)
+        if held and depth < 2 and type(value).__module__.startswith(_PACKAGE):
+            for part in tuple(held.values()):
+                if type(part) is np.ndarray or isinstance(part, (list, tuple, dict)):
+                    yield from _flat(part, depth + 1)
+
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def _in_memory(value: Any) -> Any:
+    """A result with arrays without dimensions in the place of NumPy's numbers."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if type(value) in (list, tuple):
+        return type(value)([_in_memory(part) for part in value])
+    if hasattr(value, "_fields"):
+        return type(value)(*[_in_memory(part) for part in value])
+    return value
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    return (part for part in _flat(value) if type(part) is np.ndarray)
+
+
+def _drawn(value: Any) -> Any:
+    """Arguments with this replay's draws."""
+    if type(value) is Draw:
+        return value.generator.replayed(value.number)
+    if type(value) in (list, tuple):
+        return type(value)([_drawn(part) for part in value])
+    return value
+
+
+# --- the place where all calls come by ------------------------------------------------------------
+
+
+def recording() -> Recorder | None:
+    """The recorder of this thread, where what is called now is to be recorded."""
+    found = recorder
+    return None if found is None or found.thread != get_ident() or found.off else found
+
+
+def capturing() -> Recorder | None:
+    """The recorder of this thread, inside of recorded calls too."""
+    found = recorder
+    return None if found is None or found.thread != get_ident() else found
+
+
+def call(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of arrays, whose results follow from its arguments alone."""
+    found = recorder
+    if found is None or found.thread != get_ident():
+        return function(*args)
+    return found.call(name, function, args)
+
+
+def write(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    """`call` a function that writes some of its arguments."""
+    found = recorder
+    if found is None or found.thread != get_ident():
+        return function(*args)
+    return found.call(name, function, args, True)
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is memory that may be recorded."""
+    return type(value) is np.ndarray
+
+
+def is_computed(data: Any) -> bool:
+    """Whether data may follow from what a graph computes: else it is Python's, or the user's."""
+    found = recording()
+    if found is None or type(data) is not np.ndarray:
+        return False
+    return bool(found.frames) or found.whose(data) is not None
+
+
+def constant(array: Any) -> Any:
+    """A new array of Python's numbers, which a graph has as they are."""
+    found = recording()
+    if found is not None:
+        found.adopt(array, MADE, "a constant")
+        found.record("constant", _same, (array.copy(),), array)
+    return array
+
+
+def _same(array: Any) -> Any:
+    return array
+
+
+fixed: dict[int, int] = {}  # how many graphs read memory of an owner, by its id; they hold it
+
+
+def is_fixed(array: Any) -> bool:
+    """Whether a graph reads this memory: a tensor that takes another value is to write it."""
+    return type(array) is np.ndarray and id(_owner(array)) in fixed
+
+
+def hold(owners: Sequence[Any]) -> None:
+    """A graph reads memory of these owners from now on."""
+    for owner in owners:
+        fixed[id(owner)] = fixed.get(id(owner), 0) + 1
+
+
+def release(owners: Sequence[Any]) -> None:
+    """It does so no longer."""
+    for owner in owners:
+        fixed[id(owner)] -= 1
+        if not fixed[id(owner)]:
+            del fixed[id(owner)]
+
+
+def begin(new: Recorder) -> None:
+    """Record from now on."""
+    global recorder
+    if recorder is not None:
+        raise RuntimeError("a capture is under way already; one graph is captured at a time")
+    recorder = new
+
+
+def end() -> None:
+    """Record no more."""
+    global recorder
+    recorder = None

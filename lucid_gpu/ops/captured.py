@@ -1,0 +1,232 @@
+"""Ops while a graph is captured: what they compute beside the recorded calls is recorded with them.
+
+Most ops compute by calls that are recorded one by one. Where one has used an array library by
+itself, its results lie in memory that no recorded call has made: then the op as a whole is the
+call, and a replay runs its body again, on tensors that stand for its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from lucid_gpu.devices import capturing
+from lucid_gpu.dtypes import bool as bool_type
+from lucid_gpu.ops.record import OpNode
+from lucid_gpu.tape.door import CAPTURE, Watch
+from lucid_gpu.tape.modes import no_grad
+from lucid_gpu.tape.node import Node
+from lucid_gpu.tensor import Tensor, _tensor, from_array, keep_outside
+
+__all__ = ["watching"]
+
+DEPENDENT = frozenset(  # ops whose results' shapes depend on values
+    ["argwhere", "bincount", "masked_select", "nonzero", "unique", "unique_consecutive"]
+)
+_OWN = ("also", "function", "metas", "needs_input_grad", "saved", "watched")  # of `OpNode`
+_SETTINGS = (type(None), bool, int, float, complex, str, slice, type)
+
+
+def watching() -> Watch:
+    """What sees each op while a graph is captured."""
+    return Watch(CAPTURE, lambda: _see)
+
+
+def _see(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Any) -> Any:
+    found = capturing.recording()
+    if found is None:
+        return go_on(*args, **kwargs)
+    node = args[0] if args and isinstance(args[0], Node) else None
+    name = node.name() if node is not None else op.__name__
+    if name in DEPENDENT:
+        found.refuse(f"{name}()", "the shape of its result depends on values")
+    if name == "picked" and any(t.dtype is bool_type and t.ndim for t in _tensors(args[2:])):
+        found.refuse("an index that is a mask", "the shape of its result depends on values")
+    keep_outside(*_tensors((args, kwargs)))
+    held = _held(node)
+    before = {id(t): (t, t._expr) for t in _tensors((args, kwargs, held))}
+    owed = set(found.owed)
+    found.frames.append(capturing.Frame(name))
+    try:
+        result = go_on(*args, **kwargs)
+    finally:
+        found.frames.pop()
+    if set(found.owed) - owed:
+        found.settle_writes()
+    foreign = [t for t in _tensors(result) if _is_foreign(found, t)]
+    if foreign:
+        call = _Call(name, op, node, held, args, kwargs)
+        _record_whole(found, call, before, result)
+    return result
+
+
+class _Call(NamedTuple):
+    """A call of an op: ``held`` is what its node, if it is a gradient's, held before."""
+
+    name: str
+    op: Any
+    node: Any
+    held: dict[str, Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def _record_whole(found: Any, call: _Call, before: Any, result: Any) -> None:
+    """Record a call of an op that went past the recorded calls."""
+    why, name = "an operand was made in a way that is not recorded", call.name
+    operands: dict[int, _Operand] = {}
+    known = _is_plain(found, (call.args[call.node is not None :], call.kwargs))
+    for key, (tensor, value) in before.items() if known else ():
+        array = _array_of(tensor, value)
+        known = known and found.whose(array) is not None
+        operands[key] = _Operand(array, tensor.dtype, tensor.device)
+    if known and call.node is not None:
+        known, why = isinstance(call.node, OpNode), "its gradient is computed by itself"
+        for key, value in call.held.items():
+            if known and not _is_plain(found, value):
+                known, why = False, f"its gradient reads {key}, which is not recorded"
+    if not known:
+        if not found.frames:  # else the op that this one is a part of is recorded as a whole
+            found.refuse(name, why)
+        return
+    if call.node is None:
+        body, given = call.op.body, (call.args, call.kwargs)
+    else:
+        body = partial(_vjp, call.node.function, call.node.needs_input_grad)
+        given = (call.held, *call.args[1:]), {}
+    given = _replaced(given, operands)
+    found.off += 1
+    try:
+        results = [t.array for t in _tensors(result)]
+    finally:
+        found.off -= 1
+
+    def run() -> list[Any]:
+        made: dict[int, Tensor] = {}  # anew each time: an op may lay a tensor out anew
+        args, named = _with_tensors(given, made)
+        with no_grad():
+            return [t.array for t in _tensors(body(*args, **named))]
+
+    for array in results:
+        found.adopt(array, capturing.MADE, name)
+    found.steps.append(capturing.Step(name, capturing.again(name, run, (), results), results))
+
+
+class _Operand(NamedTuple):
+    """What a tensor is made of in each replay."""
+
+    array: Any
+    dtype: Any
+    device: Any
+
+
+def _vjp(function: Any, needs: Any, held: dict[str, Any], cotangents: Any) -> Any:
+    return function(_StandIn(held, needs), *cotangents)
+
+
+class _StandIn:
+    """What a gradient function reads of its node."""
+
+    earlier = kept = None
+
+    def __init__(self, held: dict[str, Any], needs: Any) -> None:
+        self.__dict__.update(held)
+        self.needs_input_grad = needs
+
+
+def _held(node: Any) -> dict[str, Any]:
+    """What the gradient function of a node may read."""
+    if not isinstance(node, OpNode) or node._released:
+        return {}
+    found = {k: v for k, v in node.__dict__.items() if k not in _OWN and not k.startswith("_")}
+    for closed in getattr(node.function, "__closure__", None) or ():
+        found[f"its variable {len(found)}"] = closed.cell_contents
+    if "gathered" in found:
+        found["gathered"] = list(found["gathered"])
+    found["saved_tensors"] = tuple(node.saved_tensors)
+    return found
+
+
+def _is_plain(found: Any, value: Any) -> bool:
+    """Whether a value is the same in each replay, or lies in memory that replays renew."""
+    if isinstance(value, Tensor):
+        return True
+    if capturing.is_array(value):
+        return found.whose(value) is not None
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(found, part) for part in value)
+    if isinstance(value, dict):
+        return all(_is_plain(found, part) for part in value.values())
+    if isinstance(value, OpNode):
+        return all(_is_plain(found, v) for k, v in _held(value).items() if k != "saved_tensors")
+    if callable(value):
+        cells = getattr(value, "__closure__", None) or ()
+        return all(_is_plain(found, cell.cell_contents) for cell in cells)
+    module = type(value).__module__
+    return (
+        isinstance(value, _SETTINGS)
+        or (module.startswith("lucid_gpu") and not hasattr(value, "__dict__"))
+        or module in ("lucid_gpu.dtypes", "lucid_gpu.device", "lucid_gpu.fusion.program")
+    )
+
+
+def _array_of(tensor: Tensor, value: Any) -> Any:
+    """The array of the value that an operand had before the op."""
+    if not value.program.is_load and tensor._expr.program.is_load:
+        cell = tensor._expr.leaves[0]
+        if cell.same is not None and any(r() is value for r in cell.same):
+            return tensor.array
+    return _tensor(value).array
+
+
+def _is_foreign(found: Any, tensor: Tensor) -> bool:
+    if tensor._wrapper is not None or tensor.is_sparse:
+        found.refuse("an op of batches, tangents or sparse tensors", "its values are not recorded")
+    if tensor._expr.program.is_load:
+        return found.whose(tensor.array) is None
+    arrays = [leaf.__dict__.get("array") for leaf in tensor._expr.leaves]
+    for leaf, array in zip(tensor._expr.leaves, arrays, strict=True):
+        if capturing.is_array(array):
+            found.see(leaf)
+    return any(capturing.is_array(a) and found.whose(a) is None for a in arrays)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors among values, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)
+
+
+def _replaced(value: Any, operands: dict[int, _Operand]) -> Any:
+    """Values with operands in the place of tensors."""
+    if isinstance(value, Tensor):
+        return operands.get(id(value), value)
+    return _mapped(value, lambda part: _replaced(part, operands))
+
+
+def _with_tensors(value: Any, made: dict[int, Tensor]) -> Any:
+    """Values with tensors in the place of operands, one for each."""
+    if type(value) is _Operand:
+        tensor = made.get(id(value))
+        if tensor is None:
+            tensor = made[id(value)] = from_array(*value)
+        return tensor
+    return _mapped(value, lambda part: _with_tensors(part, made))
+
+
+def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    """A function of each part of a sequence or a mapping; anything else as it is."""
+    if isinstance(value, dict):
+        return {key: function(part) for key, part in value.items()}
+    if hasattr(value, "_fields"):
+        return type(value)(*[function(part) for part in value])
+    if isinstance(value, (list, tuple)):
+        return type(value)([function(part) for part in value])
+    return value

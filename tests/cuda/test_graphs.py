@@ -1,0 +1,659 @@
+"""Captured steps are replayed to the last bit, and what can not be captured is refused by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lucid_gpu as torch
+from lucid_gpu import nn
+from lucid_gpu.launch import Executor
+from lucid_gpu.nn import functional as F
+
+pytestmark = pytest.mark.skipif(
+    Executor.host_cuda, reason="graphs hold NumPy's calls, not CUDA C on the host"
+)
+
+
+def bits(t: Any) -> bytes:
+    """The elements of a tensor, to the last bit."""
+    found: bytes = t.detach().numpy().tobytes()
+    return found
+
+
+# --- training steps -------------------------------------------------------------------------------
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.walk, self.out = kind(5, 7, batch_first=True), nn.Linear(7, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.walk(x)[0][:, -1])
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.out = nn.Embedding(11, 8), nn.Linear(8, 11)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.rows(x).mean(1))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(10, 32), nn.Tanh(), nn.Dropout(0.3), nn.Linear(32, 3))
+
+
+def images() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(8 * 16, 4),
+    )  # fmt: skip
+
+
+def normed() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(12, 12), nn.GroupNorm(3, 12), nn.GELU(), nn.LayerNorm(12), nn.Linear(12, 4)
+    )
+
+
+def attention() -> nn.Module:
+    return nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True)
+
+
+def squares(model: Any, x: Any, y: Any) -> Any:
+    return F.mse_loss(model(x), y)
+
+
+def classes(model: Any, x: Any, y: Any) -> Any:
+    return F.cross_entropy(model(x), y)
+
+
+def numbers(*shape: int) -> Callable[[], Any]:
+    return lambda: torch.randn(*shape)
+
+
+def labels(high: int, *shape: int) -> Callable[[], Any]:
+    return lambda: torch.randint(0, high, shape)
+
+
+def targets() -> Any:
+    """Labels of which some count nothing, a changing number of them."""
+    found = torch.randint(0, 11, (4,))
+    found[torch.rand(4) < 0.4] = -100
+    found[0] = 1
+    return found
+
+
+MODELS: dict[str, tuple[Any, Any, list[Callable[[], Any]]]] = {
+    "mlp": (mlp, squares, [numbers(8, 10), numbers(8, 3)]),
+    "lstm": (lambda: Recurrent(nn.LSTM), squares, [numbers(4, 6, 5), numbers(4, 2)]),
+    "gru": (lambda: Recurrent(nn.GRU), squares, [numbers(4, 6, 5), numbers(4, 2)]),
+    "images": (images, classes, [numbers(4, 3, 8, 8), labels(4, 4)]),
+    "attention": (attention, squares, [numbers(3, 5, 16), numbers(3, 5, 16)]),
+    "words": (Words, classes, [labels(11, 4, 6), targets]),
+    "normed": (normed, squares, [numbers(5, 12), numbers(5, 4)]),
+}
+
+
+def adam(p: Any) -> Any:
+    return torch.optim.Adam(p, lr=0.05, capturable=True)
+
+
+def momentum(p: Any) -> Any:
+    return torch.optim.SGD(p, lr=0.05, momentum=0.9)
+
+
+class Run:
+    """A model with its optimizer and inputs that stay where they are."""
+
+    def __init__(self, name: str, optimizer: Callable[[Any], Any]) -> None:
+        make, self.loss, self.inputs = MODELS[name]
+        torch.manual_seed(1)
+        self.model = make()
+        self.optimizer = optimizer(self.model.parameters())
+        self.static = [make().clone() for make in self.inputs]
+
+    def step(self) -> Any:
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model, *self.static)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def fill(self) -> None:
+        for tensor, make in zip(self.static, self.inputs, strict=True):
+            tensor.copy_(make())
+
+    def state(self) -> list[bytes]:
+        held = [*self.model.parameters(), *self.model.buffers()]
+        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+        return [bits(t) for t in (*held, *grads)]
+
+
+@pytest.mark.parametrize("optimizer", [adam, momentum])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_step_is_replayed_to_the_last_bit(name: str, optimizer: Any) -> None:
+    plain, graphed = Run(name, optimizer), Run(name, optimizer)
+    for run in (plain, graphed):
+        torch.manual_seed(7)
+        for _ in range(2):
+            run.step()
+    before = graphed.state()[: len(list(graphed.model.parameters()))]
+    graph = torch.cuda.CUDAGraph()
+    graphed.optimizer.zero_grad()
+    with torch.cuda.graph(graph):
+        loss = graphed.step()
+    assert graphed.state()[: len(before)] == before
+    for turn in range(4):
+        found = []
+        for run, step in ((plain, plain.step), (graphed, graph.replay)):
+            torch.manual_seed(50 + turn)
+            run.fill()
+            result = step()
+            found.append(
+                (bits(loss if result is None else result), run.state(), torch.rand(1).item())
+            )
+        assert found[0] == found[1], turn
+
+
+def test_adam_begins_inside_of_a_graph_as_outside() -> None:
+    plain, graphed = Run("mlp", adam), Run("mlp", adam)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        graphed.step()
+    assert not graphed.optimizer.state[next(graphed.model.parameters())]
+    for seed in range(3):
+        for step in (plain.step, graph.replay):
+            torch.manual_seed(seed)
+            step()
+    assert plain.state() == graphed.state()
+    steps = [s["step"] for s in graphed.optimizer.state.values()]
+    assert steps == [3.0] * len(steps)
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "RMSprop", "NAdam", "RAdam", "Adamax", "ASGD"])
+def test_an_optimizer_must_be_capturable(name: str) -> None:
+    w = torch.ones(3, requires_grad=True)
+    w.grad = torch.ones(3)
+    optimizer = getattr(torch.optim, name)([w])
+    with (
+        pytest.raises(RuntimeError, match=f"instance of {name} but param_groups' capturable is"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        optimizer.step()
+    assert w.tolist() == [1.0, 1.0, 1.0]
+    assert not torch.cuda.is_current_stream_capturing()
+    optimizer = getattr(torch.optim, name)([w], capturable=True)
+    other = w.detach().clone().requires_grad_()
+    twin = getattr(torch.optim, name)([other], capturable=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    for size in (1.0, 0.5, -2.0):
+        w.grad.fill_(size)
+        other.grad = torch.full((3,), size)
+        graph.replay()
+        twin.step()
+        assert bits(w) == bits(other)
+
+
+# --- random programs ------------------------------------------------------------------------------
+
+UNARY: list[Callable[[Any], Any]] = [
+    torch.tanh,
+    torch.sigmoid,
+    torch.relu,
+    lambda t: t * 0.5 + 1,
+    lambda t: t.abs().sqrt(),
+    lambda t: t.softmax(-1),
+    lambda t: t.cumsum(0),
+    lambda t: t.sort(-1)[0],
+    lambda t: t.flip(0),
+    lambda t: t - t.mean(1, keepdim=True),
+    lambda t: t.T,
+    lambda t: F.dropout(t, 0.4),
+    lambda t: t + torch.rand_like(t),
+    lambda t: t.where(t > 0, -t),
+    lambda t: t.clamp(-1, 1),
+    lambda t: torch.cat([t[2:], t[:2]]),
+    lambda t: t.log_softmax(0),
+    lambda t: t.roll(1, 0),
+    lambda t: t.clone().fill_(0.5) * t,
+    lambda t: t.tril(),
+    lambda t: t.view(-1).view(4, 4),
+    lambda t: torch.stack([t, t * 2]).sum(0),
+    lambda t: t.amax(1, keepdim=True) * t,
+    lambda t: t.logsumexp(1, keepdim=True) + t,
+    lambda t: t[torch.tensor([3, 1, 0, 2])],
+    lambda t: t.var(1, keepdim=True) + t,
+    lambda t: t.prod(0) * 0.01 + t,
+    lambda t: t.detach() * t,
+    lambda t: F.layer_norm(t, (4,)),
+    lambda t: t.gather(1, t.argsort(1)),
+    lambda t: t + torch.zeros(4),
+    lambda t: torch.linalg.solve(torch.eye(4) * 5 + t * 0.1, t),
+    lambda t: t.norm(dim=1) + t,
+    lambda t: t[t.argsort(0)[:, 0]],
+    lambda t: t[:, t.argmax(1)],
+    lambda t: t.index_select(0, t.argmin(1)),
+    lambda t: torch.einsum("ij,kj->ik", t, t) * 0.1,
+    lambda t: t.unfold(0, 2, 2).mean(-1).repeat(2, 1),
+]
+BINARY: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: a + b,
+    lambda a, b: a * b,
+    lambda a, b: a @ b,
+    torch.maximum,
+    lambda a, b: a - b * 0.3,
+    torch.atan2,
+    lambda a, b: F.linear(a, b, b[0]),
+]
+
+
+def put(state: Any, value: Any) -> None:
+    state.copy_(value)
+
+
+def put_row(state: Any, value: Any) -> None:
+    state[1] = value[0]
+
+
+def put_masked(state: Any, value: Any) -> None:
+    state.masked_fill_(value > 0.5, 0.25)
+
+
+def add_to_view(state: Any, value: Any) -> None:
+    state[:, 1:3].add_(value[:, :2])
+
+
+def scaled(state: Any, value: Any) -> None:
+    state.mul_(0.9).add_(value, alpha=0.1)
+
+
+def add_at(state: Any, value: Any) -> None:
+    state.index_add_(0, torch.tensor([0, 2]), value[:2])
+
+
+def put_where(state: Any, value: Any) -> None:
+    state[value > 0.3] = 0.125
+
+
+WRITES = [put, put_row, put_masked, add_to_view, scaled, add_at, put_where]
+
+
+class Program:
+    """A random program over two inputs and three tensors that it writes in place."""
+
+    def __init__(self, seed: int) -> None:
+        choose = random.Random(seed)
+        self.lines: list[tuple[Any, ...]] = []
+        count = 5
+        for _ in range(choose.randint(3, 14)):
+            kind = choose.random()
+            if kind < 0.5:
+                self.lines.append(("unary", choose.choice(UNARY), choose.randrange(count)))
+            elif kind < 0.75:
+                places = choose.randrange(count), choose.randrange(count)
+                self.lines.append(("binary", choose.choice(BINARY), *places))
+            else:
+                places = choose.randrange(2, 5), choose.randrange(count)
+                self.lines.append(("write", choose.choice(WRITES), *places))
+                continue
+            count += 1
+        self.backward = choose.random() < 0.6
+        self.kept = choose.sample(range(5, count), min(2, count - 5))
+
+    def __call__(self, tensors: list[Any], w: Any) -> list[Any]:
+        values = list(tensors)
+        with torch.set_grad_enabled(self.backward):
+            if self.backward:
+                values[0] = values[0] * w
+            for kind, function, *places in self.lines:
+                operands = [values[p] for p in places]
+                if kind == "write":
+                    with torch.no_grad():
+                        function(operands[0], operands[1].detach())
+                else:
+                    values.append(function(*operands).nan_to_num(0.5, 2.0, -2.0).clamp(-9, 9))
+            if self.backward and values[-1].requires_grad:
+                w.grad = None
+                values[-1].square().mean().backward()
+                with torch.no_grad():
+                    w.sub_(w.grad.clamp(-1, 1) * 0.01)
+        return [values[p] for p in self.kept]
+
+
+def runs(program: Program, tensors: list[Any]) -> bool:
+    """Whether autograd lets a program write what it writes."""
+    tensors[5].requires_grad_(program.backward)
+    try:
+        program(tensors[:5], tensors[5])
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+        return False
+    return True
+
+
+def refuses_as_outside(program: Program, tensors: list[Any]) -> None:
+    tensors[5].requires_grad_()
+    before = [bits(t) for t in tensors]
+    with (
+        pytest.raises(RuntimeError, match="modified by an inplace operation"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        program(tensors[:5], tensors[5])
+    assert [bits(t) for t in tensors] == before
+    assert tensors[5].grad is None
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_programs_are_replayed_to_the_last_bit(seed: int) -> None:
+    program = Program(seed)
+    torch.manual_seed(seed)
+    start = [torch.randn(4, 4) for _ in range(6)]
+    if not runs(program, [t.clone() for t in start]):
+        refuses_as_outside(program, start)
+        return
+    plain, graphed = ([t.clone() for t in start] for _ in "12")
+    for tensors in (plain, graphed):
+        tensors[5].requires_grad_(program.backward)
+        if seed % 3:  # a third of the programs are captured as they first run
+            torch.manual_seed(3)
+            program(tensors[:5], tensors[5])
+    before = [bits(t) for t in graphed]
+    draws = torch.get_rng_state().tolist()
+    graph = torch.cuda.CUDAGraph()
+    graphed[5].grad = None
+    with torch.cuda.graph(graph):
+        kept = program(graphed[:5], graphed[5])
+    assert [bits(t) for t in graphed] == before
+    assert torch.get_rng_state().tolist() == draws
+    for turn in range(3):
+        found = []
+        for tensors in (plain, graphed):
+            torch.manual_seed(100 + turn)
+            for static in tensors[:2]:
+                static.copy_(torch.randn(4, 4))
+            if tensors is plain:
+                results = program(tensors[:5], tensors[5])
+            else:
+                graph.replay()
+                results = kept
+            found.append([bits(t) for t in (*tensors, *results)])
+        assert found[0] == found[1], turn
+
+
+# --- what the rest of a program sees --------------------------------------------------------------
+
+
+def captured(function: Callable[[], Any]) -> tuple[Any, Any]:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = function()
+    return graph, result
+
+
+def test_inputs_may_be_zeros_that_nobody_has_computed() -> None:
+    x, y = torch.zeros(3), torch.full((3,), 2.0)
+    graph, z = captured(lambda: x * y + 1)
+    for k in range(3):
+        x.fill_(k)
+        y.copy_(torch.arange(3.0))
+        graph.replay()
+        assert z.tolist() == [1.0, k + 1.0, 2.0 * k + 1]
+
+
+def test_what_was_pending_before_is_computed_once() -> None:
+    a = torch.ones(3)
+    b = a * 2
+    graph, c = captured(lambda: b + 1)
+    a.fill_(5.0)
+    graph.replay()
+    assert c.tolist() == [3.0, 3.0, 3.0]
+    b.fill_(9.0)
+    graph.replay()
+    assert c.tolist() == [10.0, 10.0, 10.0]
+
+
+def test_values_made_of_a_result_keep_it_when_the_graph_runs_again() -> None:
+    x = torch.ones(3)
+    graph, y = captured(lambda: x * 2)
+    graph.replay()
+    kept, total = y + 1, y.sum()
+    x.fill_(7.0)
+    graph.replay()
+    assert (kept.tolist(), total.item(), y.tolist()) == ([3.0] * 3, 6.0, [14.0] * 3)
+
+
+def test_gradients_may_be_changed_between_replays() -> None:
+    w, x = torch.ones(3, requires_grad=True), torch.ones(3)
+
+    def step() -> None:
+        (w * x).sum().backward()
+
+    graph, _ = captured(step)
+    for k in (2.0, 3.0):
+        x.fill_(k)
+        graph.replay()
+        assert w.grad.tolist() == [k] * 3
+        w.grad.mul_(0.5)
+        torch.nn.utils.clip_grad_norm_([w], 1.0)
+        assert w.grad.norm().item() == pytest.approx(1.0, 1e-5)
+
+
+def test_gradients_that_are_there_are_added_to() -> None:
+    w = torch.ones(3, requires_grad=True)
+    w.sum().backward()
+    given = w.grad
+    graph, _ = captured(lambda: (w * 2).sum().backward())
+    assert w.grad is given
+    assert given.tolist() == [1.0] * 3
+    graph.replay()
+    graph.replay()
+    assert given.tolist() == [5.0] * 3
+
+
+def test_a_parameter_is_used_outside_between_replays() -> None:
+    run = Run("mlp", momentum)
+    run.model.eval()
+    run.step()
+    run.optimizer.zero_grad()
+    graph, _ = captured(run.step)
+    twin = Run("mlp", momentum)
+    twin.model.eval()
+    for _ in range(3):
+        twin.step()
+    graph.replay()
+    before = run.model(run.static[0])
+    graph.replay()
+    assert bits(run.model(run.static[0])) == bits(twin.model(twin.static[0])) != bits(before)
+
+
+def test_clipping_and_a_schedule_belong_to_a_step() -> None:
+    def step(run: Run) -> Any:
+        run.optimizer.zero_grad()
+        loss = run.loss(run.model, *run.static)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), 0.1)
+        run.optimizer.step()
+        return norm
+
+    plain, graphed = Run("normed", adam), Run("normed", adam)
+    graph, norm = captured(lambda: step(graphed))
+    for turn in range(3):
+        for run, go in ((plain, lambda: step(plain)), (graphed, graph.replay)):
+            run.optimizer.param_groups[0]["lr"] = 0.1 / (turn + 1)
+            found = go()
+            if run is plain:
+                expected = bits(found)
+        assert bits(norm) == expected
+        assert plain.state() == graphed.state()
+
+
+def test_two_graphs_read_what_the_other_wrote() -> None:
+    x = torch.ones(2)
+    first, y = captured(lambda: x * 3)
+    second, z = captured(lambda: y + 1)
+    x.fill_(2.0)
+    first.replay()
+    second.replay()
+    assert z.tolist() == [7.0, 7.0]
+
+
+def test_memory_is_the_users_again_after_reset() -> None:
+    x = torch.ones(3)
+    graph, y = captured(lambda: x.add_(1) * 2)
+    graph.replay()
+    graph.reset()
+    z = x * 2
+    x.add_(1)
+    assert (x.tolist(), y.tolist(), z.tolist()) == ([3.0] * 3, [4.0] * 3, [4.0] * 3)
+    with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+        graph.replay()
+
+
+def test_names(tmp_path: Any) -> None:
+    graph = torch.cuda.CUDAGraph()
+    assert not torch.cuda.is_current_stream_capturing()
+    with pytest.raises(RuntimeError, match="without a preceding successful capture"):
+        graph.replay()
+    with pytest.raises(RuntimeError, match="no capture is under way"):
+        graph.capture_end()
+    with pytest.raises(RuntimeError, match="Unknown capture error mode"):
+        graph.capture_begin(capture_error_mode="loud")
+    pool = torch.cuda.graph_pool_handle()
+    x = torch.ones(2, 2)
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        assert torch.cuda.is_current_stream_capturing()
+        y = x @ x
+    assert graph.pool() == pool
+    with pytest.raises(RuntimeError, match="already owns a captured graph"):
+        graph.capture_begin()
+    graph.debug_dump(str(tmp_path / "step.dot"))
+    assert "matmul [2, 2]" in (tmp_path / "step.dot").read_text()
+    assert y.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        with pytest.raises(RuntimeError, match="one graph is captured at a time"):
+            torch.cuda.CUDAGraph().capture_begin()
+        with pytest.raises(RuntimeError, match="inside of a capture"):
+            graph.replay()
+
+
+# --- what can not be captured ---------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "item": (lambda t: t.sum().item(), r"item\(\)"),
+    "if": (lambda t: 1 if t.sum() > 0 else 2, r"item\(\)"),
+    "float": (lambda t: float(t[0]), r"item\(\)"),
+    "numpy": (lambda t: t.numpy(), r"numpy\(\)"),
+    "tolist": (lambda t: t.tolist(), "tolist"),
+    "mask": (lambda t: t[t > 0], "mask"),
+    "nonzero": (lambda t: t.nonzero(), "nonzero"),
+    "masked_select": (lambda t: t.masked_select(t > 0), "masked_select"),
+    "unique": (lambda t: t.unique(), "unique"),
+    "manual_seed": (lambda t: torch.manual_seed(1), "manual_seed"),
+    "multinomial": (lambda t: t.abs().multinomial(2), "draw"),
+    "index": (lambda t: t[t.argmax()], "item"),
+    "slice": (lambda t: t[: t.argmax()], "item"),
+    "repr": (lambda t: repr(t), "print"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_can_not_be_captured_is_refused(name: str) -> None:
+    function, words = REFUSED[name]
+    t, w = torch.tensor([1.0, -2.0, 3.0]), torch.ones(3, requires_grad=True)
+    torch.manual_seed(5)
+    draws = torch.get_rng_state().tolist()
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match=words) as raised, torch.cuda.graph(graph):
+        (w * t).sum().backward()
+        t.add_(torch.rand(3))
+        t[1] = 0.5
+        function(t)
+    assert __file__ in str(raised.value)
+    assert not torch.cuda.is_current_stream_capturing()
+    assert (t.tolist(), w.grad) == ([1.0, -2.0, 3.0], None)
+    assert torch.get_rng_state().tolist() == draws
+    with pytest.raises(RuntimeError, match="without a preceding"):
+        graph.replay()
+    with torch.cuda.graph(graph):  # nothing is left behind
+        y = t * 2
+    graph.replay()
+    assert y.tolist() == [2.0, -4.0, 6.0]
+
+
+def test_other_threads_are_no_part_of_a_capture() -> None:
+    import threading
+
+    found = []
+
+    def work() -> None:
+        x = torch.arange(6.0).reshape(2, 3)
+        found.append((x @ x.T).sum().item())
+
+    graph = torch.cuda.CUDAGraph()
+    x = torch.ones(2)
+    with torch.cuda.graph(graph):
+        thread = threading.Thread(target=work)
+        thread.start()
+        y = x + 1
+        thread.join()
+    assert found == [83.0]
+    graph.replay()
+    assert y.tolist() == [2.0, 2.0]
+
+
+# --- callables ------------------------------------------------------------------------------------
+
+
+def test_graphed_modules_train_as_plain_ones() -> None:
+    def make() -> tuple[nn.Module, Any]:
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+    (plain, a), (model, b) = make(), make()
+    graphed = torch.cuda.make_graphed_callables(model, (torch.randn(5, 4, requires_grad=True),))
+    assert graphed is model
+    for _ in range(3):
+        x = torch.randn(5, 4)
+        found = []
+        for net, optimizer in ((plain, a), (graphed, b)):
+            given = x.clone().requires_grad_()
+            optimizer.zero_grad()
+            loss = (net(given) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            found.append([bits(t) for t in (loss, given.grad, *net.parameters())])
+        assert found[0] == found[1]
+    graphed.eval()
+    assert graphed(torch.randn(2, 4)).shape == (2, 2)  # not what was captured
+
+
+def test_graphed_functions_give_what_they_give() -> None:
+    def first(x: Any, y: Any) -> Any:
+        return x * y, (x + y).sum()
+
+    def second(x: Any) -> Any:
+        return x.exp()
+
+    samples = ((torch.ones(3, requires_grad=True), torch.ones(3)), (torch.ones(2),))
+    f, g = torch.cuda.make_graphed_callables((first, second), samples)
+    x, y = torch.tensor([1.0, 2.0, 3.0], requires_grad=True), torch.tensor([4.0, 5.0, 6.0])
+    product, total = f(x, y)
+    assert (product.tolist(), total.item()) == ([4.0, 10.0, 18.0], 21.0)
+    (product.sum() * 2 + total).backward()
+    assert x.grad.tolist() == [9.0, 11.0, 13.0]
+    assert g(torch.zeros(2)).tolist() == [1.0, 1.0]
+    with pytest.raises(RuntimeError, match="appears to not have been used|not have been used"):
+        torch.cuda.make_graphed_callables(
+            lambda x, y: x * 2,
+            (torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)),
+        )
