@@ -5,8 +5,8 @@ PYTHON ?= python3
 PIP_ARGS ?=
 # What the command is told besides, say make train ARGS="--model cnn".
 ARGS ?=
-# Which of examples/ make train runs: train_digits, char_gpt, vae, gcn, burgers,
-# gaussian_process, heat or quantum_dot.
+# Which of examples/ make train runs: train_digits, char_gpt, vae, diffusion, recurrence, gcn,
+# burgers, fourier, wasserstein, gaussian_process, heat or quantum_dot.
 EXAMPLE ?= train_digits
 ORACLE ?=
 
@@ -14,7 +14,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMPS := $(VENV)/stamps
 comma := ,
-TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
+TEST_EXTRAS := test-notebook$(if $(filter-out 0,$(ORACLE)),-oracle)
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-all test-python-loops test-processors test-host-arithmetic test-cuda-standin test-cuda-driver lint lines files index snapshots names docs pictures bench bench-loops bench-check gpu gpus clean release-check wheels fuzz-checkpoints soak fuzz
@@ -22,9 +22,9 @@ TEST_EXTRAS := test$(if $(filter-out 0,$(ORACLE)),-oracle)
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):[^#]*##(.*)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-17s%s\n", $$1, $$2}'
 
-train: $(STAMPS)/train$(if $(findstring --processes,$(ARGS)),-mpi)  ## train on scanned digits (ARGS="--model cnn"), or EXAMPLE=char_gpt, vae, gcn, burgers, gaussian_process, heat, quantum_dot
+train: $(STAMPS)/train$(if $(findstring --processes,$(ARGS)),-mpi)  ## train on scanned digits (ARGS="--model cnn"), or EXAMPLE=char_gpt, diffusion, fourier ... (docs/examples.md)
 	@test -f examples/$(EXAMPLE).py \
-	  || { echo "make: there is no example $(EXAMPLE); make help names them"; exit 2; }
+	  || { echo "make: there is no example $(EXAMPLE); examples/ has them"; exit 2; }
 	@$(PY) examples/$(EXAMPLE).py $(ARGS)
 
 test: $(STAMPS)/$(TEST_EXTRAS)  ## the tests but the slow ones, in 5 minutes; ORACLE=1 also compares with torch

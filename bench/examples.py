@@ -10,9 +10,10 @@ import argparse
 import datetime
 import json
 import os
-import resource
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from bench.peers import TREE
@@ -24,8 +25,12 @@ EXAMPLES = {
     "cnn": ("train_digits.py --model cnn", "the same"),
     "char_gpt": ("char_gpt.py", "the modules of Python's standard library"),
     "vae": ("vae.py", "the same digits"),
+    "diffusion": ("diffusion.py", "the same digits"),
+    "recurrence": ("recurrence.py", "the same digits, pixel by pixel"),
     "gcn": ("gcn.py", "the same digits as a graph of neighbours, 5 labels a digit"),
     "burgers": ("burgers.py", "none: Burgers' equation, against its analytic solution"),
+    "fourier": ("fourier.py", "none: Burgers' equation, 1,200 initial values"),
+    "wasserstein": ("wasserstein.py", "none: points on two spirals"),
     "gaussian_process": (
         "gaussian_process.py",
         "442 patients with diabetes (scikit-learn); in NumPy's functions",
@@ -38,41 +43,60 @@ EXAMPLES = {
 }
 
 
-def measured(name: str) -> dict[str, Any]:
+def measured(name: str, *more: str) -> dict[str, Any]:
     """Run one example from scratch; what it leaves is in runs/."""
     here = machine()
     command, _ = EXAMPLES[name]
     script, *flags = command.split()
-    began = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = subprocess.run(
-        [sys.executable, str(TREE / "examples" / script), *flags, "--device", "cpu"],
+        [sys.executable, str(TREE / "examples" / script), *flags, *more, "--device", "cpu"],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
         cwd=TREE,
         env={**os.environ, "PYTHONPATH": str(TREE)},
     )
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     sys.stdout.write(ended.stdout)
     what, _, value = ended.stdout.splitlines()[-1].rpartition(": ")
+    used = re.search(r"^processor time: (\d+) s$", ended.stdout, re.MULTILINE)
+    assert used is not None
+    torch = re.search(r"^torch, .*: (\S+)$", ended.stdout, re.MULTILINE)
+    copy_pictures(script)
     return {
         "what": what,
         "value": value,
-        "processor_seconds": used.ru_utime - began.ru_utime + used.ru_stime - began.ru_stime,
+        "torch": torch[1] if torch else None,
+        "processor_seconds": int(used[1]),
         "date": datetime.date.today().isoformat(),
         "machine": {name: here[name] for name in ("cpu", "python")},
     }
+
+
+def copy_pictures(script: str) -> None:
+    """What the example drew becomes the picture of docs/examples.md, of 64 colours."""
+    from PIL import Image
+
+    name = Path(script).stem
+    folder = TREE / "runs" / ("digits" if name == "train_digits" else name)
+    (picture,) = folder.glob("*.png")
+    few = Image.open(picture).convert("RGB").quantize(64)
+    few.save(TREE / "docs" / "pictures" / f"example_{name}.png", optimize=True)
 
 
 def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def row(name: str, result: dict[str, Any]) -> str:
+def row(name: str, result: dict[str, Any] | None) -> str:
     """A line of the table, here and in docs/examples.md."""
     command, data = EXAMPLES[name]
+    if result is None:
+        return f"| `{command}` | {data} | not run since it was changed | | |"
     reached = f"{result['what']} {result['value']}"
-    return f"| `{command}` | {data} | {reached} | {duration(result['processor_seconds'])} |"
+    torch = result.get("torch") or "not run"
+    return (
+        f"| `{command}` | {data} | {reached} | {torch} | {duration(result['processor_seconds'])} |"
+    )
 
 
 def markdown(results: dict[str, Any]) -> str:
@@ -81,23 +105,26 @@ def markdown(results: dict[str, Any]) -> str:
     places = {"{cpu}, Python {python}".format(**result["machine"]) for result in done.values()}
     dates = " to ".join(sorted({result["date"] for result in done.values()}))
     return f"""Written by `python -m bench.examples`, {dates}, {"; ".join(sorted(places))}.
-Each example from scratch with its defaults, on the CPU; the time is that of all threads together.
+Each example from scratch with its defaults, on the CPU. The time is that of all threads
+together, without torch's.
 
-| examples/ | data | reached | processor time |
-|---|---|---|---|
-""" + "".join(row(name, result) + "\n" for name, result in done.items())
+| examples/ | data | reached | torch reached | processor time |
+|---|---|---|---|---|
+""" + "".join(row(name, results.get(name)) + "\n" for name in EXAMPLES)
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Run the examples and note what they reach.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXAMPLES)}")
-    names = parser.parse_args().names or list(EXAMPLES)
+    parser.add_argument("--alone", action="store_true", help="without torch")
+    args = parser.parse_args()
+    names = args.names or list(EXAMPLES)
     if wrong := [name for name in names if name not in EXAMPLES]:
         parser.error(f"there is no example {wrong[0]}; there are {', '.join(EXAMPLES)}")
     file = RESULTS / "examples.json"
     for name in names:
-        result = measured(name)
+        result = measured(name, *["--alone"] * args.alone)
         results = json.loads(file.read_text("utf-8")) if file.exists() else {}
         results[name] = result
         file.write_text(json.dumps(results, indent=1) + "\n", "utf-8")

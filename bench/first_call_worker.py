@@ -21,8 +21,7 @@ from typing import Any
 from bench.peers import TREE
 from bench.worker import claim_stdout
 
-# What our examples share has one name that torch does not.
-ERROR = ("from lucid_gpu.serialization import CheckpointError", "CheckpointError = RuntimeError")
+SHARED = ("training", "digits")  # by the examples
 # torch's first optimizer imports its compiler, for two seconds, which says nothing of a first step.
 FIRST = {"lucid_gpu": (), "torch": ("torch._dynamo",)}
 # What `import torch` imports, and lucid_gpu where it is first named.
@@ -39,8 +38,6 @@ class Enough(BaseException):
 
 def exchanged(source: str, module: str) -> str:
     """A script with its imports of torch or lucid_gpu turned into those of a module."""
-    if module == "torch":
-        source = source.replace(*ERROR)
     source = re.sub(
         r"^( *)import (torch|lucid_gpu as torch)\b(?!\.)",
         rf"\1import {module} as torch", source, flags=re.MULTILINE,
@@ -74,8 +71,9 @@ def ends_of_steps(script: Path, module: str, count: int, clock: Clock) -> list[f
     sys.path.insert(0, str(script.parent))
     start = clock()
     with contextlib.suppress(Enough):
-        if (script.parent / "training.py").exists():
-            execute(script.parent / "training.py", module, "training")
+        for name in SHARED:
+            if (script.parent / f"{name}.py").exists():
+                execute(script.parent / f"{name}.py", module, name)
         execute(script, module, "__main__")
     return ends
 

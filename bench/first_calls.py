@@ -22,7 +22,7 @@ from typing import Any
 from bench.peers import THREAD_VARIABLES, THREADS, TREE, environment
 from bench.report import RESULTS, amount, machine
 
-EXAMPLES = ("burgers", "char_gpt", "gcn", "train_digits", "vae")  # the others have NumPy's names
+EXAMPLES = ("burgers", "char_gpt", "gcn", "train_digits", "vae")  # of examples/, those measured
 BY_HAND = ("word_language_model",)  # no optimizer whose steps could be counted
 STEPS, SEEN = 20, 10  # steps of a script, and after how many it is in its stride
 PATH = RESULTS / "first-calls.json"

@@ -22,8 +22,8 @@ from lucid_gpu import nn
 VISCOSITY = 0.02
 WIDTH, LAYERS = 24, 4
 INSIDE, BORDER = 1500, 100  # points
-LEARNING_RATE = 5e-3
-CHECKPOINT_EVERY = 50  # steps
+LEARNING_RATE, CHECKPOINT_EVERY = 5e-3, 50  # steps
+LBFGS = {"max_iter": 1, "max_eval": 25, "history_size": 50, "line_search_fn": "strong_wolfe"}
 
 
 def exact(t: Any, x: Any) -> Any:
@@ -59,27 +59,18 @@ def slope(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 class Solver(training.Run):
+    reaches = "relative error"
+
     def __init__(self, args: argparse.Namespace) -> None:
-        names = ("loss", "relative error")
-        super().__init__(args, args.steps + args.lbfgs, names)
+        super().__init__(args, args.steps + args.lbfgs, ("training", "test"))
         self.model = Network().double().to(self.device)
         self.adam = torch.optim.Adam(self.model.parameters(), lr=LEARNING_RATE)
         self.schedule = training.half_cosine(self.adam, args.steps)
         self.lbfgs = torch.optim.LBFGS(
-            self.model.parameters(),
-            max_iter=1,
-            max_eval=25,  # of its line search
-            history_size=50,
-            line_search_fn="strong_wolfe",
-            tolerance_grad=0.0,
-            tolerance_change=0.0,
+            self.model.parameters(), tolerance_grad=0.0, tolerance_change=0.0, **LBFGS
         )
-        self.parts = {
-            "weights": self.model,
-            "adam": self.adam,
-            "schedule": self.schedule,
-            "lbfgs": self.lbfgs,
-        }
+        self.parts = {"weights": self.model, "adam": self.adam, "lbfgs": self.lbfgs}
+        self.parts["schedule"] = self.schedule
         self.place_points(np.random.default_rng(args.seed))
 
     def place_points(self, rng: np.random.Generator) -> None:
@@ -90,11 +81,11 @@ class Solver(training.Run):
         border = np.block([[np.zeros(BORDER), wall], [start, sides]])
         given = np.concatenate([-np.sin(np.pi * start), np.zeros(BORDER)])
 
-        def column(values: Any) -> torch.Tensor:
-            return torch.tensor(values, device=self.device).unsqueeze(1)
-
-        self.t, self.x = (column(inside[:, i]).requires_grad_() for i in (0, 1))
-        self.border, self.given = (column(border[0]), column(border[1])), column(given)
+        columns = (
+            torch.tensor(v, device=self.device)[:, None] for v in (*inside.T, *border, given)
+        )
+        t, x, *self.border, self.given = columns
+        self.t, self.x = t.requires_grad_(), x.requires_grad_()
 
     def about(self) -> str:
         return f"{INSIDE} points inside and {2 * BORDER} at the border, on {self.device}"
@@ -123,10 +114,9 @@ class Solver(training.Run):
             bar.update()
             bar.set_postfix_str(f"loss {float(loss):.2e}", False)
         self.done += steps
-        return {"loss": float(loss), "relative error": self.error()}
-
-    def title(self) -> str:
-        return "Adam" if self.done < self.args.steps else "L-BFGS"
+        ours, truth = self.values()
+        error = np.linalg.norm(ours - truth) / np.linalg.norm(truth)
+        return {"training": float(loss), "test": float(error)}
 
     @torch.no_grad()
     def values(self) -> tuple[Any, Any]:
@@ -135,55 +125,24 @@ class Solver(training.Run):
         places = (torch.tensor(v.reshape(-1, 1), device=self.device) for v in (t, x))
         return self.model(*places).cpu().numpy().reshape(t.shape), exact(t, x)
 
-    def error(self) -> float:
-        ours, truth = self.values()
-        return float(np.linalg.norm(ours - truth) / np.linalg.norm(truth))
-
-    def reached(self) -> tuple[str, float]:
-        return "relative error", self.error()
-
     def draw(self) -> None:
         ours, truth = self.values()
-        figure = training.new_figure(11, 6)
-        (first, second), (third, fourth) = figure.subplots(2, 2, width_ratios=(1.2, 1))
+        figure = training.new_figure(11, 3.6)
+        left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
         box = {"extent": (0, 1, -1, 1), "aspect": "auto", "origin": "lower"}
-        picture = first.imshow(ours.T, cmap="RdBu", vmin=-1, vmax=1, **box)
-        figure.colorbar(picture, ax=first)
-        first.set(title="u, the network's", xlabel="t", ylabel="x")
-        picture = third.imshow(np.abs(ours - truth).T, cmap="magma_r", **box)
-        figure.colorbar(picture, ax=third)
-        third.set(title="its distance from the analytic solution", xlabel="t", ylabel="x")
+        left.imshow(ours.T, cmap="RdBu", vmin=-1, vmax=1, **box)
+        left.set(title="u, the network's", xlabel="t", ylabel="x")
         x = np.linspace(-1, 1, 201)
         for i, shade in ((9, 0.35), (24, 0.55), (49, 0.8), (99, 1.0)):
-            second.plot(x, truth[i], color=training.TRUTH, alpha=0.35, linewidth=4)
-            second.plot(
-                x, ours[i], color=training.TEST, alpha=shade, label=f"t = {(i + 1) / 100:g}"
-            )
-        second.set(title="wide: analytic, narrow: the network's", xlabel="x", ylabel="u")
-        second.set_xticks((-1, -0.5, 0, 0.5, 1))
-        second.legend(frameon=False, fontsize=8)
-        curves = {
-            "loss": ("loss", training.TRAINING),
-            "relative error": ("relative error", training.TEST),
-        }
-        training.plot_curves(fourth, self, "", curves)
-        fourth.set_yscale("log")
-        if self.done > self.args.steps:
-            fourth.axvline(self.args.steps, color="gray", linewidth=0.8, linestyle=":")
-            where = {"xycoords": ("data", "axes fraction"), "va": "top"}
-            fourth.annotate(" L-BFGS", (self.args.steps, 1), **where)
-        figure.suptitle("Burgers' equation, solved by a network")
+            middle.plot(x, truth[i], color=training.TRUTH, alpha=0.35, linewidth=4)
+            middle.plot(x, ours[i], color=training.TEST, alpha=shade)
+        middle.set(title="wide: analytic, narrow: the network's", xlabel="x", ylabel="u")
+        training.plot_curves(right, self, "loss, relative error", training.BOTH)
+        right.set(yscale="log", title="Adam, then L-BFGS")
         training.write_picture(figure, self.args.out / "solution.png")
 
 
-def flags() -> training.Parser:
-    made = training.parser("Solve Burgers' equation with a network.", "runs/burgers")
-    made.add_argument("--steps", type=training.positive, default=1500, help="of Adam (%(default)s)")
-    made.add_argument(
-        "--lbfgs", type=training.positive, default=500, help="steps of L-BFGS (%(default)s)"
-    )
-    return made
-
+flags = training.parser("Solve Burgers' equation.", "runs/burgers", steps=1500, lbfgs=500)
 
 if __name__ == "__main__":
-    training.main(flags(), Solver)
+    training.main(flags, Solver)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+import lucid_gpu as torch
+
 TEST_IMAGES = 360
 
 
@@ -18,3 +20,14 @@ def load() -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     order = np.random.default_rng(0).permutation(len(images))
     train, test = order[TEST_IMAGES:], order[:TEST_IMAGES]
     return (images[train], data.target[train]), (images[test], data.target[test])
+
+
+def tensors(device: Any) -> Any:
+    """The same as tensors of ``(n, 1, 8, 8)`` pixels from -1 to 1, and of labels."""
+    return (
+        (
+            torch.tensor(images[:, None] / 8 - 1, device=device),
+            torch.tensor(labels, device=device),
+        )
+        for images, labels in load()
+    )

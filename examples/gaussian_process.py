@@ -58,6 +58,8 @@ def predict(theta: Any, x: Any, y: Any, new: Any) -> tuple[Any, Any]:
 
 
 class Fit(training.Run):
+    in_torch = False  # torch's functions take no arrays of NumPy
+
     def __init__(self, args: argparse.Namespace) -> None:
         super().__init__(args, args.steps, ("misfit", "test"))
         from sklearn.datasets import load_diabetes
@@ -70,10 +72,8 @@ class Fit(training.Run):
         self.x, self.new = xp.asarray(x[:PATIENTS]), xp.asarray(x[PATIENTS:])
         self.y = xp.asarray((y[:PATIENTS] - self.middle) / self.scale)
         self.truth = y[PATIENTS:]
-        self.line = (
-            self.middle
-            + x[PATIENTS:] @ np.linalg.lstsq(x[:PATIENTS], y[:PATIENTS] - self.middle)[0]
-        )
+        slopes = np.linalg.lstsq(x[:PATIENTS], y[:PATIENTS] - self.middle)[0]
+        self.line = self.middle + x[PATIENTS:] @ slopes
         self.fit = training.Arrays(theta=xp.asarray([1.5] * x.shape[1] + [-1.0, -3.0, -1.0]))
         self.parts = {"fit": self.fit}
 
@@ -89,19 +89,10 @@ class Fit(training.Run):
         return float(value), training.on_host(slope)
 
     def advance(self, bar: Any) -> dict[str, float]:
-        from scipy.optimize import minimize
-
         steps = min(CHECKPOINT_EVERY, self.total - self.done)
-        found = minimize(
-            self.value_and_slope,
-            training.on_host(self.fit["theta"]),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[(-6, 6)] * len(self.fit["theta"]),
-            options={"maxiter": steps},
-            callback=lambda _: bar.update(),
-        )
-        bar.update(steps - found.nit)
+        start = training.on_host(self.fit["theta"])
+        bounds = [(-6, 6)] * len(start)
+        found = training.lbfgs(self.value_and_slope, start, steps, bar, bounds=bounds)
         self.fit["theta"] = training.array_library(self.device).asarray(found.x)
         self.done += steps
         return {"misfit": float(found.fun), "test": self.errors()[1]}
@@ -134,21 +125,14 @@ class Fit(training.Run):
         middle.barh(NAMES, np.exp(-theta[: len(NAMES)]), color=training.TRAINING)
         middle.invert_yaxis()
         middle.set_title("how fast the smooth part changes")
-        training.plot_curves(right, self, "", {"misfit": ("misfit", training.TRAINING)})
-        right.set_title("minus log marginal likelihood")
-        figure.suptitle("A Gaussian process, fitted by its marginal likelihood")
+        curve = {"misfit": ("misfit", training.TRAINING)}
+        training.plot_curves(right, self, "minus log marginal likelihood", curve)
         training.write_picture(figure, self.args.out / "fit.png")
 
 
-def flags() -> training.Parser:
-    made = training.parser(
-        "Fit a Gaussian process by its marginal likelihood.", "runs/gaussian_process"
-    )
-    made.add_argument(
-        "--steps", type=training.positive, default=60, help="steps of L-BFGS (%(default)s)"
-    )
-    return made
-
+flags = training.parser(
+    "Fit a Gaussian process by its marginal likelihood.", "runs/gaussian_process", steps=60
+)
 
 if __name__ == "__main__":
-    training.main(flags(), Fit)
+    training.main(flags, Fit)

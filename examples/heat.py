@@ -64,6 +64,8 @@ def plate() -> Any:
 
 
 class Inversion(training.Run):
+    in_torch = False  # torch's functions take no arrays of NumPy
+
     def __init__(self, args: argparse.Namespace) -> None:
         super().__init__(args, args.steps, ("misfit", "relative error"))
         xp = training.array_library(self.device)
@@ -91,18 +93,9 @@ class Inversion(training.Run):
         return float(value), training.on_host(slope).reshape(-1)
 
     def advance(self, bar: Any) -> dict[str, float]:
-        from scipy.optimize import minimize
-
         steps = min(CHECKPOINT_EVERY, self.total - self.done)
-        found = minimize(
-            self.value_and_slope,
-            training.on_host(self.state["root"]).reshape(-1),
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": steps, "maxcor": 20},
-            callback=lambda _: bar.update(),
-        )
-        bar.update(steps - found.nit)
+        start = training.on_host(self.state["root"]).reshape(-1)
+        found = training.lbfgs(self.value_and_slope, start, steps, bar, options={"maxcor": 20})
         root = found.x.reshape(SIZE, SIZE)
         self.state["root"] = training.array_library(self.device).asarray(root)
         self.done += steps
@@ -140,15 +133,12 @@ class Inversion(training.Run):
         training.write_picture(figure, self.args.out / "plate.png")
 
 
-def flags() -> training.Parser:
-    made = training.parser("Find where heat came from.", "runs/heat")
-    add = made.add_argument
-    add("--steps", type=training.positive, default=150, help="steps of L-BFGS (%(default)s)")
-    add("--time", type=training.positive, default=200, help="time steps (%(default)s)")
-    add("--noise", type=float, default=1e-3, help="of the measured maximum (%(default)s)")
-    add("--segment", type=int, default=0, help="time steps computed anew together; 0: none")
-    return made
-
+flags = training.parser("Find where heat came from.", "runs/heat")
+add = flags.add_argument
+add("--steps", type=training.positive, default=150, help="steps of L-BFGS (%(default)s)")
+add("--time", type=training.positive, default=200, help="time steps (%(default)s)")
+add("--noise", type=float, default=1e-3, help="of the measured maximum (%(default)s)")
+add("--segment", type=int, default=0, help="time steps computed anew together; 0: none")
 
 if __name__ == "__main__":
-    training.main(flags(), Inversion)
+    training.main(flags, Inversion)

@@ -78,6 +78,8 @@ def moved(p: Any, r: Any, rng: Any) -> Any:
 
 
 class Dot(training.Run):
+    in_torch = False  # torch's functions take no arrays of NumPy
+
     def __init__(self, args: argparse.Namespace) -> None:
         super().__init__(args, args.steps, ("energy", "spread"))
         xp = training.array_library(self.device)
@@ -129,11 +131,7 @@ class Dot(training.Run):
         training.write_picture(figure, self.args.out / "dot.png")
 
 
-def flags() -> training.Parser:
-    made = training.parser("Two electrons in a quantum dot.", "runs/quantum_dot")
-    made.add_argument("--steps", type=training.positive, default=60, help="(%(default)s)")
-    return made
-
+flags = training.parser("Two electrons in a quantum dot.", "runs/quantum_dot", steps=60)
 
 if __name__ == "__main__":
-    training.main(flags(), Dot)
+    training.main(flags, Dot)

@@ -1,7 +1,9 @@
 """What the examples share: flags, checkpoints, the progress bar, Ctrl-C, plots.
 
 An example is a subclass of `Run` and a `parser`; `main` does the rest. The last line it prints is
-what the run reached, ``what: number``.
+what the run reached, ``what: number``. Where torch is installed, the same script runs once
+more with torch (`run_with_torch`): the line before says what that reached, and its curves are drawn
+dashed.
 """
 
 from __future__ import annotations
@@ -9,11 +11,16 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import io
+import json
 import math
 import os
+import pickle
+import re
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,7 +44,6 @@ signal.signal(signal.SIGINT, stop_early)  # before the imports that take time
 import numpy as np  # noqa: E402
 
 import lucid_gpu as torch  # noqa: E402
-from lucid_gpu.serialization import CheckpointError  # noqa: E402
 
 NEEDED = {"sklearn": "scikit-learn", "matplotlib": "matplotlib", "tqdm": "tqdm", "scipy": "scipy"}
 
@@ -53,6 +59,10 @@ class Run:
     ticks, ticks_of = 1, "steps"
     fixed: tuple[str, ...] = ()  # flags in which a checkpoint and the command line must agree
     leads = True  # of several processes one writes, draws and prints
+    reaches = ""  # what the curve "test" shows
+    in_torch = True  # the script runs with torch, too
+    flags_in_torch: tuple[str, ...] = ()
+    peer: dict[str, list[float]] = {}  # the curves of that run
 
     def __init__(self, args: argparse.Namespace, total: int, curves: tuple[str, ...]) -> None:
         self.args, self.device = args, args.device
@@ -62,21 +72,51 @@ class Run:
         self.parts: dict[str, Any] = {}
         torch.manual_seed(args.seed)
 
+    def learn(
+        self, model: Any, kind: Any = torch.optim.Adam, warm: int = 0, **settings: Any
+    ) -> None:
+        """Train ``model`` with an optimizer whose rate falls along half a cosine."""
+        self.model = model.to(self.device)
+        self.optimizer = kind(self.model.parameters(), **settings)
+        self.schedule = half_cosine(self.optimizer, self.total, warm)
+        parts = {"weights": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
+        self.parts |= parts
+
+    def share(self, processes: int) -> None:
+        """Begin what `start_processes` started: each process knows which it is."""
+        self.rank, self.in_torch = 0, processes == 1
+        if processes > 1:
+            torch.distributed.init_process_group()
+            self.rank = torch.distributed.get_rank()
+            self.leads = self.rank == 0
+
+    def batches(self, size: int, bar: Any) -> Iterator[torch.Tensor]:
+        """The numbers of all ``ticks`` examples in random order, ``size`` at a time."""
+        for chosen in torch.randperm(self.ticks, device=self.device).split(size):
+            yield chosen
+            bar.update(len(chosen))
+
     def advance(self, bar: Any) -> dict[str, float]:
         """Train for a while, add to ``done``, and return a point of every curve."""
         raise NotImplementedError
 
     def draw(self) -> None:
         """Write the pictures."""
-        raise NotImplementedError
+        figure = new_figure(5, 3.6)
+        plot_curves(figure.subplots(), self, self.reaches, BOTH)
+        write_picture(figure, self.args.out / "curves.png")
 
     def about(self) -> str:
         """Printed before training."""
-        raise NotImplementedError
+        return f"{self.weights()}: {self.ticks} {self.ticks_of} to learn from"
 
     def reached(self) -> tuple[str, float]:
         """Printed after it: what was measured, and how much it is."""
-        raise NotImplementedError
+        return self.reaches, self.history["test"][-1]
+
+    def weights(self) -> str:
+        count = sum(p.numel() for p in self.model.parameters())
+        return f"{count:,} weights on {self.device}"
 
     def title(self) -> str:
         """What stands before the bar."""
@@ -103,7 +143,7 @@ class Run:
             stop(f"there is no {self.file} to resume from; leave out --resume")
         except OSError as error:
             stop(f"cannot read {self.file}: {error.strerror}")
-        except CheckpointError as error:
+        except pickle.UnpicklingError as error:  # and what lucid_gpu raises in its place
             stop(f"{error}; remove it, or leave out --resume")
         try:
             for flag in self.fixed:
@@ -115,6 +155,9 @@ class Run:
             self.history = checkpoint["history"]
         except (KeyError, TypeError, ValueError, RuntimeError):
             stop(f"{self.file} is no checkpoint of this script; remove it, or leave out --resume")
+
+    def write_curves(self) -> None:
+        (self.args.out / "curves.json").write_text(json.dumps(self.history) + "\n")
 
 
 class Arrays(dict[str, Any]):
@@ -180,16 +223,36 @@ def train(run: Run) -> bool:
     return interrupted and run.done < run.total
 
 
-def half_cosine(optimizer: Any, steps: int) -> Any:
-    """Learning rates along half a cosine, down to zero; resuming may ask for more steps."""
-    return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda n: (1 + math.cos(math.pi * min(n / steps, 1))) / 2
+def half_cosine(optimizer: Any, steps: int, warm: int = 0) -> Any:
+    """Learning rates along half a cosine, down to zero; resuming may ask for more steps.
+
+    The first ``warm`` steps are smaller.
+    """
+
+    def factor(n: int) -> float:
+        return min((n + 1) / (warm + 1), 1) * (1 + math.cos(math.pi * min(n / steps, 1))) / 2
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def lbfgs(function: Any, start: Any, steps: int, bar: Any, **settings: Any) -> Any:
+    """SciPy's L-BFGS, of a function that gives value and slope; steps it saves are counted, too."""
+    from scipy.optimize import minimize
+
+    limit = {"maxiter": steps, **settings.pop("options", {})}
+    found = minimize(
+        *(function, start),
+        **{"jac": True, "method": "L-BFGS-B", "options": limit, **settings},
+        callback=lambda _: bar.update(),
     )
+    bar.update(steps - found.nit)
+    return found
 
 
 # -- pictures ----------------------------------------------------------------------------------
 
 TRAINING, TEST, TRUTH = "#8aa4c8", "#c8553d", "#3d4451"  # colours
+BOTH = {"training": ("training", TRAINING), "test": ("test", TEST)}
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -218,12 +281,69 @@ def plot_curves(axes: Any, run: Run, ylabel: str, curves: dict[str, tuple[str, s
         axes.plot(
             run.history["done"], run.history[name], ".-" if few else "-", label=label, color=colour
         )
+        if name in run.peer:
+            where = run.peer["done"], run.peer[name]
+            axes.plot(*where, "--", label=f"{label}, torch", color=colour, alpha=0.6)
     axes.set(xlabel=run.unit, ylabel=ylabel)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    if len(curves) > 1:
+    if len(curves) > 1 or run.peer:
         axes.legend(frameon=False)
+
+
+def show_grid(axes: Any, images: Any, columns: int, title: str, white: float = -1.0) -> None:
+    """``(n, h, w)`` images in rows, one pixel apart."""
+    framed = np.pad(images, ((0, 0), (1, 1), (1, 1)), constant_values=white)
+    rows = framed.reshape(-1, columns, *framed.shape[1:]).transpose(0, 2, 1, 3)
+    axes.imshow(rows.reshape(-1, columns * framed.shape[2]), cmap="gray_r")
+    axes.set_title(title, fontsize=9)
+    axes.axis("off")
+
+
+# -- the same script with torch ----------------------------------------------------------------
+
+
+def run_with_torch(run: Run, line: list[str]) -> str | None:
+    """Run the same command with torch in the place of lucid_gpu; return the last line it prints.
+
+    What runs is this script's text with ``torch`` written for ``lucid_gpu``. Its results go to a
+    folder of their own, its curves to ``run.peer``.
+    """
+    if run.args.alone or not run.in_torch or importlib.util.find_spec("torch") is None:
+        return None
+    folder = run.args.out / "torch"
+    folder.mkdir(exist_ok=True)
+    script = Path(line[0])
+    for source in (script, Path(__file__), Path(__file__).with_name("digits.py")):
+        text = source.read_text("utf-8").replace("import lucid_gpu as torch", "import torch")
+        (folder / source.name).write_text(re.sub(r"\blucid_gpu\b", "torch", text), "utf-8")
+    flags = [flag for flag in line[1:] if flag != "--resume"]
+    own = [*run.flags_in_torch, "--alone", "--device", run.device.type, "--out", str(folder)]
+    print("the same script with torch:", flush=True)
+    ended = subprocess.run(
+        [sys.executable, str(folder / script.name), *flags, *own], stdout=subprocess.PIPE, text=True
+    )
+    if ended.returncode:
+        return f"torch ended with status {ended.returncode}"
+    run.peer = json.loads((folder / "curves.json").read_text())
+    return f"torch, {ended.stdout.splitlines()[-1]}"
+
+
+# -- several processes --------------------------------------------------------------------------
+
+
+def start_processes(flags: Parser, batch: int) -> None:
+    """Become the command that starts this one ``--processes`` times, unless it has."""
+    count = flags.parse_args().processes
+    if count == 1 or "RANK" in os.environ:
+        return
+    if batch % count:
+        stop(f"--processes must divide {batch}, the batch, got {count}", 2)
+    if not torch.distributed.is_mpi_available():
+        stop("--processes: mpi4py is missing; python -m pip install 'lucid-gpu[mpi]'")
+    launcher = ["-m", "lucid_gpu.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    os.execv(sys.executable, [sys.executable, *launcher, *sys.argv])
 
 
 # -- the command -------------------------------------------------------------------------------
@@ -240,8 +360,8 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def parser(description: str, out: str) -> Parser:
-    """The flags that every example takes."""
+def parser(description: str, out: str, **counts: int) -> Parser:
+    """The flags that every example takes, and positive numbers with their defaults."""
     made = Parser(description=description, allow_abbrev=False)
     add = made.add_argument
     add(
@@ -252,7 +372,10 @@ def parser(description: str, out: str) -> Parser:
     )
     add("--seed", type=int, default=0, help="of everything random (%(default)s)")
     add("--resume", action="store_true", help="go on from the checkpoint")
+    add("--alone", action="store_true", help="without the same script with torch after it")
     add("--out", type=Path, default=Path(out), help="where results go (%(default)s)")
+    for name, default in counts.items():
+        add(f"--{name}", type=positive, default=default, help="(%(default)s)")
     return made
 
 
@@ -286,13 +409,20 @@ def main(flags: Parser, make: Callable[[argparse.Namespace], Run]) -> NoReturn:
         interrupted = train(run)
         if not run.leads:
             sys.exit(130 if interrupted else 0)
+        if not interrupted:
+            used = f"processor time: {time.process_time():.0f} s"
+        beside = None if interrupted else run_with_torch(run, sys.argv)
         if run.done:
+            run.write_curves()
             run.draw()
         if interrupted:
             print(f"stopped after {run.unit} {run.done}; --resume goes on from {run.file}")
             sys.exit(130)
         print(f"results are in {args.out}")
         what, value = run.reached()
+        print(used)
+        if beside:
+            print(beside)
         print(f"{what}: {value:.4g}")
     except KeyboardInterrupt:
         stop("interrupted; the last checkpoint, if there is one, is kept", 130)

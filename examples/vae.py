@@ -65,14 +65,7 @@ class Painter(training.Run):
             torch.tensor(images.reshape(-1, PIXELS)).to(self.device) for images, _ in digits.load()
         )
         self.ticks = len(self.images)
-        self.model = VAE().to(self.device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=LEARNING_RATE)
-        self.schedule = training.half_cosine(self.optimizer, args.epochs)
-        self.parts = {
-            "weights": self.model,
-            "optimizer": self.optimizer,
-            "schedule": self.schedule,
-        }
+        self.learn(VAE(), lr=LEARNING_RATE)
 
     def about(self) -> str:
         return f"{HIDDEN} hidden numbers on {self.device}: {self.ticks} images to learn from"
@@ -109,34 +102,22 @@ class Painter(training.Run):
         invented = self.model.decode(torch.randn(48, HIDDEN, device=self.device)).mean
         figure = training.new_figure(10, 3.9)
         left, middle, right = figure.subplots(1, 3, width_ratios=(1.3, 1, 1.3))
-        both = {"training": ("training", training.TRAINING), "test": ("test", training.TEST)}
-        training.plot_curves(left, self, "bits a pixel", both)
-        pairs = torch.stack([shown, again], 1).view(
-            6, 4, PIXELS
-        )  # two images and their twins a row
-        for axes, images, title in (
-            (middle, pairs, "unseen digits, each beside what\nits 8 hidden numbers give back"),
-            (right, invented.view(6, 8, PIXELS), "digits that nobody wrote"),
+        training.plot_curves(left, self, "bits a pixel", training.BOTH)
+        pairs = torch.stack([shown, again], 1)
+        beside = "unseen digits, each beside what\nits 8 hidden numbers give back"
+        for axes, images, columns, title in (
+            (middle, pairs, 4, beside),
+            (right, invented, 8, "digits that nobody wrote"),
         ):
-            axes.imshow(tiled(images), cmap="gray_r", vmin=0, vmax=DOTS)
-            axes.set_title(title, fontsize=9)
-            axes.axis("off")
+            pixels = training.on_host(images).reshape(-1, 8, 8)
+            training.show_grid(axes, pixels, columns, title, white=0)
         figure.suptitle("A variational autoencoder of scanned digits")
         training.write_picture(figure, self.args.out / "digits.png")
 
 
-def tiled(images: torch.Tensor) -> Any:
-    """(rows, columns, 64) pixels as one picture, with a white pixel between images."""
-    rows, columns, _ = images.shape
-    framed = torch.nn.functional.pad(images.view(rows, columns, 8, 8), (1, 1, 1, 1))
-    return framed.transpose(1, 2).reshape(rows * 10, columns * 10).cpu().numpy()
-
-
-def flags() -> training.Parser:
-    made = training.parser("Train a variational autoencoder on scanned digits.", "runs/vae")
-    made.add_argument("--epochs", type=training.positive, default=150, help="(%(default)s)")
-    return made
-
+flags = training.parser(
+    "Train a variational autoencoder on scanned digits.", "runs/vae", epochs=150
+)
 
 if __name__ == "__main__":
-    training.main(flags(), Painter)
+    training.main(flags, Painter)

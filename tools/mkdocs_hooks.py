@@ -92,7 +92,7 @@ def read_yaml(page: Path) -> None:
     for block in blocks(page):
         if block.language == "yaml":
             try:
-                yaml.safe_load(block.code)
+                list(yaml.safe_load_all(block.code))
             except yaml.YAMLError as error:
                 raise PluginError(f"{page.name}, line {block.line}: {error}") from error
 

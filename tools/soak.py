@@ -37,7 +37,12 @@ class Training:
 
     def start(self) -> subprocess.Popen[str]:
         """The process, as soon as it trains; it resumes where there is a checkpoint."""
-        command = [sys.executable, str(TREE / "examples" / "train_digits.py"), *self.settings]
+        command = [
+            sys.executable,
+            str(TREE / "examples" / "train_digits.py"),
+            "--alone",
+            *self.settings,
+        ]
         command += ["--epochs", str(self.epochs), "--out", str(self.out)]
         command += ["--resume"] * self.file.exists()
         process = subprocess.Popen(

@@ -10,9 +10,7 @@ from bench.report import RESULTS
 def test_the_table_is_made_of_the_figures():
     figures = json.loads((RESULTS / "examples.json").read_text("utf-8"))
     assert (RESULTS / "examples.md").read_text("utf-8") == markdown(figures)
-    assert list(EXAMPLES) == [name for name in EXAMPLES if name in figures], (
-        "run python -m bench.examples"
-    )
+    assert set(figures) <= set(EXAMPLES)
 
 
 def test_every_example_is_in_it():
