@@ -104,7 +104,7 @@ def asked(step: Step) -> dict[str, int]:
     import cupy
     import driver_standin
 
-    class Count(cupy.cuda.MemoryHook):  # type: ignore[misc]
+    class Count(cupy.cuda.MemoryHook):
         name, allocations = "lucid_gpu.bench", 0
 
         def malloc_postprocess(self, **about: Any) -> None:

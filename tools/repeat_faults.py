@@ -12,6 +12,7 @@ import os
 import tempfile
 import time
 import uuid
+from collections import Counter
 from pathlib import Path
 
 from tests.distributed.test_faults import CASES, check
@@ -49,7 +50,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no round later")
     parser.add_argument("--show", type=int, default=2000, help="characters of a failure to print")
     options = parser.parse_args()
-    begun, passed, failed, slowest = time.monotonic(), {}, {}, {}
+    begun = time.monotonic()
+    passed: Counter[tuple[str, int, str]] = Counter()
+    failed: Counter[tuple[str, int, str]] = Counter()
+    slowest: dict[tuple[str, int, str], float] = {}
     for number in range(options.rounds):
         if time.monotonic() - begun > 60 * options.minutes:
             break
@@ -62,16 +66,16 @@ def main() -> int:
                     check(*case)
                     left = left_by(value, Path(folder))
                     assert not left, "\n".join(left)
-                    passed[case] = passed.get(case, 0) + 1
+                    passed[case] += 1
                 except Exception as error:  # the table goes on: this is what it counts
-                    failed[case] = failed.get(case, 0) + 1
+                    failed[case] += 1
                     print(f"round {number}, {case}: {error}"[: options.show], flush=True)
             slowest[case] = max(slowest.get(case, 0.0), time.monotonic() - start)
     print(f"{'launcher':10}{'ranks':6}{'row':16}{'passed':>7}{'failed':>7}{'slowest, s':>12}")
     for case in CASES:
-        counts = passed.get(case, 0), failed.get(case, 0)
         print(
-            f"{case[0]:10}{case[1]:<6}{case[2]:16}{counts[0]:7}{counts[1]:7}{slowest[case]:12.1f}"
+            f"{case[0]:10}{case[1]:<6}{case[2]:16}{passed[case]:7}{failed[case]:7}"
+            f"{slowest.get(case, 0.0):12.1f}"
         )
     return sum(failed.values())
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lucid_gpu.autograd.backward import grad
 from lucid_gpu.autograd.function import Function
+from lucid_gpu.autograd.grad import grad
 from lucid_gpu.devices import capturing, threads
 from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.fusion import pending_reductions, scheduler

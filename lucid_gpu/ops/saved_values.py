@@ -59,6 +59,10 @@ class SavedTensor:
         Where one is constructed, with whatever arguments.
     """
 
+    _node: Node
+    _entries: str
+    _found: Any
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden.")
 

@@ -195,16 +195,16 @@ class Optimizer(Hooked):
         before = [(state, dict(state)) for _, _, state in members]
 
         def go_back() -> None:
-            for state, values in before:
-                state.clear()
-                state.update(values)
+            for own, values in before:
+                own.clear()
+                own.update(values)
 
         found.undo.append(go_back)
-        arrays = [p.array for p, _, _ in members]
+        memory = [p.array for p, _, _ in members]
         gradients = [from_array(g.array, g.dtype, g.device) for _, g, _ in members]
 
-        def update(*_: Any) -> None:
-            for (p, _, _), array in zip(members, arrays, strict=True):
+        def update(*given: Any) -> None:
+            for (p, *_), array in zip(members, memory, strict=True):
                 if p.array is not array:
                     raise RuntimeError(
                         f"{name}: a parameter of shape {list(p.shape)} has other memory than when "
@@ -212,9 +212,9 @@ class Optimizer(Hooked):
                     )
             with set_grad_enabled(False):
                 again = zip(members, gradients, strict=True)
-                self._update(group, [(p, gradient, state) for (p, _, state), gradient in again])
+                self._update(group, [(m[0], gradient, m[2]) for m, gradient in again])
 
-        capturing.write(f"{name}.step", update, *arrays, *[g.array for g in gradients])
+        capturing.write(f"{name}.step", update, *memory, *[g.array for g in gradients])
 
     def _refuse(self, members: list[Member]) -> None:
         """Raise for what no rule here is written for."""

@@ -67,13 +67,13 @@ _WRAPPED = {DistributedDataParallel: "module", FullyShardedDataParallel: "_fsdp_
 
 def _name(model: Module, raw: str) -> str:
     """An entry's name without those of wrappers."""
-    kept, module = [], model
+    kept: list[str] = []
+    module: Module | None = model
     for part in raw.split("."):
-        inner = None if module is None else module._modules.get(part)
         wraps = any(isinstance(module, kind) and part == own for kind, own in _WRAPPED.items())
         if not wraps:
             kept.append(part)
-        module = inner
+        module = None if module is None else module._modules.get(part)
     return ".".join(kept)
 
 

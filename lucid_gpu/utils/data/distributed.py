@@ -20,7 +20,7 @@ def _shuffled(count: int, seed: int) -> list[int]:
     """
     drawn = np.random.RandomState(seed % (1 << 32)).randint(0, 1 << 32, count, np.uint32)
     order = list(range(count))
-    for i, places in enumerate((drawn[:-1] % np.arange(count, 1, -1, np.uint32)).tolist()):
+    for i, places in enumerate((drawn[:-1] % np.arange(count, 1, -1, dtype=np.uint32)).tolist()):
         order[i], order[i + places] = order[i + places], order[i]
     return order
 
