@@ -50,7 +50,7 @@ FAMILIES: dict[str, str] = {
     ),
     "Gradients": "tape autograd func",
     "Files and other libraries": "serialization ops.dlpack",
-    "Devices, precision, settings": "device devices amp compiler torch_names",
+    "Devices, precision, settings": "device devices amp compiler torch_names ops.user_warnings",
     "Looking inside": "fusion viz",
 }
 _OF = {file: family for family, files in FAMILIES.items() for file in files.split()}

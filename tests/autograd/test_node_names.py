@@ -143,7 +143,7 @@ LAST_OP = {
     "m.lerp(x,x,0.5)": "SubBackward0",
     "m.addcmul(x,x,x)": "AddBackward0",
     "m.addcdiv(x,x,x)": "AddBackward0",
-    "x.tril()": "WhereBackward0",
+    "x.tril()": "TrilBackward0",
     "m.addmm(x,x,x)": "AddBackward0",
     "m.nn.functional.linear(x,x,v)": "AddBackward0",
     "m.nn.functional.gelu(x)": "MulBackward0",

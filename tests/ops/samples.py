@@ -383,7 +383,6 @@ ROWS = [
     row("complex", t(2, 3), t(2, 3)),
     row("conj", t(2, 3, of="complex")),
     row("polar", t(2, 3, of="positive"), t(2, 3)),
-    row("resolve_conj", t(2, 3, of="complex")),
     row("view_as_complex", t(3, 2)).but(strides="its last dimension must be dense"),
     row("view_as_real", t(2, 3, of="complex")),
     row("fft.fft", t(2, 4, of="complex")),

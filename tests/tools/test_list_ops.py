@@ -14,8 +14,8 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "list_ops.py"
 @pytest.mark.parametrize(
     ("early", "words"),
     [
-        ("complex_views", "METHODS resolve_conj, resolve_neg"),
-        ("complex_views", "FUNCTIONS resolve_conj, resolve_neg, is_conj, is_neg, view_as_real"),
+        ("complex_views", "METHODS conj, _conj, _neg_view, resolve_conj, resolve_neg"),
+        ("complex_views", "FUNCTIONS conj, _conj, _neg_view, resolve_conj, resolve_neg, is_conj"),
         ("convolution", "FUNCTIONS conv1d, conv2d, conv3d public"),
     ],
 )
