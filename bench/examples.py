@@ -33,7 +33,7 @@ EXAMPLES = {
     "wasserstein": ("wasserstein.py", "none: points on two spirals"),
     "gaussian_process": (
         "gaussian_process.py",
-        "442 patients with diabetes (scikit-learn); in NumPy's functions",
+        "442 patients with diabetes (scikit-learn)",
     ),
     "heat": ("heat.py", "none: the heat equation backwards, of 1e-3 noise; in NumPy's functions"),
     "quantum_dot": (

@@ -51,6 +51,14 @@ def test_the_speed_chart_is_that_of_the_results() -> None:
     )
 
 
+def test_the_table_of_processors_is_that_of_the_results() -> None:
+    """To write it anew: make pictures."""
+    page = _read("docs/performance.md")
+    assert draw_readme.with_table(page) == page
+    rows = page.partition(draw_readme.MARKS[0])[2].partition(draw_readme.MARKS[1])[0].splitlines()
+    assert len(rows) == 3 + len(draw_readme.CASES)
+
+
 @pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler: CUDA C for the host is off")
 def test_the_kernel_shown_is_the_one_generated() -> None:
     """To draw it anew: make pictures."""

@@ -1,7 +1,8 @@
 """Draw the README's two pictures anew: ``make pictures`` runs it.
 
 ``fused.svg`` shows a backward of a user's own and the CUDA C that was generated for it;
-``speed.svg`` shows what ``bench/results/cpu.json`` holds.
+``speed.svg`` shows what ``bench/results/cpu.json`` holds, and a table of docs/performance.md what
+each processor's file there holds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 TREE = Path(__file__).resolve().parents[1]
 PICTURES = TREE / "docs" / "pictures"
 RESULTS = TREE / "bench" / "results" / "cpu.json"
+PERFORMANCE = TREE / "docs" / "performance.md"
+MARKS = "<!-- table: tools/draw_readme.py -->", "<!-- end of table -->"
 # What the speed chart shows, by the names of the results, under shorter titles.
 CASES = {
     "chain-2^24": "elementwise chain, 2^24 elements",
@@ -145,6 +148,29 @@ def _dot(y: int, ratio: float, color: str, below: int) -> str:
     )
 
 
+def with_table(page: str) -> str:
+    """docs/performance.md with the table of what was measured, a column a processor."""
+    files = [RESULTS.with_name(f"cpu{name}.json") for name in ("", "-avx512", "-avx2")]
+    runs = [json.loads(file.read_text("utf-8")) for file in files]
+    names = [run["machine"]["cpu"].replace("(R)", "").replace(" Processor", "") for run in runs]
+    names[1] += ", AVX-512"
+    head = [f"| | {' | '.join(names)} |", "|---|" + "---:|" * len(runs)]
+    cases = [{case["name"]: case for case in run["cases"]} for run in runs]
+    rows = [
+        f"| {title} | " + " | ".join(_beside(found[name]) for found in cases) + " |"
+        for name, title in CASES.items()
+    ]
+    before, _, rest = page.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    return "\n".join([before + MARKS[0], *head, *rows, MARKS[1] + after])
+
+
+def _beside(case: dict[str, Any]) -> str:
+    """Milliseconds of lucid_gpu and of torch eager, and their ratio."""
+    ours, theirs = (1e3 * case["peers"][peer]["median"] for peer in ("lucid_gpu", "torch-eager"))
+    return f"{ours:.3g} / {theirs:.3g} = **{case['to_eager']:.2g}**"
+
+
 def _svg(width: int, height: int, title: str, body: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
@@ -162,3 +188,5 @@ if __name__ == "__main__":
     for name, text in pictures().items():
         (PICTURES / name).write_text(text, "utf-8")
         print(PICTURES / name)
+    PERFORMANCE.write_text(with_table(PERFORMANCE.read_text("utf-8")), "utf-8")
+    print(PERFORMANCE)

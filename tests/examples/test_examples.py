@@ -335,11 +335,11 @@ def test_the_marginal_likelihood_is_scikit_learns(monkeypatch, device):
     kernel = parts[2] * kernels.RBF(parts[:2]) + kernels.WhiteKernel(parts[4])
     kernel += parts[3] * kernels.DotProduct(1e-9)
     theirs = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(x, y)
-    arrays = [array_of(device, a) for a in (theta, x, y, new)]
+    tensors = [lucid_gpu.tensor(a, device=device) for a in (theta, x, y, new)]
     np.testing.assert_allclose(
-        float(gp.misfit(*arrays[:3])), -theirs.log_marginal_likelihood(), rtol=1e-8
+        gp.misfit(*tensors[:3]).item(), -theirs.log_marginal_likelihood(), rtol=1e-8
     )
-    found = [lucid_gpu.as_tensor(a).cpu().numpy() for a in gp.predict(*arrays)]
+    found = [part.cpu().numpy() for part in gp.predict(*tensors)]
     for ours, wanted in zip(found, theirs.predict(new, return_std=True), strict=True):
         np.testing.assert_allclose(ours, wanted, rtol=1e-6)
 
