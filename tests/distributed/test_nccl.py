@@ -19,6 +19,7 @@ import lucid_gpu as t
 import lucid_gpu.distributed as dist
 from lucid_gpu import nn
 from lucid_gpu.devices import cupy_backend
+from lucid_gpu.distributed.fsdp import fully_shard
 from tests.distributed.processes import MPIEXEC, ROOT, ended, mpi
 
 STANDIN = ROOT / "tests" / "standin" / "run.py"
@@ -345,6 +346,34 @@ def trains() -> None:
     assert all(one == mine for one in every)
 
 
+def shards() -> None:
+    """Sharded parameters: gathered and scattered by NCCL, they train as one process does."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    t.manual_seed(1)
+    whole = t.randn(4 * size, 3)
+    plain, spread = net().to(GPU), net().to(GPU)
+    for layer in spread:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    fully_shard(spread)
+    norms = []
+    for model, x in ((plain, whole), (spread, whole[4 * rank : 4 * rank + 4])):
+        optimizer = t.optim.AdamW(model.parameters(), lr=0.02)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(x.to(GPU)).square().mean().backward()
+            norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.3).item())
+            optimizer.step()
+    np.testing.assert_allclose(norms[3:], norms[:3], 1e-5)
+    for p, q in zip(plain.parameters(), spread.parameters()):
+        assert q.device.type == GPU and q.shape[0] < max(p.shape[0], 2)
+        np.testing.assert_allclose(q.full_tensor().tolist(), p.tolist(), 1e-4, 1e-6)
+    from cupy.cuda import memory
+
+    memory._check_all()
+    assert memory._faults == []
+
+
 def chosen() -> None:
     """Which backend sends what by NCCL; groups are made and ended again."""
     for backend, by_nccl in ((None, True), ("cpu:gloo,cuda:nccl", True), ("gloo", False)):
@@ -360,7 +389,7 @@ def chosen() -> None:
         dist.destroy_process_group()
 
 
-PARTS = {f.__name__: f for f in (reductions, moves, beside, messages, streams, trains)}
+PARTS = {f.__name__: f for f in (reductions, moves, beside, messages, streams, trains, shards)}
 
 
 def numbers() -> None:
