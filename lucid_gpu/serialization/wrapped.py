@@ -6,6 +6,7 @@ their parameters: what one kind of training has written, another reads.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ from typing import Any
 from lucid_gpu import distributed as dist
 from lucid_gpu.distributed.tensor import as_rows
 from lucid_gpu.nn.modules.module import Module
+from lucid_gpu.nn.modules.state import IncompatibleKeys
 from lucid_gpu.nn.parallel.distributed import DistributedDataParallel
 from lucid_gpu.nn.parallel.fully_sharded_data_parallel import (
     FullyShardedDataParallel,
     StateDictType,
 )
-from lucid_gpu.ops.creation import zeros_like
+from lucid_gpu.ops.creation import empty, zeros_like
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
@@ -45,10 +47,13 @@ class StateDictOptions:
         Tensors on the CPU; with ``full_state_dict``, on rank 0 only, and nothing elsewhere.
     ignore_frozen_params : bool
         Leave out parameters that do not require grad.
+    keep_submodule_prefixes : bool
+        With ``submodules=``, names from the model's root on; else from the submodule on.
     strict : bool
         Refuse entries that are missing, or not the model's.
     broadcast_from_rank0 : bool
-        Take what rank 0 passes; the others may pass an empty dictionary.
+        Take what rank 0 passes, tensor by tensor; the others may pass an empty dictionary. Needs
+        ``full_state_dict``.
     flatten_optimizer_state_dict : bool
         Optimizer's states in one dictionary: ``"state.<parameter>.exp_avg"``.
     """
@@ -78,11 +83,14 @@ def _name(model: Module, raw: str) -> str:
 
 
 def _parameters(model: Module) -> Iterator[tuple[str, Tensor]]:
-    for raw, parameter in model.named_parameters():
+    """Names and parameters; one that several modules share has several."""
+    for raw, parameter in model.named_parameters(remove_duplicate=False):
         yield _name(model, raw), parameter
 
 
 def _given(value: Any, options: StateDictOptions) -> Any:
+    if isinstance(value, dict):
+        return {key: _given(inner, options) for key, inner in value.items()}
     if not isinstance(value, Tensor):
         return value
     if options.full_state_dict and hasattr(value, "full_tensor"):
@@ -97,6 +105,8 @@ def _kept(state: dict[str, Any], options: StateDictOptions) -> dict[str, Any]:
 
 def _rows_of(value: Any, own: Any) -> Any:
     """This rank's rows of a whole tensor, where its parameter is sharded."""
+    if isinstance(value, dict):
+        return {key: _rows_of(inner, own) for key, inner in value.items()}
     if not isinstance(value, Tensor) or hasattr(value, "sharding") or not hasattr(own, "sharding"):
         return value
     if tuple(value.shape) != tuple(own.sharding.shape):
@@ -104,17 +114,60 @@ def _rows_of(value: Any, own: Any) -> Any:
     return as_rows(value[slice(*own.sharding.rows())].clone(), own.sharding)
 
 
-def _taken(state: dict[str, Any], options: StateDictOptions) -> dict[str, Any]:
+@dataclass
+class _Sent:
+    """A tensor that rank 0 sends after the dictionary that it stands in."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def _taken(state: Any, options: StateDictOptions, owns: dict[str, Any]) -> Any:
+    """What rank 0 has passed, where it is to be taken from there.
+
+    Tensors follow one by one, and each becomes this rank's rows of what ``owns`` has by its name.
+    """
     if not options.broadcast_from_rank0:
         return state
-    given = [state]
+    if not options.full_state_dict:
+        raise ValueError("full_state_dict must be True when broadcast_from_rank0 is True.")
+    tensors: list[Tensor] = []
+
+    def note(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: note(inner) for key, inner in value.items()}
+        if not isinstance(value, Tensor):
+            return value
+        tensors.append(value.detach().cpu())
+        return _Sent(tuple(value.shape), value.dtype)
+
+    first = dist.get_rank() == 0
+    given = [note(state) if first else None]
     dist.broadcast_object_list(given, 0)
-    return given[0]
+    if first:
+        for tensor in tensors:
+            dist.broadcast(tensor.contiguous(), 0)
+        return state
+
+    def receive(value: Any, own: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: receive(inner, _owner(key, owns, own)) for key, inner in value.items()}
+        if not isinstance(value, _Sent):
+            return value
+        whole = empty(value.shape, dtype=value.dtype)
+        dist.broadcast(whole, 0)
+        return _rows_of(whole, own)
+
+    return receive(given[0], None)
 
 
-def _refuse_submodules(submodules: Any) -> None:
-    if submodules:
-        raise NotImplementedError("submodules= is not here: pass the submodule as the model")
+def _owner(key: Any, owns: dict[str, Any], default: Any) -> Any:
+    """The tensor by whose name an entry goes: ``weight``, or ``state.weight.exp_avg``."""
+    if not isinstance(key, str):
+        return default
+    parts = key.removeprefix("state.").split(".") if key not in owns else [key]
+    names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((owns[name] for name in names if name in owns), default)
 
 
 # --- models -------------------------------------------------------------------------------------
@@ -128,14 +181,55 @@ def _as_rows(model: Module) -> Any:
     return FullyShardedDataParallel.state_dict_type(model, kind)
 
 
+def _prefixes(model: Module, modules: Any) -> list[str]:
+    """What the names of some modules' entries begin with."""
+    return [f"{_name(model, raw)}." for raw, module in model.named_modules() if module in modules]
+
+
+def _below_submodules(model: Module, found: dict[str, Any], modules: Any, keep: bool) -> Any:
+    warnings.warn(
+        "submodules= is deprecated: choose from the state dict of the whole model by its names",
+        FutureWarning,
+        stacklevel=3,
+    )
+    prefixes = _prefixes(model, set(modules))
+    return {
+        name if keep else name[len(prefix) :]: value
+        for prefix in prefixes
+        for name, value in found.items()
+        if name.startswith(prefix)
+    }
+
+
+def _by_names(model: Module, state: Any) -> dict[str, Any]:
+    """A model's state dict, of one that may have submodules as keys and their state dicts."""
+    if not any(isinstance(key, Module) for key in state):
+        return dict(state)
+    warnings.warn(
+        "state dicts by submodules are deprecated: pass one by the names of the whole model",
+        FutureWarning,
+        stacklevel=3,
+    )
+    return {
+        prefix + name: value
+        for module, own in state.items()
+        for prefix in _prefixes(model, {module})
+        for name, value in own.items()
+    }
+
+
 def get_model_state_dict(
     model: Module, *, submodules: Any = None, options: StateDictOptions | None = None
 ) -> dict[str, Any]:
-    """A model's state dict by the names that it has without wrappers."""
-    _refuse_submodules(submodules)
+    """A model's state dict by the names that it has without wrappers.
+
+    With ``submodules``, which is deprecated, only the entries of these.
+    """
     options = options or StateDictOptions()
     with _as_rows(model):
         found = {_name(model, raw): value for raw, value in model.state_dict().items()}
+    if submodules:
+        found = _below_submodules(model, found, submodules, options.keep_submodule_prefixes)
     if options.ignore_frozen_params:
         for name, parameter in _parameters(model):
             if not parameter.requires_grad:
@@ -151,10 +245,12 @@ def set_model_state_dict(
     RuntimeError where entries are missing or too many, unless ``strict`` is False.
     """
     options = options or StateDictOptions()
-    given = dict(_taken(model_state_dict, options))
     found = {}
     with _as_rows(model):
-        for raw, own in model.state_dict().items():
+        state = model.state_dict()
+        owns = {_name(model, raw): own for raw, own in state.items()}
+        given = _taken(_by_names(model, model_state_dict), options, owns)
+        for raw, own in state.items():
             name = _name(model, raw)
             if name in given:
                 found[raw] = _rows_of(given.pop(name), own)
@@ -165,7 +261,7 @@ def set_model_state_dict(
 
 
 def _list(optimizers: Any) -> list[Any]:
-    return list(optimizers) if isinstance(optimizers, (list, tuple, set)) else [optimizers]
+    return [optimizers] if hasattr(optimizers, "param_groups") else list(optimizers)
 
 
 def _with_states(optimizer: Any) -> None:
@@ -173,16 +269,18 @@ def _with_states(optimizer: Any) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if optimizer.state or any(p.grad is not None for p in parameters):
         return
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0
-    for parameter in parameters:
-        if parameter.requires_grad:
-            parameter.grad = zeros_like(parameter.detach())
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
+    rates = [(group, group["lr"]) for group in optimizer.param_groups if "lr" in group]
+    try:
+        for group, _ in rates:
+            group["lr"] = 0.0
+        for parameter in parameters:
+            if parameter.requires_grad:
+                parameter.grad = zeros_like(parameter.detach())
+        optimizer.step()
+    finally:
+        optimizer.zero_grad(set_to_none=True)
+        for group, rate in rates:
+            group["lr"] = rate
 
 
 def get_optimizer_state_dict(
@@ -194,28 +292,53 @@ def get_optimizer_state_dict(
 ) -> dict[str, Any]:
     """The state of one or several optimizers by the names of the model's parameters.
 
-    An optimizer that has made no step gets its states first, of zeros.
+    An optimizer that has made no step gets its states first, of zeros. ``submodules``, which is
+    deprecated, chooses from the model's state dict alone, as in PyTorch.
     """
-    _refuse_submodules(submodules)
     options = options or StateDictOptions()
-    names = {parameter: name for name, parameter in _parameters(model)}
+    given = _list(optimizers)
+    if not given:
+        raise RuntimeError("get_optimizer_state_dict: no optimizers were passed")
+    names = {p: known[0] for p, known in _names(model).items()}
     states: dict[str, Any] = {}
     groups: list[dict[str, Any]] = []
-    for optimizer in _list(optimizers):
+    for optimizer in given:
         _with_states(optimizer)
         found = optimizer.state_dict()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for index, state in found["state"].items():
-            own = {key: _given(value, options) for key, value in state.items()}
-            states[names[parameters[index]]] = own
+            states[names[parameters[index]]] = _given(state, options)
         for group in found["param_groups"]:
             groups.append({**group, "params": [names[parameters[i]] for i in group["params"]]})
     whole = {"state": states, "param_groups": groups}
     return _kept(_flat(whole) if options.flatten_optimizer_state_dict else whole, options)
 
 
+def _names(model: Module) -> dict[Tensor, list[str]]:
+    """The names of each parameter."""
+    found: dict[Tensor, list[str]] = {}
+    for name, parameter in _parameters(model):
+        found.setdefault(parameter, []).append(name)
+    return found
+
+
 def _flat(whole: dict[str, Any]) -> dict[str, Any]:
-    found = {f"state.{n}.{k}": v for n, state in whole["state"].items() for k, v in state.items()}
+    found: dict[str, Any] = {}
+
+    def add(name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                add(f"{name}.{key}", inner)
+        elif isinstance(value, (Tensor, int, float)):
+            found[name] = value
+        else:
+            raise NotImplementedError(
+                f"flatten_optimizer_state_dict: {name} is a {type(value).__name__}, neither a "
+                "tensor nor a number"
+            )
+
+    for name, state in whole["state"].items():
+        add(f"state.{name}", state)
     for group in whole["param_groups"]:
         settings = [(key, value) for key, value in group.items() if key != "params"]
         found |= {f"param_groups.{n}.{k}": v for n in group["params"] for k, v in settings}
@@ -229,48 +352,77 @@ def set_optimizer_state_dict(
     *,
     options: StateDictOptions | None = None,
 ) -> None:
-    """Load what `get_optimizer_state_dict` gives, whole tensors or rows."""
+    """Load what `get_optimizer_state_dict` gives, whole tensors or rows.
+
+    RuntimeError where a parameter that requires grad has no states, unless ``strict`` is False, or
+    the optimizers have none at all. An optimizer's own ``state_dict()`` is taken too.
+    """
     options = options or StateDictOptions()
-    given = _taken(optim_state_dict, options)
-    names = {parameter: name for name, parameter in _parameters(model)}
-    for optimizer in _list(optimizers):
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        index = {parameter: i for i, parameter in enumerate(parameters)}
-        states, groups = {}, []
-        for group in optimizer.param_groups:
-            own = [p for p in group["params"] if names[p] in _named(given)]
-            settings = _settings(given, names[own[0]]) if own else {}
-            kept = {key: value for key, value in group.items() if key != "params"}
-            groups.append({**kept, **settings, "params": [index[p] for p in group["params"]]})
-            for parameter in own:
-                state = _state(given, names[parameter])
-                states[index[parameter]] = {k: _rows_of(v, parameter) for k, v in state.items()}
-        optimizer.load_state_dict({"state": states, "param_groups": groups})
+    found = _list(optimizers)
+    if not found:
+        raise RuntimeError("set_optimizer_state_dict: no optimizers were passed")
+    given = _taken(optim_state_dict, options, dict(_parameters(model)))
+    if not given:
+        raise RuntimeError("set_optimizer_state_dict: the state dict is empty")
+    if "param_groups" not in given:
+        given = _nested(given)
+    names = _names(model)
+    for optimizer in found:
+        if given["state"] and all(isinstance(key, int) for key in given["state"]):
+            _load_by_numbers(optimizer, given)
+        else:
+            _load_by_names(optimizer, given, names, options.strict)
 
 
-def _named(given: dict[str, Any]) -> set[str]:
-    """The parameters that an optimizer's state dict, flat or not, speaks of."""
-    if "param_groups" in given:
-        return {name for group in given["param_groups"] for name in group["params"]}
-    return {key.split(".", 1)[1].rsplit(".", 1)[0] for key in given}
+def _load_by_numbers(optimizer: Any, given: dict[str, Any]) -> None:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    states = {i: _rows_of(state, parameters[i]) for i, state in given["state"].items()}
+    optimizer.load_state_dict({**given, "state": states})
 
 
-def _settings(given: dict[str, Any], name: str) -> dict[str, Any]:
-    if "param_groups" in given:
-        group = next(group for group in given["param_groups"] if name in group["params"])
-        return {key: value for key, value in group.items() if key != "params"}
-    return _below(given, f"param_groups.{name}.")
+def _load_by_names(
+    optimizer: Any, given: dict[str, Any], names: dict[Tensor, list[str]], strict: bool
+) -> None:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    index = {parameter: i for i, parameter in enumerate(parameters)}
+    states, groups = {}, []
+    for group in optimizer.param_groups:
+        settings = {key: value for key, value in group.items() if key != "params"}
+        known = {name for p in group["params"] for name in names[p]}
+        for other in given["param_groups"]:
+            if known.intersection(other["params"]):
+                settings |= {key: value for key, value in other.items() if key != "params"}
+        groups.append({**settings, "params": [index[p] for p in group["params"]]})
+        for parameter in group["params"]:
+            own = [given["state"][name] for name in names[parameter] if name in given["state"]]
+            if own:
+                states[index[parameter]] = _rows_of(own[0], parameter)
+            elif strict and given["state"] and parameter.requires_grad:
+                raise RuntimeError(
+                    f"Missing optimizer state for parameter '{names[parameter][0]}' in checkpoint; "
+                    "to load anyway, use StateDictOptions(strict=False)"
+                )
+    optimizer.load_state_dict({"state": states, "param_groups": groups})
 
 
-def _state(given: dict[str, Any], name: str) -> dict[str, Any]:
-    if "state" in given:
-        found: dict[str, Any] = given["state"].get(name, {})
-        return found
-    return _below(given, f"state.{name}.")
-
-
-def _below(given: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {key[len(prefix) :]: value for key, value in given.items() if key.startswith(prefix)}
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """What `_flat` has made flat; each parameter has a group of its own."""
+    settings: dict[str, dict[str, Any]] = {}
+    for key, value in flat.items():
+        if key.startswith("param_groups."):
+            name, _, setting = key.removeprefix("param_groups.").rpartition(".")
+            settings.setdefault(name, {})[setting] = value
+    states: dict[str, Any] = {}
+    for key, value in flat.items():
+        words = key.removeprefix("state.").split(".")
+        ends = [end for end in range(1, len(words)) if ".".join(words[:end]) in settings]
+        if key.startswith("state.") and ends:
+            inner = states.setdefault(".".join(words[: ends[-1]]), {})
+            for word in words[ends[-1] : -1]:
+                inner = inner.setdefault(word, {})
+            inner[words[-1]] = value
+    groups = [{**own, "params": [name]} for name, own in settings.items()]
+    return {"state": states, "param_groups": groups}
 
 
 # --- both ---------------------------------------------------------------------------------------
@@ -284,9 +436,10 @@ def get_state_dict(
     options: StateDictOptions | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `get_model_state_dict` and `get_optimizer_state_dict` give."""
+    found = _list(optimizers)
     return (
         get_model_state_dict(model, submodules=submodules, options=options),
-        get_optimizer_state_dict(model, optimizers, submodules=submodules, options=options),
+        get_optimizer_state_dict(model, found, options=options) if found else {},
     )
 
 
@@ -298,6 +451,13 @@ def set_state_dict(
     optim_state_dict: dict[str, Any],
     options: StateDictOptions | None = None,
 ) -> Any:
-    """Load what `get_state_dict` gives; what the model's `load_state_dict` returns."""
-    set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
+    """Load what `get_state_dict` gives; what the model's `load_state_dict` returns.
+
+    Without optimizers, or with an empty state dict of the model, the rest is loaded.
+    """
+    found = _list(optimizers)
+    if found:
+        set_optimizer_state_dict(model, found, optim_state_dict, options=options)
+    if not model_state_dict and not (options and options.broadcast_from_rank0):
+        return IncompatibleKeys([], [])
     return set_model_state_dict(model, model_state_dict, options=options)

@@ -24,6 +24,19 @@ mpi = pytest.mark.skipif(
 )
 
 
+def _is_mpich() -> bool:
+    """Whether ranks can be connected without mpiexec; Open MPI's cannot."""
+    if mpi.args[0]:
+        return False
+    version = subprocess.run([MPIEXEC, "--version"], capture_output=True, text=True)
+    return "Open MPI" not in version.stdout
+
+
+mpich = pytest.mark.skipif(
+    not _is_mpich(), reason="without mpiexec, ranks are connected by MPICH alone: '.[mpi]'"
+)
+
+
 def segments() -> set[str]:
     """The names of shared memory that MPI has made."""
     return {p.name for p in Path("/dev/shm").glob("mpich_shm_*")}

@@ -13,6 +13,7 @@ import pytest
 
 import lucid_gpu
 import lucid_gpu.distributed as dist
+from tests.distributed import every_type
 from tests.distributed.processes import MPIEXEC, mpi, run
 
 
@@ -195,6 +196,17 @@ def test_a_parameter_keeps_its_history(alone: Any) -> None:
 # --- several ranks ------------------------------------------------------------------------------
 
 
+def bits() -> None:
+    """Ops on the bits of integers, which MPI alone has."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for name, of in (("BAND", np.bitwise_and), ("BOR", np.bitwise_or), ("BXOR", np.bitwise_xor)):
+        for kind in every_type.WHOLE:
+            values = np.array([[12 + r, 7 * r, 5] for r in range(size)])
+            x = lucid_gpu.tensor(values[rank]).to(kind)
+            dist.all_reduce(x, dist.ReduceOp[name])
+            assert x.tolist() == of.reduce(values).tolist()
+
+
 def several() -> None:
     """What each process does; sums and places are asserted."""
     dist.init_process_group("gloo")
@@ -254,12 +266,15 @@ def several() -> None:
     if rank == 0:
         with pytest.raises(RuntimeError, match="failed to pass monitoredBarrier in 200 ms"):
             dist.monitored_barrier(timeout=timedelta(milliseconds=200))
+    every_type.reductions("cpu")
+    every_type.moves("cpu")
+    bits()
     dist.barrier()
     dist.destroy_process_group()
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, 3, 4])
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 

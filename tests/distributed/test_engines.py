@@ -11,7 +11,7 @@ import pytest
 
 from lucid_gpu.distributed.engines.one import OneEngine
 from lucid_gpu.distributed.reductions import ReduceOp
-from tests.distributed.processes import MPIEXEC, mpi, run
+from tests.distributed.processes import MPIEXEC, mpi, mpich, run
 
 TYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.uint8, np.int64, np.complex64)
 
@@ -63,7 +63,7 @@ def test_mpiexec_starts_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 
 
-@mpi
+@mpich
 @pytest.mark.parametrize("start", ["spawn", "fork"])
 @pytest.mark.parametrize("scheme", ["tcp", "file"])
 def test_processes_find_each_other_without_mpiexec(start: str, scheme: str, tmp_path: Path) -> None:

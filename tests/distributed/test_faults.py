@@ -15,7 +15,7 @@ import pytest
 
 import lucid_gpu
 import lucid_gpu.distributed as dist
-from tests.distributed.processes import MPIEXEC, ended, mpi
+from tests.distributed.processes import MPIEXEC, ended, mpi, mpich
 
 REPEATS = int(os.environ.get("LUCID_TEST_REPEATS", "1"))
 ONES = lucid_gpu.ones
@@ -108,7 +108,10 @@ def check(launcher: str, size: int, what: str) -> None:
 
 
 @mpi
-@pytest.mark.parametrize(("launcher", "size", "what"), CASES)
+@pytest.mark.parametrize(
+    ("launcher", "size", "what"),
+    [pytest.param(*case, marks=mpich) if case[0] == "run" else case for case in CASES],
+)
 def test_the_job_ends_and_says_why(launcher: str, size: int, what: str) -> None:
     for _ in range(REPEATS):
         check(launcher, size, what)

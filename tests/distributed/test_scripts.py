@@ -14,7 +14,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tests.distributed.processes import mpi, run
+from tests.distributed.processes import mpich, run
 from tests.oracle import torch_module
 from tests.scripts.test_scripts import exchanged
 
@@ -53,7 +53,7 @@ def by_torch(name: str, options: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     module.main(options)
 
 
-@mpi
+@mpich
 @pytest.mark.parametrize(("name", "size", "options"), CASES)
 def test_several_ranks_train_as_one_with_the_whole_batch(
     name: str, size: int, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
