@@ -93,7 +93,7 @@ def row(name: str, result: dict[str, Any] | None) -> str:
     if result is None:
         return f"| `{command}` | {data} | not run since it was changed | | |"
     reached = f"{result['what']} {result['value']}"
-    torch = result.get("torch") or "not run"
+    torch = result.get("torch") or ("cannot" if "NumPy's functions" in data else "not run")
     return (
         f"| `{command}` | {data} | {reached} | {torch} | {duration(result['processor_seconds'])} |"
     )

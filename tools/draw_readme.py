@@ -152,8 +152,8 @@ def with_table(page: str) -> str:
     """docs/performance.md with the table of what was measured, a column a processor."""
     files = [RESULTS.with_name(f"cpu{name}.json") for name in ("", "-avx512", "-avx2")]
     runs = [json.loads(file.read_text("utf-8")) for file in files]
-    names = [run["machine"]["cpu"].replace("(R)", "").replace(" Processor", "") for run in runs]
-    names[1] += ", AVX-512"
+    first, second = (run["machine"]["cpu"].replace("(R)", "") for run in runs[:2])
+    names = [first, f"{second.replace(' Processor', '')}, AVX-512", "the same, AVX2"]
     head = [f"| | {' | '.join(names)} |", "|---|" + "---:|" * len(runs)]
     cases = [{case["name"]: case for case in run["cases"]} for run in runs]
     rows = [
@@ -166,9 +166,9 @@ def with_table(page: str) -> str:
 
 
 def _beside(case: dict[str, Any]) -> str:
-    """Milliseconds of lucid_gpu and of torch eager, and their ratio."""
+    """The ratio of lucid_gpu's time to torch eager's, and both in milliseconds."""
     ours, theirs = (1e3 * case["peers"][peer]["median"] for peer in ("lucid_gpu", "torch-eager"))
-    return f"{ours:.3g} / {theirs:.3g} = **{case['to_eager']:.2g}**"
+    return f"**{case['to_eager']:.2g}** ({ours:.3g} / {theirs:.3g})"
 
 
 def _svg(width: int, height: int, title: str, body: str) -> str:

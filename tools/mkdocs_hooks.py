@@ -25,6 +25,7 @@ from tools.pages import blocks
 
 TREE = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
+UNDESCRIBED = re.compile(r'–\s*<div class="doc-md-description">\s*</div>')  # a parameter's dash
 LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".yml": "yaml", ".toml": "toml"}
 
 
@@ -76,12 +77,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     return LINK.sub(led, markdown).replace("```python gpu\n", '```python title="needs a GPU"\n')
 
 
-def on_page_content(html: str, page: Any, config: Any, files: Any) -> None:
-    """Stop at a fence that was not understood, which is shown as text."""
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Stop at a fence that was not understood, which is shown as text; end lines without a dash."""
     if "<p>```" in html:
         from mkdocs.exceptions import PluginError
 
         raise PluginError(f"{page.file.src_uri}: a block of code is shown as text")
+    return UNDESCRIBED.sub("", html)
 
 
 def read_yaml(page: Path) -> None:
