@@ -98,7 +98,7 @@ def gpt(t: Any) -> tuple[Any, Any, Any]:
     """The same of characters, and what follows each."""
     width, heads, layers, characters, length, batch = GPT
 
-    class Block(t.nn.Module):  # type: ignore[misc, name-defined]
+    class Block(t.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.before, self.after = t.nn.LayerNorm(width), t.nn.LayerNorm(width)
@@ -112,7 +112,7 @@ def gpt(t: Any) -> tuple[Any, Any, Any]:
             x = x + self.mix(seen.transpose(1, 2).reshape(batch, length, width))
             return x + self.down(t.nn.functional.gelu(self.up(self.after(x))))
 
-    class Model(t.nn.Module):  # type: ignore[misc, name-defined]
+    class Model(t.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.characters = t.nn.Embedding(characters, width)
