@@ -36,6 +36,7 @@ SHARDED_SIZES = (1, 2, 3, 4)
 LAYERS, WIDTH = 8, 256
 SIZES = (4 << 10, 64 << 10, 1 << 20, 25 << 20, 100 << 20)  # bytes
 BATCH, WIDTHS = 64, (784, 512, 512, 10)
+GPT = (128, 4, 3, 65, 64, 8)  # width, heads, layers, characters, length, batch
 
 
 def timed(call: Callable[[], Any]) -> float:
@@ -84,17 +85,56 @@ def row(name: str, ours: float, theirs: float) -> str:
     return f"| {name} | {1e3 * ours:.3f} | {1e3 * theirs:.3f} | {ours / theirs:.2f} |"
 
 
-def stepper(t: Any, wrapped: bool) -> Callable[[], Any]:
-    """A training step of a perceptron, of one library."""
-    t.manual_seed(0)
+def perceptron(t: Any) -> tuple[Any, Any, Any]:
+    """A model, its inputs and their classes."""
     layers: list[Any] = []
     for n, m in zip(WIDTHS, WIDTHS[1:]):
         layers += [t.nn.Linear(n, m), t.nn.ReLU()]
-    model = t.nn.Sequential(*layers[:-1])
+    inputs, classes = t.randn(BATCH, WIDTHS[0]), t.randint(0, WIDTHS[-1], (BATCH,))
+    return t.nn.Sequential(*layers[:-1]), inputs, classes
+
+
+def gpt(t: Any) -> tuple[Any, Any, Any]:
+    """The same of characters, and what follows each."""
+    width, heads, layers, characters, length, batch = GPT
+
+    class Block(t.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = t.nn.LayerNorm(width), t.nn.LayerNorm(width)
+            self.project, self.mix = t.nn.Linear(width, 3 * width), t.nn.Linear(width, width)
+            self.up, self.down = t.nn.Linear(width, 4 * width), t.nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            parts = self.project(self.before(x)).chunk(3, -1)
+            q, k, v = (p.reshape(batch, length, heads, -1).transpose(1, 2) for p in parts)
+            seen = t.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.mix(seen.transpose(1, 2).reshape(batch, length, width))
+            return x + self.down(t.nn.functional.gelu(self.up(self.after(x))))
+
+    class Model(t.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.characters = t.nn.Embedding(characters, width)
+            self.places = t.nn.Embedding(length, width)
+            self.blocks = t.nn.Sequential(*[Block() for _ in range(layers)])
+            self.norm, self.head = t.nn.LayerNorm(width), t.nn.Linear(width, characters)
+
+        def forward(self, x: Any) -> Any:
+            x = self.characters(x) + self.places(t.arange(length))
+            return self.head(self.norm(self.blocks(x))).flatten(0, 1)
+
+    text = t.randint(0, characters, (batch, length + 1))
+    return Model(), text[:, :-1], text[:, 1:].flatten()
+
+
+def stepper(t: Any, made: Callable[[Any], tuple[Any, Any, Any]], wrapped: bool) -> Any:
+    """A training step of a model, of one library."""
+    t.manual_seed(0)
+    model, x, y = made(t)
     if wrapped:
         model = t.nn.parallel.DistributedDataParallel(model)
     optimizer = t.optim.SGD(model.parameters(), lr=1e-3)
-    x, y = t.randn(BATCH, WIDTHS[0]), t.randint(0, WIDTHS[-1], (BATCH,))
     loss_of = t.nn.CrossEntropyLoss()
 
     def step() -> float:
@@ -108,19 +148,22 @@ def stepper(t: Any, wrapped: bool) -> Callable[[], Any]:
 
 
 def steps(rounds: int) -> list[str]:
-    calls = {
-        f"{t.__name__}{' DDP' if wrapped else ''}": stepper(t, wrapped)
-        for t in (lucid_gpu, torch)
-        for wrapped in (False, True)
-    }
-    found = in_turn(calls, rounds)
-    ours, theirs = found["lucid_gpu DDP"], found["torch DDP"]
-    alone = found["lucid_gpu"], found["torch"]
-    return [
-        row("MLP step, processes that do not talk", *alone),
-        row("MLP step, DDP", ours, theirs),
-        row("what DDP adds", ours - alone[0], theirs - alone[1]),
-    ]
+    lines = []
+    for name, made in (("MLP", perceptron), ("GPT", gpt)):
+        calls = {
+            f"{t.__name__}{' DDP' if wrapped else ''}": stepper(t, made, wrapped)
+            for t in (lucid_gpu, torch)
+            for wrapped in (False, True)
+        }
+        found = in_turn(calls, rounds)
+        ours, theirs = found["lucid_gpu DDP"], found["torch DDP"]
+        alone = found["lucid_gpu"], found["torch"]
+        lines += [
+            row(f"{name} step, processes that do not talk", *alone),
+            row(f"{name} step, DDP", ours, theirs),
+            row(f"what DDP adds to {name}", ours - alone[0], theirs - alone[1]),
+        ]
+    return lines
 
 
 # --- what ranks keep under fully_shard ----------------------------------------------------------
@@ -208,6 +251,7 @@ def sharded(write: bool) -> None:
 
 def beside_torch(rounds: int, write: bool) -> None:
     """Measure both libraries in this process, and write the table."""
+    load = os.getloadavg()[0]  # before this adds to it
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(1)
@@ -219,7 +263,6 @@ def beside_torch(rounds: int, write: bool) -> None:
         torch.distributed.destroy_process_group()
         dist.barrier()
     if rank == 0:
-        load = os.getloadavg()[0]
         table = [
             "# Several processes",
             "",

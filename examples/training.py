@@ -2,7 +2,7 @@
 
 An example is a subclass of `Run` and a `parser`; `main` does the rest. The last line it prints is
 what the run reached, ``what: number``. Where torch is installed, the same script runs once
-more with torch (`run_with_torch`): the line before says what that reached, and its curves are drawn
+more with torch (`run_beside`): the line before says what that reached, and its curves are drawn
 dashed.
 """
 
@@ -62,7 +62,9 @@ class Run:
     reaches = ""  # what the curve "test" shows
     in_torch = True  # the script runs with torch, too
     flags_in_torch: tuple[str, ...] = ()
-    peer: dict[str, list[float]] = {}  # the curves of that run
+    processes = 1
+    peer: dict[str, list[float]] = {}  # the curves of the run beside: with torch, or in one process
+    beside = "torch"
 
     def __init__(self, args: argparse.Namespace, total: int, curves: tuple[str, ...]) -> None:
         self.args, self.device = args, args.device
@@ -84,7 +86,7 @@ class Run:
 
     def share(self, processes: int) -> None:
         """Begin what `start_processes` started: each process knows which it is."""
-        self.rank, self.in_torch = 0, processes == 1
+        self.rank, self.processes = 0, processes
         if processes > 1:
             torch.distributed.init_process_group()
             self.rank = torch.distributed.get_rank()
@@ -283,7 +285,7 @@ def plot_curves(axes: Any, run: Run, ylabel: str, curves: dict[str, tuple[str, s
         )
         if name in run.peer:
             where = run.peer["done"], run.peer[name]
-            axes.plot(*where, "--", label=f"{label}, torch", color=colour, alpha=0.6)
+            axes.plot(*where, "--", label=f"{label}, {run.beside}", color=colour, alpha=0.6)
     axes.set(xlabel=run.unit, ylabel=ylabel)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
@@ -301,33 +303,47 @@ def show_grid(axes: Any, images: Any, columns: int, title: str, white: float = -
     axes.axis("off")
 
 
-# -- the same script with torch ----------------------------------------------------------------
+# -- the same script once more -----------------------------------------------------------------
 
 
-def run_with_torch(run: Run, line: list[str]) -> str | None:
-    """Run the same command with torch in the place of lucid_gpu; return the last line it prints.
+def run_beside(run: Run, line: list[str]) -> str | None:
+    """Run the same command with torch in the place of lucid_gpu, or what several processes did in
+    one; return the last line it prints.
 
-    What runs is this script's text with ``torch`` written for ``lucid_gpu``. Its results go to a
-    folder of their own, its curves to ``run.peer``.
+    With torch this script's text runs with ``torch`` written for ``lucid_gpu``.
     """
-    if run.args.alone or not run.in_torch or importlib.util.find_spec("torch") is None:
+    script = Path(line[0])
+    if run.args.alone:
+        return None
+    if run.processes > 1:
+        run.beside = "one process"
+        return run_again(run, script, [*line[1:], "--processes", "1"], run.args.out / "one")
+    if not run.in_torch or importlib.util.find_spec("torch") is None:
         return None
     folder = run.args.out / "torch"
     folder.mkdir(exist_ok=True)
-    script = Path(line[0])
     for source in (script, Path(__file__), Path(__file__).with_name("digits.py")):
         text = source.read_text("utf-8").replace("import lucid_gpu as torch", "import torch")
         (folder / source.name).write_text(re.sub(r"\blucid_gpu\b", "torch", text), "utf-8")
-    flags = [flag for flag in line[1:] if flag != "--resume"]
-    own = [*run.flags_in_torch, "--alone", "--device", run.device.type, "--out", str(folder)]
-    print("the same script with torch:", flush=True)
+    return run_again(run, folder / script.name, [*line[1:], *run.flags_in_torch], folder)
+
+
+def run_again(run: Run, script: Path, flags: list[str], folder: Path) -> str:
+    """Run a script to its end in a folder of its own; its curves go to ``run.peer``."""
+    print(f"the same script with {run.beside}:", flush=True)
+    again = [flag for flag in flags if flag != "--resume"]
+    own = ["--alone", "--device", run.device.type, "--out", str(folder)]
+    environment = {k: v for k, v in os.environ.items() if k != "RANK"}
     ended = subprocess.run(
-        [sys.executable, str(folder / script.name), *flags, *own], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(script), *again, *own],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     if ended.returncode:
-        return f"torch ended with status {ended.returncode}"
+        return f"{run.beside} ended with status {ended.returncode}"
     run.peer = json.loads((folder / "curves.json").read_text())
-    return f"torch, {ended.stdout.splitlines()[-1]}"
+    return f"{run.beside}, {ended.stdout.splitlines()[-1]}"
 
 
 # -- several processes --------------------------------------------------------------------------
@@ -372,7 +388,11 @@ def parser(description: str, out: str, **counts: int) -> Parser:
     )
     add("--seed", type=int, default=0, help="of everything random (%(default)s)")
     add("--resume", action="store_true", help="go on from the checkpoint")
-    add("--alone", action="store_true", help="without the same script with torch after it")
+    add(
+        "--alone",
+        action="store_true",
+        help="without the same script with torch, or in one process, after it",
+    )
     add("--out", type=Path, default=Path(out), help="where results go (%(default)s)")
     for name, default in counts.items():
         add(f"--{name}", type=positive, default=default, help="(%(default)s)")
@@ -411,7 +431,7 @@ def main(flags: Parser, make: Callable[[argparse.Namespace], Run]) -> NoReturn:
             sys.exit(130 if interrupted else 0)
         if not interrupted:
             used = f"processor time: {time.process_time():.0f} s"
-        beside = None if interrupted else run_with_torch(run, sys.argv)
+        beside = None if interrupted else run_beside(run, sys.argv)
         if run.done:
             run.write_curves()
             run.draw()

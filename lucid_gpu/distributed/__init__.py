@@ -41,7 +41,9 @@ _FROM = {name: f"{__name__}.{file}" for file, names in _NAMES.items() for name i
 _MODULES = (
     "algorithms",
     "checkpoint",
+    "constants",
     "device_mesh",
+    "distributed_c10d",
     "elastic",
     "fsdp",
     "nn",

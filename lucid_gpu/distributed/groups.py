@@ -17,7 +17,7 @@ from lucid_gpu.distributed.store import HashStore, PrefixStore, Store
 from lucid_gpu.distributed.watch import Call
 
 default_pg_timeout = timedelta(minutes=30)
-_NCCL_TIMEOUT = timedelta(minutes=10)
+default_pg_nccl_timeout = timedelta(minutes=10)
 UNSET = (
     "Default process group has not been initialized, please make sure to call init_process_group."
 )
@@ -214,7 +214,7 @@ def init_process_group(
         raise ValueError("trying to initialize the default process group twice!")
     name = _check_backend(backend)
     if timeout is None:
-        timeout = _NCCL_TIMEOUT if name == Backend.NCCL else default_pg_timeout
+        timeout = default_pg_nccl_timeout if name == Backend.NCCL else default_pg_timeout
     limit = timeout
     if not isinstance(limit, timedelta):
         raise TypeError(

@@ -42,6 +42,15 @@ def segments() -> set[str]:
     return {p.name for p in Path("/dev/shm").glob("mpich_shm_*")}
 
 
+def left_since(before: set[str]) -> set[str]:
+    """Shared memory that was made since and stays: that of tests beside this one goes by itself."""
+    left, end = segments() - before, time.monotonic() + 10
+    while left and time.monotonic() < end:
+        time.sleep(0.1)
+        left &= segments()
+    return left
+
+
 def ended(command: list[str], seconds: float = 60, **variables: str) -> tuple[int, str]:
     """Run a command in a process group of its own, which is killed when it takes too long.
 
@@ -66,11 +75,7 @@ def ended(command: list[str], seconds: float = 60, **variables: str) -> tuple[in
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
-    left, end = segments() - before, time.monotonic() + 10
-    while left and time.monotonic() < end:  # those of tests beside this one go by themselves
-        time.sleep(0.1)
-        left &= segments()
-    assert not left, said
+    assert not left_since(before), said
     return process.returncode, said
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import lucid_gpu.distributed as dist
 from lucid_gpu import nn
 from lucid_gpu.distributed import checkpoint
 from lucid_gpu.serialization import CheckpointError
-from tests.distributed.processes import MPIEXEC, mpi, run
+from tests.distributed.processes import MPIEXEC, ended, mpi, run
 
 
 def trained(seed: int) -> tuple[Any, Any]:
@@ -104,5 +105,46 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path)
         checkpoint.load({"x": x}, checkpoint_id=tmp_path)
 
 
+def killed(folder: str, rank: int, count: int) -> None:
+    """Save twice; at some access of the second to the folder's files a rank is killed."""
+    dist.init_process_group("gloo")
+    x = t.full((3,), float(dist.get_rank()))
+    accesses = iter(range(count))
+
+    def look(event: str, args: Any) -> None:
+        ours = event in ("open", "os.rename", "os.remove") and str(args[0]).startswith(folder)
+        if ours and next(accesses, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for epoch in (3, 4):
+        if epoch == 4 and dist.get_rank() == rank:
+            sys.addaudithook(look)
+        entries = {"epoch": epoch, "x": t.full((3,), float(epoch)), "own": {f"rank{rank}": x}}
+        checkpoint.save(entries, checkpoint_id=folder)
+    dist.destroy_process_group()
+
+
+@mpi
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_leaves_a_whole_checkpoint(rank: int, tmp_path: Path) -> None:
+    found = []
+    for count in range(20):
+        folder = tmp_path / str(count)
+        command = [str(MPIEXEC), "-n", "2", sys.executable, __file__]
+        status, said = ended([*command, str(folder), str(rank), str(count)])
+        state: dict[str, Any] = {"epoch": 0, "x": t.zeros(3)}
+        checkpoint.load(state, checkpoint_id=folder)
+        assert state["x"].tolist() == [state["epoch"]] * 3, said
+        if status == 0:  # there were no more accesses
+            break
+        found.append(state["epoch"])
+    assert status == 0 and state["epoch"] == 4
+    assert found[0] == 3 and found == sorted(found)
+    assert rank == 1 or found[-1] == 4  # killed between the new metadata and the end
+
+
 if __name__ == "__main__":
-    saved(sys.argv[1])
+    if len(sys.argv) > 2:
+        killed(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        saved(sys.argv[1])

@@ -15,6 +15,7 @@ import lucid_gpu
 import lucid_gpu.distributed as dist
 from tests.distributed import every_type
 from tests.distributed.processes import MPIEXEC, mpi, run
+from tests.oracle import torch_module
 
 
 @pytest.fixture
@@ -111,6 +112,22 @@ def test_importing_imports_no_library() -> None:
 def test_every_name_is_there() -> None:
     missing = [name for name in dist.__all__ if not hasattr(dist, name)]
     assert not missing and dist.reduce_op is dist.ReduceOp
+
+
+def test_where_packages_import_names_from(alone: Any) -> None:
+    from lucid_gpu.distributed import constants, distributed_c10d
+
+    torch = torch_module()
+    theirs = torch.distributed.constants
+    assert constants.default_pg_timeout == theirs.default_pg_timeout
+    assert constants.default_pg_nccl_timeout in (theirs.default_pg_nccl_timeout, timedelta(0, 600))
+    for name in dist.__all__:
+        assert getattr(distributed_c10d, name) is getattr(dist, name)
+    assert distributed_c10d._get_default_group() is dist.group.WORLD
+    assert not distributed_c10d._rank_not_in_group(None)
+    assert distributed_c10d._rank_not_in_group(dist.GroupMember.NON_GROUP_MEMBER)
+    with pytest.raises(AttributeError, match="distributed_c10d' has no attribute 'nothing'"):
+        distributed_c10d.nothing
 
 
 def test_without_a_group() -> None:

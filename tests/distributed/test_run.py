@@ -13,7 +13,17 @@ from typing import Any
 import pytest
 
 from lucid_gpu.distributed.run import main
-from tests.distributed.processes import MPIEXEC, ROOT, ended, lives, mpi, run
+from tests.distributed.processes import (
+    MPIEXEC,
+    ROOT,
+    ended,
+    left_since,
+    lives,
+    mpi,
+    mpich,
+    run,
+    segments,
+)
 
 LAUNCH = [sys.executable, "-m", "lucid_gpu.distributed.run"]
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
@@ -67,6 +77,38 @@ def test_a_signal_ends_all(number: Any, tmp_path: Path) -> None:
     begun = time.monotonic()
     assert process.wait(20) == 128 + number and time.monotonic() - begun < 15
     assert not any(map(lives, pids))
+
+
+WAITS = """
+import os, time, lucid_gpu as t, lucid_gpu.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+os.write(1, b"%d\\n" % os.getpid())
+dist.recv(t.zeros(3), 1) if dist.get_rank() == 0 else time.sleep(100)
+"""
+
+
+@mpich
+def test_ctrl_c_ends_ranks_that_wait_for_others(tmp_path: Path) -> None:
+    """A terminal sends it to all processes at once."""
+    script = tmp_path / "script.py"
+    script.write_text(WAITS)
+    before = segments()
+    process = subprocess.Popen(
+        [*LAUNCH, "--nproc-per-node", "2", str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    pids = [process.stdout.readline().strip() for _ in range(2)]
+    time.sleep(0.5)  # rank 0 is in recv
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGINT, said
+    assert not any(map(lives, pids)) and not left_since(before)
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def tied(lib: Any) -> Any:
 def nesting(lib: Any, parameters: Any, deepest: Any = 1, **settings: Any) -> Any:
     """An optimizer whose states are dictionaries of dictionaries."""
 
-    class Nesting(lib.optim.Optimizer):  # type: ignore[misc, name-defined]
+    class Nesting(lib.optim.Optimizer):
         def step(self, closure: Any = None) -> None:
             for group in self.param_groups:
                 for p in group["params"]:

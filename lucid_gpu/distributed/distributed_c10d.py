@@ -1,0 +1,29 @@
+"""The names of `distributed` in the module that PyTorch has them in, where packages import them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lucid_gpu import distributed
+from lucid_gpu.compat.module_names import imported
+from lucid_gpu.distributed import groups
+
+_FROM = dict.fromkeys(distributed.__all__, distributed.__name__)
+
+__all__ = list(distributed.__all__)
+
+
+def _get_default_group() -> groups.ProcessGroup:
+    """The group of all ranks; ValueError where there is none yet."""
+    found = groups.resolved(None)
+    assert found is not None
+    return found
+
+
+def _rank_not_in_group(group: Any) -> bool:
+    """Whether this process is no member of a group."""
+    return group is not None and group == groups.GroupMember.NON_GROUP_MEMBER
+
+
+def __getattr__(name: str) -> Any:
+    return imported(globals(), name, _FROM)
