@@ -404,9 +404,11 @@ def _differs(name: str) -> None:
 
 
 def _owner(array: Any) -> Any:
-    while type(array.base) is np.ndarray:
-        array = array.base
-    return array
+    owner, base = array, array.base
+    while base is not None:  # `as_strided` of NumPy puts an object of its own between two arrays
+        owner = base if type(base) is np.ndarray else owner
+        base = getattr(base, "base", None)
+    return owner
 
 
 def _flat(value: Any, depth: int = 0) -> Iterator[Any]:

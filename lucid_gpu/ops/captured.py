@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.devices import capturing
 from lucid_gpu.dtypes import bool as bool_type
-from lucid_gpu.ops.record import OpNode
+from lucid_gpu.ops.record import OpNode, _zeros
 from lucid_gpu.tape.door import CAPTURE, Watch
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tape.node import Node
@@ -94,7 +94,10 @@ def _record_whole(found: Any, call: _Call, before: Any, result: Any) -> None:
         body, given = call.op.body, (call.args, call.kwargs)
     else:
         body = partial(_vjp, call.node.function, call.node.needs_input_grad)
-        given = (call.held, *call.args[1:]), {}
+        first, *others = call.args[1:]  # a gradient function takes them one by one, a pass all
+        cotangents = (first, *others) if isinstance(first, Tensor) else first
+        zeros = [None if g is not None else meta for g, meta in zip(cotangents, call.node.metas)]
+        given = (call.held, cotangents, zeros), {}
     given = _replaced(given, operands)
     found.off += 1
     try:
@@ -121,7 +124,10 @@ class _Operand(NamedTuple):
     device: Any
 
 
-def _vjp(function: Any, needs: Any, held: dict[str, Any], cotangents: Any) -> Any:
+def _vjp(function: Any, needs: Any, held: dict[str, Any], cotangents: Any, zeros: Any) -> Any:
+    for i, meta in enumerate(zeros):
+        if meta is not None:
+            cotangents = (*cotangents[:i], _zeros(meta), *cotangents[i + 1 :])
     return function(_StandIn(held, needs), *cotangents)
 
 
@@ -148,21 +154,26 @@ def _held(node: Any) -> dict[str, Any]:
     return found
 
 
-def _is_plain(found: Any, value: Any) -> bool:
-    """Whether a value is the same in each replay, or lies in memory that replays renew."""
-    if isinstance(value, Tensor):
+def _is_plain(found: Any, value: Any, around: tuple[Any, ...] = ()) -> bool:
+    """Whether a value is the same in each replay, or lies in memory that replays renew.
+
+    Functions that hold each other are asked once: ``around`` are those that are asked already.
+    """
+    if isinstance(value, Tensor) or any(value is other for other in around):
         return True
     if capturing.is_array(value):
         return found.whose(value) is not None
     if isinstance(value, (list, tuple)):
-        return all(_is_plain(found, part) for part in value)
+        return all(_is_plain(found, part, around) for part in value)
     if isinstance(value, dict):
-        return all(_is_plain(found, part) for part in value.values())
+        return all(_is_plain(found, part, around) for part in value.values())
+    around = (*around, value)
     if isinstance(value, OpNode):
-        return all(_is_plain(found, v) for k, v in _held(value).items() if k != "saved_tensors")
+        held = {k: v for k, v in _held(value).items() if k != "saved_tensors"}
+        return _is_plain(found, held, around)
     if callable(value):
         cells = getattr(value, "__closure__", None) or ()
-        return all(_is_plain(found, cell.cell_contents) for cell in cells)
+        return all(_is_plain(found, cell.cell_contents, around) for cell in cells)
     module = type(value).__module__
     return (
         isinstance(value, _SETTINGS)

@@ -14,7 +14,7 @@ import numpy as np
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, backend_of_array, resolve
+from lucid_gpu.devices import backend, backend_of_array, capturing, resolve
 from lucid_gpu.dtypes import as_dtype, dtype, get_default_dtype
 from lucid_gpu.fusion import expression
 from lucid_gpu.fusion.scheduler import begin_step
@@ -415,7 +415,10 @@ def empty(
     dtype = type_for(dtype, options.get("out"))
     d = get_default_dtype() if dtype is None else as_dtype(dtype)
     shape = _shape(size or _named_size("empty", options))
-    return _finish(backend(where).empty(shape, d, where), d, where, requires_grad, options)
+    array = backend(where).empty(shape, d, where)
+    if capturing.is_array(array):
+        array = capturing.constant(array)
+    return _finish(array, d, where, requires_grad, options)
 
 
 def _like(

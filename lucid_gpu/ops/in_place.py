@@ -434,8 +434,11 @@ def _protect_readers(self: Tensor, storage: Storage, written_by: str | None = No
         read = [leaf for leaf in leaves if sys.getrefcount(leaf) > 1 + OF_A_NAME]
         if read:
             kept = duplicate(array)
+            found = capturing.capturing()
             for leaf in read:
                 leaf.array = kept
+                if found is not None:
+                    found.leaf_made(leaf)
 
 
 def _move_to_fresh_leaf(

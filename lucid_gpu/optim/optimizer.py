@@ -200,7 +200,8 @@ class Optimizer(Hooked):
                 own.update(values)
 
         found.undo.append(go_back)
-        memory = [p.array for p, _, _ in members]
+        # values that read a parameter take what it is now with them by recorded copies
+        memory = [p._writable(f"{name}.step") for p, _, _ in members]
         gradients = [from_array(g.array, g.dtype, g.device) for _, g, _ in members]
 
         def update(*given: Any) -> None:

@@ -109,6 +109,10 @@ def momentum(p: Any) -> Any:
     return torch.optim.SGD(p, lr=0.05, momentum=0.9)
 
 
+def rprop(p: Any) -> Any:
+    return torch.optim.Rprop(p, lr=0.05, capturable=True)
+
+
 class Run:
     """A model with its optimizer and inputs that stay where they are."""
 
@@ -201,6 +205,107 @@ def test_an_optimizer_must_be_capturable(name: str) -> None:
         graph.replay()
         twin.step()
         assert bits(w) == bits(other)
+
+
+@pytest.mark.parametrize("optimizer", [adam, momentum, rprop])
+def test_results_are_of_the_parameters_that_a_step_began_with(optimizer: Any) -> None:
+    kept = []
+    for graphed in (False, True):
+        torch.manual_seed(0)
+        layer, x = nn.Linear(4, 4), torch.randn(2, 4)
+        rule = optimizer(layer.parameters())
+        for p in layer.parameters():
+            p.grad = torch.zeros_like(p)
+
+        def step(layer: Any = layer, rule: Any = rule, x: Any = x) -> Any:
+            out = layer(x)
+            late = layer.bias * 2 + out.mean()  # nobody reads it before the update
+            out.square().mean().backward()
+            rule.step()
+            rule.zero_grad(set_to_none=False)
+            return [out, late, *[s * 3 for s in (layer.bias, layer.weight)]]
+
+        run = step
+        if graphed:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                results = step()
+
+            def run(graph: Any = graph, results: Any = results) -> Any:
+                graph.replay()
+                return results
+
+        kept.append([[bits(t) for t in run()] for _ in range(3)])
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t: t.diagonal(),
+        lambda t: t.diag(1),
+        lambda t: t[:1].expand(3, 4),
+        lambda t: torch.broadcast_to(t[0, 0], (2, 2)),
+        lambda t: t.as_strided((2, 2), (1, 3)),
+        lambda t: t.unfold(1, 2, 1),
+        lambda t: torch.addmv(t[0], t, t[1]),
+    ],
+)
+def test_views_by_strides_leave_their_base_as_it_was(function: Any, gradient: bool) -> None:
+    x = torch.randn(4, 4, requires_grad=gradient)
+    before, graph = bits(x), torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            made = function(x) * 2
+            if gradient:
+                made.sum().backward()
+    finally:
+        assert bits(x) == before
+    for _ in range(2):
+        with torch.no_grad():
+            x.copy_(torch.randn(4, 4))
+        graph.replay()
+        assert bits(made) == bits(function(x) * 2)
+
+
+def test_memory_that_nobody_has_written_is_a_constant() -> None:
+    x = torch.randn(3)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = torch.empty_like(x)
+        y[:] = x
+        made = y + torch.empty(3).copy_(x)
+    x.fill_(2.0)
+    graph.replay()
+    assert made.tolist() == [4.0] * 3
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t: t.sort(1)[0],
+        lambda t: t[torch.tensor([2, 0])],
+        lambda t: F.max_pool1d(t[None], 2),
+    ],
+)
+def test_gradients_of_gradients_are_replayed(function: Any) -> None:
+    x, t = torch.randn(4, 4), torch.randn(4, 4)
+
+    def step() -> Any:
+        inputs = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(
+            function(inputs.tanh()).square().sum(), inputs, create_graph=True
+        )
+        return torch.autograd.grad((slope * t).sum(), inputs)[0]
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = step()
+    for _ in range(2):
+        x.copy_(torch.randn(4, 4))
+        graph.replay()
+        assert bits(made) == bits(step())
 
 
 # --- random programs ------------------------------------------------------------------------------
