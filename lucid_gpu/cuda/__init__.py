@@ -95,3 +95,8 @@ def __getattr__(name: str) -> object:
     if found is not None:
         return found
     return _imported(globals(), name, dict.fromkeys(_GRAPHS, _graphs), modules=("amp", "graphs"))
+
+
+def __dir__() -> list[str]:
+    """Also what is imported when it is first asked for."""
+    return sorted({*globals(), *_GRAPHS, "amp", "graphs"})
