@@ -147,7 +147,7 @@ dist.destroy_process_group()
 """
 
 
-@mpi
+@mpich
 def test_two_machines(tmp_path: Path) -> None:
     import socket
 
