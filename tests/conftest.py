@@ -218,6 +218,13 @@ def without_gc(own_heap: None) -> Iterator[None]:
     gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _what_is_kept() -> None:
+    """What the tests before have left for good is no garbage: collections do not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Note where each generator of NumPy's that a module of the tests holds begins.
 

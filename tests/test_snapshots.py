@@ -19,6 +19,7 @@ def test_nothing_changed_that_was_not_meant_to(name: str) -> None:
 def test_a_change_is_seen(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(take_snapshots, "FOLDER", tmp_path)
     lines = take_snapshots.messages()
+    monkeypatch.setitem(take_snapshots.SNAPSHOTS, "messages", lambda: lines)
     assert "ValueError: {} is not a valid value for reduction" in lines
     (tmp_path / "messages.txt").write_text("\n".join([*lines[1:], "ValueError: gone"]))
     assert take_snapshots.changes("messages") == [f"+{lines[0]}", "-ValueError: gone"]

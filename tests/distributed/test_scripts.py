@@ -54,7 +54,10 @@ def by_torch(name: str, options: list[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @mpich
-@pytest.mark.parametrize(("name", "size", "options"), CASES)
+@pytest.mark.parametrize(
+    ("name", "size", "options"),
+    [*CASES[:-1], pytest.param(*CASES[-1], marks=pytest.mark.slow)],  # minutes on a slow machine
+)
 def test_several_ranks_train_as_one_with_the_whole_batch(
     name: str, size: int, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

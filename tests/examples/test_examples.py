@@ -383,6 +383,7 @@ def test_the_local_energy_of_the_exact_state_is_its_energy(monkeypatch, device):
     np.testing.assert_allclose(lucid_gpu.as_tensor(step).cpu().numpy(), 0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_learns(tmp_path):
     pytest.importorskip("mpi4py", reason="several processes need it: pip install 'lucid-gpu[mpi]'")
     flags = ["--steps", "2", "--sample", "2", "--processes", "2"]
