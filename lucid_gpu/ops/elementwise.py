@@ -139,6 +139,15 @@ def _bounded(method: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _of_complex(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that gives real tensors themselves, as `conj` does."""
+
+    def function(self: Tensor) -> Any:
+        return method(self) if self._expr.program.dtype.is_complex else self
+
+    return function
+
+
 _BOUNDS = ("clamp_min", "clamp_max")
 _DIVIDES = {"floor_divide": "floordiv", "remainder": "mod", "fmod": None}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -156,6 +165,8 @@ for _name, _op in TABLE.items():
         _method = _checked(_method)
     if _name in _BOUNDS:
         _method = _bounded(_method)
+    if _name == "conj_physical":
+        _method = _of_complex(_method)
     _method.__doc__ = _said_of(_op)
     _set(_name, _method)
     FUNCTIONS[_name] = _function(_op, _method)

@@ -196,3 +196,15 @@ def test_no_copy_is_made_of_what_nobody_else_reads() -> None:
     for _ in range(3):
         y.mul_(2)
     assert x.array is array and x.tolist() == [8 + 16j, 24j]
+
+
+def test_real_tensors_are_their_own_physical_conjugates() -> None:
+    for module, _ in modules():
+        x = module.tensor([1.0, 2.0])
+        made = [x.conj_physical(), module.conj_physical(x), x.conj()]
+        x.mul_(3)
+        assert all(t is x for t in made)
+        z = module.tensor([1 + 2j])
+        apart = z.conj_physical()
+        z.zero_()
+        assert apart.tolist() == [1 - 2j]
