@@ -380,6 +380,8 @@ def make_graphed_callables(
 
     Raises
     ------
+    TypeError
+        For samples that are no tensors.
     RuntimeError
         For what a graph can not hold, and for tensors without a gradient.
     """
