@@ -92,7 +92,7 @@ def test_resuming_gives_the_numbers_of_an_unbroken_run(trained, tmp_path):
 
 def interrupt_in_training(process, folder):
     """Ctrl-C after the first of ten epochs."""
-    assert process.stdout.readline().startswith("mlp on cpu")
+    assert " weights on cpu: " in process.stdout.readline()
     assert process.stdout.readline().startswith("epoch 1/10")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=280)
