@@ -111,7 +111,7 @@ def test_of_one_gpu_only_cupys_pool_asks_which_is_current(
         "    torch.cuda.synchronize()\n"
         "    driver_standin.reset_counts()\n"
         "    y, found = (x + 1).array, driver_standin.counts()\n"
-        "print(found['ask for the device'], found['launch lucid_add'])\n"
+        "print(found['ask for the device'], found['launch lucid_add_kernel'])\n"
     )
     questions, launches = told.split()
     assert int(launches) == 1 and int(questions) <= 2
