@@ -84,6 +84,7 @@ def test_figures_are_those_of_the_compiled_code(driver: Any, module: Any) -> Non
 def test_arguments_are_read_when_the_kernel_is_launched(driver: Any, module: Any) -> None:
     out, value = cupy.zeros(64, np.int32), np.array(4, np.int32)
     kernel = module.get_function("marks")
+    cupy.cuda.get_current_stream().synchronize()  # for the zeros, which the other does not wait
     with cupy.cuda.Stream(non_blocking=True) as stream:
         kernel((1,), (64,), (out, value[()]), shared_mem=4)
         value[...] = 9
