@@ -315,8 +315,6 @@ def _writable(self: Tensor, name: str) -> Any:
     if self._expr.program.shared:
         _unmark_shared(self)
     storage.version += 1
-    if capturing.recorder is None:
-        return self._expr.leaves[0].array
     array = self._expr.leaves[0].array
     found = capturing.capturing()
     if found is not None:
