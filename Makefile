@@ -10,6 +10,9 @@ ARGS ?=
 EXAMPLE ?= train_digits
 ORACLE ?=
 
+# Tests and benchmarks start hundreds of processes, each of which would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMPS := $(VENV)/stamps
