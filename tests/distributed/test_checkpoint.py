@@ -17,6 +17,7 @@ from lucid_gpu import nn
 from lucid_gpu.distributed import checkpoint
 from lucid_gpu.serialization import CheckpointError
 from tests.distributed.processes import MPIEXEC, ended, mpi, run
+from tests.slow import slow_but
 
 
 def trained(seed: int) -> tuple[Any, Any]:
@@ -125,7 +126,7 @@ def killed(folder: str, rank: int, count: int) -> None:
 
 
 @mpi
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", slow_but([0, 1], 1))
 def test_a_rank_that_is_killed_leaves_a_whole_checkpoint(rank: int, tmp_path: Path) -> None:
     found = []
     for count in range(20):

@@ -60,7 +60,7 @@ def test_slurm(folder: Path) -> None:
     srun.chmod(0o755)
     given = {"PATH": f"{srun.parent}{os.pathsep}{PATH}", "MPIEXEC": str(MPIEXEC)}
     job = ["bash", "-c", f"cd {folder} && bash job.slurm"]
-    status, said = ended(job, 120, SLURM_CPUS_PER_TASK="1", **given)
+    status, said = ended(job, 250, SLURM_CPUS_PER_TASK="1", **given)
     assert status == 0 and said.splitlines() == ["2 ranks, loss below 0.4: True"], said
 
 
@@ -101,7 +101,7 @@ def test_kubernetes(folder: Path) -> None:
 
     def node(index: int) -> tuple[int, str]:
         words = [*pod["command"], f"cd {folder} && {command}"]
-        return ended(words, 120, JOB_COMPLETION_INDEX=str(index), **given)
+        return ended(words, 250, JOB_COMPLETION_INDEX=str(index), **given)
 
     with ThreadPoolExecutor() as pool:
         (first, said), (second, silent) = pool.map(node, range(2))

@@ -16,6 +16,7 @@ import lucid_gpu.distributed as dist
 from tests.distributed import every_type
 from tests.distributed.processes import MPIEXEC, mpi, run
 from tests.oracle import torch_module
+from tests.slow import slow_but
 
 
 @pytest.fixture
@@ -291,7 +292,7 @@ def several() -> None:
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", slow_but([2, 3, 4], 2, 4))
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 

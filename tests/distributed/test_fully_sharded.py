@@ -25,6 +25,7 @@ from lucid_gpu.distributed.tensor import DTensor, Shard, distribute_tensor
 from lucid_gpu.serialization import CheckpointError
 from lucid_gpu.utils.checkpoint import checkpoint
 from tests.distributed.processes import MPIEXEC, mpi, on_this_rank, one_rank, run
+from tests.slow import slow_but
 
 
 def perceptron() -> Any:
@@ -543,9 +544,9 @@ def several(*what: str) -> None:
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", slow_but([2, 3], 2))
 def test_several_ranks(size: int) -> None:
-    run([str(MPIEXEC), "-n", str(size), sys.executable, __file__], 120)
+    run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -18,6 +18,7 @@ from lucid_gpu.distributed.algorithms.ddp_comm_hooks import default_hooks
 from lucid_gpu.distributed.algorithms.join import Join
 from lucid_gpu.nn.parallel import DistributedDataParallel
 from tests.distributed.processes import MPIEXEC, mpi, run
+from tests.slow import slow_but
 
 
 def net() -> Any:
@@ -347,7 +348,7 @@ def several() -> None:
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", slow_but([2, 3, 4], 3))
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 
