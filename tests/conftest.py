@@ -22,6 +22,7 @@ from lucid_gpu.fusion.realise import waiting
 from lucid_gpu.fusion.scheduler import take_written
 from lucid_gpu.launch import compiling
 from lucid_gpu.launch.planning import forget_lines
+from tests.slow import mark_slow
 
 try:
     from hypothesis import HealthCheck, settings
@@ -136,8 +137,10 @@ def version_of(name: str) -> str | None:
         return None
 
 
+@pytest.hookimpl(tryfirst=True)  # before cases are left out by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Over a stand-in only tests that take the fixture are run: the others ran on the CPU."""
+    mark_slow(items)
     if config.getoption("--standin") or config.getoption("--driver"):
         own = "cupy" if config.getoption("--standin") else "driver"
         wanted = {"device", own}  # the second is the stand-in's own

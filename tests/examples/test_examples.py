@@ -18,6 +18,7 @@ import lucid_gpu.numpy
 from lucid_gpu.autograd import gradcheck
 from lucid_gpu.cuda import pending
 from lucid_gpu.testing import check_function
+from tests.slow import slow_but
 
 pytest.importorskip("sklearn", reason="pip install 'lucid-gpu[train]'")
 pytest.importorskip("matplotlib", reason="pip install 'lucid-gpu[train]'")
@@ -136,6 +137,9 @@ def test_a_run_and_what_it_leaves(example, tmp_path, capsys, device):
     assert (tmp_path / example.picture).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    "example", slow_but(SMALL, "char_gpt", "diffusion", "burgers"), indirect=True
+)
 def test_resuming_gives_the_numbers_of_an_unbroken_run(example, tmp_path):
     example.training.train(example.begin(tmp_path / "whole"))
     broken = example.begin(tmp_path / "parts")
@@ -185,7 +189,7 @@ def test_a_gpu_that_is_not_there(example, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", slow_but(SMALL, "vae", "heat"))
 def test_as_a_script(name):
     """From anywhere, and without lucid_gpu's dependencies imported for it."""
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--help"]

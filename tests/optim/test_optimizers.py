@@ -90,7 +90,16 @@ def numbers_to_ours(value):
     return [numbers_to_ours(v) for v in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize(("name", "settings"), SETTINGS)
+LAST = dict(SETTINGS)  # of each optimizer
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        case if case[1] is LAST[case[0]] else pytest.param(*case, marks=pytest.mark.slow)
+        for case in SETTINGS
+    ],
+)
 def test_fifty_steps_agree_with_torch(name, settings, device):
     """Losses, weights, states and their form; then ours goes on from PyTorch's state."""
     torch = torch_module()
