@@ -22,7 +22,7 @@ from lucid_gpu.fusion.realise import waiting
 from lucid_gpu.fusion.scheduler import take_written
 from lucid_gpu.launch import compiling
 from lucid_gpu.launch.planning import forget_lines
-from tests.slow import mark_slow
+from tests.slow import left_out, mark_slow
 
 try:
     from hypothesis import HealthCheck, settings
@@ -72,6 +72,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run tests of tensors on device cuda with the real CuPy over tests/driver, which "
         "stands in for CUDA's driver; see make test-cuda-driver",
+    )
+
+    group.addoption(
+        "--one-of",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of tests with more than 12 cases run one case in N",
     )
 
 
@@ -147,6 +155,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         named = [i for i in items if wanted & set(getattr(i, "fixturenames", ()))]
         config.hook.pytest_deselected(items=[i for i in items if i not in set(named)])
         items[:] = named
+    left = left_out(items, config.getoption("--one-of"))
+    config.hook.pytest_deselected(items=[items[i] for i in left])
+    items[:] = [item for i, item in enumerate(items) if i not in left]
 
 
 def pytest_report_header(config: pytest.Config) -> str:
