@@ -516,6 +516,7 @@ def loaded(folder: str) -> None:
             assert t.allclose(rows, wanted["exp_avg_sq"], rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.slow
 @mpi
 def test_another_number_of_ranks_reads_a_checkpoint(tmp_path: Path) -> None:
     for size, what in ((2, "saved"), (3, "loaded"), (2, "loaded")):

@@ -20,17 +20,17 @@ from tests.scripts.test_scripts import exchanged
 
 FOLDER = Path(__file__).parent / "scripts"
 RUN = [sys.executable, "-m", "lucid_gpu.distributed.run", "--nproc-per-node"]
-ONCE = [
+ONCE = [  # by make test
     ("spawn_ddp", 4, ()),
     ("torchrun_trainer", 2, ()),
     ("pipeline", 2, ()),
     ("zero_optimizer", 3, ()),
-    ("mnist_sampler", 2, ()),
-    ("gpt_accumulation", 2, ()),
 ]
 CASES = [
     *ONCE,
     ("spawn_ddp", 2, ()),
+    ("mnist_sampler", 2, ()),
+    ("gpt_accumulation", 2, ()),
     ("torchrun_trainer", 3, ()),
     ("pipeline", 4, ()),
     ("mnist_sampler", 4, ()),

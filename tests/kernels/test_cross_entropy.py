@@ -211,6 +211,7 @@ class TestOp:
         assert gradcheck(loss, (leaf,), check_forward_ad=True, check_batched_grad=True)
         assert gradgradcheck(loss, (leaf,))
 
+    @pytest.mark.each_value
     @pytest.mark.parametrize("kind", KINDS[1:])
     def test_the_gradient_upstream_is_honoured(self, kind: Any) -> None:
         x, target, _ = problem((6, 5), kind)

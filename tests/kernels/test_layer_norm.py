@@ -201,7 +201,7 @@ def rms(x: Any, w: Any, b: Any) -> Any:
 class TestOp:
     """`nn.functional.layer_norm` and `rms_norm`."""
 
-    @pytest.mark.each_value
+    @pytest.mark.parametrize("executor", slow_but(["numpy", "host-cuda"], "numpy"), indirect=True)
     def test_gradients_of_every_order_and_mode(self, function: Any) -> None:
         arrays = (
             normal((2, 2, 3), np.float64, 0),

@@ -131,6 +131,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
     return asked_of
 
 
+@pytest.mark.slow
 def test_a_wrong_gradient_is_found_and_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = planted(monkeypatch)
     modes = MODES[:-1]
