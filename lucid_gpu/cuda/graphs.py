@@ -23,7 +23,7 @@ from lucid_gpu.devices.copies import duplicate, write
 from lucid_gpu.fusion import pending_reductions, scheduler
 from lucid_gpu.fusion import realise as realising
 from lucid_gpu.fusion.expression import Cell, Expr
-from lucid_gpu.launch.planning import steps, users_frame
+from lucid_gpu.launch.planning import steps, user_line
 from lucid_gpu.ops import captured
 from lucid_gpu.ops.creation import ones_like
 from lucid_gpu.tape.modes import no_grad
@@ -175,10 +175,8 @@ def _own_copy(recorder: capturing.Recorder, tensor: Tensor) -> None:
 
 
 def _user_line() -> str:
-    frame = users_frame()
-    return (
-        "a thread of its own" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    )
+    file, number = user_line()
+    return f"{file}:{number}"
 
 
 class CUDAGraph:
