@@ -127,7 +127,7 @@ def test_parts_of_a_batch_add_up(
 def test_blocks_of_windows_add_up(
     columns: int, images: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("BLOCK", columns), ("FEWEST", columns), ("ALONE", 0), ("SMALL", 1000),
+    for name, value in (("BLOCK", columns), ("FEWEST", columns), ("ALONE", 0), ("UNPACKED", 1000),
                         ("NARROWEST", 2)):  # fmt: skip
         monkeypatch.setattr(convolution, name, value)
     rng = np.random.default_rng(4)
