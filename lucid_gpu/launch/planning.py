@@ -46,7 +46,7 @@ class Steps:
     """How often work began anew on any thread: a pass back, a value read, data brought in.
 
     What was made before the step ``fresh`` may be old: the straight path of ops leaves it alone.
-    That step is never below ``least``, by which whoever wants to see every op closes the path.
+    That step is never below ``least``, by which the path is closed where every op has to be seen.
     """
 
     __slots__ = ("count", "fresh", "least")
