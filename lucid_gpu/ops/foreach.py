@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from operator import is_not
 from typing import Any
 
 from lucid_gpu.device import device
@@ -100,6 +101,7 @@ def _run(
     arrays = [in_rows(column) for column in targets]
     foreach.run(update, [*arrays, *read], numbers)
     for column, changed in zip(targets, arrays, strict=True):
-        for target, array in zip(column, changed, strict=True):
-            if target is not array:  # of another layout: updated in a copy
-                target[...] = array
+        if any(map(is_not, column, changed)):  # of another layout: updated in a copy
+            for target, array in zip(column, changed, strict=True):
+                if target is not array:
+                    target[...] = array

@@ -291,7 +291,7 @@ def _writable(self: Tensor, name: str) -> Any:
     expr = self._expr
     if expr.program.inference:
         refuse_inference()
-    found = capturing.recording()
+    found = None if capturing.recorder is None else capturing.recording()
     if found is not None:
         del expr
         keep_outside(self)
@@ -304,10 +304,11 @@ def _writable(self: Tensor, name: str) -> Any:
     storage = self._storage or self._memory()
     if storage.read_only:
         refuse_read_only(self, name)
-    mirrors.refuse_bits(
-        self, f"{name}: a {{}} view is not written element by element; write x.resolve_conj() or "
-        "x.resolve_neg(), and x.copy_ of that."
-    )  # fmt: skip
+    if storage.mirror is not None:
+        mirrors.refuse_bits(
+            self, f"{name}: a {{}} view is not written element by element; write x.resolve_conj() "
+            "or x.resolve_neg(), and x.copy_ of that."
+        )  # fmt: skip
     if _alone(self, storage):
         _tell(self, storage, name)
     else:
@@ -316,7 +317,7 @@ def _writable(self: Tensor, name: str) -> Any:
         _unmark_shared(self)
     storage.version += 1
     array = self._expr.leaves[0].array
-    found = capturing.capturing()
+    found = None if capturing.recorder is None else capturing.capturing()
     if found is not None:
         found.before_write(array, name, self)
     return array
