@@ -64,7 +64,8 @@ def mlp(widths: tuple[int, ...], batch: int) -> Build:
         images = torch.tensor(rng.standard_normal((batch, widths[0]), np.float32), device=device)
         labels = torch.tensor(rng.integers(0, widths[-1], batch), device=device)
         loss_of = classifying(torch, model, compiled)
-        adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+        graphs = torch.__name__ == "lucid_gpu"  # torch captures on GPUs alone
+        adam = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=graphs)
         return training(torch, model, adam, loss_of, images, labels)
 
     return build
