@@ -12,6 +12,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import capturing
 from lucid_gpu.devices.threads import processors
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_foreach import foreach_kernel, rows_of
@@ -286,7 +287,7 @@ class Executable:
         waited for: that is one compilation instead of several.
         """
         launcher = self.launcher
-        if self.shared or not compiling.in_background(launcher):
+        if self.shared or not compiling.in_background(launcher) or capturing.recorder is not None:
             return None
         texts = self._texts(packed)
         if all(compiling.ready(launcher, text) for text in texts):

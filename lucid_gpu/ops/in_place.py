@@ -324,8 +324,12 @@ def _writable(self: Tensor, name: str) -> Any:
 
 
 def _own_outside(found: Any, tensor: Tensor) -> None:
-    """Give a tensor from before a capture memory of its own, if it has borrowed some."""
-    if tensor._expr.leaves[0].borrowed and not found.knows(tensor):
+    """Give a tensor from before a capture memory of its own, if it has borrowed some.
+
+    Once it has taken another value in the capture, that is the capture's business.
+    """
+    took = id(tensor) in found.taken
+    if tensor._expr.leaves[0].borrowed and not took and not found.knows(tensor):
         found.pause()
         try:
             tensor._own_memory()

@@ -215,7 +215,7 @@ class Optimizer(Hooked):
                 again = zip(members, gradients, strict=True)
                 self._update(group, [(m[0], gradient, m[2]) for m, gradient in again])
 
-        capturing.write(f"{name}.step", update, *memory, *[g.array for g in gradients])
+        capturing.call_again(f"{name}.step", update, *memory, *[g.array for g in gradients])
 
     def _refuse(self, members: list[Member]) -> None:
         """Raise for what no rule here is written for."""
