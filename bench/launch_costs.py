@@ -21,6 +21,7 @@ from typing import Any
 
 import lucid_gpu as torch
 from bench import models
+from bench.graphs import replayed
 from bench.report import RESULTS, machine
 from bench.small_steps import hundred
 from lucid_gpu import nn
@@ -51,6 +52,11 @@ class _Bfloat16:
 
 def gpt() -> Step:
     return models.gpt(6, 64, 4, 16, 2, 65)(_Bfloat16, "cuda", lambda loss: loss)
+
+
+def replayed_gpt() -> Step:
+    torch.zeros(1, device="cuda")  # a capture takes the work of a GPU that is in use
+    return replayed(torch, gpt())
 
 
 def layer_norm(backward: bool) -> Step:
@@ -90,6 +96,7 @@ def product() -> Step:
 
 CASES: dict[str, Callable[[], Step]] = {
     "GPT of 6 layers, bfloat16": gpt,
+    "the same, replayed as a graph": replayed_gpt,
     "AdamW of 100 tensors": lambda: hundred("cuda", 1),
     "layer norm forward": lambda: layer_norm(False),
     "layer norm forward and back": lambda: layer_norm(True),
