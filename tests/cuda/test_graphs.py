@@ -656,6 +656,7 @@ def test_names(tmp_path: Any) -> None:
         graph.capture_begin()
     graph.debug_dump(str(tmp_path / "step.dot"))
     assert "matmul [2, 2]" in (tmp_path / "step.dot").read_text()
+    graph.replay()
     assert y.tolist() == [[2.0, 2.0], [2.0, 2.0]]
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         with pytest.raises(RuntimeError, match="one graph is captured at a time"):
