@@ -45,7 +45,7 @@ def test_what_ci_checks() -> None:
     wanted += " release-check lint-image image-cpu"
     assert set(re.findall(r"run: make ([a-z-]+)", text)) == set(wanted.split())
     versions = re.search(r"python: \[(.*)\]", text)
-    assert versions and versions[1] == '"3.10", "3.12", "3.13", "3.14"'
+    assert versions and versions[1] == '"3.10", "3.11", "3.12", "3.13", "3.14"'
     oldest = re.search(r'requires-python = ">=(.*)"', (TREE / "pyproject.toml").read_text("utf-8"))
     assert oldest and f'"{oldest[1]}"' in versions[1]
 

@@ -43,7 +43,10 @@ def problem() -> str | None:
             "a table with your GPU: install the driver, or start the container with `--gpus all`"
         )
     try:
-        count = import_cupy().cuda.runtime.getDeviceCount()
+        cupy = import_cupy()
+        if (older := too_old(cupy.__version__)) is not None:
+            return older
+        count = cupy.cuda.runtime.getDeviceCount()
     except (ImportError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0]
         return (
@@ -57,6 +60,16 @@ def problem() -> str | None:
             "CUDA_VISIBLE_DEVICES should not hide it"
         )
     return None
+
+
+def too_old(version: str) -> str | None:
+    """What to say of a version of CuPy before 14, with the command that replaces it."""
+    if int(version.partition(".")[0]) >= 14:
+        return None
+    return (
+        f"CuPy {version} is installed, and lucid_gpu needs 14 or newer, which has bfloat16; "
+        f"uninstall it, and install: {INSTALL}"
+    )
 
 
 def runtime_version() -> str | None:
