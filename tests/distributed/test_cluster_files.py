@@ -1,4 +1,4 @@
-"""The files of docs/distributed.md for clusters, on this machine: as far as they go without one.
+"""The files of docs/clusters.md, on this machine: as far as they go without one.
 
 The programs of the cluster, `srun`, the pods' names and their start, are stood in for; what they
 start is the page's own commands, which train on real ranks.
@@ -20,7 +20,7 @@ import pytest
 from tests.distributed.processes import MPIEXEC, ROOT, ended, mpi, mpich
 from tools.pages import blocks
 
-FILES = {b.title: b.code for b in blocks(ROOT / "docs" / "distributed.md") if b.title}
+FILES = {b.title: b.code for b in blocks(ROOT / "docs" / "clusters.md") if b.title}
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 # What sbatch knows of what the page writes, and the values that it takes there.
 DIRECTIVES = {
