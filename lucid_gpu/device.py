@@ -91,7 +91,7 @@ default_devices = [CPU]  # the last one counts; `lucid_gpu.devices.resolve` find
 
 
 def set_default_device(device: Any) -> None:
-    """Set where tensors are made that are not told a device; None is the CPU."""
+    """Set the device of new tensors for which no device is passed; None is the CPU."""
     default_devices[-1] = _named(device)
 
 

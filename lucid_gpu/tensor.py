@@ -76,7 +76,7 @@ class _UfuncAnswer:
 
 
 class Tensor:
-    """An array that records what was done to it.
+    """An array that records the operations applied to it.
 
     Make one with `lucid_gpu.tensor`, `lucid_gpu.zeros` or another creation function.
 

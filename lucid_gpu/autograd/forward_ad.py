@@ -155,7 +155,7 @@ def _check(tensor: Any, role: str) -> None:
 
 
 def laid_out_as(tensor: Tensor, tangent: Tensor) -> Tensor:
-    """A tangent whose views lie as its primal's do: itself, or a copy."""
+    """A tangent in its primal's memory layout: itself, or a copy."""
     if tensor._wrapper is not None or tangent._wrapper is not None:
         return tangent  # in a batch: there is no layout to see
     array, source = tensor.array, tangent.array

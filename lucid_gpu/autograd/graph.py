@@ -33,7 +33,7 @@ __all__ = [
 
 
 class GradientEdge(NamedTuple):
-    """Where a tensor's gradient is computed; it stands for the tensor in `backward` and `grad`.
+    """Where a tensor's gradient is computed; `backward` and `grad` accept it as the tensor.
 
     Attributes
     ----------

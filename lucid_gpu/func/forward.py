@@ -161,7 +161,7 @@ def jacfwd(
     argnums : int or tuple of int
         Which positional arguments to differentiate by; each is a tensor or a tree of them.
     has_aux : bool
-        Whether ``func`` returns something besides, to be handed on.
+        Whether ``func`` returns a second value, which is passed on.
     chunk_size : int, optional
         How many columns to compute at once; all of them by default. Smaller takes less memory.
     randomness : {"error", "different", "same"}

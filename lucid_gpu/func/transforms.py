@@ -35,7 +35,7 @@ def grad(
     argnums : int or tuple of int
         Which positional arguments to differentiate by; each is a tensor or a tree of them.
     has_aux : bool
-        Whether ``func`` returns something besides, to be handed on.
+        Whether ``func`` returns a second value, which is passed on.
 
     Returns
     -------

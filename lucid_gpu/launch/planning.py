@@ -22,7 +22,7 @@ NOBODY = "a thread of its own"  # where no frame is the user's
 
 
 class PlanningWarning(UserWarning):
-    """A line whose work is planned anew again and again."""
+    """A line whose work is planned in every step."""
 
 
 class Listener(Protocol):

@@ -15,7 +15,7 @@ def astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
 
 
 def copy(self: Tensor, order: str = "C") -> Tensor:
-    """A copy of the same shape; in which order of axes it lies, ``order`` says as NumPy's."""
+    """A copy of the same shape; ``order`` is its memory layout, as in NumPy."""
     return laid_out(self.clone(), order)
 
 

@@ -533,7 +533,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """NaN and infinite elements replaced; by the largest finite numbers unless told otherwise.
+    """NaN and infinite elements replaced; infinite ones by the largest finite numbers by default.
 
     Parameters
     ----------

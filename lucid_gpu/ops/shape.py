@@ -590,7 +590,7 @@ batching(contiguous)(on_value)
 
 @op
 def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
-    """Whether the elements stand in memory in row-major order, or in the given one."""
+    """Whether the elements are in row-major order in memory, or in ``memory_format``'s."""
     if memory_format is not None and memory_format.order is not None:
         from lucid_gpu.ops.memory_formats import lies_in
 

@@ -177,7 +177,7 @@ def empty_strided(
     Parameters
     ----------
     size, stride : sequence of int
-        The shape, and how many elements lie between neighbours of each dimension.
+        The shape, and the distances of neighboring elements in each dimension, in elements.
     """
     reach = 1
     for n, s in zip(size, stride, strict=True):

@@ -36,15 +36,15 @@ def stft(
     hop_length : int, optional
         How far apart frames begin; by default a quarter of their length.
     window : Tensor, shape (win_length,), optional
-        By default ones; where shorter than a frame it lies in the middle.
+        By default ones; if shorter than a frame it is centered.
     center : bool
-        Whether frames lie around their positions: the signal is padded by half a frame.
+        Whether frames are centered at their positions: the signal is padded by half a frame.
     normalized : bool
         Whether spectra are divided by the root of ``n_fft``.
     onesided : bool, optional
         Whether the first half of each spectrum is returned; by default for real signals.
     return_complex : bool
-        Must be given for real signals; where False, parts stand in a last dimension.
+        Required for real signals; if False, real and imaginary parts are a last dimension.
 
     Returns
     -------

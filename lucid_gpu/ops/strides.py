@@ -21,7 +21,7 @@ from lucid_gpu.tensor import Tensor
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements lie between neighbours of each dimension, or of one.
+    """The distances of neighboring elements in each dimension, or in one, in elements.
 
     IndexError for a ``dim`` that there is not.
     """
@@ -45,7 +45,7 @@ def _strides(t: Tensor) -> tuple[int, ...]:
 
 
 def storage_offset(self: Tensor) -> int:
-    """How many elements stand in memory before this tensor's first."""
+    """The offset of this tensor's first element in its storage, in elements."""
     return _memory(self)[1]
 
 
@@ -88,12 +88,12 @@ def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
 def as_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
-    """A view of the memory a tensor lies in, by sizes and strides.
+    """A view of a tensor's memory by sizes and strides.
 
     Parameters
     ----------
     size, stride : sequences of int
-        The view's extents, and how many elements lie between neighbours.
+        The view's sizes, and the distances of neighboring elements in memory, in elements.
     storage_offset : int, optional
         Of its first element; the input's own by default.
 

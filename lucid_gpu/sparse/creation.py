@@ -49,7 +49,7 @@ def sparse_coo_tensor(
     dtype, device : optional
         By default those of the values.
     requires_grad : bool
-        Make it a leaf; ignored where the values have history, which goes on.
+        Make it a leaf; ignored where the values have history, which continues.
     is_coalesced : bool, optional
         Say that every place is listed once, in order.
 

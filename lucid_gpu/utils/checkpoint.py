@@ -268,7 +268,7 @@ def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
 def set_device_states(
     devices: Sequence[int], states: Sequence[Tensor], *, device_type: str | None = None
 ) -> None:
-    """Set the states that `get_device_states` gave."""
+    """Set the states that `get_device_states` returned."""
     from lucid_gpu.cuda import set_rng_state
 
     for number, state_of_it in zip(devices, states):

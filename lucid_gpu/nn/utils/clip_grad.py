@@ -95,7 +95,7 @@ def clip_grads_with_norm_(
     parameters : Tensor or iterable of Tensor
     max_norm : float
     total_norm : Tensor without dimensions
-        What `get_total_norm` gave.
+        The result of `get_total_norm`.
     foreach : bool, optional
         Taken for the sake of scripts.
     """
