@@ -1,6 +1,6 @@
-"""Solve Burgers' equation with a network that knows nothing but the equation.
+"""Solve Burgers' equation with a network that is trained on the equation alone.
 
-The network ``u(t, x)`` is trained to keep to ``u_t + u u_x = v u_xx`` inside and to the initial
+The network ``u(t, x)`` is trained to satisfy ``u_t + u u_x = v u_xx`` inside and to the initial
 value ``-sin(pi x)`` and the walls ``u = 0`` at the border (Raissi, Perdikaris and Karniadakis,
 "Physics-informed neural networks", 2019): Adam first, then L-BFGS. ``u_xx`` is a gradient of a
 gradient, and training takes the gradient of that. The error is against the analytic solution.
