@@ -112,11 +112,11 @@ class Solver(training.Run):
             if by_adam:
                 self.schedule.step()
             bar.update()
-            bar.set_postfix_str(f"loss {float(loss):.2e}", False)
+            bar.set_postfix_str(f"loss {loss.item():.2e}", False)
         self.done += steps
         ours, truth = self.values()
         error = np.linalg.norm(ours - truth) / np.linalg.norm(truth)
-        return {"training": float(loss), "test": float(error)}
+        return {"training": loss.item(), "test": float(error)}
 
     @torch.no_grad()
     def values(self) -> tuple[Any, Any]:
