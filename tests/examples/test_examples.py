@@ -296,7 +296,7 @@ def test_the_penalty_is_zero_where_the_slope_is_one(monkeypatch, tmp_path):
 def test_the_gradient_of_spreading(monkeypatch):
     gcn = load("gcn", monkeypatch)
     images = np.random.default_rng(0).random((12, 3))
-    indices, values = gcn.edges_of(gcn.neighbours(images), "cpu")
+    indices, values = gcn.edges_of(gcn.neighbors(images), "cpu")
     x = lucid_gpu.rand(12, 2, dtype=lucid_gpu.float64).requires_grad_()
     assert gradcheck(lambda x: gcn.Spread.apply(indices, values.double(), x), x)
     # Rows of the matrix D^-1/2 A D^-1/2 times sqrt(degree) sum to sqrt(degree).
