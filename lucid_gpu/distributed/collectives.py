@@ -625,6 +625,8 @@ def monitored_barrier(
     try:
         Work(call, [_Asked(arrived)], limit).wait()
     except DistBackendError:
+        for done in waiting.values():
+            done.withdraw()  # else the next barrier's messages would come to these
         missing = [found.ranks[rank] for rank in waiting]
         named = ", ".join(map(str, missing if wait_all_ranks else missing[:1]))
         milliseconds = int(limit.total_seconds() * 1000)
@@ -638,13 +640,14 @@ def monitored_barrier(
 _MONITORED = (1 << 20) + 1  # the tag of our own messages
 
 
-class _Asked:
+class _Asked(Done):
     """What is done once a function says so."""
 
-    source = 0
+    def __init__(self, says: Callable[[], bool]) -> None:
+        self._says = says
 
-    def __init__(self, test: Callable[[], bool]) -> None:
-        self.test = test
+    def test(self) -> bool:
+        return self._says()
 
 
 # --- messages -----------------------------------------------------------------------------------

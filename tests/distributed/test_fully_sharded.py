@@ -290,8 +290,11 @@ def gathered_by_hand() -> None:
         assert model.layer.weight.shape == local
         assert t.equal(model.layer.weight.grad.full_tensor(), t.full((3, 4), 2.0))
         model.zero_grad()
-    model.unshard()
-    assert t.equal(model(x), expected) and model.layer.weight.shape == local
+    for reshards in (False, True):  # in both cases modules see rows after a forward
+        model.set_reshard_after_forward(reshards)
+        model.unshard()
+        assert t.equal(model(x), expected) and model.layer.weight.shape == local
+        assert all(hasattr(p, "sharding") for p in model.parameters())
     register_fsdp_forward_method(model, "generate")
     assert t.equal(model.generate(x), 2 * expected)
     with pytest.raises(ValueError, match="does not have a method nothing"):
