@@ -116,7 +116,7 @@ def other_rank(group: ProcessGroup, rank: int, kind: str) -> int:
 
 def _read(tensor: Tensor, where: device) -> Any:
     """The values on a device, row-major: the tensor's own memory, where they are so there."""
-    array = tensor.detach().to(where).array
+    array = (tensor if tensor.device == where else tensor.detach().to(where)).array
     return array if array.flags.c_contiguous else array.copy()
 
 
@@ -176,7 +176,8 @@ def _copy(tensor: Tensor, array: Any, where: device) -> None:
 def joined(tensors: Sequence[Tensor], where: device) -> Any:
     """The values of several tensors in one flat array."""
     arrays = [_read(tensor, where).reshape(-1) for tensor in tensors]
-    return backend(where).xp.concatenate(arrays)
+    into = _room(sum(array.size for array in arrays), tensors[0], where)
+    return backend(where).xp.concatenate(arrays, out=into)
 
 
 def _begun(

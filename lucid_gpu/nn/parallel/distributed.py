@@ -373,10 +373,13 @@ class DistributedDataParallel(Module, Joinable):
             if self.gradient_as_bucket_view:
                 self._show(bucket, flat, somewhere)
                 continue
-            parts = flat.split([self._trained[i].numel() for i in bucket])
-            for i, part in zip(bucket, parts):
+            array, start = flat.array, 0
+            for i in bucket:
+                parameter = self._trained[i]
+                end = start + parameter.numel()
                 if somewhere[i]:
-                    _take(self._trained[i], part)
+                    _take(parameter, array[start:end])
+                start = end
         self._flying = []
         self._expecting = self._started = False
         if self._arrived is not None:
@@ -575,7 +578,7 @@ def _gradient(parameter: Parameter) -> Tensor:
         raise NotImplementedError(
             "DistributedDataParallel: a gradient lists rows; write sparse=False"
         )
-    return grad.detach()
+    return grad
 
 
 def _same_memory(one: Tensor, other: Tensor) -> bool:
@@ -588,13 +591,14 @@ def _same_memory(one: Tensor, other: Tensor) -> bool:
     )
 
 
-def _take(parameter: Parameter, part: Tensor) -> None:
+def _take(parameter: Parameter, part: Any) -> None:
+    """Let a gradient have the values of a flat array."""
+    shaped = part.reshape(tuple(parameter.shape))
     with no_grad():
-        part = part.view_as(parameter)
         if parameter.grad is None:
-            parameter.grad = part.clone()
+            parameter.grad = from_array(shaped.copy(), parameter.dtype, parameter.device)
         else:
-            parameter.grad.copy_(part)
+            parameter.grad.copy_(from_array(shaped, parameter.dtype, parameter.device))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
