@@ -23,6 +23,9 @@ mpi = pytest.mark.skipif(
     reason="mpi4py or mpich is not installed: pip install '.[mpi]'",
 )
 
+# What MPICH, Open MPI of version 4 and of version 5 call theirs.
+SHARED = ("mpich_shm_*", "vader_segment*", "sm_segment*")
+
 
 def _is_mpich() -> bool:
     """Whether ranks can be connected without mpiexec; Open MPI's cannot."""
@@ -38,8 +41,8 @@ mpich = pytest.mark.skipif(
 
 
 def segments() -> set[str]:
-    """The names of shared memory that MPI has made."""
-    return {p.name for p in Path("/dev/shm").glob("mpich_shm_*")}
+    """The names of shared memory that MPICH or Open MPI has made."""
+    return {p.name for pattern in SHARED for p in Path("/dev/shm").glob(pattern)}
 
 
 def left_since(before: set[str]) -> set[str]:
