@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,11 @@ def _is_mpich() -> bool:
 mpich = pytest.mark.skipif(
     not _is_mpich(), reason="without mpiexec, ranks are connected by MPICH alone: '.[mpi]'"
 )
+
+
+def sizes(fast: Iterable[int], slow: Iterable[int]) -> list[Any]:
+    """Numbers of ranks for `parametrize`, some for the slow tests only."""
+    return [*fast, *[pytest.param(size, marks=pytest.mark.slow) for size in slow]]
 
 
 def segments() -> set[str]:

@@ -141,7 +141,7 @@ def killed(folder: str, rank: int, count: int) -> None:
 
 
 @mpi
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_rank_that_is_killed_leaves_a_whole_checkpoint(rank: int, tmp_path: Path) -> None:
     found = []
     for count in range(20):

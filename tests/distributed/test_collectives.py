@@ -14,7 +14,7 @@ import pytest
 import lucid_gpu
 import lucid_gpu.distributed as dist
 from tests.distributed import every_type, sequences
-from tests.distributed.processes import MPIEXEC, mpi, run
+from tests.distributed.processes import MPIEXEC, mpi, run, sizes
 from tests.oracle import torch_module
 
 
@@ -304,7 +304,7 @@ def several() -> None:
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", sizes([2, 3], [4]))
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 

@@ -9,7 +9,9 @@ import os
 import re
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -107,14 +109,24 @@ def check(launcher: str, size: int, what: str) -> None:
     assert time.monotonic() - begun < 25, said
 
 
+def beside_each_other(launcher: str) -> list[Any]:
+    """The cases of a launcher, three in each test: most of their time is waiting."""
+    cases = [case for case in CASES if case[0] == launcher]
+    some = [cases[i : i + 3] for i in range(0, len(cases), 3)]
+    marks = mpich if launcher == "run" else ()
+    return [
+        pytest.param(three, marks=marks, id=f"{launcher}-{'-'.join(what for *_, what in three)}")
+        for three in some
+    ]
+
+
 @mpi
-@pytest.mark.parametrize(
-    ("launcher", "size", "what"),
-    [pytest.param(*case, marks=mpich) if case[0] == "run" else case for case in CASES],
-)
-def test_the_job_ends_and_says_why(launcher: str, size: int, what: str) -> None:
-    for _ in range(REPEATS):
-        check(launcher, size, what)
+@pytest.mark.parametrize("cases", [*beside_each_other("mpiexec"), *beside_each_other("run")])
+def test_the_job_ends_and_says_why(cases: list[tuple[str, int, str]]) -> None:
+    with ThreadPoolExecutor(len(cases)) as pool:
+        for _ in range(REPEATS):
+            for ended_ in [pool.submit(check, *case) for case in cases]:
+                ended_.result()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from lucid_gpu.distributed.fsdp import (
 from lucid_gpu.distributed.tensor import DTensor, Shard, distribute_tensor
 from lucid_gpu.serialization import CheckpointError
 from lucid_gpu.utils.checkpoint import checkpoint
-from tests.distributed.processes import MPIEXEC, mpi, on_this_rank, one_rank, run
+from tests.distributed.processes import MPIEXEC, mpi, on_this_rank, one_rank, run, sizes
 
 
 def perceptron() -> Any:
@@ -546,7 +546,7 @@ def several(*what: str) -> None:
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", sizes([3], [2]))
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__], 120)
 

@@ -29,7 +29,7 @@ from lucid_gpu.distributed.fsdp.wrap import (
     transformer_auto_wrap_policy,
 )
 from lucid_gpu.distributed.tensor import DTensor
-from tests.distributed.processes import MPIEXEC, mpi, on_this_rank, one_rank, run
+from tests.distributed.processes import MPIEXEC, mpi, on_this_rank, one_rank, run, sizes
 from tests.distributed.test_fully_sharded import (
     Block,
     Language,
@@ -178,7 +178,7 @@ PARTS = {f.__name__: f for f in (trained, states, gradients, precision, refused)
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", sizes([3], [2]))
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__], 120)
 

@@ -22,7 +22,7 @@ from lucid_gpu.devices import cupy_backend
 from lucid_gpu.distributed.fsdp import fully_shard
 from tests.distributed import every_type
 from tests.distributed.every_type import layouts
-from tests.distributed.processes import MPIEXEC, ROOT, ended, mpi
+from tests.distributed.processes import MPIEXEC, ROOT, ended, mpi, sizes
 
 STANDIN = ROOT / "tests" / "standin" / "run.py"
 GPU = "cuda"
@@ -465,7 +465,7 @@ def started(*words: str, size: int, seconds: float = 120) -> tuple[int, str]:
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", sizes([2], [3]))
 def test_several_ranks(size: int) -> None:
     status, said = started("several", size=size)
     assert status == 0, said

@@ -175,6 +175,13 @@ def test_two_machines(tmp_path: Path) -> None:
     assert said == ["0 [1.0, 1.0]", "1 [1.0, 1.0]"]
 
 
+# Ranks and sizes that processes are given, and what one of them says.
+DO_NOT_FIT = [
+    ([(0, 3), (1, 3)], "timed out after 5 s on rank 0 of 3: rank 2 has not come to 127.0.0"),
+    ([(0, 4), (1, 4)], "timed out after 5 s on rank 1 of 4: ranks 2, 3 have not come to"),
+    ([(0, 3), (1, 3), (1, 3)], "two processes were given rank=1 of 3"),
+    ([(0, 3), (1, 2)], "was given world_size="),
+]
 CALLS = """
 import sys, datetime, lucid_gpu.distributed as dist
 rank, size, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
@@ -185,28 +192,24 @@ dist.destroy_process_group()
 
 
 @mpi
-@pytest.mark.parametrize(
-    ("places", "seconds", "sentence"),
-    [
-        ([(0, 3), (1, 3)], 5, "timed out after 5 s on rank 0 of 3: rank 2 has not come to 127.0.0"),
-        ([(0, 4), (1, 4)], 5, "timed out after 5 s on rank 1 of 4: ranks 2, 3 have not come to"),
-        ([(0, 3), (1, 3), (1, 3)], 5, "two processes were given rank=1 of 3"),
-        ([(0, 3), (1, 2)], 5, "was given world_size="),
-    ],
-)
-def test_ranks_that_do_not_fit_are_named(
-    places: list[tuple[int, int]], seconds: float, sentence: str, tmp_path: Path
-) -> None:
-    where = f"file://{tmp_path}/store"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", CALLS, str(rank), str(size), str(seconds), where],
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            text=True,
+def test_ranks_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    jobs = [
+        (
+            [
+                subprocess.Popen(
+                    [sys.executable, "-c", CALLS, str(rank), str(size), "5"]
+                    + [f"file://{tmp_path}/{i}"],
+                    stderr=subprocess.PIPE,
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                    text=True,
+                )
+                for rank, size in places
+            ],
+            sentence,
         )
-        for rank, size in places
+        for i, (places, sentence) in enumerate(DO_NOT_FIT)
     ]
-    said = "".join(process.communicate(timeout=60)[1] for process in processes)
-    assert all(process.returncode for process in processes)
-    assert sentence in said, said
+    for processes, sentence in jobs:
+        said = "".join(process.communicate(timeout=60)[1] for process in processes)
+        assert all(process.returncode for process in processes)
+        assert sentence in said, said

@@ -25,7 +25,7 @@ from lucid_gpu.distributed.checkpoint.state_dict import (
 )
 from lucid_gpu.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from lucid_gpu.nn.parallel import DistributedDataParallel
-from tests.distributed.processes import MPIEXEC, mpi, on_this_rank, one_rank, run
+from tests.distributed.processes import MPIEXEC, mpi, on_this_rank, one_rank, run, sizes
 from tests.oracle import torch_module
 
 WHOLE = StateDictOptions(full_state_dict=True)
@@ -164,7 +164,7 @@ PARTS = (exchange, flat, from_the_first, saved)
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", sizes([3], [2]))
 def test_several_ranks(size: int, tmp_path: Path) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__, str(tmp_path / "c")], 120)
 
