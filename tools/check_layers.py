@@ -71,6 +71,7 @@ LATE: set[tuple[str, str]] = {
     ("optim/optimizer.py", "viz"),
     ("distributed/optim.py", "optim"),
     ("distributed/fsdp/__init__.py", "nn"),
+    ("distributed/fsdp/sharded_grad_scaler.py", "nn"),
     ("distributed/fsdp/wrap.py", "nn"),
     ("ops/embedding.py", "sparse"),  # gradients that list rows
     ("ops/layouts.py", "sparse"),

@@ -21,6 +21,7 @@ from lucid_gpu.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
+from lucid_gpu.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from lucid_gpu.distributed.tensor import DTensor, Shard, distribute_tensor
 from lucid_gpu.serialization import CheckpointError
 from lucid_gpu.utils.checkpoint import checkpoint
@@ -381,7 +382,7 @@ def mixed() -> None:
 def scaled() -> None:
     """A gradient that overflows on one rank's rows: no rank steps."""
     model = sharded(perceptron)
-    optimizer, scaler = t.optim.SGD(model.parameters(), lr=0.1), t.amp.GradScaler("cpu")
+    optimizer, scaler = t.optim.SGD(model.parameters(), lr=0.1), ShardedGradScaler("cpu")
     for bad in (False, True):
         before = [v.tolist() for v in whole(model)]
         optimizer.zero_grad()
