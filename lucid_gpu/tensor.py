@@ -486,6 +486,9 @@ class Tensor:
                 "Can't detach views in-place. Use detach() instead, on a view of shape "
                 f"{list(self.shape)}."
             )
+        wrapper = self._wrapper
+        if wrapper is not None and not wrapper.level.batches:
+            wrapper.level.release(self)
         return self._set_aside()
 
     def _is_view(self) -> bool:

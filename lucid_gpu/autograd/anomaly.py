@@ -6,6 +6,7 @@ every node notes who made it. While it is off, making a node and running one ask
 
 from __future__ import annotations
 
+import sys
 import traceback
 import warnings
 from typing import Any
@@ -74,7 +75,10 @@ class _Watcher:
                 )
             else:
                 text = f"Traceback of forward call that {verb}:\n{''.join(stack)}"
-            warnings.warn(head + text, stacklevel=3)
+            try:
+                warnings.warn(head + text, stacklevel=3)
+            except Warning as raised:  # the error that is explained must not be lost
+                print(raised, file=sys.stderr)
             node = node.metadata.get("parent_")
             if node is not None:
                 head = f"\n\nPrevious calculation was induced by {node.name()}. "

@@ -14,7 +14,7 @@ from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
 from lucid_gpu.fusion.scheduler import begin_pass, end_pass
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.ops.user_warnings import warn_user
+from lucid_gpu.ops.user_warnings import is_warn_always_enabled, warn_user
 from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -76,7 +76,7 @@ def backward(
     roots = _roots(outputs)
     keep = create_graph if retain_graph is None else retain_graph
     if create_graph:
-        _warn_of_cycle()
+        (_warn_of_cycle.__wrapped__ if is_warn_always_enabled() else _warn_of_cycle)()
     if targets is None:
         _run(roots, cotangents, keep, create_graph)
         return

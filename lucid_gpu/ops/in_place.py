@@ -245,6 +245,8 @@ def _drop_base(view: Tensor, storage: Storage) -> bool:
     base = view._base
     if base is None or refers_to_itself(view._expr.leaves[0].array):
         return False
+    if state.grad is None:  # inside a Function's forward, which may mark the view dirty
+        return False
     if any(other is not base for other in storage.others(view)):
         return False
     if sys.getrefcount(base) > 1 + OF_A_NAME:  # besides the view and the name

@@ -266,7 +266,9 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
             )  # fmt: skip
         _check_bytes(input, array, shape[0])
         seen = array.view(shape[0].numpy)
-        return view_of(input.detach(), "ViewBackward0", seen, None, (view, shape), dtype=shape[0])
+        other = view_of(input.detach(), "ViewBackward0", seen, None, (view, shape), dtype=shape[0])
+        other._base = None  # no history is shared
+        return other
     own = input._expr.program.shape
     wanted = _infer(own, _sizes(shape))
     result = array.reshape(wanted)

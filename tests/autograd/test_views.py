@@ -463,6 +463,13 @@ def retained_gradients_follow_the_value(m: Any) -> Any:
     return y.grad.tolist(), z.grad.tolist(), x.grad.tolist()
 
 
+def bytes_seen_as_another_type_are_no_view(m: Any) -> Any:
+    y = leaf(m) * 1
+    v = y.view(m.int32)
+    y.detach().add_(1)
+    return v._is_view(), v.requires_grad, v._version, v.tolist()
+
+
 AGREED = [
     writes_under_the_mode_the_view_was_made_in, a_plain_write_of_a_silent_view_of_a_constant,
     a_plain_write_of_a_view_made_in_inference_mode, writes_of_unsafe_parts,
@@ -475,7 +482,7 @@ AGREED = [
     data_assigned_keeps_the_count, set_takes_memory_and_counts,
     a_view_of_memory_its_base_has_left, data_of_another_shape_and_type,
     a_write_under_no_grad_counts, out_under_no_grad, what_may_be_written_though_elements_are_one,
-    retained_gradients_follow_the_value,
+    retained_gradients_follow_the_value, bytes_seen_as_another_type_are_no_view,
 ]  # fmt: skip
 
 
