@@ -44,7 +44,7 @@ from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, strided
 from lucid_gpu.storage import layout as Layout
 from lucid_gpu.tape import door
-from lucid_gpu.tape.levels import innermost
+from lucid_gpu.tape.levels import MARKED_INSIDE, innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
 
@@ -290,7 +290,7 @@ class Tensor:
     def requires_grad(self, value: bool) -> None:
         if type(value) is not bool:
             raise RuntimeError("requires_grad must be a bool")
-        self.requires_grad_(value)
+        self._mark(value)
 
     @requires_grad.deleter
     def requires_grad(self) -> None:
@@ -302,8 +302,14 @@ class Tensor:
         Raises
         ------
         RuntimeError
-            For types that have no gradients, and for unmarking a tensor that is no leaf.
+            For types that have no gradients, for unmarking a tensor that is no leaf, and inside
+            of a function that is being transformed.
         """
+        if state.transforms and requires_grad:
+            raise RuntimeError(MARKED_INSIDE)
+        return self._mark(requires_grad)
+
+    def _mark(self, requires_grad: bool = True) -> Tensor:
         if requires_grad and self.is_inference() and not is_inference_mode_enabled():
             raise RuntimeError(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not "
@@ -654,8 +660,11 @@ class Tensor:
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf in ``.grad`` too.
 
-        RuntimeError for tensors that do not require grad.
+        RuntimeError for tensors that do not require grad, and inside of a function that is being
+        transformed.
         """
+        if state.transforms:
+            raise RuntimeError(MARKED_INSIDE.replace("requires_grad_()", "retain_grad()", 1))
         if not self.requires_grad:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         node, output = self._edge()
@@ -887,7 +896,7 @@ class Tensor:
             return same
         other = as_kind(type(self), same)
         other.__dict__.update({k: v for k, v in self.__dict__.items() if k[0] != "_"})
-        return other.requires_grad_() if self.requires_grad else other
+        return other._mark() if self.requires_grad else other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
@@ -904,7 +913,7 @@ class Tensor:
         other = as_kind(cls, value)
         other.__dict__.update({k: v for k, v in original.__dict__.items() if k[0] != "_"})
         if original.requires_grad:
-            other.requires_grad_()
+            other._mark()
             if original.grad is not None:
                 other.grad = original.grad.detach().clone()
         return other
@@ -982,7 +991,7 @@ def _rebuild(
     tensor = _tensor(expression.of_array(array, d, CPU))
     if where != "cpu":
         tensor = tensor.to(where)
-    return as_kind(kind, tensor).requires_grad_(requires_grad)
+    return as_kind(kind, tensor)._mark(requires_grad)
 
 
 def _ordered() -> Any:

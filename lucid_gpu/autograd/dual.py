@@ -246,7 +246,7 @@ def from_vjp(call: Call) -> Sequence[Tensor | None]:
 def _probe(result: Tensor) -> Tensor:
     """A cotangent to differentiate by; its value does not matter."""
     zeros = constant(0.0 if result.dtype.category >= 2 else 0, result)
-    return zeros.requires_grad_() if result.dtype.category >= 2 else zeros
+    return zeros._mark() if result.dtype.category >= 2 else zeros
 
 
 def _node_of(call: Call) -> OpNode:

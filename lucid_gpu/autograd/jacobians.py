@@ -77,7 +77,7 @@ class Case:
 
     @property
     def still(self) -> dict[int, Any]:
-        """Directions in which nothing moves: in forward mode every input is a dual, as PyTorch's."""
+        """Directions in which nothing moves: in forward mode every input is a dual."""
         return {place: xp.zeros(tuple(self.inputs[place].shape)) for place in self.places}
 
     def fresh_outputs(self) -> list[Tensor]:

@@ -18,7 +18,7 @@ class _Tensors(type):
                 f"Variable data has to be a tensor, but got {type(data).__name__}; write "
                 "lucid_gpu.tensor(data, requires_grad=...)"
             )
-        return data.detach().requires_grad_(requires_grad)
+        return data.detach()._mark(requires_grad)
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, Tensor)

@@ -178,7 +178,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[State, State]:
                 f"{name} requires grad in some of them; call requires_grad_() on the others"
             )
     parameters = {
-        name: stack([own[name].detach() for own in every]).requires_grad_(p.requires_grad)
+        name: stack([own[name].detach() for own in every])._mark(p.requires_grad)
         for name, p in every[0].items()
     }
     buffered = [dict(m.named_buffers()) for m in models]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.autograd.grad import grad as gradients_of
-from lucid_gpu.func.graphs import Ends, fresh, parts_of
+from lucid_gpu.func.graphs import Ends, fresh, parts_of, transforming
 from lucid_gpu.func.trees import Structure, flatten, leaves_of, tree_map, unflatten
 from lucid_gpu.func.vmap import everywhere_batched, vmap
 from lucid_gpu.ops.creation import zeros_like
@@ -240,6 +240,20 @@ def _without_aux(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
     return result
 
 
+def check_outputs(name: str, call: str, outputs: list[Any]) -> None:
+    """Refuse what has no derivative: no output at all, and what is no tensor."""
+    if not outputs or outputs == [None]:
+        raise RuntimeError(
+            f"{name}: Expected f to be a function that has non-empty output (got output = "
+            f"{outputs})"
+        )
+    for o in outputs:
+        if not isinstance(o, Tensor):
+            raise RuntimeError(
+                f"{name}: expected {call} to return only tensors, got unsupported type {type(o)}"
+            )
+
+
 def check_aux(aux: Any) -> None:
     """Refuse what is no tree of tensors."""
     for leaf in flatten(aux)[0]:
@@ -262,7 +276,9 @@ def _differentiated(
     recording = is_grad_enabled()
     with inference_mode(False):
         given, point = _set_apart(args, argnums)
-        value, aux = _without_aux(func(*given, **kwargs), has_aux, _VALUE)
+        with transforming():
+            result = func(*given, **kwargs)
+        value, aux = _without_aux(result, has_aux, _VALUE)
         _check_value(value)
         targets, structure = flatten(point)
         ends = Ends(targets)
@@ -319,14 +335,11 @@ def _pullback(
     recording = is_grad_enabled()
     with inference_mode(False):
         given, point = _set_apart(args, argnums)
-        output, aux = _without_aux(func(*given, **kwargs), has_aux, _VJP)
+        with transforming():
+            result = func(*given, **kwargs)
+        output, aux = _without_aux(result, has_aux, _VJP)
     outputs, structure = flatten(output)
-    for o in outputs:
-        if not isinstance(o, Tensor):
-            raise RuntimeError(
-                f"{_VJP}: expected f(*primals) to return only tensors, got unsupported type "
-                f"{type(o)}"
-            )
+    check_outputs(_VJP, "f(*primals)", outputs)
     targets, of_point = flatten(point)
     ends = Ends(targets)
 

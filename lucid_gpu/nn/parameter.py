@@ -38,7 +38,7 @@ class Parameter(Tensor):
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         made = _made_from(cls, data)
-        return made.requires_grad_() if requires_grad else made  # type: ignore[return-value]
+        return made._mark() if requires_grad else made  # type: ignore[return-value]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         """A copy that has learnt nothing yet: without the gradient, as in PyTorch."""
@@ -104,7 +104,7 @@ class _Uninitialized(Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         other = type(self)(device=self.device, dtype=self.dtype)
         memo[id(self)] = other
-        return other.requires_grad_(self.requires_grad)
+        return other._mark(self.requires_grad)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _uninitialized, (type(self), self.requires_grad, self.device, self.dtype)
@@ -115,7 +115,7 @@ class _Uninitialized(Tensor):
 
 def _uninitialized(cls: Any, requires_grad: bool, where: Any, dtype: Any) -> Any:
     """One as it was pickled."""
-    return cls(device=where, dtype=dtype).requires_grad_(requires_grad)
+    return cls(device=where, dtype=dtype)._mark(requires_grad)
 
 
 class UninitializedParameter(_Uninitialized, Parameter):

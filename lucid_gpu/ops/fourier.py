@@ -336,7 +336,7 @@ def fftfreq(
     from lucid_gpu.ops.shape import cat
 
     found = cat([positive, negative]) * (1 / (n * d)) if n else positive
-    return found.requires_grad_(requires_grad)
+    return found._mark(requires_grad)
 
 
 @op
@@ -345,7 +345,7 @@ def rfftfreq(
 ) -> Tensor:
     """The frequencies of `rfft` of ``n`` points ``d`` apart."""
     found = arange(n // 2 + 1, dtype=dtype or dt.get_default_dtype(), device=device)
-    return (found * (1 / (n * d)) if n else found).requires_grad_(requires_grad)
+    return (found * (1 / (n * d)) if n else found)._mark(requires_grad)
 
 
 @op

@@ -52,7 +52,7 @@ def _default(d: Any) -> dtype:
 
 def _finish(result: Tensor, requires_grad: bool, out: Tensor | None, name: str) -> Tensor:
     result = into(result, out, name)
-    return result.requires_grad_() if requires_grad else result
+    return result._mark() if requires_grad else result
 
 
 @op

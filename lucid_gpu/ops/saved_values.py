@@ -417,7 +417,7 @@ def _ever_saved(program: Program) -> frozenset[str]:
 
 
 def _samples(op: Op, numbers: Sequence[bool]) -> list[Any]:
-    values = [2.0 if given else _sample(0.0, float32).requires_grad_() for given in numbers]
+    values = [2.0 if given else _sample(0.0, float32)._mark() for given in numbers]
     if op.rule == "select":
         values[0] = _sample(True, boolean)
     return values

@@ -60,7 +60,7 @@ def asarray(
     if copy and found is given:
         found = found.clone()
     if requires_grad:
-        return found if found.requires_grad else found.requires_grad_()
+        return found if found.requires_grad else found._mark()
     return found.detach() if found.requires_grad else found
 
 
@@ -102,7 +102,7 @@ def frombuffer(
         )
     array = np.frombuffer(buffer, d.numpy, count, offset)
     found = from_array_shared(array if array.flags.writeable else array.copy())
-    return found.requires_grad_() if requires_grad else found
+    return found._mark() if requires_grad else found
 
 
 @op
@@ -184,7 +184,7 @@ def empty_strided(
         reach = 0 if not n or not reach else reach + (n - 1) * s
     memory = empty(reach, dtype=dtype, device=device, **options)
     found = as_strided(memory, tuple(size), tuple(stride)).detach()
-    return found.requires_grad_() if requires_grad else found
+    return found._mark() if requires_grad else found
 
 
 @op

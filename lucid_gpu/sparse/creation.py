@@ -94,7 +94,7 @@ def sparse_coo_tensor(
             f"{kept.dtype}"
         )
     result = assemble(pattern, kept, "SparseCooTensorWithDimsAndTensorsBackward0")
-    return result.requires_grad_() if requires_grad and not result.requires_grad else result
+    return result._mark() if requires_grad and not result.requires_grad else result
 
 
 def _extents(size: Any) -> tuple[int, ...]:
@@ -228,7 +228,7 @@ def rebuilt(
 ) -> Tensor:
     """A sparse tensor from what it was taken apart to (pickle)."""
     made = assemble(Pattern(indices, size, coalesced), values, "")
-    return made.requires_grad_(requires_grad)
+    return made._mark(requires_grad)
 
 
 def _reduced(self: SparseTensor, protocol: Any) -> Any:

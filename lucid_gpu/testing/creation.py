@@ -56,7 +56,7 @@ def make_tensor(
         gaps = zeros((*size, 2), dtype=d, device=made.device)
         gaps[..., 0] = made
         made = gaps[..., 0].detach()
-    return made.requires_grad_() if requires_grad else made
+    return made._mark() if requires_grad else made
 
 
 def _bounds(d: dt.dtype, low: float | None, high: float | None) -> tuple[float, float]:
