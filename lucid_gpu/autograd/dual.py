@@ -300,7 +300,7 @@ def tangent_of_row(
     value = total.cast(result.dtype).tensor
     if value.shape != result.shape:
         return apply(TABLE["identity"], value, shape=tuple(result.shape))
-    return value.alias() if any(value is t for t in tangents) else value
+    return value.clone() if any(value is t for t in tangents) else value
 
 
 def _value(operand: Any, result: Tensor) -> Value:

@@ -238,6 +238,7 @@ class OpNode(Node):
     kept: Any = None  # memory of the op's own, which goes when what it saved goes
     earlier: Tensor | None = None  # the sum that the first gradient is added to
     saves_outputs = False  # PyTorch's op does, though this one reads what it needs elsewhere
+    shown: int | None = None  # the number of the edge whose value lies in the memory of the output
 
     def __init__(
         self,
@@ -267,6 +268,10 @@ class OpNode(Node):
     def output_written(self, write: Write, output: int) -> None:
         if self.saves_outputs:
             self.output_stale = write, self.metas[output]
+        if self.shown is not None:
+            source, place = self._edges[self.shown]
+            if source is not None:
+                source.output_written(write, place)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         if self._released and self.saved:

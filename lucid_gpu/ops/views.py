@@ -133,6 +133,8 @@ def _give_history(target: Tensor, base: Tensor, before: Tensor, value: Any) -> N
             steps=target._steps, strides=base.array.strides,
         )  # fmt: skip
         edge = joined._edge()
+        if not constant:
+            edge[0].shown = 1  # what was written is part of what lies in the memory now
     elif isinstance(value, Overwritten):
         edge = value, 0
     else:
