@@ -97,6 +97,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         cells = [cell for reference in storage.cells if (cell := reference()) is not None]
         for cell in cells:
             _read_by_dead(cell, name, storage)
+        if type(storage) is Storage and name:  # they know, and the tensor leaves their arrays
+            storage.cells = []
     storage.version += 1
     edge = None
     if old.needs_grad and not state.grad:  # the history stays what it was
@@ -307,7 +309,7 @@ def _writable(self: Tensor, name: str) -> Any:
     if storage.read_only:
         refuse_read_only(self, name)
     mirrors.refuse_bits(
-        self, f"{name}: a {{}} view is not written element by element; write x.resolve_conj() or "
+        self, f"{name}: {{}} are not written element by element; write x.resolve_conj() or "
         "x.resolve_neg(), and x.copy_ of that."
     )  # fmt: skip
     if _alone(self, storage):
