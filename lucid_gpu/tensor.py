@@ -889,6 +889,12 @@ class Tensor:
                 cell.array = duplicate(cell.array)
             cell.borrowed = False
 
+    def __dir__(self) -> list[str]:
+        found = {*super().__dir__()}
+        if self.device.type == "cpu":  # as in PyTorch: asked for, it raises
+            found.discard("__cuda_array_interface__")
+        return sorted(found)
+
     def __copy__(self) -> Tensor:
         """Another leaf on the same memory, with the same attributes."""
         same = self.detach()

@@ -111,7 +111,14 @@ class DualLevel(Level):
         tangents = [self.tangent(t) for t in inputs]
         call = Call(vjp, primals, tangents, kept, results, attributes)
         rule = JVP.get(vjp, from_vjp)
-        for output, tangent in zip(results, rule(call), strict=True):
+        try:
+            moved = rule(call)
+        except NotImplementedError as error:
+            raise NotImplementedError(
+                f"Trying to use forward AD with {name.removesuffix('Backward0').lower()} that does "
+                f"not support it because it has not been implemented yet: {error}"
+            ) from error
+        for output, tangent in zip(results, moved, strict=True):
             if tangent is not None:
                 self.make(output, tangent)
         return result

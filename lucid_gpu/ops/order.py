@@ -181,7 +181,8 @@ def unique_consecutive(
 
 def _without_vjp(name: str, input: Tensor, found: Found) -> Found:
     """What `unique` found; a gradient that comes to the values is refused, not dropped."""
-    if not input.requires_grad:
+    wrapper = input._wrapper
+    if not input.requires_grad and (wrapper is None or wrapper.level.batches):
         return found
     values, *others = found if isinstance(found, tuple) else (found,)
     title = "".join([word.capitalize() for word in name.split("_")])

@@ -261,8 +261,8 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
     if len(shape) == 1 and isinstance(shape[0], dt.dtype):
         if shape[0] is not input.dtype:
             mirrors.refuse_bits(
-                input, "lucid_gpu.Tensor.view is not supported for {} view tensors when converting "
-                "to a different dtype.",
+                input, "lucid_gpu.Tensor.view is not supported for {} when converting to a different "
+                "dtype.",
             )  # fmt: skip
         _check_bytes(input, array, shape[0])
         seen = array.view(shape[0].numpy)
@@ -315,6 +315,11 @@ def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
         raise RuntimeError(
             f"self.size(-1) must be divisible by {other // own} {why}, but got {array.shape[-1]}"
         )
+    offset = input.storage_offset()
+    if offset * own % other:
+        raise RuntimeError(
+            f"self.storage_offset() must be divisible by {other // own} {why}, but got {offset}"
+        )
     for d, s in enumerate(strides[:-1]):
         if s * own % other:
             raise RuntimeError(
@@ -334,6 +339,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         return reshape(input, 1)
     if a > b:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if a == b:
+        return input
     shape = tuple(input.shape)
     return reshape(input, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
 
@@ -523,6 +530,10 @@ def expand(input: Tensor, *shape: Any, size: Any = None, implicit: bool = False)
             f"({len(own)})"
         )
     full = tuple([own[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted)])
+    for i, n in enumerate(full):
+        if n < 0 and (i < extra or own[i - extra] == 1):
+            where = f" in a leading, non-existing dimension {i}" if i < extra else ""
+            raise RuntimeError(f"The expanded size of the tensor ({n}) isn't allowed{where}")
     for i, n in enumerate(own):
         if n not in (1, full[i + extra]):
             raise RuntimeError(

@@ -258,6 +258,17 @@ def tensor_split(
     if indices_or_sections is None:
         indices_or_sections = sections if indices is None else indices
     if isinstance(indices_or_sections, Tensor):
+        if indices_or_sections.dtype.category != 1:
+            raise RuntimeError(
+                "tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+                f"{indices_or_sections.dtype.name}"
+            )
+        if indices_or_sections.ndim > 1:
+            raise RuntimeError(
+                "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
+                "one-dimensional tensor, but got a tensor with "
+                f"{indices_or_sections.ndim} dims"
+            )
         indices_or_sections = indices_or_sections.tolist()
     dim = _dimension_to_split(input, dim, "tensor_split")
     extent = input.shape[dim]
@@ -267,6 +278,11 @@ def tensor_split(
             raise RuntimeError(f"number of sections must be larger than 0, got {count}")
         cuts = [extent // count * i + min(i, extent % count) for i in range(1, count)]
     else:
+        if not isinstance(indices_or_sections, (list, tuple)):
+            raise TypeError(
+                "tensor_split(): expected a number of sections or a sequence of indices, both int, "
+                f"got {type(indices_or_sections).__name__}"
+            )
         cuts = [slice(None, cut).indices(extent)[1] for cut in indices_or_sections]
     bounds = itertools.pairwise([0, *cuts, extent])
     return tuple([narrow(input, dim, low, max(high - low, 0)) for low, high in bounds])

@@ -73,16 +73,21 @@ def _forbidden(view: Tensor, modified: str) -> str:
     cell = view._expr.leaves[-1]
     if isinstance(cell, ViewCell) and cell.refusal is not None:
         return cell.refusal.replace(_INDIRECTLY, modified)
-    if creation in ("multiple", "function") and cell.node is not None:
-        name = cell.node.name().replace("Backward0", "").replace("Backward", "")
-        head = f"Output {cell.output} of {name} is a view and {modified} modified inplace."
+    node = None if isinstance(cell, ViewCell) else cell.node
+    made = ""
+    if node is not None:
+        name = node.name().replace("Backward0", "").replace("Backward", "")
+        made = f"Output {cell.output} of {name} is"
+    view = f"{made} a view of a view which" if node is not None and node._edges else "A view"
+    if creation in ("multiple", "function") and made:
+        head = f"{made} a view and {modified} modified inplace."
     elif creation == "inference":
         head = (
-            f"A view was created in inference mode and {modified} modified inplace in normal mode."
+            f"{view} was created in inference mode and {modified} modified inplace in normal mode."
         )
     else:
         head = (
-            f"A view was created in no_grad mode and {modified} modified inplace with grad mode "
+            f"{view} was created in no_grad mode and {modified} modified inplace with grad mode "
             "enabled."
         )
     return f"{head} {_WHY[creation]}"

@@ -486,6 +486,13 @@ REFUSED = {
         lambda m, ad: m.mul(ad.make_dual(m.ones(3), m.ones(3)), 2, out=m.zeros(3)),
         ("Trying to use forward AD", "mul_out that does not support it because it is an out="),
     ),
+    "what has no derivative": (
+        lambda m, ad: ad.make_dual(m.ones(3), m.ones(3)).unique(),
+        (
+            "Trying to use forward AD with",
+            "does not support it because it has not been implemented",
+        ),
+    ),
     "unpacking a number": (
         lambda m, ad: ad.unpack_dual(3),
         ("unpack_dual(): argument", "must be Tensor, not int"),

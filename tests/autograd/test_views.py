@@ -168,6 +168,14 @@ def memory_of_another_type(m: Any) -> Any:
     m.zeros(2).set_(m.zeros(2, dtype=m.float64))
 
 
+def write_of_a_recorded_view_of_a_silent_view(m: Any) -> None:
+    with m.no_grad():
+        y = m.zeros(2).view(2)
+    y.requires_grad_()
+    z = y.view(2)
+    z /= 2
+
+
 def detach_of_a_view_in_place(m: Any) -> Any:
     base(m)[:2].detach_()
 
@@ -202,6 +210,8 @@ REFUSED: dict[Callable[[Any], Any], str] = {
     assignment_to_elements_that_are_one: OVERLAP,
     leaf_that_takes_other_memory: "a leaf Variable that requires grad is being used",
     memory_of_another_type: "Could not set tensor of type",
+    write_of_a_recorded_view_of_a_silent_view: "Output 0 of View is a view of a view which was "
+    "created in no_grad mode and is being modified inplace",
     detach_of_a_view_in_place: "Can't detach views in-place. Use detach() instead",
 }
 
