@@ -261,11 +261,11 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
     if len(shape) == 1 and isinstance(shape[0], dt.dtype):
         if shape[0] is not input.dtype:
             mirrors.refuse_bits(
-                input, "lucid_gpu.Tensor.view is not supported for {} when converting to a different "
-                "dtype.",
+                input, "lucid_gpu.Tensor.view is not supported for {} when converting to a "
+                "different dtype.",
             )  # fmt: skip
         _check_bytes(input, array, shape[0])
-        seen = array.view(shape[0].numpy)
+        seen = array.view(shape[0].numpy) if array.size else _nothing_seen(input, shape[0])
         other = view_of(input.detach(), "ViewBackward0", seen, None, (view, shape), dtype=shape[0])
         other._base = None  # no history is shared
         return other
@@ -309,7 +309,7 @@ def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
     if not array.ndim:
         raise RuntimeError(f"self.dim() cannot be 0 {why}")
     strides = [s // own for s in array.strides]
-    if strides[-1] != 1 and array.shape[-1] > 1:
+    if array.size and strides[-1] != 1 and array.shape[-1] > 1:
         raise RuntimeError(f"self.stride(-1) must be 1 {why}, but got {strides[-1]}")
     if array.shape[-1] * own % other:
         raise RuntimeError(
@@ -320,11 +320,18 @@ def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
         raise RuntimeError(
             f"self.storage_offset() must be divisible by {other // own} {why}, but got {offset}"
         )
-    for d, s in enumerate(strides[:-1]):
+    for d, s in enumerate(strides[:-1] if array.size else ()):
         if s * own % other:
             raise RuntimeError(
                 f"self.stride({d}) must be divisible by {other // own} {why}, but got {s}"
             )
+
+
+def _nothing_seen(input: Tensor, wanted: dt.dtype) -> Any:
+    """What an array without elements is as another type: its strides mean nothing."""
+    *outer, last = (1, *input.shape)
+    last = last * input.dtype.itemsize // wanted.itemsize
+    return xp_of(input).empty((*outer, last)[1:], wanted.numpy)
 
 
 @op

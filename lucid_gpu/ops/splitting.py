@@ -251,7 +251,10 @@ def tensor_split(
     Raises
     ------
     RuntimeError
-        For 0-d tensors, and a number of parts that is not above 0.
+        For 0-d tensors, a number of parts that is not above 0, and tensors that are no vectors of
+        int.
+    TypeError
+        For what is neither a number of parts nor a sequence.
     IndexError
         For a ``dim`` that there is not.
     """

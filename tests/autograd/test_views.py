@@ -473,6 +473,26 @@ def retained_gradients_follow_the_value(m: Any) -> Any:
     return y.grad.tolist(), z.grad.tolist(), x.grad.tolist()
 
 
+def a_write_through_a_complex_view_of_real_memory(m: Any) -> Any:
+    found = []
+    for part in (slice(None), slice(1, 2)):
+        x = m.arange(6.0).view(3, 2).requires_grad_()
+        y = x.clone()
+        m.view_as_complex(y)[part].mul_(2)
+        z = x.clone()
+        m.view_as_real(m.view_as_complex(z)).mul_(3)
+        w = x.clone()
+        m.view_as_complex(w)[part].fill_(1)
+        (y.square() + z.square() + w.square()).sum().backward()
+        found.append(x.grad.tolist())
+    return found
+
+
+def elements_that_are_none_seen_as_bytes(m: Any) -> Any:
+    v = m.zeros(0, 5, 4).view(m.uint8)
+    return list(v.shape), v.stride()
+
+
 def bytes_seen_as_another_type_are_no_view(m: Any) -> Any:
     y = leaf(m) * 1
     v = y.view(m.int32)
@@ -493,6 +513,7 @@ AGREED = [
     a_view_of_memory_its_base_has_left, data_of_another_shape_and_type,
     a_write_under_no_grad_counts, out_under_no_grad, what_may_be_written_though_elements_are_one,
     retained_gradients_follow_the_value, bytes_seen_as_another_type_are_no_view,
+    a_write_through_a_complex_view_of_real_memory, elements_that_are_none_seen_as_bytes,
 ]  # fmt: skip
 
 
