@@ -120,7 +120,8 @@ class DualLevel(Level):
             ) from error
         for output, tangent in zip(results, moved, strict=True):
             if tangent is not None:
-                self.make(output, tangent)
+                leaf = tangent.requires_grad and tangent.is_leaf  # which must not be written
+                self.make(output, tangent.clone() if leaf else tangent)
         return result
 
     def view(

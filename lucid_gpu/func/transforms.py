@@ -124,6 +124,7 @@ def jacrev(
     *,
     has_aux: bool = False,
     chunk_size: int | None = None,
+    _preallocate_and_copy: bool = False,
 ) -> Callable[..., Any]:
     """The function that computes the Jacobian of ``func``, a row an element of its output.
 
@@ -133,6 +134,8 @@ def jacrev(
         As for `grad`; ``func`` returns a tensor or a tree of them.
     chunk_size : int, optional
         How many rows to compute at once; all of them by default. Smaller takes less memory.
+    _preallocate_and_copy : bool
+        Taken for PyTorch's sake; changes nothing.
 
     Returns
     -------

@@ -79,16 +79,16 @@ def _forbidden(view: Tensor, modified: str) -> str:
     if node is not None:
         name = node.name().replace("Backward0", "").replace("Backward", "")
         made = f"Output {cell.output} of {name} is"
-    view = f"{made} a view of a view which" if node is not None and node._edges else "A view"
+    which = f"{made} a view of a view which" if node is not None and node._edges else "A view"
     if creation in ("multiple", "function") and made:
         head = f"{made} a view and {modified} modified inplace."
     elif creation == "inference":
         head = (
-            f"{view} was created in inference mode and {modified} modified inplace in normal mode."
+            f"{which} was created in inference mode and {modified} modified inplace in normal mode."
         )
     else:
         head = (
-            f"{view} was created in no_grad mode and {modified} modified inplace with grad mode "
+            f"{which} was created in no_grad mode and {modified} modified inplace with grad mode "
             "enabled."
         )
     return f"{head} {_WHY[creation]}"

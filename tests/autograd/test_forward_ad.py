@@ -115,6 +115,19 @@ def detach_and_data_drop_the_tangent(module: Any, ad: Any) -> Any:
 
 
 @both
+def the_tangent_of_a_copy_is_no_leaf(module: Any, ad: Any) -> Any:
+    x, t = vectors(module)
+    t.requires_grad_()
+    found = []
+    for value in (x, x * 1):
+        with ad.dual_level():
+            copy = ad.make_dual(value, t).clone()
+            ad.unpack_dual(copy).tangent.mul_(3)
+            found.append(ad.unpack_dual(copy).tangent.tolist())
+    return found
+
+
+@both
 def detach_in_place_drops_the_tangent(module: Any, ad: Any) -> Any:
     x, t = vectors(module)
     with ad.dual_level():
