@@ -251,7 +251,7 @@ def _detached(ctx: Any) -> list[Any]:
     tensors = iter(ctx.saved_tensors)
     found = []
     for other, needs in zip(ctx.others, ctx.needs_input_grad[2:], strict=True):
-        leaf = next(tensors).detach().requires_grad_(needs) if other is Tensor else other
+        leaf = next(tensors).detach()._mark(needs) if other is Tensor else other
         found.append(leaf)
     return found
 
