@@ -102,8 +102,6 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
 class _Handles(RemovableHandle):
     """Removes several hooks at once."""
 
-    __slots__ = ("handles",)
-
     def __init__(self, handles: Sequence[RemovableHandle]) -> None:
         self.handles = handles
 

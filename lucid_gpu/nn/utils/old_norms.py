@@ -90,8 +90,7 @@ def _taken(module: Module, name: str) -> Parameter:
 
 def _find(module: Module, kind: str, name: str) -> int | None:
     for key, hook in module._forward_pre_hooks.items():
-        of = hook.function
-        if getattr(of, "kind", None) == kind and of.name == name:
+        if getattr(hook, "kind", None) == kind and hook.name == name:
             return key
     return None
 
@@ -109,7 +108,7 @@ def _removed(module: _M, kind: str, name: str) -> _M:
     key = _find(module, kind, name)
     if key is None:
         raise ValueError(f"{kind} of '{name}' not found in {module}")
-    hook = module._forward_pre_hooks.pop(key).function
+    hook = module._forward_pre_hooks.pop(key)
     weight = hook.last(module).detach()
     delattr(module, name)
     hook.remove(module)
