@@ -378,7 +378,7 @@ def _check_layout(i: int, t: Tensor) -> None:
             "the tensor inside func with sparse_coo_tensor(indices, values, size)."
         )
     strides = t.detach().array.strides
-    if any(s == 0 and n > 1 for s, n in zip(strides, t.shape, strict=True)):
+    if t.numel() and any(s == 0 and n > 1 for s, n in zip(strides, t.shape, strict=True)):
         raise RuntimeError(
             f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs "
             "that are non-overlapping to be able to compute the numerical gradients correctly. "

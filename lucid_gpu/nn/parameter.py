@@ -95,11 +95,13 @@ class _Uninitialized(Tensor):
     def data(self, value: Tensor) -> None:
         Tensor.data.fset(self, value)  # type: ignore[attr-defined]
 
-    def materialize(self, shape: Sequence[int], device: Any = None, dtype: Any = None) -> None:
+    def materialize(
+        self, shape: Sequence[int] | int, device: Any = None, dtype: Any = None
+    ) -> None:
         """Become an ordinary parameter or buffer of a shape, with memory that holds anything."""
         where, kind = device or self.device, dtype or self.dtype
         self.__class__ = self._becomes  # type: ignore[assignment]
-        self.data = empty(tuple(shape), device=where, dtype=kind)
+        self.data = empty(shape, device=where, dtype=kind)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         other = type(self)(device=self.device, dtype=self.dtype)

@@ -628,3 +628,10 @@ def test_forward_mode_asks_nothing_of_outputs_that_require_no_grad(fast: bool) -
         x = m.ones(2, dtype=m.float64).requires_grad_()
         function = m.autograd.gradcheck
         assert function(lambda x: (x * 2, x.detach() * 3), x, check_forward_ad=True, fast_mode=fast)
+
+
+def test_inputs_without_elements():
+    """NumPy gives them strides of zero, which are no expansion."""
+    x = lucid_gpu.zeros(0, 3, 2, dtype=lucid_gpu.float64, requires_grad=True)
+    assert lucid_gpu.autograd.gradcheck(lambda t: t * 2, (x.transpose(1, 2),))
+    assert lucid_gpu.autograd.gradcheck(lambda t: t * 2, (x[:, :, :0],))

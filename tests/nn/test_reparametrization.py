@@ -287,7 +287,8 @@ def test_parametrizations_of_another_module():
     def run(m, where):
         u = m.nn.utils.parametrize
         net, other = (m.nn.Linear(2, 2).to(where) for _ in "ab")
-        u.register_parametrization(net, "weight", made_by(m, lambda s, x: x * 2, lambda s, w: w / 2))
+        twice = made_by(m, lambda s, x: x * 2, lambda s, w: w / 2)
+        u.register_parametrization(net, "weight", twice)
         u.register_parametrization(net, "bias", m.nn.Identity())
         with pytest.raises(RuntimeError, match="only supported through state_dict"):
             pickle.dumps(net)

@@ -133,9 +133,7 @@ def _check_new_originals(value: Any, held: ParametrizationList) -> None:
     """Refuse what cannot take the place of the tensors that are there."""
     if held.is_tensor:
         if not isinstance(value, Tensor):
-            raise ValueError(
-                f"`right_inverse` should return a tensor. Got {type(value).__name__}"
-            )
+            raise ValueError(f"`right_inverse` should return a tensor. Got {type(value).__name__}")
     elif not isinstance(value, Sequence):
         raise ValueError(
             f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}."
@@ -246,7 +244,7 @@ def _unpicklable(module: Any) -> Any:
 
 
 def _copied(module: Any, memo: dict[int, Any]) -> Any:
-    made = type(module).__new__(type(module))
+    made: Any = object.__new__(type(module))
     memo[id(module)] = made
     made.__dict__.update(copy.deepcopy(module.__dict__, memo))
     return made
