@@ -11,14 +11,15 @@ from typing import Any, ClassVar
 class RemovableHandle:
     """What registering a hook returns; `remove` takes the hook away.
 
-    ``marks`` are tables that say more about some hooks, under the same number.
+    ``extra_dict`` is a table, or several, that says more about some hooks, under the same number.
     """
 
     id: int
     next_id: ClassVar[int] = 0
 
-    def __init__(self, hooks: OrderedDict[int, Any], marks: Sequence[Any] = ()) -> None:
-        self._refer(hooks, marks)
+    def __init__(self, hooks_dict: OrderedDict[int, Any], *, extra_dict: Any = None) -> None:
+        marks = [extra_dict] if isinstance(extra_dict, dict) else extra_dict or ()
+        self._refer(hooks_dict, marks)
         self.id = RemovableHandle.next_id
         RemovableHandle.next_id += 1
 
@@ -71,7 +72,7 @@ def add_hook(
     hooks: OrderedDict[int, Any], hook: Callable[..., Any], *marks: OrderedDict[int, bool]
 ) -> RemovableHandle:
     """Register a hook among others, and in the tables that mark it; it runs after the others."""
-    handle = RemovableHandle(hooks, marks)
+    handle = RemovableHandle(hooks, extra_dict=marks)
     for table in (hooks, *marks):
         table[handle.id] = hook if table is hooks else True
     return handle

@@ -47,6 +47,11 @@ class ParametrizationList(ModuleList):
     Attributes
     ----------
     original, or original0, original1, ... : Parameter or buffer, any shape
+
+    Raises
+    ------
+    ValueError
+        For no functions, and an inverse that is no tensor of the same type or several tensors.
     """
 
     def __init__(self, modules: Any, original: Tensor, unsafe: bool = False) -> None:
@@ -84,6 +89,8 @@ class ParametrizationList(ModuleList):
         ------
         RuntimeError
             For a function without ``right_inverse``.
+        ValueError
+            Where the inverse is not as many tensors, of the types, as there are originals.
         """
         found: Any = value
         with no_grad():
