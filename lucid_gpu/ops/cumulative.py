@@ -248,7 +248,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
     IndexError
         For a ``dim`` that there is not.
     """
-    return _areas(y, x, dx, dim).sum(dim)
+    return _areas("trapezoid", y, x, dx, dim).sum(dim)
 
 
 @op
@@ -265,24 +265,25 @@ def cumulative_trapezoid(
 
     RuntimeError for bool, and where ``x`` and ``y`` differ in length along ``dim``.
     """
-    return cumsum(_areas(y, x, dx, dim), dim)
+    return cumsum(_areas("cumulative_trapezoid", y, x, dx, dim), dim)
 
 
-def _areas(y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
+def _areas(name: str, y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
     if dt.bool in [t.dtype for t in (y, x) if isinstance(t, Tensor)]:
         raise RuntimeError(
-            "trapezoid: received a bool input for `y` or `x`, but bool is not supported"
+            f"{name}: received a bool input for `y` or `x`, but bool is not supported"
         )
     dim = normalise_dim(dim, y.ndim)
+    nothing = name == "trapezoid" and not y.shape[dim]  # whose sum is 0 whatever x is
+    if x is not None and x.ndim == 1 and len(x) != y.shape[dim] and not nothing:
+        raise RuntimeError(
+            f"{name}: There must be one `x` value for each sample point, got {len(x)} for "
+            f"{y.shape[dim]}"
+        )
     if not y.shape[dim]:
         return y / 1
     if x is not None:
         if x.ndim == 1:
-            if len(x) != y.shape[dim]:
-                raise RuntimeError(
-                    "trapezoid: There must be one `x` value for each sample point, got "
-                    f"{len(x)} for {y.shape[dim]}"
-                )
             x = x.reshape([-1 if i == dim else 1 for i in range(y.ndim)])
         dx = _neighbours(x, dim - y.ndim)
     before, after = _halves(y, dim)

@@ -133,8 +133,10 @@ def as_inexact(input: Tensor, whole: bool) -> Tensor:
 
 def _real_input(name: str, input: Tensor) -> Tensor:
     if input.dtype.is_complex:
-        word = "real-valued" if name.endswith(("n", "2")) else "real"
-        raise RuntimeError(f"{name} expects a {word} input tensor, but got {input.dtype.name}")
+        several = name.endswith(("n", "2"))
+        word = "real-valued" if several else "real"
+        said = f"{name[:-1]}n" if several else name  # rfft2 is rfftn over two dimensions
+        raise RuntimeError(f"{said} expects a {word} input tensor, but got {input.dtype.name}")
     return as_inexact(input, False)
 
 

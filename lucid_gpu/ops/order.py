@@ -49,6 +49,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     _require_order("kthvalue", input.dtype, bools=False)
     dim = normalise_dim(dim, input.ndim)
     extent = input.shape[dim] if input.ndim else 1
+    if not extent:
+        raise IndexError(f"kthvalue(): Expected reduction dim {dim} to have non-zero size.")
     if not 1 <= k <= extent:
         raise RuntimeError(
             f"kthvalue(): selected number k out of range for dimension {dim}: got {k} of {extent}"

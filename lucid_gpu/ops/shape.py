@@ -521,6 +521,12 @@ def expand(input: Tensor, *shape: Any, size: Any = None, implicit: bool = False)
             f"({len(own)})"
         )
     full = tuple([own[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted)])
+    for i, n in enumerate(full[:extra]):
+        if n < 0:
+            raise RuntimeError(
+                f"The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing "
+                f"dimension {i}"
+            )
     for i, n in enumerate(own):
         if n not in (1, full[i + extra]):
             raise RuntimeError(
