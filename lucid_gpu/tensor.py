@@ -6,6 +6,7 @@ writes, and autograd's marks. Ops by family live in `lucid_gpu.ops`, which attac
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -147,6 +148,7 @@ class Tensor:
         _matmul_of_arrays: Callable[..., Tensor]  # `numpy.ufuncs`
         _array_ufunc: Callable[..., Any]  # `numpy.ufuncs`
         _apply_by_op: Callable[..., Tensor | None]  # `ops.per_op_graph`
+        _copied_with_memory: Callable[..., Tensor]  # `ops.storages`
         _construct: Callable[..., Tensor]  # `ops.tensor_types`
         T: Tensor
         mT: Tensor
@@ -892,8 +894,15 @@ class Tensor:
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
                 "protocol at the moment. Use x.detach().clone() for others."
             )
-        other = type(self)._like(self, self.detach().clone())
+        storage = self._storage
+        alone = (
+            storage is None or self.is_sparse or (self._base is None and not storage.others(self))
+        )
+        value = self.detach().clone() if alone else self._copied_with_memory(memo)
+        other = type(self)._like(self, value)
         memo[id(self)] = other
+        if self.grad is not None:
+            other.grad = copy.deepcopy(self.grad, memo)
         return other
 
     @classmethod
@@ -902,8 +911,6 @@ class Tensor:
         other.__dict__.update({k: v for k, v in original.__dict__.items() if k[0] != "_"})
         if original.requires_grad:
             other.requires_grad_()
-            if original.grad is not None:
-                other.grad = original.grad.detach().clone()
         return other
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -42,9 +42,9 @@ class Parameter(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         """A copy that has learnt nothing yet: without the gradient, as in PyTorch."""
-        other: Any = super().__deepcopy__(memo)
-        other.grad = None
-        return other
+        other: Any = type(self)._like(self, self.detach().clone())
+        memo[id(self)] = other
+        return other  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

@@ -204,7 +204,7 @@ def diff(
     Raises
     ------
     RuntimeError
-        For 0-d tensors and negative ``n``.
+        For 0-d tensors, negative ``n``, and what is put there of another number of dimensions.
     """
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
@@ -212,6 +212,9 @@ def diff(
         raise RuntimeError(f"order must be non-negative but got {n}")
     if not n:
         return input.clone()
+    for other in (prepend, append):
+        if other is not None and other.ndim != input.ndim:
+            raise RuntimeError("diff expects prepend or append to be the same dimension as input")
     parts = [t for t in (prepend, input, append) if t is not None]
     result = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, result.shape[dim])):

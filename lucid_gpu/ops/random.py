@@ -361,6 +361,8 @@ def bernoulli(
         result = _coins(input, input.shape, input.device, generator).to(input.dtype)
     else:
         result = _coins(p, input.shape, input.device, generator).to(input.dtype)
+    if out is not None:
+        result = result.to(out.dtype)
     return _finish(result, False, out, "bernoulli")
 
 

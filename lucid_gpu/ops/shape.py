@@ -259,6 +259,7 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
         shape = (dtype if size is None else size,)
     array = base_array(input)
     if len(shape) == 1 and isinstance(shape[0], dt.dtype):
+        dt.as_dtype(shape[0])  # refuses what is a name only
         if shape[0] is not input.dtype:
             mirrors.refuse_bits(
                 input, "lucid_gpu.Tensor.view is not supported for {} view tensors when converting "
