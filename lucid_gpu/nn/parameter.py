@@ -44,7 +44,7 @@ class Parameter(Tensor):
         """A copy that has learnt nothing yet: without the gradient, as in PyTorch."""
         other: Any = type(self)._like(self, self.detach().clone())
         memo[id(self)] = other
-        return other  # type: ignore[no-any-return]
+        return other
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

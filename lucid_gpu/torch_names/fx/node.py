@@ -1,5 +1,5 @@
 """`torch.fx.node`: parts of graphs, for `isinstance`."""
 
-from lucid_gpu.fx import Node
+from . import Node
 
 __all__ = ["Node"]
