@@ -45,32 +45,42 @@ ifndef ARGS
 	else echo "no C++ compiler: generated CUDA C was not executed on the host"; fi
 endif
 
-# What walks NumPy's compiled loops, or has a result that must not depend on whether something does.
-WITH_LOOPS := $(addprefix tests/,autograd devices fusion kernels nn ops optim test_optable.py test_tensor.py)
+# What walks NumPy's compiled loops, or has a result that must not depend on whether something does;
+# slow tests and CUDA C, which has no such loops, ran in test-all.
+WITH_LOOPS := $(addprefix tests/,autograd devices fusion kernels nn optim test_optable.py test_tensor.py) \
+    $(filter-out tests/ops/test_every_op.py,$(wildcard tests/ops/test_*.py)) \
+    $(addprefix tests/ops/test_every_op.py::test_,values_and_gradients_are_those_of_torch \
+        first_and_second_gradients_are_those_of_differences tangents_are_those_of_gradients)
 
 test-python-loops: $(STAMPS)/$(TEST_EXTRAS)  ## tests of kernels where NumPy's loops are called from Python only
-	@LUCID_NATIVE_LOOPS=0 $(PY) -m pytest -n 2 $(or $(ARGS),$(WITH_LOOPS))
+	@LUCID_NATIVE_LOOPS=0 $(PY) -m pytest -n 2 $(or $(ARGS),-m "not slow" -k "not cuda and not compile and not ptx" $(WITH_LOOPS))
 
 # What prints digits, or compares many.
-WITH_DIGITS := $(addprefix tests/,numpy ops fusion/test_erf.py test_docs.py test_readme.py test_optable.py)
+WITH_DIGITS := $(addprefix tests/,test_docs.py test_readme.py test_optable.py fusion/test_erf.py \
+    ops/test_every_op.py::test_values_and_gradients_are_those_of_torch \
+    $(addsuffix .py,$(addprefix ops/test_,convolution cumulative elementwise fourier linalg matmul normalization \
+        reductions softmax special_functions)) \
+    $(addsuffix .py,$(addprefix numpy/test_,products reductions ufuncs)))
 
 test-processors: $(STAMPS)/$(TEST_EXTRAS)  ## tests of digits as on processors without AVX-512, and without AVX
-	@for processor in avx2 sse; do \
+	@failed=0; for processor in avx2 sse; do \
 	    echo "as on a processor of class $$processor:"; \
-	    $(PY) tools/as_processor.py $$processor -m pytest -q -n 2 $(or $(ARGS),$(WITH_DIGITS)) || exit 1; \
-	done
+	    $(PY) tools/as_processor.py $$processor -m pytest -q -n 2 $(or $(ARGS),-m "not slow" $(WITH_DIGITS)) || failed=1; \
+	done; exit $$failed
 
 # Kernels of every family, and what all stand on; ARGS="tests/kernels tests/fusion" is thorough.
 WITH_ARITHMETIC := $(addprefix tests/,launch/test_host.py kernels/test_order.py kernels/test_batch_norm.py)
 
 test-host-arithmetic: $(STAMPS)/$(TEST_EXTRAS)  ## tests of kernels on the host, contracted as on a GPU, then without denormal numbers
-	@for arithmetic in contracted flushed; do \
+	@failed=0; for arithmetic in contracted flushed; do \
 	    echo "kernels on the host, $$arithmetic:"; \
-	    LUCID_HOST_ARITHMETIC=$$arithmetic $(PY) -m pytest -q -n 2 $(or $(ARGS),$(WITH_ARITHMETIC)) || exit 1; \
-	done
+	    LUCID_HOST_ARITHMETIC=$$arithmetic $(PY) -m pytest -q -n 2 $(or $(ARGS),$(WITH_ARITHMETIC)) || failed=1; \
+	done; exit $$failed
 
+# Of tests with many cases one case in four: their ops are compiled from the same few templates, and
+# all rows of the op table ran as CUDA C in test-all. ARGS=tests is all, as every night.
 test-cuda-standin: $(STAMPS)/$(TEST_EXTRAS)  ## tests of tensors on device cuda over a stand-in for CuPy; no GPU
-	@$(PY) -m pytest --standin -n 2 $(ARGS)
+	@$(PY) -m pytest --standin -n 2 $(or $(ARGS),-m "not slow" --one-of 4)
 
 # What launches kernels of each kind, copies, waits, and fails.
 OVER_DRIVER := $(addprefix tests/,driver cuda devices numpy/test_cupy.py)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy
 
+from bench.graphs import in_graph
+
 Step = Callable[[], tuple[Any, ...]]
 Build = Callable[[Any, str, Any], Step]
 
@@ -30,8 +32,13 @@ NUMPY_OF = {
 }
 
 
-def placed(array: numpy.ndarray, device: str, module: Any) -> Any:
-    """The array, or a copy of it on a GPU: the library is all that decides. JAX has its own."""
+def placed(array: numpy.ndarray, device: str, module: Any, compiled: Any) -> Any:
+    """The array, or a copy of it on a GPU: the library is all that decides.
+
+    JAX has arrays of its own, and a graph reads tensors.
+    """
+    if compiled is in_graph:
+        return module.tensor(array)
     if device == "cpu":
         return numpy_of(module).placed(array) if module.__name__ == "jax" else array
     import cupy
@@ -44,10 +51,10 @@ def gaussian_process(points: int, features: int) -> Build:
 
     def build(module: Any, device: str, compiled: Any) -> Step:
         np, rng = numpy_of(module), numpy.random.default_rng(0)
-        x = placed(rng.standard_normal((points, features)), device, module)
-        y = placed(rng.standard_normal(points), device, module)
-        theta = placed(numpy.zeros(features + 3), device, module)
-        unit = placed(numpy.eye(points), device, module)
+        x = placed(rng.standard_normal((points, features)), device, module, compiled)
+        y = placed(rng.standard_normal(points), device, module, compiled)
+        theta = placed(numpy.zeros(features + 3), device, module, compiled)
+        unit = placed(numpy.eye(points), device, module, compiled)
 
         def misfit(theta: Any, x: Any, y: Any, unit: Any) -> Any:
             scaled = x / np.exp(theta[:features])
@@ -77,8 +84,8 @@ def heat(size: int, steps: int) -> Build:
     def build(module: Any, device: str, compiled: Any) -> Step:
         np, rng = numpy_of(module), numpy.random.default_rng(0)
         repeated = np.repeated if module.__name__ == "jax" else in_a_loop
-        root = placed(rng.standard_normal((size, size)), device, module)
-        measured = placed(rng.standard_normal((size, size)), device, module)
+        root = placed(rng.standard_normal((size, size)), device, module, compiled)
+        measured = placed(rng.standard_normal((size, size)), device, module, compiled)
 
         def once(u: Any) -> Any:
             around = np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1)
@@ -99,8 +106,8 @@ def quantum_dot(walkers: int) -> Build:
 
     def build(module: Any, device: str, compiled: Any) -> Step:
         np, rng = numpy_of(module), numpy.random.default_rng(0)
-        r = placed(rng.standard_normal((walkers, 4)), device, module)
-        p = placed(numpy.array([0.7, 0.3, 0.1]), device, module)
+        r = placed(rng.standard_normal((walkers, 4)), device, module, compiled)
+        p = placed(numpy.array([0.7, 0.3, 0.1]), device, module, compiled)
 
         def apart(r: Any) -> Any:
             return np.sqrt((r[:, 0] - r[:, 2]) ** 2 + (r[:, 1] - r[:, 3]) ** 2)

@@ -27,18 +27,18 @@ EXAMPLES = {
     "vae": ("vae.py", "the same digits"),
     "diffusion": ("diffusion.py", "the same digits"),
     "recurrence": ("recurrence.py", "the same digits, pixel by pixel"),
-    "gcn": ("gcn.py", "the same digits as a graph of neighbours, 5 labels a digit"),
-    "burgers": ("burgers.py", "none: Burgers' equation, against its analytic solution"),
+    "gcn": ("gcn.py", "the same digits as a graph of neighbors, 5 labels per digit"),
+    "burgers": ("burgers.py", "none: Burgers' equation, compared with its analytic solution"),
     "fourier": ("fourier.py", "none: Burgers' equation, 1,200 initial values"),
     "wasserstein": ("wasserstein.py", "none: points on two spirals"),
     "gaussian_process": (
         "gaussian_process.py",
         "442 patients with diabetes (scikit-learn)",
     ),
-    "heat": ("heat.py", "none: the heat equation backwards, of 1e-3 noise; in NumPy's functions"),
+    "heat": ("heat.py", "none: the heat equation inverted, noise 1e-3; in NumPy's functions"),
     "quantum_dot": (
         "quantum_dot.py",
-        "none: two electrons, against the exact energy; in NumPy's functions",
+        "none: two electrons, compared with the exact energy; in NumPy's functions",
     ),
 }
 
@@ -106,7 +106,7 @@ def markdown(results: dict[str, Any]) -> str:
     dates = " to ".join(sorted({result["date"] for result in done.values()}))
     return f"""Written by `python -m bench.examples`, {dates}, {"; ".join(sorted(places))}.
 Each example from scratch with its defaults, on the CPU. The time is that of all threads
-together, without torch's.
+together, without torch's; other programs ran on the machines, so that it is approximate.
 
 | examples/ | data | reached | torch reached | processor time |
 |---|---|---|---|---|

@@ -150,7 +150,7 @@ def _listen(
 
 
 def _drain(process: subprocess.Popen[bytes], said: Log) -> None:
-    """What is still in the pipe; whoever else holds it is not waited for."""
+    """What is still in the pipe; nothing else that holds it is waited for."""
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
     with contextlib.suppress(BlockingIOError):

@@ -276,7 +276,9 @@ def problems(rehearsal: Rehearsal, passed_before: Sequence[str], parts: int) -> 
     wanted("memory" in found["killed"]["failed"]["piece 3"], "that it was killed is not said")
     wanted(" at all" in found["fails"]["failed"]["piece 3"], "the message is cut")
     hung = found["hangs"]
-    wanted(hung["seconds"] < HANG_SECONDS + 3, f"a limit of {HANG_SECONDS} s was {hung['seconds']}")
+    wanted(
+        hung["seconds"] < HANG_SECONDS + 60, f"a limit of {HANG_SECONDS} s was {hung['seconds']}"
+    )
     wanted(hung["not_ended"] == ["piece 3"], f"what hung is {hung['not_ended']}")
     wanted(set(found["memcheck"]["failed"]) == {"pooling"}, "one family fails under the tool")
     wanted("Invalid" in found["memcheck"]["failed"].get("pooling", ""), "the tool's words are lost")

@@ -15,13 +15,14 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lucid_gpu as torch
 from bench import models
-from bench.report import machine
+from bench.graphs import replayed
+from bench.report import RESULTS, machine
 from bench.small_steps import hundred
 from lucid_gpu import nn
 from lucid_gpu.launch import compiling
@@ -51,6 +52,11 @@ class _Bfloat16:
 
 def gpt() -> Step:
     return models.gpt(6, 64, 4, 16, 2, 65)(_Bfloat16, "cuda", lambda loss: loss)
+
+
+def replayed_gpt() -> Step:
+    torch.zeros(1, device="cuda")  # a capture takes the work of a GPU that is in use
+    return replayed(torch, gpt())
 
 
 def layer_norm(backward: bool) -> Step:
@@ -90,6 +96,7 @@ def product() -> Step:
 
 CASES: dict[str, Callable[[], Step]] = {
     "GPT of 6 layers, bfloat16": gpt,
+    "the same, replayed as a graph": replayed_gpt,
     "AdamW of 100 tensors": lambda: hundred("cuda", 1),
     "layer norm forward": lambda: layer_norm(False),
     "layer norm forward and back": lambda: layer_norm(True),
@@ -176,14 +183,30 @@ def measured(wanted: Sequence[str] | None = None) -> dict[str, dict[str, float]]
     return rows
 
 
-def table(rows: dict[str, dict[str, float]]) -> str:
-    """The figures as Markdown."""
+def table(rows: dict[str, dict[str, float]], before: Mapping[str, Any]) -> str:
+    """The figures as Markdown; those of an earlier run, where it has some, in brackets."""
     lines = [f"| a step | {' | '.join(HEADS)} |", f"|---|{'---:|' * len(HEADS)}"]
-    lines += [
-        f"| {name} | {' | '.join(f'{row[head]:,.0f}' for head in HEADS)} |"
-        for name, row in rows.items()
-    ]
+    for name, row in rows.items():
+        old = before.get(name, {})
+        cells = [f"{row[head]:,.0f}" + _bracketed(old.get(head), row[head]) for head in HEADS]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _bracketed(before: float | None, now: float) -> str:
+    return "" if before is None or round(before) == round(now) else f" ({before:,.0f})"
+
+
+def page(at: dict[str, Any], rows: dict[str, Any], kept: dict[str, Any]) -> str:
+    """The results file."""
+    before = f", in brackets those of {kept['machine']['commit']}" if kept else ""
+    load = os.getloadavg()[0]
+    return (
+        f"What the way to a launch costs the host, commit {at['commit']}{before}; {at['cpu']}, "
+        f"Python {at['python']}, CuPy over the stand-in for CUDA's driver: no GPU. Times are the "
+        f"thread's own processor time, taken while {load:.0f} processes wanted {at['cores']} "
+        f"processors.\n\n{table(rows, kept.get('rows', {}))}\n"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -191,15 +214,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = argparse.ArgumentParser(prog="python -m bench.launch_costs", description=__doc__)
     flags.add_argument("--case", action="append", choices=CASES, help="only this one, or these")
     flags.add_argument("--json", type=Path, help="a file for the figures")
+    flags.add_argument("--before", type=Path, help="such a file, to compare with")
+    flags.add_argument("--write", action="store_true", help="write bench/results/launch-costs.md")
     options = flags.parse_args(arguments)
     if "LUCID_DRIVER_STANDIN" not in os.environ:
         flags.error("start it as python tests/driver/build.py bench.launch_costs")
+    kept = json.loads(options.before.read_text("utf-8")) if options.before else {}
     compiling.setting.mode = "wait"
-    rows = measured(options.case)
-    print(table(rows))
+    rows, at = measured(options.case), machine()
+    print(table(rows, kept.get("rows", {})))
     if options.json is not None:
         over = "the stand-in for CUDA's driver; no GPU"
-        options.json.write_text(json.dumps({"machine": machine(), "over": over, "rows": rows}))
+        options.json.write_text(json.dumps({"machine": at, "over": over, "rows": rows}))
+    if options.write:
+        (RESULTS / "launch-costs.md").write_text(page(at, rows, kept), encoding="utf-8")
     return 0
 
 

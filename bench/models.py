@@ -49,6 +49,11 @@ def classifying(torch: Any, model: Any, compiled: Callable[..., Any]) -> Callabl
     return loss_of
 
 
+def captured(torch: Any) -> dict[str, bool]:
+    """What lets an optimizer be part of a graph, which torch refuses on a CPU."""
+    return {"capturable": True} if torch.optim.__name__ == "lucid_gpu.optim" else {}
+
+
 def mlp(widths: tuple[int, ...], batch: int) -> Build:
     """Layers with ReLU between them, Adam."""
 
@@ -64,7 +69,7 @@ def mlp(widths: tuple[int, ...], batch: int) -> Build:
         images = torch.tensor(rng.standard_normal((batch, widths[0]), np.float32), device=device)
         labels = torch.tensor(rng.integers(0, widths[-1], batch), device=device)
         loss_of = classifying(torch, model, compiled)
-        adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+        adam = torch.optim.Adam(model.parameters(), lr=1e-3, **captured(torch))
         return training(torch, model, adam, loss_of, images, labels)
 
     return build
@@ -178,7 +183,7 @@ def gpt(layers: int, width: int, heads: int, length: int, batch: int, letters: i
             scores = model(text[:, :-1])
             return functional.cross_entropy(scores.reshape(-1, letters), text[:, 1:].reshape(-1))
 
-        adamw = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1)
+        adamw = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, **captured(torch))
         return training(torch, model, adamw, compiled(loss), text)
 
     return build

@@ -26,6 +26,8 @@ class Peer:
         Whether it takes part when ``--peers`` is not given.
     on_gpus : bool
         Whether it computes on a GPU, installed and started as it is here.
+    replays : bool
+        Whether each step is captured as a graph and replayed.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Peer:
     env: dict[str, str] = field(default_factory=dict)
     usual: bool = True
     on_gpus: bool = True
+    replays: bool = False
 
     @property
     def compiled(self) -> bool:
@@ -44,6 +47,14 @@ class Peer:
 
 PEERS: tuple[Peer, ...] = (
     Peer("lucid_gpu", "lucid_gpu", "lucid_gpu"),
+    Peer(
+        "lucid_gpu-graph",
+        "lucid_gpu, graph",
+        "lucid_gpu",
+        usual=False,
+        on_gpus=False,
+        replays=True,
+    ),
     Peer("torch-eager", "torch eager", "torch"),
     Peer("torch-compile", "torch.compile", "torch", compiler="compile"),
     Peer(
@@ -90,8 +101,9 @@ PEERS: tuple[Peer, ...] = (
 SUBJECT = "lucid_gpu"
 BASELINE = "torch-eager"
 COMPILED = "torch-compile"
-TORCHES = (SUBJECT, BASELINE, COMPILED, "torch-hugepages", "torch-kept-memory")
-NUMPYS = (SUBJECT, "hips")
+GRAPH = "lucid_gpu-graph"
+TORCHES = (SUBJECT, BASELINE, COMPILED, GRAPH, "torch-hugepages", "torch-kept-memory")
+NUMPYS = (SUBJECT, "hips", GRAPH)
 ANYBODY = (*TORCHES, "jax", "mygrad", "tinygrad")
 
 THREAD_VARIABLES = (

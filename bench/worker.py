@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from bench.cases import CASES, Case, Step
+from bench.graphs import in_graph, replayed
 from bench.peers import PEERS, Peer, named
 
 
@@ -38,6 +39,8 @@ class Subject:
         make = self.case.small if small else self.case.build
         assert make is not None, self.case.name
         compiler = self.peer.compiler
+        if self.peer.replays:
+            return replayed(self.torch, make(self.torch, self.device, in_graph))
         compiled: Callable[..., Any] = getattr(self.torch, compiler) if compiler else _as_it_is
         return make(self.torch, self.device, compiled)
 

@@ -1,6 +1,6 @@
-"""Solve Burgers' equation with a network that knows nothing but the equation.
+"""Solve Burgers' equation with a network that is trained on the equation alone.
 
-The network ``u(t, x)`` is trained to keep to ``u_t + u u_x = v u_xx`` inside and to the initial
+The network ``u(t, x)`` is trained to satisfy ``u_t + u u_x = v u_xx`` inside and to the initial
 value ``-sin(pi x)`` and the walls ``u = 0`` at the border (Raissi, Perdikaris and Karniadakis,
 "Physics-informed neural networks", 2019): Adam first, then L-BFGS. ``u_xx`` is a gradient of a
 gradient, and training takes the gradient of that. The error is against the analytic solution.
@@ -112,11 +112,11 @@ class Solver(training.Run):
             if by_adam:
                 self.schedule.step()
             bar.update()
-            bar.set_postfix_str(f"loss {float(loss):.2e}", False)
+            bar.set_postfix_str(f"loss {loss.item():.2e}", False)
         self.done += steps
         ours, truth = self.values()
         error = np.linalg.norm(ours - truth) / np.linalg.norm(truth)
-        return {"training": float(loss), "test": float(error)}
+        return {"training": loss.item(), "test": float(error)}
 
     @torch.no_grad()
     def values(self) -> tuple[Any, Any]:

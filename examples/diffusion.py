@@ -1,9 +1,9 @@
 """Draw digits by denoising noise: a small U-Net, trained on scanned handwritten digits.
 
-The network is told a digit with noise added, how much noise, and which digit, and predicts the
+The network receives a noisy image, the noise level and the digit, and predicts the
 noise (Ho, Jain and Abbeel, "Denoising diffusion probabilistic models", 2020). Digits are drawn with
 an average of the weights over the last steps, in 25 deterministic steps (Song, Meng and Ermon,
-"Denoising diffusion implicit models", 2021). A nearest-neighbour classifier reads what was drawn.
+"Denoising diffusion implicit models", 2021). A nearest-neighbor classifier reads the results.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ DRAWING_STEPS, DRAWN = 25, 100
 
 
 class Residual(nn.Module):
-    """Two convolutions, added to what came in; noise level and digit scale and shift between."""
+    """Two convolutions added to their input; noise level and digit scale and shift between them."""
 
     def __init__(self, fan_in: int, fan_out: int) -> None:
         super().__init__()
         self.norm1, self.conv1 = nn.GroupNorm(4, fan_in), nn.Conv2d(fan_in, fan_out, 3, padding=1)
         self.norm2, self.conv2 = nn.GroupNorm(4, fan_out), nn.Conv2d(fan_out, fan_out, 3, padding=1)
-        self.told = nn.Linear(EMBEDDING, 2 * fan_out)
+        self.condition = nn.Linear(EMBEDDING, 2 * fan_out)
         self.skip = nn.Conv2d(fan_in, fan_out, 1)
 
-    def forward(self, x: torch.Tensor, told: torch.Tensor) -> torch.Tensor:
-        scale, shift = self.told(told)[..., None, None].chunk(2, 1)
+    def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        scale, shift = self.condition(condition)[..., None, None].chunk(2, 1)
         h = self.conv1(F.silu(self.norm1(x)))
         return self.skip(x) + self.conv2(F.silu(self.norm2(h) * (1 + scale) + shift))
 
@@ -71,11 +71,11 @@ class UNet(nn.Module):
 
     def forward(self, x: torch.Tensor, level: torch.Tensor, digit: torch.Tensor) -> torch.Tensor:
         waves = level[:, None] * 2.0 ** torch.arange(8, device=x.device)
-        told = self.level(torch.cat([waves.sin(), waves.cos()], 1)) + self.digit(digit)
-        fine = self.fine(self.first(x), told)
-        coarse = self.attention(self.coarse(F.avg_pool2d(fine, 2), told))
-        coarse = F.interpolate(self.middle(coarse, told), scale_factor=2.0)
-        return self.last(F.silu(self.again(torch.cat([fine, coarse], 1), told)))
+        condition = self.level(torch.cat([waves.sin(), waves.cos()], 1)) + self.digit(digit)
+        fine = self.fine(self.first(x), condition)
+        coarse = self.attention(self.coarse(F.avg_pool2d(fine, 2), condition))
+        coarse = F.interpolate(self.middle(coarse, condition), scale_factor=2.0)
+        return self.last(F.silu(self.again(torch.cat([fine, coarse], 1), condition)))
 
 
 class Painter(training.Run):
@@ -113,7 +113,7 @@ class Painter(training.Run):
 
     @torch.no_grad()
     def drawn(self) -> tuple[Any, Any]:
-        """DRAWN digits from noise, and which each shall be."""
+        """DRAWN digits made of noise, and their labels."""
         torch.manual_seed(self.args.seed)
         labels = torch.arange(DRAWN, device=self.device) % 10
         x = torch.randn(DRAWN, 1, 8, 8, device=self.device)
@@ -129,15 +129,15 @@ class Painter(training.Run):
 
         images, labels = (training.on_host(part) for part in self.data)
         reader = KNeighborsClassifier(1).fit(images.reshape(-1, 64), labels)
-        drawn, asked = self.drawn()
-        right = float((reader.predict(drawn.reshape(-1, 64)) == asked).mean())
-        return "drawn digits that are read as what was asked for", right
+        drawn, wanted = self.drawn()
+        right = float((reader.predict(drawn.reshape(-1, 64)) == wanted).mean())
+        return "share of drawn digits read as intended", right
 
     def draw(self) -> None:
         figure = training.new_figure(9, 4)
         left, right = figure.subplots(1, 2)
         training.plot_curves(left, self, "squared error of the noise", training.BOTH)
-        training.show_grid(right, self.drawn()[0], 10, "digits that nobody wrote")
+        training.show_grid(right, self.drawn()[0], 10, "drawn digits")
         training.write_picture(figure, self.args.out / "digits.png")
 
 

@@ -2,7 +2,7 @@
 
 How diabetes goes on in a year is a linear function of ten measurements of a patient, a smooth
 function of them, and noise. How much each counts and how far the smooth function reaches in each
-measurement are found by maximising the likelihood of the data, in which the function is integrated
+measurement are found by maximizing the likelihood of the data, in which the function is integrated
 out (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, chapter 5). The
 likelihood is a Cholesky factor and a few lines; autograd gives its gradient to SciPy's L-BFGS.
 """

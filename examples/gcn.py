@@ -1,9 +1,9 @@
-"""Read 1,797 digits knowing 50 of them: graph convolutions over a graph of neighbours.
+"""Classify 1,797 digits from 50 labels: graph convolutions over a graph of neighbors.
 
 Every image is a node, joined to those that look most like it (scikit-learn's kneighbors_graph).
-Five labels a digit are given; the model ("Semi-supervised classification with graph convolutional
+Five labels per digit are given; the model ("Semi-supervised classification with graph convolutional
 networks", Kipf and Welling, 2017) lets them spread along the edges. The same model without edges
-is trained beside it, to tell what the graph is worth. The test are all other images.
+is trained too, to show what the graph contributes. All other images are the test set.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class GCN(nn.Module):
         return self.spread(self.last(self.dropout(self.hidden(x))))
 
 
-def neighbours(images: Any) -> Any:
+def neighbors(images: Any) -> Any:
     """SciPy's COO matrix: who is among whose nearest, either way, and everybody himself."""
     from scipy.sparse import eye
     from sklearn.neighbors import kneighbors_graph
@@ -66,7 +66,7 @@ def neighbours(images: Any) -> Any:
 
 
 def edges_of(matrix: Any, device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Places and values of ``D**-0.5 A D**-0.5``, where D holds the number of neighbours."""
+    """Places and values of ``D**-0.5 A D**-0.5``, where D holds the number of neighbors."""
     scale = np.asarray(matrix.sum(1)).ravel() ** -0.5
     values = (matrix.data * scale[matrix.row] * scale[matrix.col]).astype(np.float32)
     places = torch.tensor(np.stack([matrix.row, matrix.col]), dtype=torch.int64, device=device)
@@ -81,7 +81,7 @@ class Reader(training.Run):
 
         super().__init__(args, args.epochs, ("loss", "test", "without"))
         data = load_digits()
-        self.matrix = neighbours(data.data)
+        self.matrix = neighbors(data.data)
         self.x = torch.tensor((data.data / 16).astype(np.float32), device=self.device)
         self.labels = torch.tensor(data.target, device=self.device)
         order = np.random.default_rng(0).permutation(len(data.target))  # the same known every time
@@ -143,7 +143,7 @@ class Reader(training.Run):
         training.write_picture(figure, self.args.out / "graph.png")
 
 
-flags = training.parser("Read digits by a graph of neighbours.", "runs/gcn", epochs=200)
+flags = training.parser("Read digits by a graph of neighbors.", "runs/gcn", epochs=200)
 
 if __name__ == "__main__":
     training.main(flags, Reader)

@@ -1,14 +1,13 @@
-"""Find where heat came from: the 2-D heat equation inverted for its initial state.
+"""Find the initial state of the 2-D heat equation from a late measurement.
 
-Written in NumPy's functions. A plate is warm in a few places; hundreds of explicit time steps later
-the warmth has spread, and is measured, with errors. Going back is ill posed: what is finer than the
-distance that heat went is lost in the errors. The initial state is sought that leads to what was
-measured, by L-BFGS over every point of it, with the gradient through all time steps; that it is
-nowhere negative is built in, as a square, and sharpens it. Arrays of CuPy in the place of NumPy's
-put all of it on a GPU.
+Written with NumPy's functions. A plate starts with a few warm spots; hundreds of explicit time
+steps later its temperature is measured, with noise. The inverse problem is ill posed: noise hides
+details finer than the diffusion length. L-BFGS fits every point of the initial state to the
+measurement, with the gradient through all time steps. The state is a square, which keeps it
+nonnegative and sharpens it. With CuPy arrays instead of NumPy arrays everything runs on a GPU.
 
-``--segment 20`` keeps the states after every 20th step only and computes those between anew in the
-backward pass (``np.checkpoint``).
+``--segment 20`` saves every 20th state only and recomputes the others in the backward pass
+(``np.checkpoint``).
 """
 
 from __future__ import annotations
@@ -138,7 +137,7 @@ add = flags.add_argument
 add("--steps", type=training.positive, default=150, help="steps of L-BFGS (%(default)s)")
 add("--time", type=training.positive, default=200, help="time steps (%(default)s)")
 add("--noise", type=float, default=1e-3, help="of the measured maximum (%(default)s)")
-add("--segment", type=int, default=0, help="time steps computed anew together; 0: none")
+add("--segment", type=int, default=0, help="time steps recomputed together; 0: none")
 
 if __name__ == "__main__":
     training.main(flags, Inversion)

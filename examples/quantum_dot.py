@@ -1,14 +1,13 @@
 """Two electrons in a quantum dot by variational Monte Carlo, in NumPy's functions.
 
-In a flat harmonic trap two electrons that repel each other have a ground state in closed form where
-the trap's frequency is 1: ``(1 + r12) exp(-(r1^2 + r2^2) / 2)``, of energy 3 (Taut, "Two electrons
-in a homogeneous magnetic field", 1994). The trial function holds it among others, and begins
-elsewhere. Walkers keep to its square by Metropolis steps; the local energy takes its second
-derivatives (``np.elementwise_grad`` of itself); the energy's gradient is a covariance, which the
-parameters follow downhill in the metric of the functions they make (Sorella, "Green function Monte
-Carlo with stochastic reconfiguration", 1998). Where the trial function is exact, every walker has
-the same energy.
-Arrays of CuPy in the place of NumPy's put all of it on a GPU.
+In a flat harmonic trap of frequency 1, the ground state of two electrons that repel each other is
+known: ``(1 + r12) exp(-(r1^2 + r2^2) / 2)``, of energy 3 (Taut, "Two electrons in a homogeneous
+magnetic field", 1994). The trial function contains it, and starts from other parameters. Walkers
+sample its square by Metropolis steps; the local energy needs its second derivatives
+(``np.elementwise_grad`` of itself). The gradient of the energy is a covariance, which the
+parameters follow downhill in the metric of the functions they define (Sorella, "Green function
+Monte Carlo with stochastic reconfiguration", 1998). For the exact function, every walker has the
+same energy. With CuPy arrays instead of NumPy arrays everything runs on a GPU.
 """
 
 from __future__ import annotations

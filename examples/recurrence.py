@@ -1,8 +1,8 @@
-"""Read digits pixel by pixel with a recurrence in CUDA C: a kernel of one's own in a `Function`.
+"""Read digits pixel by pixel with a recurrence in CUDA C: a custom kernel in a `Function`.
 
 ``h[t] = a[t] h[t-1] + x[t]`` is not elementwise: written as ops, it takes a launch for each step.
-Here it is one kernel and its gradient another, each with a twin in NumPy that runs on a CPU. Two
-such layers see 64 pixels one after the other. With ``--plain``, and with torch, ops do the same.
+Here it is one kernel and its gradient another, each with a NumPy version that runs on a CPU. Two
+such layers read 64 pixels in sequence. With ``--plain``, and with torch, ops compute the same.
 """
 
 from __future__ import annotations

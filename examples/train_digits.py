@@ -1,8 +1,8 @@
 """Train on scanned handwritten digits: ``python examples/train_digits.py --model cnn``.
 
 The data are scikit-learn's 1,797 UCI digits, 8 x 8 pixels each. 360 of them, always the same, are
-kept for the test. What is learnt goes to ``runs/digits/``: a checkpoint and ``curves.png``. The
-script is written as one writes it for PyTorch.
+kept for the test. Results go to ``runs/digits/``: a checkpoint and ``curves.png``. The
+script is written as for PyTorch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EPOCHS = {"mlp": 30, "cnn": 10}
 
 
 class Swish(torch.autograd.Function):
-    """``x * sigmoid(x)``, with the gradient written by hand. Both fuse with their neighbours."""
+    """``x * sigmoid(x)``, with the gradient written by hand. Both fuse with their neighbors."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:

@@ -253,7 +253,7 @@ def lbfgs(function: Any, start: Any, steps: int, bar: Any, **settings: Any) -> A
 
 # -- pictures ----------------------------------------------------------------------------------
 
-TRAINING, TEST, TRUTH = "#8aa4c8", "#c8553d", "#3d4451"  # colours
+TRAINING, TEST, TRUTH = "#8aa4c8", "#c8553d", "#3d4451"  # colors
 BOTH = {"training": ("training", TRAINING), "test": ("test", TEST)}
 
 
@@ -277,15 +277,15 @@ def write_picture(figure: Any, path: Path) -> None:
 
 
 def plot_curves(axes: Any, run: Run, ylabel: str, curves: dict[str, tuple[str, str]]) -> None:
-    """``curves``: name in the history -> label and colour."""
-    for name, (label, colour) in curves.items():
+    """``curves``: name in the history -> label and color."""
+    for name, (label, color) in curves.items():
         few = len(run.history[name]) <= 40
         axes.plot(
-            run.history["done"], run.history[name], ".-" if few else "-", label=label, color=colour
+            run.history["done"], run.history[name], ".-" if few else "-", label=label, color=color
         )
         if name in run.peer:
             where = run.peer["done"], run.peer[name]
-            axes.plot(*where, "--", label=f"{label}, {run.beside}", color=colour, alpha=0.6)
+            axes.plot(*where, "--", label=f"{label}, {run.beside}", color=color, alpha=0.6)
     axes.set(xlabel=run.unit, ylabel=ylabel)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)

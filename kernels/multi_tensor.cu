@@ -80,8 +80,8 @@ LUCID_FN void multi_tensor_norm_finish(const A* shares, int count, A order, R* n
     if (threadIdx.x == 0) *norm = lucid_cast<R>(lucid_norm_root<KIND>(value, order));
 }
 
-// Multiplies every element by a factor, and notes in `found` where one was infinite or NaN: whoever
-// writes there writes the same.
+// Multiplies every element by a factor, and notes in `found` where one was infinite or NaN; all
+// that write there write the same.
 template <typename T, typename A, int ROWS, int WIDTH, int TILE>
 LUCID_FN void multi_tensor_unscale(lucid_rows<1, ROWS> rows, const float* factor, float* found)
 {

@@ -40,10 +40,12 @@ class device:
             return type
         if isinstance(type, int) and not isinstance(type, bool):
             type, index = "cuda", type
-        name, _, number = str(type).partition(":")
+        name, colon, number = str(type).partition(":")
         if number and index is not None:
             raise RuntimeError(f"device string {type!r} already has an index; got index={index}")
-        if name not in ("cpu", "cuda") or (number and not number.isdigit()):
+        if name in ("cpu", "cuda") and colon and number != str(_whole_number(number)):
+            raise RuntimeError(f"Invalid device string: {type!r}")
+        if name not in ("cpu", "cuda"):
             raise RuntimeError(
                 "Expected one of cpu, cuda device type at start of device string: "
                 f"{type!r}{_INSTEAD.get(name, '')}"
@@ -78,6 +80,10 @@ class device:
         default_devices.pop()
 
 
+def _whole_number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
 def _check_index(index: Any) -> None:
     if not isinstance(index, numbers.Integral):
         kind = type(index).__name__
@@ -91,7 +97,7 @@ default_devices = [CPU]  # the last one counts; `lucid_gpu.devices.resolve` find
 
 
 def set_default_device(device: Any) -> None:
-    """Set where tensors are made that are not told a device; None is the CPU."""
+    """Set the device of new tensors for which no device is passed; None is the CPU."""
     default_devices[-1] = _named(device)
 
 

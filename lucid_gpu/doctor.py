@@ -164,6 +164,12 @@ def cupy_package() -> str:
             f"{' and '.join(found)} are installed, and each breaks the others",
             f"python -m pip uninstall -y {names} && {cupy_backend.INSTALL}",
         )
+    name, version = found[0].split()
+    if cupy_backend.too_old(version) is not None:
+        raise Ill(
+            f"{name} {version} is installed, and lucid_gpu needs 14 or newer",
+            f"python -m pip uninstall -y {name} && {cupy_backend.INSTALL}",
+        )
     return found[0]
 
 

@@ -106,6 +106,36 @@ ALIASES = {
     "cfloat": complex64,
     "cdouble": complex128,
 }
+
+
+class NamedOnly(dtype):
+    """A type that programs compare with, and that no tensor has."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named_only, (self.name,)
+
+
+def _named_only(name: str) -> NamedOnly:
+    return NAMED_ONLY[name]
+
+
+uint16 = NamedOnly("uint16", np.uint16, 1)
+uint32 = NamedOnly("uint32", np.uint32, 1)
+uint64 = NamedOnly("uint64", np.uint64, 1)
+complex32 = NamedOnly("complex32", np.dtype([("real", np.float16), ("imag", np.float16)]), 3)
+float8_e4m3fn = NamedOnly("float8_e4m3fn", ml_dtypes.float8_e4m3fn, 2)
+float8_e4m3fnuz = NamedOnly("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 2)
+float8_e5m2 = NamedOnly("float8_e5m2", ml_dtypes.float8_e5m2, 2)
+float8_e5m2fnuz = NamedOnly("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 2)
+NAMED_ONLY = {
+    d.name: d
+    for d in (
+        *(uint16, uint32, uint64, complex32),
+        *(float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz),
+    )
+}
 BY_NAME = {d.name: d for d in ALL}
 _FROM_NUMPY: dict[Any, dtype] = {d.numpy: d for d in ALL}
 _default_float = float32
@@ -174,6 +204,11 @@ def as_dtype(value: Any) -> dtype:
     """Read what a user passed for ``dtype=``: a dtype, a Python type or NumPy's name of one."""
     if type(value) is dtype:
         return value
+    if type(value) is NamedOnly:
+        instead = {1: "int64", 2: "bfloat16", 3: "complex64"}[value.category]
+        raise TypeError(
+            f"{value} is a name to compare with: no tensor has this type; take {instead}"
+        )
     python = {float: float64, int: int64, _Bool: bool, complex: complex128}.get(value)
     if python is not None:
         return python
@@ -210,6 +245,8 @@ def promote_types(a: dtype, b: dtype) -> dtype:
     """The smallest type both convert to, by PyTorch's table."""
     if a is b:
         return a
+    if a not in _RANK or b not in _RANK:
+        return promote_types(as_dtype(a), as_dtype(b))
     if _RANK[a] > _RANK[b]:
         a, b = b, a
     if b.category == 1 and a is uint8 and b is int8:

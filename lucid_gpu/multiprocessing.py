@@ -56,7 +56,7 @@ def _arrived(kind: Any, sent: Any, layout: Any, requires_grad: bool, state: Any)
     elif kind is Buffer:
         made = Buffer(made)
     made.__dict__.update(state)
-    return made.requires_grad_(requires_grad)
+    return made._mark(requires_grad)
 
 
 for _kind in (Tensor, Parameter, Buffer):

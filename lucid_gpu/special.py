@@ -15,7 +15,7 @@ from lucid_gpu.fusion.optable import TABLE
 from lucid_gpu.ops import reductions
 from lucid_gpu.ops import softmax as _softmax
 from lucid_gpu.ops.arguments import into, public
-from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.elementwise import _of_one_type, where
 from lucid_gpu.ops.incomplete_gamma import igamma as gammainc
 from lucid_gpu.ops.incomplete_gamma import igammac as gammaincc
 from lucid_gpu.ops.record import keeping as _keeping
@@ -86,6 +86,7 @@ def xlog1py(input: Any, other: Any) -> Tensor:
     """``x * log(1 + y)``, and 0 where x is, element by element; the two broadcast."""
     x = input if isinstance(input, Tensor) else other.new_full((), input)
     y = other if isinstance(other, Tensor) else x.new_full((), other)
+    x, y = _of_one_type(x, y)
     # Where there is no logarithm, nothing of it may reach the product or the gradient of a 0.
     none = (x == 0).logical_and((y <= -1).logical_or(y == math.inf))
     return x * where(none, 0.0, y).log1p()

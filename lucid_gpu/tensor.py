@@ -6,6 +6,7 @@ writes, and autograd's marks. Ops by family live in `lucid_gpu.ops`, which attac
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -44,7 +45,7 @@ from lucid_gpu.launch.planning import steps
 from lucid_gpu.storage import CONJUGATED, SameMemory, Storage, strided
 from lucid_gpu.storage import layout as Layout
 from lucid_gpu.tape import door
-from lucid_gpu.tape.levels import innermost
+from lucid_gpu.tape.levels import MARKED_INSIDE, innermost
 from lucid_gpu.tape.modes import WATCHED, is_inference_mode_enabled, state
 from lucid_gpu.tape.node import AccumulateGrad, Node, RemovableHandle, add_hook
 
@@ -76,7 +77,7 @@ class _UfuncAnswer:
 
 
 class Tensor:
-    """An array that records what was done to it.
+    """An array that records the operations applied to it.
 
     Make one with `lucid_gpu.tensor`, `lucid_gpu.zeros` or another creation function.
 
@@ -147,6 +148,7 @@ class Tensor:
         _matmul_of_arrays: Callable[..., Tensor]  # `numpy.ufuncs`
         _array_ufunc: Callable[..., Any]  # `numpy.ufuncs`
         _apply_by_op: Callable[..., Tensor | None]  # `ops.per_op_graph`
+        _copied_with_memory: Callable[..., Tensor]  # `ops.storages`
         _construct: Callable[..., Tensor]  # `ops.tensor_types`
         T: Tensor
         mT: Tensor
@@ -154,6 +156,9 @@ class Tensor:
         __abs__ = __invert__ = __neg__
         __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
         __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __add__
+
+        def __reversed__(self) -> Tensor: ...
+
         __matmul__ = __rmatmul__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __add__
         __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __add__
         __lt__ = __le__ = __gt__ = __ge__ = __add__
@@ -290,7 +295,7 @@ class Tensor:
     def requires_grad(self, value: bool) -> None:
         if type(value) is not bool:
             raise RuntimeError("requires_grad must be a bool")
-        self.requires_grad_(value)
+        self._mark(value)
 
     @requires_grad.deleter
     def requires_grad(self) -> None:
@@ -302,8 +307,14 @@ class Tensor:
         Raises
         ------
         RuntimeError
-            For types that have no gradients, and for unmarking a tensor that is no leaf.
+            For types that have no gradients, for unmarking a tensor that is no leaf, and inside
+            of a function that is being transformed.
         """
+        if state.transforms and requires_grad:
+            raise RuntimeError(MARKED_INSIDE)
+        return self._mark(requires_grad)
+
+    def _mark(self, requires_grad: bool = True) -> Tensor:
         if requires_grad and self.is_inference() and not is_inference_mode_enabled():
             raise RuntimeError(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not "
@@ -486,6 +497,9 @@ class Tensor:
                 "Can't detach views in-place. Use detach() instead, on a view of shape "
                 f"{list(self.shape)}."
             )
+        wrapper = self._wrapper
+        if wrapper is not None and not wrapper.level.batches:
+            wrapper.level.release(self)
         return self._set_aside()
 
     def _is_view(self) -> bool:
@@ -651,8 +665,11 @@ class Tensor:
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf in ``.grad`` too.
 
-        RuntimeError for tensors that do not require grad.
+        RuntimeError for tensors that do not require grad, and inside of a function that is being
+        transformed.
         """
+        if state.transforms:
+            raise RuntimeError(MARKED_INSIDE.replace("requires_grad_()", "retain_grad()", 1))
         if not self.requires_grad:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         node, output = self._edge()
@@ -877,6 +894,12 @@ class Tensor:
                 cell.array = duplicate(cell.array)
             cell.borrowed = False
 
+    def __dir__(self) -> list[str]:
+        found = {*super().__dir__()}
+        if self.device.type == "cpu":  # as in PyTorch: asked for, it raises
+            found.discard("__cuda_array_interface__")
+        return sorted(found)
+
     def __copy__(self) -> Tensor:
         """Another leaf on the same memory, with the same attributes."""
         same = self.detach()
@@ -884,7 +907,7 @@ class Tensor:
             return same
         other = as_kind(type(self), same)
         other.__dict__.update({k: v for k, v in self.__dict__.items() if k[0] != "_"})
-        return other.requires_grad_() if self.requires_grad else other
+        return other._mark() if self.requires_grad else other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
@@ -892,8 +915,15 @@ class Tensor:
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
                 "protocol at the moment. Use x.detach().clone() for others."
             )
-        other = type(self)._like(self, self.detach().clone())
+        storage = self._storage
+        alone = (
+            storage is None or self.is_sparse or (self._base is None and not storage.others(self))
+        )
+        value = self.detach().clone() if alone else self._copied_with_memory(memo)
+        other = type(self)._like(self, value)
         memo[id(self)] = other
+        if self.grad is not None:
+            other.grad = copy.deepcopy(self.grad, memo)
         return other
 
     @classmethod
@@ -901,9 +931,7 @@ class Tensor:
         other = as_kind(cls, value)
         other.__dict__.update({k: v for k, v in original.__dict__.items() if k[0] != "_"})
         if original.requires_grad:
-            other.requires_grad_()
-            if original.grad is not None:
-                other.grad = original.grad.detach().clone()
+            other._mark()
         return other
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -979,7 +1007,7 @@ def _rebuild(
     tensor = _tensor(expression.of_array(array, d, CPU))
     if where != "cpu":
         tensor = tensor.to(where)
-    return as_kind(kind, tensor).requires_grad_(requires_grad)
+    return as_kind(kind, tensor)._mark(requires_grad)
 
 
 def _ordered() -> Any:

@@ -22,6 +22,7 @@ from lucid_gpu.fusion.realise import waiting
 from lucid_gpu.fusion.scheduler import take_written
 from lucid_gpu.launch import compiling
 from lucid_gpu.launch.planning import forget_lines
+from tests.slow import left_out, mark_slow
 
 try:
     from hypothesis import HealthCheck, settings
@@ -71,6 +72,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run tests of tensors on device cuda with the real CuPy over tests/driver, which "
         "stands in for CUDA's driver; see make test-cuda-driver",
+    )
+
+    group.addoption(
+        "--one-of",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of tests with more than 12 cases run one case in N",
     )
 
 
@@ -136,14 +145,19 @@ def version_of(name: str) -> str | None:
         return None
 
 
+@pytest.hookimpl(tryfirst=True)  # before cases are left out by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Over a stand-in only tests that take the fixture are run: the others ran on the CPU."""
+    mark_slow(items)
     if config.getoption("--standin") or config.getoption("--driver"):
         own = "cupy" if config.getoption("--standin") else "driver"
         wanted = {"device", own}  # the second is the stand-in's own
         named = [i for i in items if wanted & set(getattr(i, "fixturenames", ()))]
         config.hook.pytest_deselected(items=[i for i in items if i not in set(named)])
         items[:] = named
+    left = left_out(items, config.getoption("--one-of"))
+    config.hook.pytest_deselected(items=[items[i] for i in left])
+    items[:] = [item for i, item in enumerate(items) if i not in left]
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -54,6 +54,20 @@ def _twice(m: Any, d: str) -> Any:
     return a is b, a, e is f, e, x
 
 
+def _shared(m: Any, d: str) -> Any:
+    """Tensors of one memory stay of one memory in a deep copy, storages and gradients too."""
+    x = m.arange(6.0, device=d)
+    y = x[2:4].requires_grad_()
+    y.grad = m.ones(2, device=d)
+    a, b, store, slope = copy.deepcopy([x, y, x.storage(), y.grad])
+    a[2] = 50
+    (b * 2).sum().backward()
+    plain = m.zeros(2, device=d)
+    plain.grad = m.ones(2, device=d)
+    same = [store[2], b.is_leaf, b.grad is slope]
+    return a, b, b.grad, same, x, y.grad, copy.deepcopy(plain).grad
+
+
 def _values(m: Any, d: str) -> Any:
     made = [m.ones((), device=d), m.ones(0, 2, device=d), m.ones(2, device=d).bool(),
             m.ones(2, device=d).bfloat16(), m.arange(6, device=d).reshape(2, 3).T]  # fmt: skip
@@ -61,7 +75,7 @@ def _values(m: Any, d: str) -> Any:
     return [(x.float(), str(x.dtype).split(".")[1], list(x.shape)) for x in there]
 
 
-CASES = {f.__name__[1:]: f for f in (_shallow, _parameter, _module, _twice, _values)}
+CASES = {f.__name__[1:]: f for f in (_shallow, _parameter, _module, _twice, _shared, _values)}
 
 
 @pytest.mark.parametrize("name", CASES)

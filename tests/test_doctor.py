@@ -58,7 +58,7 @@ def test_another_device_is_refused():
         next(doctor.examine("tpu"))
 
 
-def test_two_cupys_are_one_too_many(monkeypatch):
+def test_two_cupys_or_an_old_one_are_refused(monkeypatch):
     here = sys.executable
     monkeypatch.setattr(doctor.shutil, "which", lambda name: here)
     both = [SimpleNamespace(name=f"cupy-cuda{v}x", version="14.2.0") for v in (12, 13)]
@@ -68,6 +68,11 @@ def test_two_cupys_are_one_too_many(monkeypatch):
     assert line.mend.startswith("python -m pip uninstall -y cupy-cuda12x cupy-cuda13x && ")
     monkeypatch.setattr(doctor.sys, "executable", "/some where/python3")
     assert line_of("CuPy").mend.count("'/some where/python3' -m pip ") == 2
+    old = [SimpleNamespace(name="cupy-cuda12x", version="13.6.0")]
+    monkeypatch.setattr(doctor.metadata, "distributions", lambda: old)
+    line = line_of("CuPy")
+    assert line.state == "failed" and "13.6.0 is installed, and lucid_gpu needs 14" in line.found
+    assert "-m pip uninstall -y cupy-cuda12x && " in line.mend
     monkeypatch.setattr(doctor.metadata, "distributions", list)
     assert line_of("CuPy").state == "none" and line_of("CuPy", "cuda").mend
 

@@ -4,8 +4,8 @@
 machine without a C compiler, where the package is slower and no less right. Nothing of the tree is
 importable while the installed package is tried: what runs lies in a temporary folder. With the
 wheel, and nothing that it does not ask for, runs the first example of README and of every page of
-docs/, as somebody does who copies it; an extra is installed where the page says so before that
-example. The files that passed stay in ``dist/``.
+docs/, as somebody does who copies it, by the command that stands after it; what the page says
+before that example to install is installed. The files that passed stay in ``dist/``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from pathlib import Path
 TREE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TREE))  # run as a script
 
-from tools.pages import PAGES, Block, blocks  # noqa: E402
+from tools.pages import PAGES, blocks  # noqa: E402
 
 DIST = TREE / "dist"
 SECONDS = 900.0  # for one command: an install downloads SciPy and more
 EXTRA = re.compile(r"lucid-gpu\[(\w+)\]")
+OTHERS = re.compile(r"`pip install ([\w ]+)`")
 EXAMPLE = ("train_digits.py", "training.py", "digits.py")
 TRAIN = ("train_digits.py", "--epochs", "2", "--device", "cpu")
 
@@ -115,15 +116,24 @@ class Installed:
 
     def shows(self, page: Path) -> str:
         """Run a page's first example; what became of it."""
-        block = next((b for b in blocks(page) if b.language == "python"), None)
+        found = iter(blocks(page))
+        block = next((b for b in found if b.language == "python"), None)
         if block is None:
             return "it has no example"
         if block.needs_gpu and not self.has_gpu():
             return "skipped: its first example needs a GPU"
-        for extra in extras(page, block):
+        before = "\n".join(page.read_text("utf-8").splitlines()[: block.line])
+        for extra in sorted(set(EXTRA.findall(before))):
             self.install(extra)
+        for packages in OTHERS.findall(before):
+            self.python("-m", "pip", "install", "-q", *packages.split())
         (self.folder / (block.title or "example.py")).write_text(block.code, "utf-8")
-        printed = self.python(block.title or "example.py")
+        started = next(found, None) if block.title else None
+        if started is not None and started.language == "bash":
+            path = f"{self.folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+            block, printed = started, run(["bash", "-ec", started.code], self.folder, PATH=path)
+        else:
+            printed = self.python(block.title or "example.py")
         if block.output is not None and printed != block.output:
             sys.exit(f"release-check: {page.name}, line {block.line}, prints\n{printed}")
         return "its first example runs" + (" and prints what it says" if block.output else "")
@@ -132,12 +142,6 @@ class Installed:
         """Whether examples for a GPU can run here."""
         asked = "import lucid_gpu; print(lucid_gpu.cuda.is_available())"
         return self.python("-c", asked).strip() == "True"
-
-
-def extras(page: Path, block: Block) -> list[str]:
-    """What the page tells its reader to install before an example."""
-    before = page.read_text("utf-8").splitlines()[: block.line]
-    return sorted(set(EXTRA.findall("\n".join(before))))
 
 
 def main() -> None:

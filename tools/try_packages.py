@@ -29,11 +29,11 @@ CLOSE = 1e-4  # relative, after a few steps in float32
 
 HEAD = """# Packages built on PyTorch
 
-Below are packages that say `import torch`, run unedited through `lucid_gpu.install_as_torch()`
-([Coming from PyTorch](from_pytorch.md)), and what became of them. "Works" means that every loss,
-every gradient and every weight of a few steps agree with PyTorch's, from the same weights and
-inputs; the number is the largest relative difference. What stops, stops with the error that is
-shown. A package is tried with what its row says, and no more.
+Packages that import torch, run unmodified through `lucid_gpu.install_as_torch()`
+([Coming from PyTorch](from_pytorch.md)). "Works" means that all losses,
+gradients and weights of a few steps agree with PyTorch's, from equal weights and
+inputs; the number is the largest relative difference. For others the error is
+shown. Only what the row describes was tried.
 
 `python tools/try_packages.py` writes the table, from the functions of `tests/packages/uses.py`;
 last on {date} with lucid_gpu {version} and PyTorch {torch}.

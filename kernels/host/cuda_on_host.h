@@ -195,7 +195,7 @@ template <typename T> inline T lucid_host_rounded(T x)
 }
 
 // Arithmetic rounded to nearest, which is what C++ does. The approximations (__expf, __logf,
-// __fdividef and kin) are not here: they round otherwise than anything the host has, so a source
+// __fdividef and others) are not here: they round otherwise than anything the host has, so a source
 // that uses one must give IEEE's function where __CUDA_ARCH__ is not defined.
 inline float __fadd_rn(float x, float y) { return lucid_host_rounded(x + y); }
 inline float __fsub_rn(float x, float y) { return lucid_host_rounded(x - y); }
@@ -367,7 +367,7 @@ inline int lucid_host_grid(K kernel, void** arguments, char*, unsigned shared)
 }
 #endif
 
-// How many bytes each argument of a kernel has, for whoever copies them when it is launched.
+// How many bytes each argument of a kernel has: they are copied when it is launched.
 template <typename... A>
 inline int lucid_host_sizes_of(void (*)(A...), int* sizes)
 {

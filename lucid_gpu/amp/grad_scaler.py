@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -9,12 +10,12 @@ from enum import Enum
 from typing import Any
 
 from lucid_gpu.device import device as Device
-from lucid_gpu.devices import backend
 from lucid_gpu.devices.cupy_backend import problem
 from lucid_gpu.dtypes import float16, float32, int32
 from lucid_gpu.kernels.multi_tensor import unscale
 from lucid_gpu.ops.creation import full
 from lucid_gpu.ops.elementwise import where
+from lucid_gpu.ops.foreach import write_together
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -348,10 +349,10 @@ def _unscaled(gradients: Iterable[Tensor], inverse: Tensor) -> Iterator[Tensor]:
         groups.setdefault(g.device, []).append(g)
     for where_, some in groups.items():
         found = full((), 0.0, dtype=float32, device=where_)
-        targets = [g._writable("unscale_") for g in some]
-        arrays = backend(where_).in_rows(targets)
-        unscale(arrays, inverse.to(where_).array, found.array, where_)
-        for target, array in zip(targets, arrays, strict=True):
-            if target is not array:  # of another layout: scaled in a copy
-                target[...] = array
+        scale = functools.partial(_unscale, inverse.to(where_).array, found.array, where_)
+        write_together(some, "unscale_", where_, scale)
         yield found
+
+
+def _unscale(factor: Any, found: Any, where_: Device, arrays: list[Any]) -> None:
+    unscale(arrays, factor, found, where_)

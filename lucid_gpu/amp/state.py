@@ -47,6 +47,9 @@ class _State(threading.local):
 state = _State()
 
 
+_OTHER_KINDS = frozenset(("hpu", "ipu", "maia", "mps", "mtia", "privateuseone", "xla", "xpu"))
+
+
 def checked(device_type: str) -> str:
     """The kind of device, or PyTorch's error."""
     if device_type not in KINDS:
@@ -55,7 +58,9 @@ def checked(device_type: str) -> str:
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether ops on such a device are cast now."""
+    """Whether ops on such a device are cast now; on one that PyTorch alone knows they are not."""
+    if device_type in _OTHER_KINDS:
+        return False
     return state.enabled[checked(device_type)]
 
 

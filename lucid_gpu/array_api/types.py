@@ -84,7 +84,7 @@ def can_cast(from_: Any, to: dt.dtype, /) -> builtins.bool:
 def astype(
     x: Tensor, dtype: dt.dtype, /, *, copy: builtins.bool = True, device: Any = None
 ) -> Tensor:
-    """The elements in another type, on another device; copied unless told not to and not needed.
+    """The elements in another type, on another device; with ``copy=False`` copied only if needed.
 
     Raises
     ------

@@ -6,6 +6,7 @@ every node notes who made it. While it is off, making a node and running one ask
 
 from __future__ import annotations
 
+import sys
 import traceback
 import warnings
 from typing import Any
@@ -15,7 +16,7 @@ from lucid_gpu.fusion.gradient import gradient_leaves
 from lucid_gpu.fusion.program import Program
 from lucid_gpu.fusion.region import RegionNode
 from lucid_gpu.fusion.scheduler import begin_pass
-from lucid_gpu.launch.planning import steps, users_frame
+from lucid_gpu.launch.planning import call_stack, steps
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import Node, run_node, watching
 
@@ -34,7 +35,8 @@ class _Watcher:
 
     def note(self, node: Node) -> None:
         """Note where a node is made, and by which other."""
-        node.metadata["traceback_"] = traceback.format_list(traceback.extract_stack(users_frame()))
+        stack, own = call_stack()
+        node.metadata["traceback_"] = traceback.format_list(stack[: own - 1 : -1])
         if state.node is not None:
             node.metadata["parent_"] = state.node
 
@@ -74,7 +76,10 @@ class _Watcher:
                 )
             else:
                 text = f"Traceback of forward call that {verb}:\n{''.join(stack)}"
-            warnings.warn(head + text, stacklevel=3)
+            try:
+                warnings.warn(head + text, stacklevel=3)
+            except Warning as raised:  # the error that is explained must not be lost
+                print(raised, file=sys.stderr)
             node = node.metadata.get("parent_")
             if node is not None:
                 head = f"\n\nPrevious calculation was induced by {node.name()}. "

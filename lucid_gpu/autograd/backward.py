@@ -14,9 +14,9 @@ from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
 from lucid_gpu.fusion.scheduler import begin_pass, end_pass
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.ops.user_warnings import warn_user
+from lucid_gpu.ops.user_warnings import is_warn_always_enabled, warn_user
 from lucid_gpu.tape import engine
-from lucid_gpu.tape.levels import innermost, open_levels
+from lucid_gpu.tape.levels import BACKWARD_INSIDE, innermost, open_levels
 from lucid_gpu.tape.modes import state
 from lucid_gpu.tensor import Tensor, _tensor, store_written
 
@@ -66,6 +66,8 @@ def backward(
     TypeError
         For ``inputs`` that are a mapping and no dict, and for what is no sequence of tensors.
     """
+    if state.transforms:
+        raise RuntimeError(BACKWARD_INSIDE)
     if grad_variables is not None:
         grad_tensors = _renamed(grad_tensors, grad_variables)
     targets = None if inputs is None else targets_of(inputs, "backward")
@@ -76,7 +78,7 @@ def backward(
     roots = _roots(outputs)
     keep = create_graph if retain_graph is None else retain_graph
     if create_graph:
-        _warn_of_cycle()
+        (_warn_of_cycle.__wrapped__ if is_warn_always_enabled() else _warn_of_cycle)()
     if targets is None:
         _run(roots, cotangents, keep, create_graph)
         return

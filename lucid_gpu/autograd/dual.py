@@ -111,9 +111,17 @@ class DualLevel(Level):
         tangents = [self.tangent(t) for t in inputs]
         call = Call(vjp, primals, tangents, kept, results, attributes)
         rule = JVP.get(vjp, from_vjp)
-        for output, tangent in zip(results, rule(call), strict=True):
+        try:
+            moved = rule(call)
+        except NotImplementedError as error:
+            raise NotImplementedError(
+                f"Trying to use forward AD with {name.removesuffix('Backward0').lower()} that does "
+                f"not support it because it has not been implemented yet: {error}"
+            ) from error
+        for output, tangent in zip(results, moved, strict=True):
             if tangent is not None:
-                self.make(output, tangent)
+                leaf = tangent.requires_grad and tangent.is_leaf  # which must not be written
+                self.make(output, tangent.clone() if leaf else tangent)
         return result
 
     def view(
@@ -246,7 +254,7 @@ def from_vjp(call: Call) -> Sequence[Tensor | None]:
 def _probe(result: Tensor) -> Tensor:
     """A cotangent to differentiate by; its value does not matter."""
     zeros = constant(0.0 if result.dtype.category >= 2 else 0, result)
-    return zeros.requires_grad_() if result.dtype.category >= 2 else zeros
+    return zeros._mark() if result.dtype.category >= 2 else zeros
 
 
 def _node_of(call: Call) -> OpNode:
@@ -300,7 +308,7 @@ def tangent_of_row(
     value = total.cast(result.dtype).tensor
     if value.shape != result.shape:
         return apply(TABLE["identity"], value, shape=tuple(result.shape))
-    return value.alias() if any(value is t for t in tangents) else value
+    return value.clone() if any(value is t for t in tangents) else value
 
 
 def _value(operand: Any, result: Tensor) -> Value:

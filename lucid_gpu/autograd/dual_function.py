@@ -74,7 +74,9 @@ def call_on_duals(level: Any, cls: Any, args: Sequence[Any]) -> Called:
         for tensor in {id(a): a for a in args if wrapper_at(a, level) is not None}.values():
             stack.enter_context(bared(tensor, level))
         called = call(cls, args)
+        versions = [None if t is None else t._version for t in tangents]
         moved = _run_jvp(called, cls, args, tangents)
+    _check_dirty(called, cls, args, tangents, versions)
     if len(moved) != len(called.results):
         raise RuntimeError(
             f"Function's jvp returned an invalid number of forward gradients (expected "
@@ -190,12 +192,7 @@ def _give(
         if own is None:
             level.make(result, tangent.alias())
         elif tangent is not own:
-            raise RuntimeError(
-                "An inplace custom Function is not modifying the forward mode gradients inplace. "
-                "If the forward is modifying an input inplace, then the jvp function must modify "
-                f"the corresponding gradient inplace: {cls.__name__}.jvp has to write the tangent "
-                "it was given (t.mul_(2)) and return it."
-            )
+            raise RuntimeError(_not_in_place(cls))
     elif _is_view_of(output, args):
         if tangent._base is None:
             raise RuntimeError(
@@ -212,6 +209,29 @@ def _give(
         level.make(result, tangent)
     else:
         level.make(result, tangent.alias() if given else tangent)
+
+
+def _check_dirty(
+    called: Called,
+    cls: Any,
+    args: Sequence[Any],
+    tangents: Sequence[Tensor | None],
+    versions: Sequence[int | None],
+) -> None:
+    """Refuse a jvp that left the tangent of an input as it was, which forward has written."""
+    for argument, tangent, version in zip(args, tangents, versions, strict=True):
+        written = tangent is not None and any(argument is d for d in called.dirty)
+        if written and tangent is not None and tangent._version == version:
+            raise RuntimeError(_not_in_place(cls))
+
+
+def _not_in_place(cls: Any) -> str:
+    return (
+        "An inplace custom Function is not modifying the forward mode gradients inplace. "
+        "If the forward is modifying an input inplace, then the jvp function must modify "
+        f"the corresponding gradient inplace: {cls.__name__}.jvp has to write the tangent "
+        "it was given (t.mul_(2)) and return it."
+    )
 
 
 def _same_memory(view: Tensor, tensor: Tensor) -> bool:

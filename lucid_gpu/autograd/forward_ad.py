@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 from lucid_gpu.autograd.dual import DualLevel
 from lucid_gpu.devices.copies import duplicate
+from lucid_gpu.ops.mirrors import bits_of
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.shape import _same_vjp, view_as
+from lucid_gpu.ops.strides import _memory, as_strided, storage_offset, stride
 from lucid_gpu.ops.wrapping import bared, wrapper_at
 from lucid_gpu.tape.levels import open_levels
 from lucid_gpu.tensor import Tensor
@@ -155,11 +157,20 @@ def _check(tensor: Any, role: str) -> None:
 
 
 def laid_out_as(tensor: Tensor, tangent: Tensor) -> Tensor:
-    """A tangent whose views lie as its primal's do: itself, or a copy."""
+    """A tangent in its primal's memory layout: itself, or a copy."""
     if tensor._wrapper is not None or tangent._wrapper is not None:
         return tangent  # in a batch: there is no layout to see
+    if bits_of(tensor) != bits_of(tangent):
+        return tangent.clone()
     array, source = tensor.array, tangent.array
-    if array.strides == source.strides or not array.size:
+    if not array.size:
+        return tangent
+    whole = _memory(tensor)[2]
+    if whole > _memory(tangent)[2]:  # a view of the primal may take more of its memory
+        memory = tangent.new_zeros(whole)
+        laid: Tensor = as_strided(memory, tensor.shape, stride(tensor), storage_offset(tensor))
+        return laid.copy_(tangent)
+    if array.strides == source.strides:
         return tangent
     copy = duplicate(array).astype(source.dtype, copy=False)
     copy[...] = source

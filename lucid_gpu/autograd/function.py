@@ -45,6 +45,7 @@ class FunctionCtx(Node):
     _dirty: tuple[Any, ...] = ()
     _constant: tuple[Any, ...] = ()  # outputs without a gradient
     _materialize = True
+    _materialize_non_diff_grads = True  # for outputs without a gradient too
     _inputs: tuple[Program | None, ...] = ()  # of forward; None for what is no tensor
     _outputs: tuple[Program | None, ...] = ()
     _defaulted = 0  # how many of the last inputs are defaults

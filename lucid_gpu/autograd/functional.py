@@ -327,7 +327,8 @@ def _vector(v: Any, like: Tensors, many: bool, function: str, create_graph: bool
         if mine.shape != other.shape:
             entry = f"Entry {i} in " if many else ""
             raise RuntimeError(
-                f"{entry}v has invalid size: should be {other.shape} but got {mine.shape}."
+                f"{entry}v has invalid size: should be torch.Size({list(other.shape)}) but got "
+                f"torch.Size({list(mine.shape)})."
             )
     return vector
 

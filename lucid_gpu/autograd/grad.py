@@ -108,7 +108,7 @@ def _unused(
         )
     if materialize:
         zeros = constant(0.0, target)
-        return zeros.requires_grad_() if create_graph else zeros
+        return zeros._mark() if create_graph else zeros
     if not allow_unused:
         shape = f", of shape {list(target.shape)}" if tensor else ", a GradientEdge"
         raise RuntimeError(

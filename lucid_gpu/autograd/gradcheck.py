@@ -25,6 +25,7 @@ from lucid_gpu.autograd.jacobians import (
     tangents,
     xp,
 )
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.node import Node
 from lucid_gpu.tensor import Tensor
 
@@ -189,7 +190,7 @@ def _check_forward_fast(
     case: Case, rules: _Rules, place: int, toward: Any, found: list[Any]
 ) -> None:
     for m, part in enumerate(parts_of(case.inputs[place])):
-        moved = tangents(case, {place: toward * part.unit})
+        moved = tangents(case, {**case.still, place: toward * part.unit})
         for o, number in enumerate(case.results):
             tangent, expected = moved[number][1], found[m][number]
             got = xp.zeros_like(expected) if tangent is None else tangent
@@ -266,6 +267,7 @@ def _check_undefined(case: Case) -> None:
         try:
             gradients = grad(roots, case.targets(), zeros, allow_unused=True)
         except Exception as error:
+            _warn_of_undefined()
             raise GradcheckError(
                 "Expected backward function to handle undefined output grads. It was given None, "
                 f"which set_materialize_grads(False) allows, and raised {type(error).__name__}: "
@@ -273,10 +275,19 @@ def _check_undefined(case: Case) -> None:
                 "check_undefined_grad=False."
             ) from error
         if any(g is not None and not (host(g) == 0).all() for g in gradients):
+            _warn_of_undefined()
             raise GradcheckError(
                 "Expected all input grads to be undefined or zero when all output grads are "
                 "undefined or zero."
             )
+
+
+def _warn_of_undefined() -> None:
+    warn_user(
+        "Backwards compatibility: New undefined gradient support checking feature is enabled by "
+        "default, but it may break existing callers of this function. If this is true for you, you "
+        'can call this function with "check_undefined_grad=False" to disable the feature'
+    )
 
 
 def _check_undefined_tangents(case: Case) -> None:
@@ -378,7 +389,7 @@ def _check_layout(i: int, t: Tensor) -> None:
             "the tensor inside func with sparse_coo_tensor(indices, values, size)."
         )
     strides = t.detach().array.strides
-    if any(s == 0 and n > 1 for s, n in zip(strides, t.shape, strict=True)):
+    if t.numel() and any(s == 0 and n > 1 for s, n in zip(strides, t.shape, strict=True)):
         raise RuntimeError(
             f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs "
             "that are non-overlapping to be able to compute the numerical gradients correctly. "

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class GradientEdge(NamedTuple):
-    """Where a tensor's gradient is computed; it stands for the tensor in `backward` and `grad`.
+    """Where a tensor's gradient is computed; `backward` and `grad` accept it as the tensor.
 
     Attributes
     ----------
@@ -101,8 +101,6 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
 
 class _Handles(RemovableHandle):
     """Removes several hooks at once."""
-
-    __slots__ = ("handles",)
 
     def __init__(self, handles: Sequence[RemovableHandle]) -> None:
         self.handles = handles

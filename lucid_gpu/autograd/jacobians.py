@@ -75,6 +75,11 @@ class Case:
     def targets(self) -> list[Tensor]:
         return [self.inputs[i] for i in self.places]
 
+    @property
+    def still(self) -> dict[int, Any]:
+        """Directions in which nothing moves: in forward mode every input is a dual."""
+        return {place: xp.zeros(tuple(self.inputs[place].shape)) for place in self.places}
+
     def fresh_outputs(self) -> list[Tensor]:
         """The differentiable outputs of another call, with a graph of their own."""
         outputs = floats(self.func(*self.inputs))
@@ -199,6 +204,8 @@ def forward_rows(case: Case, place: int, part: Part) -> list[Any]:
     for element in range(target.numel()):
         toward = xp.zeros(tuple(target.shape), xp.complex128 if part.unit == 1j else xp.float64)
         toward.reshape(-1)[element] = part.unit
-        for row, (value, tangent) in zip(rows, tangents(case, {place: toward}), strict=True):
+        for row, (value, tangent) in zip(
+            rows, tangents(case, {**case.still, place: toward}), strict=True
+        ):
             row.append(xp.zeros(value.numel()) if tangent is None else tangent.reshape(-1))
     return rows

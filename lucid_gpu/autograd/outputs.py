@@ -96,7 +96,13 @@ def finish(ctx: FunctionCtx, args: tuple[Any, ...], output: Any, recording: Any)
     if recording:
         connect(ctx, args)
         ctx._output_count = len(outputs)
-        ctx._outputs = tuple([o._expr.program if isinstance(o, Tensor) else None for o in outputs])
+        unwanted = () if ctx._materialize_non_diff_grads else constant
+        ctx._outputs = tuple(
+            [
+                o._expr.program if isinstance(o, Tensor) and id(o) not in unwanted else None
+                for o in outputs
+            ]
+        )
     inputs = {id(a) for a in args if isinstance(a, Tensor)}
     written = {id(t) for t in dirty}
     last = {id(o): i for i, o in enumerate(outputs)}

@@ -6,8 +6,9 @@ from typing import Any
 
 from lucid_gpu import profiler
 from lucid_gpu.profiler import emit_nvtx, record_function
+from lucid_gpu.profiler.averages import Averages as EventList
 
-__all__ = ["emit_nvtx", "profile", "record_function"]
+__all__ = ["EventList", "emit_nvtx", "profile", "record_function"]
 
 
 class profile(profiler.profile):

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from lucid_gpu.backends import cuda as cuda
 from lucid_gpu.backends import cudnn as cudnn
+from lucid_gpu.backends import mkldnn as mkldnn
 from lucid_gpu.backends import mps as mps
 from lucid_gpu.backends import opt_einsum as opt_einsum

@@ -13,4 +13,9 @@ from __future__ import annotations
 
 from lucid_gpu.devices.precision import matmul as matmul
 
-__all__ = ["matmul"]
+__all__ = ["is_built", "matmul"]
+
+
+def is_built() -> bool:
+    """Whether this package can use NVIDIA GPUs: it can, where CuPy and a driver are installed."""
+    return True

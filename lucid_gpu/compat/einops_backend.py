@@ -30,7 +30,7 @@ class LucidBackend(AbstractBackend):
     def from_numpy(self, x: Any) -> Tensor:
         """A tensor of an array; floats require grad, as einops' tests expect."""
         made = from_numpy(x)
-        return made.requires_grad_() if self.is_float_type(made) else made
+        return made._mark() if self.is_float_type(made) else made
 
     def to_numpy(self, x: Tensor) -> Any:
         """The elements, apart from the graph and on the host."""

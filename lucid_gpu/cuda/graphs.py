@@ -2,9 +2,10 @@
 
 A graph is what `CUDAGraph.capture_begin` and `capture_end` have between them: calls on arrays whose
 memory stays where it is. `CUDAGraph.replay` makes them again, on what their inputs hold by then.
-Tensors are captured on the CPU, under PyTorch's names; on a GPU a capture is refused.
+Names are PyTorch's.
 
-What `lucid_gpu.devices.capturing` records, what of an op `lucid_gpu.ops.captured` adds to it.
+Work on the CPU is recorded by `lucid_gpu.devices.capturing`, to which `lucid_gpu.ops.captured` adds
+what it must of an op; a GPU's by `lucid_gpu.devices.stream_capture`, in CUDA's own graphs.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from typing import Any
 
 from lucid_gpu.autograd.function import Function
 from lucid_gpu.autograd.grad import grad
-from lucid_gpu.devices import capturing, threads
+from lucid_gpu.device import device
+from lucid_gpu.devices import backend, capturing, is_initialized, threads
 from lucid_gpu.devices.copies import duplicate, write
+from lucid_gpu.devices.stream_capture import StreamCapture
 from lucid_gpu.fusion import pending_reductions, scheduler
 from lucid_gpu.fusion import realise as realising
 from lucid_gpu.fusion.expression import Cell, Expr
-from lucid_gpu.launch.planning import steps, users_frame
+from lucid_gpu.launch.planning import steps, user_line
 from lucid_gpu.ops import captured
 from lucid_gpu.ops.creation import ones_like
 from lucid_gpu.tape.modes import no_grad
@@ -95,6 +98,12 @@ class _Capture:
         self.watch.__enter__()
         self.leaves: list[Any] = []  # that had no gradient
         tell_of_leaves(self.leaves.append)
+        if is_initialized():
+            try:
+                self.recorder.gpu = StreamCapture(backend(device("cuda")).xp)
+            except BaseException:
+                self.leave()
+                raise
 
     def finish(self) -> list[Tensor]:
         """Record what is left to do and try all of it out; gives the tensors replays write."""
@@ -111,6 +120,7 @@ class _Capture:
         recorder.settle_writes()
         outputs = []
         for tensor in made:
+            recorder.refuse_other_gpus(tensor.array)
             whose = recorder.whose(tensor.array)
             if whose is None:
                 recorder.refuse(
@@ -118,6 +128,8 @@ class _Capture:
                 )
             if whose is capturing.MADE:
                 outputs.append(tensor)
+        if recorder.gpu is not None:
+            recorder.gpu.end()
         recorder.try_out()
         self.leave()
         return [*outputs, *recorder.written.values()]
@@ -150,6 +162,8 @@ class _Capture:
 
     def abandon(self) -> None:
         """End the capture, and put everything back as it was."""
+        if self.recorder.gpu is not None:
+            self.recorder.gpu.abandon()
         for own in self.recorder.taken.values():
             _put_back(own)
         for leaf in self.leaves:
@@ -175,10 +189,8 @@ def _own_copy(recorder: capturing.Recorder, tensor: Tensor) -> None:
 
 
 def _user_line() -> str:
-    frame = users_frame()
-    return (
-        "a thread of its own" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    )
+    file, number = user_line()
+    return f"{file}:{number}"
 
 
 class CUDAGraph:
@@ -195,7 +207,7 @@ class CUDAGraph:
         self._recorder: capturing.Recorder | None = None
         self._runs: list[Callable[[], Any]] = []
         self._pool: Any = None
-        self._owners: list[Any] = []
+        self._places: list[int] = []
         self._written: list[Any] = []
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
@@ -244,8 +256,8 @@ class CUDAGraph:
             raise
         recorder = self._recorder = capture.recorder
         self._runs = [step.run for step in recorder.steps]
-        self._owners = [owner for owner, _ in recorder.owners.values()]
-        capturing.hold(self._owners)
+        self._places = recorder.places()
+        capturing.hold(self._places)
         for tensor in written:
             _lend(tensor)
             self._written.append(weakref.ref(tensor))
@@ -273,18 +285,21 @@ class CUDAGraph:
     def _run(self) -> None:
         for run in self._runs:
             run()
+        assert self._recorder is not None
+        if self._recorder.gpu is not None:
+            self._recorder.gpu.run()
 
     def reset(self) -> None:
         """Forget what was captured; its tensors keep what they hold."""
         self._abandon()
         if self._recorder is not None:
-            capturing.release(self._owners)
+            capturing.release(self._places)
             for reference in self._written:
                 tensor = reference()
                 if tensor is not None and tensor._storage is not None:
                     tensor._storage.owner = None
         self._recorder = None
-        self._runs, self._owners, self._written = [], [], []
+        self._runs, self._places, self._written = [], [], []
 
     def __del__(self) -> None:
         self.reset()
@@ -303,10 +318,14 @@ class CUDAGraph:
         """
         if self._recorder is None:
             raise RuntimeError("debug_dump() of a graph that holds nothing: capture a step first")
-        lines = ["digraph step {"]
-        for i, step in enumerate(self._recorder.steps):
+        lines, names = ["digraph step {"], []
+        for step in self._recorder.steps:
             shapes = " ".join([str(list(array.shape)) for array in step.results])
-            label = f"{i} {step.name} {shapes}".rstrip().replace('"', "'")
+            names.append(f"{step.name} {shapes}".rstrip().replace('"', "'"))
+        if self._recorder.gpu is not None:
+            names += self._recorder.gpu.names
+        for i, name in enumerate(names):
+            label = f"{i} {name}"
             lines.append(f'  n{i} [label="{label}"];')
             if i:
                 lines.append(f"  n{i - 1} -> n{i};")
@@ -330,7 +349,7 @@ class graph:
     pool : tuple, optional
         See `CUDAGraph.capture_begin`.
     stream : Stream, optional
-        On which a GPU would capture.
+        Taken for the sake of scripts: each capture has a stream of its own.
     capture_error_mode : str
     """
 

@@ -49,12 +49,12 @@ def kernel(
         row-major number, and has ``x.shape[d]``. Everything else is a number, packed as the type it
         is declared with.
     template : str
-        Names in the signature that stand for an element type, that of the tensors passed there:
+        Names in the signature that denote an element type, that of the tensors passed there:
         one source for float32, float64, float16 and bfloat16.
     threads : int
         Of a block, unless a call says otherwise.
     cpu : callable, optional
-        The kernel's NumPy twin, called for tensors in host memory with the same arguments, arrays
+        Its NumPy version, called for tensors in host memory with the same arguments, arrays
         for tensors; it writes into the arrays.
 
     Returns

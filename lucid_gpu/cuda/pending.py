@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import backend, cuda_memory
+from lucid_gpu.devices import backend, capturing, cuda_memory
 from lucid_gpu.fusion import pending_reductions
 from lucid_gpu.fusion import realise as realising
 from lucid_gpu.fusion.expression import Expr
@@ -116,6 +116,9 @@ def flush() -> None:
 
 def switch(stream: Any, index: int) -> None:
     """Make a CuPy stream the current one of the current device, its pending values computed."""
+    found = capturing.capturing()
+    if found is not None and found.gpu is not None:
+        found.refuse("a change of the stream", "what is captured has one stream")
     flush()
     _streams[index, stream.ptr] = stream
     _noted.current[index] = stream.ptr
@@ -133,7 +136,7 @@ def _in_order(streams: dict[tuple[int, int], Any]) -> Iterator[None]:
 
 
 def _meet(streams: dict[tuple[int, int], Any], before: bool) -> None:
-    if not streams:
+    if not streams or capturing.on_gpu() is not None:  # what is captured has one stream
         return
     here = backend(device("cuda"))
     # What is pending now was written on this stream since the last switch, and may go on fusing.

@@ -31,7 +31,7 @@ manual_seed_all = manual_seed
 
 
 def seed() -> None:
-    """Seed the random numbers so that nobody can foresee them."""
+    """Seed the random numbers unpredictably."""
     generator.seed()
 
 
@@ -54,7 +54,7 @@ def get_rng_state_all() -> list[Tensor]:
 
 
 def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
-    """Go to a state, a vector of bytes, that `get_rng_state` gave."""
+    """Go to a state, a vector of bytes, that `get_rng_state` returned."""
     generator.set_rng_state(new_state)
 
 

@@ -223,7 +223,7 @@ class Event:
 
     Notes
     -----
-    An elementwise value that nobody has read is still pending. Recording an event computes what
+    An elementwise value that was not read is still pending. Recording an event computes what
     was pending on its stream before it, so that two events around some lines time those lines.
     """
 

@@ -85,7 +85,7 @@ def resolve(value: Any, out: Any = None) -> device:
 
 
 def get_default_device() -> device:
-    """Where tensors are made that are not told a device: the CPU at first."""
+    """The device of new tensors for which no device is passed; initially the CPU."""
     return resolve(None)
 
 

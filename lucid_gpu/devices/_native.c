@@ -118,7 +118,7 @@ PyDoc_STRVAR(point_doc,
 "Write the addresses over the first bases; then ``arguments = bases[operands] + offsets``.\n\n"
 "Parameters\n"
 "----------\n"
-"addresses : list or tuple of int\n"
+"addresses : sequence of int\n"
 "bases, operands, offsets, arguments : numpy.ndarray of intp, contiguous\n"
 "    The last three are equally long.\n\n"
 "Raises\n"
@@ -140,18 +140,18 @@ point(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
             return NULL;
         }
     }
-    PyObject *addresses = PySequence_Fast(args[0], "point(): expected a sequence of addresses");
+    PyObject *addresses = PySequence_Tuple(args[0]); /* no list: another thread may change that */
     if (addresses == NULL) {
         return NULL;
     }
-    Py_ssize_t given = PySequence_Fast_GET_SIZE(addresses);
-    if (given > counts[0] || counts[1] != counts[2] || counts[1] != counts[3]) {
+    Py_ssize_t known = PyTuple_GET_SIZE(addresses);
+    if (known > counts[0] || counts[1] != counts[2] || counts[1] != counts[3]) {
         PyErr_SetString(PyExc_ValueError, "point(): the arrays do not belong together");
         Py_DECREF(addresses);
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < given; ++i) {
-        Py_ssize_t at = PyLong_AsSsize_t(PySequence_Fast_GET_ITEM(addresses, i));
+    for (Py_ssize_t i = 0; i < known; ++i) {
+        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(addresses, i));
         if (at == -1 && PyErr_Occurred()) {
             Py_DECREF(addresses);
             return NULL;
@@ -165,7 +165,7 @@ point(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
             PyErr_SetString(PyExc_ValueError, "point(): an operand has no base");
             return NULL;
         }
-        words[3][i] = words[0][operand] + words[2][i];
+        words[3][i] = (npy_intp)((npy_uintp)words[0][operand] + (npy_uintp)words[2][i]);
     }
     Py_RETURN_NONE;
 }
@@ -197,12 +197,12 @@ PyDoc_STRVAR(find_loop_doc,
 static PyObject *
 find_loop(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *given;
+    PyObject *object;
     const char *types;
-    if (!PyArg_ParseTuple(args, "O!s:find_loop", &PyUFunc_Type, &given, &types)) {
+    if (!PyArg_ParseTuple(args, "O!s:find_loop", &PyUFunc_Type, &object, &types)) {
         return NULL;
     }
-    const PyUFuncObject *ufunc = (PyUFuncObject *)given;
+    const PyUFuncObject *ufunc = (PyUFuncObject *)object;
     char kinds[MOST_OPERANDS];
     int count = 0;
     for (; *types != '\0'; ++types) {
@@ -249,22 +249,22 @@ PyDoc_STRVAR(addresses_doc,
 static PyObject *
 addresses(PyObject *module, PyObject *arrays)
 {
-    PyObject *items = PySequence_Fast(arrays, "expected a sequence of arrays");
+    PyObject *items = PySequence_Tuple(arrays); /* no list: another thread may change that */
     if (items == NULL) {
         return NULL;
     }
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
-    PyObject *found = PyList_New(count);
-    for (Py_ssize_t i = 0; found != NULL && i < count; ++i) {
-        PyObject *place = address(module, PySequence_Fast_GET_ITEM(items, i));
-        if (place == NULL) {
-            Py_CLEAR(found);
+    Py_ssize_t count = PyTuple_GET_SIZE(items);
+    PyObject *result = PyList_New(count);
+    for (Py_ssize_t i = 0; result != NULL && i < count; ++i) {
+        PyObject *one = address(module, PyTuple_GET_ITEM(items, i));
+        if (one == NULL) {
+            Py_CLEAR(result);
             break;
         }
-        PyList_SET_ITEM(found, i, place);
+        PyList_SET_ITEM(result, i, one);
     }
     Py_DECREF(items);
-    return found;
+    return result;
 }
 
 static PyMethodDef methods[] = {
@@ -287,6 +287,9 @@ prepare(PyObject *Py_UNUSED(module))
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)prepare},
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED}, /* nor by NumPy */
+#endif
 #ifdef Py_GIL_DISABLED
     {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* nothing is kept between calls */
 #endif
@@ -302,6 +305,7 @@ static struct PyModuleDef definition = {
     .m_slots = slots,
 };
 
+/* What an import calls; `prepare` does the rest. */
 PyMODINIT_FUNC
 PyInit__native(void)
 {

@@ -25,11 +25,14 @@ __all__ = [
     "Step",
     "begin",
     "call",
+    "call_again",
+    "call_between",
     "capturing",
     "constant",
     "end",
     "hold",
     "is_fixed",
+    "on_gpu",
     "recording",
     "release",
     "write",
@@ -123,6 +126,7 @@ class Recorder:
 
     def __init__(self, begun: int, user_line: Callable[[], str]) -> None:
         self.thread = get_ident()
+        self.gpu: Any = None  # the `stream_capture.StreamCapture` beside it, where there is a GPU
         self.begun = begun
         self.user_line = user_line
         self.steps: list[Step] = []
@@ -147,11 +151,21 @@ class Recorder:
 
     def whose(self, array: Any) -> str | None:
         """`EXTERNAL`, `MADE`, or None for memory that nobody is known to have made."""
+        if self._on_gpu(array):
+            return MADE if self.gpu.is_made(array) else EXTERNAL
         found = self.owners.get(id(_owner(array)))
         return None if found is None else found[1]
 
+    def _on_gpu(self, array: Any) -> bool:
+        """Whether an array's memory is the business of the GPU's own capture."""
+        return self.gpu is not None and self.gpu.is_array(array)
+
     def adopt(self, array: Any, whose: str, name: str = "") -> None:
         """Keep an array's memory, and know whose it is."""
+        if self._on_gpu(array):
+            if whose is EXTERNAL:
+                self.gpu.hold(array)
+            return
         owner = _owner(array)
         if id(owner) not in self.owners:
             self.owners[id(owner)] = owner, whose
@@ -166,16 +180,24 @@ class Recorder:
         """What comes is no part of the recording, until `go_on`."""
         self.off += 1
         self.outside += 1
+        if self.gpu is not None:
+            self.gpu.suspend()
 
     def go_on(self) -> None:
         """Record again."""
         self.off -= 1
         self.outside -= 1
+        if self.gpu is not None:
+            self.gpu.resume()
 
     def see(self, leaf: Any) -> None:
         """A leaf is read: if it was there before, so was its memory."""
         array = leaf.array
-        if type(array) is not np.ndarray or self.whose(array) is not None or leaf in self.fresh:
+        if self._on_gpu(array):
+            self.refuse_other_gpus(array)
+            if self.gpu.is_made(array) or leaf in self.fresh or not self.gpu.hold(array):
+                return
+        elif type(array) is not np.ndarray or self.whose(array) is not None or leaf in self.fresh:
             return
         if leaf.borrowed and len(leaf.readers()) > 1:
             self.refuse(
@@ -183,6 +205,11 @@ class Recorder:
             )
         leaf.borrowed = False
         self.adopt(array, EXTERNAL)
+
+    def refuse_other_gpus(self, array: Any) -> None:
+        """Refuse an array of another GPU than the one whose work is captured."""
+        if self._on_gpu(array) and array.data.device_id != self.gpu.index:
+            self.refuse("a tensor on another GPU", "a graph has the work of one GPU")
 
     def knows(self, tensor: Any) -> bool:
         """Whether a tensor was made since the recording began."""
@@ -213,6 +240,8 @@ class Recorder:
         if self.off and self.whose(array) is None:
             return  # a recorded call has made it, for itself
         self.written[id(tensor)] = tensor
+        if self._on_gpu(array):
+            return  # a capture runs nothing, so nothing is to be put back
         owner = _owner(array)
         if self.whose(array) is None:
             self.adopt(array, EXTERNAL)
@@ -231,6 +260,11 @@ class Recorder:
         for name in self.owed.values():
             self.refuse(name, "it writes memory in a way that is not recorded")
 
+    def places(self) -> list[int]:
+        """The memory that replays read and write, as `hold` takes it."""
+        found = list(self.owners)
+        return found if self.gpu is None else [*found, *[-place for place in self.gpu.places()]]
+
     # --- calls -----------------------------------------------------------------------------------
 
     def call(
@@ -239,6 +273,8 @@ class Recorder:
         """Make a call and record it; inside a recorded call, only make it."""
         if self.off:
             return function(*args)
+        if self.gpu is not None and any(self.gpu.is_array(part) for part in _flat(args)):
+            return self.call_on_gpu(name, function, args)
         given = list(_arrays(args))
         unknown = [a for a in given if self.whose(a) is None]
         owed = dict(self.owed)
@@ -258,6 +294,62 @@ class Recorder:
             self.owed.pop(id(_owner(array)), None)
         return result
 
+    def call_on_gpu(self, name: str, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Make a call whose work a GPU's stream captures; one with draws is made by each replay."""
+        if self.off:
+            return function(*args)
+        if self.gpu is None:
+            self.refuse(name, "a graph has a GPU's work where the GPU was in use before")
+        if any(True for _ in _arrays(args)):
+            self.refuse(name, "a kernel of the GPU reads memory of the CPU")
+        if self.use_draws(args):
+            return self.call_between(name, function, args)
+        self.gpu.names.append(name)
+        self.off += 1
+        try:
+            return function(*args)
+        finally:
+            self.off -= 1
+
+    def call_between(self, name: str, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Have each replay make a call from Python, into the memory of what it gives now.
+
+        It is made now on whatever lies in the graph's memory, for the shapes of its results.
+        """
+        self.pause()
+        try:
+            result = function(*args)
+        finally:
+            self.go_on()
+        made = [part for part in _flat(result) if self.gpu.is_array(part)]
+        for array in made:
+            self.gpu.give(array)
+
+        def call() -> None:
+            found = [part for part in _flat(function(*_drawn(args))) if self.gpu.is_array(part)]
+            for old, new in zip(made, found, strict=True):
+                old[...] = new
+
+        self.gpu.names.append(name)
+        self.gpu.interrupt(call)
+        return result
+
+    def again_on_gpu(self, name: str, function: Callable[..., Any], args: Sequence[Any]) -> None:
+        """Have each replay make a call that gives nothing, from Python; it is not made now."""
+        for array in args:
+            if self.gpu.is_array(array) and not self.gpu.is_made(array):
+                self.gpu.hold(array)
+        self.gpu.names.append(name)
+        self.gpu.interrupt(lambda: function(*args))
+
+    def use_draws(self, args: Any) -> bool:
+        """Whether there are draws among arguments, which a replay then renews."""
+        draws = [value for value in _flat(args) if type(value) is Draw]
+        for draw in draws:
+            if draw.number is not None:
+                self.draws[id(draw.generator)][2].discard(draw.number)
+        return bool(draws)
+
     def record(
         self, name: str, function: Callable[..., Any], args: Sequence[Any], result: Any
     ) -> None:
@@ -265,9 +357,8 @@ class Recorder:
         made = list(_arrays(result))
         for array in made:
             self.adopt(array, MADE, name)
-        draws = [(i, a) for i, a in enumerate(_flat(args)) if type(a) is Draw]
         bind = getattr(function, "bound", None)
-        if draws:
+        if self.use_draws(args):
             run = self._drawing(function, list(args), result)
         elif bind is not None:
             run = bind(*args, result)
@@ -278,9 +369,6 @@ class Recorder:
     def _drawing(self, function: Callable[..., Any], args: list[Any], result: Any) -> Any:
         """A call whose arguments are a draw: the next replay's has other ones."""
         name = getattr(function, "__name__", "random numbers")
-        for draw in _flat(args):
-            if type(draw) is Draw and draw.number is not None:
-                self.draws[id(draw.generator)][2].discard(draw.number)
 
         def run() -> None:
             _put(name, result, function(*_drawn(args)))
@@ -488,6 +576,29 @@ def write(name: str, function: Callable[..., Any], *args: Any) -> Any:
     return found.call(name, function, args, True)
 
 
+def call_again(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    """`write` what a replay computes anew in Python, such as an optimizer's step."""
+    gpu = on_gpu()
+    if gpu is None or not any(gpu.is_array(array) for array in args):
+        return write(name, function, *args)
+    assert recorder is not None
+    return recorder.again_on_gpu(name, function, args)
+
+
+def call_between(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of a GPU's arrays whose work no stream can capture: it waits for the GPU."""
+    if on_gpu() is None:
+        return function(*args)
+    assert recorder is not None
+    return recorder.call_between(name, function, args)
+
+
+def on_gpu() -> Any:
+    """The capture of this thread's work on a GPU, where what is called now belongs to it."""
+    found = capturing()
+    return None if found is None or found.gpu is None or found.outside else found.gpu
+
+
 def is_array(value: Any) -> bool:
     """Whether a value is memory that may be recorded."""
     return type(value) is np.ndarray
@@ -504,7 +615,7 @@ def is_computed(data: Any) -> bool:
 def constant(array: Any) -> Any:
     """A new array of Python's numbers, which a graph has as they are."""
     found = recording()
-    if found is not None:
+    if found is not None and is_array(array):
         found.adopt(array, MADE, "a constant")
         found.record("constant", _same, (array.copy(),), array)
     return array
@@ -514,26 +625,31 @@ def _same(array: Any) -> Any:
     return array
 
 
-fixed: dict[int, int] = {}  # how many graphs read memory of an owner, by its id; they hold it
+fixed: dict[int, int] = {}  # how many graphs read some memory, by its `_place`; they hold it
 
 
 def is_fixed(array: Any) -> bool:
     """Whether a graph reads this memory: a tensor that takes another value is to write it."""
-    return type(array) is np.ndarray and id(_owner(array)) in fixed
+    return array is not None and _place(array) in fixed
 
 
-def hold(owners: Sequence[Any]) -> None:
-    """A graph reads memory of these owners from now on."""
-    for owner in owners:
-        fixed[id(owner)] = fixed.get(id(owner), 0) + 1
+def hold(places: Sequence[int]) -> None:
+    """A graph reads memory of these places from now on."""
+    for place in places:
+        fixed[place] = fixed.get(place, 0) + 1
 
 
-def release(owners: Sequence[Any]) -> None:
+def release(places: Sequence[int]) -> None:
     """It does so no longer."""
-    for owner in owners:
-        fixed[id(owner)] -= 1
-        if not fixed[id(owner)]:
-            del fixed[id(owner)]
+    for place in places:
+        fixed[place] -= 1
+        if not fixed[place]:
+            del fixed[place]
+
+
+def _place(array: Any) -> int:
+    """What tells an array's memory from other memory that is held: a GPU's by its address."""
+    return id(_owner(array)) if type(array) is np.ndarray else -array.data.mem.ptr
 
 
 def begin(new: Recorder) -> None:

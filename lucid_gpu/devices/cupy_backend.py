@@ -10,12 +10,13 @@ import os
 import tempfile
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lucid_gpu.device import device
-from lucid_gpu.devices import cuda_memory, cudnn, device_errors, gemm
+from lucid_gpu.devices import capturing, cuda_memory, cudnn, device_errors, gemm
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.dtypes import dtype, from_numpy_dtype
@@ -43,7 +44,10 @@ def problem() -> str | None:
             "a table with your GPU: install the driver, or start the container with `--gpus all`"
         )
     try:
-        count = import_cupy().cuda.runtime.getDeviceCount()
+        cupy = import_cupy()
+        if (older := too_old(cupy.__version__)) is not None:
+            return older
+        count = cupy.cuda.runtime.getDeviceCount()
     except (ImportError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0]
         return (
@@ -57,6 +61,16 @@ def problem() -> str | None:
             "CUDA_VISIBLE_DEVICES should not hide it"
         )
     return None
+
+
+def too_old(version: str) -> str | None:
+    """What to say of a version of CuPy before 14, with the command that replaces it."""
+    if int(version.partition(".")[0]) >= 14:
+        return None
+    return (
+        f"CuPy {version} is installed, and lucid_gpu needs 14 or newer, which has bfloat16; "
+        f"uninstall it, and install: {INSTALL}"
+    )
 
 
 def runtime_version() -> str | None:
@@ -196,9 +210,13 @@ class CupyBackend:
         with on_gpu(self.xp.cuda, where.index):
             if isinstance(data, self.xp.ndarray):
                 return self.xp.array(data, dtype=d.numpy, order="C")
-            return self.xp.asarray(np.asarray(data).astype(d.numpy, order="C"))
+            return self._copied(data, np.asarray(data).astype(d.numpy, order="C"))
 
     def to_numpy(self, array: Any) -> Any:
+        if capturing.on_gpu() is not None:
+            found = capturing.capturing()
+            assert found is not None
+            found.refuse("a copy to the CPU", "the host waits there for what a graph computes")
         try:
             found = self.xp.asnumpy(array)
         except self.xp.cuda.runtime.CUDARuntimeError as error:  # most likely some kernel's
@@ -208,7 +226,24 @@ class CupyBackend:
 
     def from_numpy(self, array: Any, where: device) -> Any:
         with on_gpu(self.xp.cuda, where.index):
-            return self.xp.asarray(np.ascontiguousarray(array).reshape(array.shape))
+            return self._copied(array, np.ascontiguousarray(array).reshape(array.shape))
+
+    def _copied(self, data: Any, array: Any) -> Any:
+        """A copy on the GPU of an array made of some data; in a graph it is a constant."""
+        capture = capturing.on_gpu()
+        if capture is None:
+            return self.xp.asarray(array)
+        found = capturing.capturing()
+        assert found is not None
+        if capturing.is_computed(data):
+            found.refuse("a copy to the GPU", "it comes from what the CPU computes or was given")
+        found.pause()  # it is copied now, not by each replay
+        try:
+            made = self.xp.asarray(array)
+            capture.hold(made)
+        finally:
+            found.go_on()
+        return made
 
     def item(self, array: Any) -> Any:
         return self.to_numpy(array).item()
@@ -240,6 +275,9 @@ class CupyBackend:
     def library(self, module: str, name: str, where: device, *arrays: Any, **options: Any) -> Any:
         import cupyx
 
+        capture = capturing.capturing()
+        if capture is not None and capturing.on_gpu() is not None:
+            capture.refuse(f"{module}.{name}()", "CuPy does not compute it where work is captured")
         function = getattr(getattr(self.xp, module), name)
         with (
             on_gpu(self.xp.cuda, where.index),
@@ -250,7 +288,8 @@ class CupyBackend:
     def argsort(self, array: Any, dim: int) -> Any:
         if array.dtype.name == "bfloat16":  # CuPy's Thrust sorts none
             array = array.astype(np.float32)
-        return self.xp.argsort(array, axis=dim, kind="stable")
+        order = partial(self.xp.argsort, axis=dim, kind="stable")
+        return capturing.call_between("argsort", order, array)  # Thrust waits for the GPU
 
     def synchronize(self) -> None:
         self.xp.cuda.runtime.deviceSynchronize()

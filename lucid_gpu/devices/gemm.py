@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lucid_gpu.devices import capturing
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.precision import matmul as precision
 from lucid_gpu.dtypes import from_numpy_dtype
@@ -233,6 +234,10 @@ def _library() -> tuple[Any, Any, Any]:
 
 def _run(name: str, arguments: tuple[Any, ...], mode: int) -> None:
     """Call cuBLAS on the current device's handle and stream, leaving its modes as they were."""
+    capture = None if capturing.recorder is None else capturing.on_gpu()
+    if capture is not None:
+        capture.product(name, arguments, mode)
+        return
     get_handle, cublas, failures = _library()
     handle = get_handle()
     call = getattr(cublas, name)

@@ -116,7 +116,7 @@ def other_rank(group: ProcessGroup, rank: int, kind: str) -> int:
 
 def _read(tensor: Tensor, where: device) -> Any:
     """The values on a device, row-major: the tensor's own memory, where they are so there."""
-    array = tensor.detach().to(where).array
+    array = (tensor if tensor.device == where else tensor.detach().to(where)).array
     return array if array.flags.c_contiguous else array.copy()
 
 
@@ -176,7 +176,8 @@ def _copy(tensor: Tensor, array: Any, where: device) -> None:
 def joined(tensors: Sequence[Tensor], where: device) -> Any:
     """The values of several tensors in one flat array."""
     arrays = [_read(tensor, where).reshape(-1) for tensor in tensors]
-    return backend(where).xp.concatenate(arrays)
+    into = _room(sum(array.size for array in arrays), tensors[0], where)
+    return backend(where).xp.concatenate(arrays, out=into)
 
 
 def _begun(
@@ -625,6 +626,8 @@ def monitored_barrier(
     try:
         Work(call, [_Asked(arrived)], limit).wait()
     except DistBackendError:
+        for done in waiting.values():
+            done.withdraw()  # else the next barrier's messages would come to these
         missing = [found.ranks[rank] for rank in waiting]
         named = ", ".join(map(str, missing if wait_all_ranks else missing[:1]))
         milliseconds = int(limit.total_seconds() * 1000)
@@ -638,13 +641,14 @@ def monitored_barrier(
 _MONITORED = (1 << 20) + 1  # the tag of our own messages
 
 
-class _Asked:
+class _Asked(Done):
     """What is done once a function says so."""
 
-    source = 0
+    def __init__(self, says: Callable[[], bool]) -> None:
+        self._says = says
 
-    def __init__(self, test: Callable[[], bool]) -> None:
-        self.test = test
+    def test(self) -> bool:
+        return self._says()
 
 
 # --- messages -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, cast
 from lucid_gpu.compat.future import Future
 from lucid_gpu.distributed.engines import Done, Ordered
 from lucid_gpu.distributed.errors import DistBackendError
-from lucid_gpu.distributed.watch import Call, Waiting, Watch
+from lucid_gpu.distributed.watch import Agreement, Call, Waiting, Watch
 
 __all__ = ["StreamWork", "Work"]
 
@@ -40,7 +40,7 @@ class Work:
     results : list of Tensor
     watch : Watch, optional
         Where other ranks say what they do.
-    agreement : Done, optional
+    agreement : Agreement, optional
         Whether all ranks make this call.
     """
 
@@ -52,12 +52,12 @@ class Work:
         finish: Callable[[], None] | None = None,
         results: Sequence[Any] = (),
         watch: Watch | None = None,
-        agreement: Done | None = None,
+        agreement: Agreement | None = None,
     ) -> None:
         self._call, self._begun, self._timeout = call, list(begun), timeout
         self._finish, self._results = finish, list(results)
         self._watch, self._agreement = watch, agreement
-        self._complete = self._delivered = False
+        self._complete = self._delivered = self._raised = False
         self._future: Future | None = None
         self._failed: DistBackendError | None = None
 
@@ -74,6 +74,8 @@ class Work:
         Callbacks of its future wait for somebody who waits: they may make calls, whose order must
         be the same on all ranks.
         """
+        if self._raised:
+            return True
         if self._passed() and (self._future is None or not self._future.has_callbacks()):
             self._deliver()
         return self._delivered
@@ -119,6 +121,9 @@ class Work:
         try:
             return self._wait((timeout or self._timeout).total_seconds())
         except BaseException:
+            for done in self._begun:
+                done.withdraw()
+            self._raised = True
             _abandoned.append(self)
             raise
 

@@ -122,19 +122,10 @@ class Categorical(Distribution):
         return values.expand(-1, *self._batch_shape) if expand else values
 
 
-class OneHotCategorical(Distribution):
-    """A vector with a single one, at an index drawn by probabilities.
-
-    Parameters
-    ----------
-    probs, logits : Tensor, shape (..., n)
-        As of `Categorical`: exactly one of them, else ValueError.
-    validate_args : bool, optional
-    """
+class OverCategories(Distribution):
+    """What is made of draws of a `Categorical`, or of its probabilities."""
 
     arg_constraints: Any = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    support: Any = constraints.one_hot
-    has_enumerate_support = True
 
     def __init__(
         self,
@@ -165,6 +156,20 @@ class OneHotCategorical(Distribution):
     def param_shape(self) -> Any:
         """The shape of the parameter: ``batch_shape + (n,)``."""
         return self._categorical.param_shape
+
+
+class OneHotCategorical(OverCategories):
+    """A vector with a single one, at an index drawn by probabilities.
+
+    Parameters
+    ----------
+    probs, logits : Tensor, shape (..., n)
+        As of `Categorical`: exactly one of them, else ValueError.
+    validate_args : bool, optional
+    """
+
+    support: Any = constraints.one_hot
+    has_enumerate_support = True
 
     @property
     def mean(self) -> Tensor:

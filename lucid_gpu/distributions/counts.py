@@ -6,7 +6,7 @@ from typing import Any
 
 from lucid_gpu.distributions import constraints
 from lucid_gpu.distributions.bernoulli import ByProbsOrLogits
-from lucid_gpu.distributions.categorical import Categorical
+from lucid_gpu.distributions.categorical import OverCategories
 from lucid_gpu.distributions.distribution import Distribution, ExponentialFamily, Shape
 from lucid_gpu.distributions.gamma import Gamma
 from lucid_gpu.nn import functional as F
@@ -151,7 +151,7 @@ class NegativeBinomial(ByProbsOrLogits):
     entropy = Distribution.entropy  # no closed form
 
 
-class Multinomial(Distribution):
+class Multinomial(OverCategories):
     """How often each of ``n`` categories comes up in ``total_count`` draws.
 
     Parameters
@@ -163,8 +163,6 @@ class Multinomial(Distribution):
     validate_args : bool, optional
     """
 
-    arg_constraints: Any = {"probs": constraints.simplex, "logits": constraints.real_vector}
-
     def __init__(
         self,
         total_count: int = 1,
@@ -175,34 +173,12 @@ class Multinomial(Distribution):
         if not isinstance(total_count, int):
             raise NotImplementedError("inhomogeneous total_count is not supported")
         self.total_count = total_count
-        self._categorical = Categorical(probs=probs, logits=logits)
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
-
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
-        new = super().expand(batch_shape, _instance)
-        new._categorical = self._categorical.expand(batch_shape)
-        return new
+        super().__init__(probs, logits, validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
         """Counts whose sum is `total_count`."""
         return constraints.multinomial(self.total_count)
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities, of shape ``batch_shape + (n,)``."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithms of the probabilities, of shape ``batch_shape + (n,)``."""
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Any:
-        """The shape of the parameter: ``batch_shape + (n,)``."""
-        return self._categorical.param_shape
 
     @property
     def mean(self) -> Tensor:

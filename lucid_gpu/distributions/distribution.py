@@ -360,7 +360,7 @@ class ExponentialFamily(Distribution):
         raise NotImplementedError
 
     def entropy(self) -> Tensor:
-        parameters = [p.detach().requires_grad_() for p in self._natural_params]
+        parameters = [p.detach()._mark() for p in self._natural_params]
         normalizer = self._log_normalizer(*parameters)
         gradients: Any = grad(normalizer.sum(), parameters, create_graph=True)
         result = normalizer - self._mean_carrier_measure

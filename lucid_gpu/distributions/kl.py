@@ -248,7 +248,7 @@ def _families(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
             "The cross KL-divergence between different exponential families cannot be computed "
             "using Bregman divergences"
         )
-    of_p = [t.detach().requires_grad_() for t in p._natural_params]
+    of_p = [t.detach()._mark() for t in p._natural_params]
     of_q = q._natural_params
     normalizer = p._log_normalizer(*of_p)
     gradients: Any = grad(normalizer.sum(), of_p, create_graph=True)

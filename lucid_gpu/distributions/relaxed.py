@@ -7,9 +7,9 @@ from typing import Any
 
 from lucid_gpu.distributions import constraints
 from lucid_gpu.distributions.bernoulli import ByProbsOrLogits
-from lucid_gpu.distributions.categorical import Categorical
+from lucid_gpu.distributions.categorical import OverCategories
 from lucid_gpu.distributions.composed import TransformedDistribution
-from lucid_gpu.distributions.distribution import Distribution, Shape
+from lucid_gpu.distributions.distribution import Shape
 from lucid_gpu.distributions.transforms import ExpTransform, SigmoidTransform
 from lucid_gpu.distributions.utils import clamp_probs
 from lucid_gpu.ops.creation import tensor
@@ -109,7 +109,7 @@ class RelaxedBernoulli(TransformedDistribution):
         return self.base_dist.probs
 
 
-class ExpRelaxedCategorical(Distribution):
+class ExpRelaxedCategorical(OverCategories):
     """The logarithm of a `RelaxedOneHotCategorical`.
 
     Parameters
@@ -120,7 +120,6 @@ class ExpRelaxedCategorical(Distribution):
     validate_args : bool, optional
     """
 
-    arg_constraints: Any = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support: Any = constraints.real_vector
     has_rsample = True
 
@@ -131,25 +130,8 @@ class ExpRelaxedCategorical(Distribution):
         logits: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._categorical = Categorical(probs, logits)
         self.temperature = temperature
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
-
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
-        new = super().expand(batch_shape, _instance)
-        new._categorical = self._categorical.expand(batch_shape)
-        return new
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithms of the probabilities, of shape ``batch_shape + (n,)``."""
-        return self._categorical.logits
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities, of shape ``batch_shape + (n,)``."""
-        return self._categorical.probs
+        super().__init__(probs, logits, validate_args)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from lucid_gpu.autograd.dual_function import Called
 from lucid_gpu.autograd.function import Function, FunctionCtx
-from lucid_gpu.func.trees import flatten, spread, unflatten
+from lucid_gpu.func.trees import flatten, spread, tree_map, unflatten
 from lucid_gpu.ops.shape import movedim
 from lucid_gpu.tensor import Tensor
 
@@ -48,8 +48,8 @@ def call(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> Called:
 
 
 def _by_own_rule(level: BatchLevel, cls: type[Function], args: Sequence[Any]) -> Called:
-    in_dims = tuple([0 if level.holds(a) else None for a in args])
-    values = [level.value(a) for a in args]
+    in_dims = tree_map(lambda a: 0 if level.holds(a) else None, tuple(args))
+    values = tree_map(level.value, tuple(args))
     found = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *values)
     if not (isinstance(found, tuple) and len(found) == 2):
         raise RuntimeError(

@@ -18,7 +18,8 @@ from lucid_gpu.fusion.program import WRAPPED, Instruction, intern
 from lucid_gpu.fusion.typing_rules import types_of
 from lucid_gpu.ops.elementwise import cast
 from lucid_gpu.ops.shape import expand, movedim, reshape
-from lucid_gpu.tape.levels import ENDED, Level, Wrapper, open_levels
+from lucid_gpu.tape.levels import BACKWARD_INSIDE, ENDED, MARKED_INSIDE, Level, Wrapper, open_levels
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.rules import Batch
 from lucid_gpu.tensor import Tensor, apply
 
@@ -71,22 +72,12 @@ class BatchedTensor(Tensor):
         )
 
     def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise RuntimeError(
-            "backward() called inside a functorch transform. This is not supported, please use "
-            "lucid_gpu.func.grad or lucid_gpu.func.vjp instead or call backward() outside of "
-            "transforms."
-        )
+        raise RuntimeError(BACKWARD_INSIDE)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        if requires_grad == self.requires_grad:
+        if requires_grad == self.requires_grad and not state.transforms:
             return self
-        raise RuntimeError(
-            "You are attempting to call Tensor.requires_grad_() (or perhaps using "
-            "autograd.functional.* APIs) inside of a function being transformed by vmap. This is "
-            "unsupported, please attempt to use the transforms of lucid_gpu.func (e.g. grad, vjp, "
-            "jacrev, jacfwd, hessian) or call requires_grad_() outside of a function being "
-            "transformed instead."
-        )
+        raise RuntimeError(MARKED_INSIDE)
 
     def _edge(self) -> tuple[Any, int]:
         return value_below(self)._edge()

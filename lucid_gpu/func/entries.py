@@ -37,10 +37,13 @@ class Entry:
     def __init__(self, function: Any) -> None:
         self.function = function
         self.body = function.body
-        code = self.body.__code__
-        many = code.co_flags & inspect.CO_VARARGS
-        self.most = sys.maxsize if many else code.co_argcount
-        self.fewest = code.co_argcount - len(self.body.__defaults__ or ())
+        parameters = inspect.signature(self.body).parameters.values()
+        positional = [
+            p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        many = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        self.most = sys.maxsize if many else len(positional)
+        self.fewest = sum(p.default is p.empty for p in positional)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], go_on: Callable[..., Any]) -> Any:
         """The result; ``go_on`` is what the call comes to where nothing is batched."""

@@ -8,7 +8,15 @@ from typing import Any
 
 from lucid_gpu.autograd.dual import DualLevel
 from lucid_gpu.autograd.grad import grad
-from lucid_gpu.func.transforms import _numbers, _units, check_aux, refuse_complex, vjp
+from lucid_gpu.func.graphs import transforming
+from lucid_gpu.func.transforms import (
+    _numbers,
+    _units,
+    check_aux,
+    check_outputs,
+    refuse_complex,
+    vjp,
+)
 from lucid_gpu.func.trees import flatten, tree_map, unflatten
 from lucid_gpu.func.vmap import vmap
 from lucid_gpu.ops.creation import zeros_like
@@ -68,13 +76,15 @@ def jvp(
     points, directions, structure = _paired(primals, tangents)
     with DualLevel() as level:
         duals = [level.enter(p, t) for p, t in zip(points, directions, strict=True)]
-        result = func(*unflatten(duals, structure))
+        with transforming():
+            result = func(*unflatten(duals, structure))
         aux = None
         if has_aux:
             result, aux = _without_aux(result)
             check_aux(aux)
             aux = tree_map(lambda a: level.leave(a)[0], aux)
         outputs, of_result = flatten(result)
+        check_outputs(_JVP, "f(*primals)", outputs)
         parts = [_left(level, o, strict) for o in outputs]
     output = unflatten([p for p, _ in parts], of_result)
     moved = unflatten([t for _, t in parts], of_result)
@@ -96,11 +106,11 @@ def _paired(primals: Any, tangents: Any) -> tuple[list[Tensor], list[Tensor], An
         )
     for name, tensors in (("primals", points), ("tangents", directions)):
         if not tensors:
-            raise RuntimeError(f"{_JVP}: Expected {name} to be a non-empty tuple of Tensors.")
+            raise RuntimeError(f"{_JVP}: Expected {name} to contain at least one Tensor.")
         for t in tensors:
             if not isinstance(t, Tensor):
                 raise RuntimeError(
-                    f"{_JVP}: Expected {name} to contain only Tensors, got {type(t)}"
+                    f"{_JVP}: Expected {name} to only contain Tensors, got {type(t)}"
                 )
     for p, t in zip(points, directions, strict=True):
         if p.shape != t.shape:
@@ -125,12 +135,7 @@ def _without_aux(result: Any) -> tuple[Any, Any]:
     return result
 
 
-def _left(level: DualLevel, output: Any, strict: bool) -> tuple[Tensor, Tensor]:
-    if not isinstance(output, Tensor):
-        raise RuntimeError(
-            f"{_JVP}: Expected f(*primals) to return only tensors, got unsupported type "
-            f"{type(output)}"
-        )
+def _left(level: DualLevel, output: Tensor, strict: bool) -> tuple[Tensor, Tensor]:
     primal, tangent = level.leave(output)
     if tangent is None:
         if strict:
@@ -161,7 +166,7 @@ def jacfwd(
     argnums : int or tuple of int
         Which positional arguments to differentiate by; each is a tensor or a tree of them.
     has_aux : bool
-        Whether ``func`` returns something besides, to be handed on.
+        Whether ``func`` returns a second value, which is passed on.
     chunk_size : int, optional
         How many columns to compute at once; all of them by default. Smaller takes less memory.
     randomness : {"error", "different", "same"}
@@ -235,7 +240,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     outputs, of_output = flatten(output)
     points, of_primals = flatten(primals)
     with inference_mode(False):
-        probes = [zeros_like(o).requires_grad_() for o in outputs]
+        probes = [zeros_like(o)._mark() for o in outputs]
         pulled = flatten(pull(unflatten(probes, of_output)))[0]
 
     def pushed(*tangents: Any) -> Any:

@@ -171,8 +171,14 @@ def stack_module_state(models: Sequence[Module]) -> tuple[State, State]:
     if len({type(m) for m in models}) > 1:
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
     every = [dict(m.named_parameters()) for m in models]
+    for name, p in every[0].items():
+        if any(own[name].requires_grad is not p.requires_grad for own in every):
+            raise RuntimeError(
+                "Expected Parameters from each model to have the same .requires_grad: "
+                f"{name} requires grad in some of them; call requires_grad_() on the others"
+            )
     parameters = {
-        name: stack([own[name].detach() for own in every]).requires_grad_(p.requires_grad)
+        name: stack([own[name].detach() for own in every])._mark(p.requires_grad)
         for name, p in every[0].items()
     }
     buffered = [dict(m.named_buffers()) for m in models]

@@ -8,8 +8,10 @@ inputs of a transformation further out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from lucid_gpu.tape.modes import state
 from lucid_gpu.tape.node import AccumulateGrad, Node
 from lucid_gpu.tensor import Tensor
 
@@ -21,6 +23,16 @@ class Apart(Node):
         return cotangents
 
 
+@contextmanager
+def transforming() -> Iterator[None]:
+    """While the function of a transformation runs: what would mark leaves in it is refused."""
+    state.transforms += 1
+    try:
+        yield
+    finally:
+        state.transforms -= 1
+
+
 def fresh(tensor: Tensor) -> Tensor:
     """A tensor of the same value to differentiate by; gradients pass on to the original's."""
     if tensor._wrapper is not None:
@@ -28,7 +40,7 @@ def fresh(tensor: Tensor) -> Tensor:
         return found
     apart = tensor.clone() if tensor.is_inference() else tensor.alias()
     if not tensor.requires_grad:
-        return apart.requires_grad_()
+        return apart._mark()
     edge = tensor._edge()
     apart.detach_()
     apart._attach(Apart((edge,)))

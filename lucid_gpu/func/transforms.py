@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lucid_gpu.autograd.grad import grad as gradients_of
-from lucid_gpu.func.graphs import Ends, fresh, parts_of
+from lucid_gpu.func.graphs import Ends, fresh, parts_of, transforming
 from lucid_gpu.func.trees import Structure, flatten, leaves_of, tree_map, unflatten
 from lucid_gpu.func.vmap import everywhere_batched, vmap
 from lucid_gpu.ops.creation import zeros_like
@@ -35,7 +35,7 @@ def grad(
     argnums : int or tuple of int
         Which positional arguments to differentiate by; each is a tensor or a tree of them.
     has_aux : bool
-        Whether ``func`` returns something besides, to be handed on.
+        Whether ``func`` returns a second value, which is passed on.
 
     Returns
     -------
@@ -124,6 +124,7 @@ def jacrev(
     *,
     has_aux: bool = False,
     chunk_size: int | None = None,
+    _preallocate_and_copy: bool = False,
 ) -> Callable[..., Any]:
     """The function that computes the Jacobian of ``func``, a row an element of its output.
 
@@ -133,6 +134,8 @@ def jacrev(
         As for `grad`; ``func`` returns a tensor or a tree of them.
     chunk_size : int, optional
         How many rows to compute at once; all of them by default. Smaller takes less memory.
+    _preallocate_and_copy : bool
+        Taken for PyTorch's sake; changes nothing.
 
     Returns
     -------
@@ -240,6 +243,20 @@ def _without_aux(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
     return result
 
 
+def check_outputs(name: str, call: str, outputs: list[Any]) -> None:
+    """Refuse what has no derivative: no output at all, and what is no tensor."""
+    if not outputs or outputs == [None]:
+        raise RuntimeError(
+            f"{name}: Expected f to be a function that has non-empty output (got output = "
+            f"{outputs})"
+        )
+    for o in outputs:
+        if not isinstance(o, Tensor):
+            raise RuntimeError(
+                f"{name}: expected {call} to return only tensors, got unsupported type {type(o)}"
+            )
+
+
 def check_aux(aux: Any) -> None:
     """Refuse what is no tree of tensors."""
     for leaf in flatten(aux)[0]:
@@ -262,7 +279,9 @@ def _differentiated(
     recording = is_grad_enabled()
     with inference_mode(False):
         given, point = _set_apart(args, argnums)
-        value, aux = _without_aux(func(*given, **kwargs), has_aux, _VALUE)
+        with transforming():
+            result = func(*given, **kwargs)
+        value, aux = _without_aux(result, has_aux, _VALUE)
         _check_value(value)
         targets, structure = flatten(point)
         ends = Ends(targets)
@@ -319,14 +338,11 @@ def _pullback(
     recording = is_grad_enabled()
     with inference_mode(False):
         given, point = _set_apart(args, argnums)
-        output, aux = _without_aux(func(*given, **kwargs), has_aux, _VJP)
+        with transforming():
+            result = func(*given, **kwargs)
+        output, aux = _without_aux(result, has_aux, _VJP)
     outputs, structure = flatten(output)
-    for o in outputs:
-        if not isinstance(o, Tensor):
-            raise RuntimeError(
-                f"{_VJP}: expected f(*primals) to return only tensors, got unsupported type "
-                f"{type(o)}"
-            )
+    check_outputs(_VJP, "f(*primals)", outputs)
     targets, of_point = flatten(point)
     ends = Ends(targets)
 

@@ -43,7 +43,7 @@ def vmap(
     Returns
     -------
     callable
-        Keyword arguments are handed on as they are.
+        Keyword arguments are passed on unchanged.
 
     Raises
     ------

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 from lucid_gpu import dtypes as dt
+from lucid_gpu.devices import capturing
 from lucid_gpu.devices.threads import processors
 from lucid_gpu.fusion.cuda_elementwise import elementwise
 from lucid_gpu.fusion.cuda_foreach import foreach_kernel, rows_of
@@ -180,7 +182,8 @@ class Executable:
         self._launch(second, states + values[head:] + outputs[kept:] + fields)
 
     def _launch(self, launch: Launch, values: Sequence[Any]) -> None:
-        self.launcher.launch(launch.function, launch.packing, values, launch.grid, launch.block)
+        packed = launch.packing.filled(values)
+        self.launcher.launch(launch.function, packed, launch.grid, launch.block)
 
     def kernels(self, packed: bool) -> list[Kernel]:
         """The kernels of this plan, not yet compiled."""
@@ -230,25 +233,21 @@ class Executable:
         used = sorted({*range(len(self.plan.stores)), *read})
         renamed = [used.index(c) for c in read]
         address = self.launcher.address
-        addresses = [[address(array) for array in columns[c]] for c in used]
-        rows = [
-            (array.size, *places)
-            for array, *places in zip(columns[0], *addresses, strict=True)
-            if array.size
-        ]
+        addresses = [[*map(address, columns[c])] for c in used]
+        sizes = [array.size for array in columns[0]]
+        rows = [*zip(sizes, *addresses, strict=True)]
+        if 0 in sizes:
+            rows = [row for row in rows if row[0]]
         fields = self.fields_of(scalars)
         with self.launcher.at_home():
             aligned = self._form(renamed, True).launch.kernel.aligned
             apart: list[tuple[int, ...]] = []  # rows of which some array is not aligned
-            together: list[tuple[int, ...]] = []
-            for row in rows:
-                for place, multiple in zip(row[1:], aligned):
-                    if place % multiple:
-                        apart.append(row)
-                        break
-                else:
-                    together.append(row)
-            for packed, some in ((True, together), (False, apart)):
+            for places, multiple in zip(addresses, aligned):
+                if reduce(or_, places, 0) % multiple:  # a power of two, which few miss
+                    apart = [row for row in rows if _is_apart(row, aligned)]
+                    rows = [row for row in rows if not _is_apart(row, aligned)]
+                    break
+            for packed, some in ((True, rows), (False, apart)):
                 if some:
                     self._fill(self._form(renamed, packed), some, fields)
 
@@ -270,9 +269,9 @@ class Executable:
     def _fill(self, form: Form, rows: Sequence[tuple[int, ...]], fields: list[Any]) -> None:
         """Launch as often as the table has to be filled."""
         launch = form.launch
-        start = partial(self.launcher.launch, launch.function, launch.packing)
+        start = partial(self.launcher.launch, launch.function)
         for table, blocks, elements in filled(form.table, rows, form.tile, form.itemsizes):
-            arguments = table + fields, (blocks, 1, 1), launch.block
+            arguments = launch.packing.filled(table + fields), (blocks, 1, 1), launch.block
             if observers:
                 observed(launched_rows(self.plan, elements), start, *arguments)
             else:
@@ -288,7 +287,7 @@ class Executable:
         waited for: that is one compilation instead of several.
         """
         launcher = self.launcher
-        if self.shared or not compiling.in_background(launcher):
+        if self.shared or not compiling.in_background(launcher) or capturing.recorder is not None:
             return None
         texts = self._texts(packed)
         if all(compiling.ready(launcher, text) for text in texts):
@@ -335,6 +334,11 @@ class Executable:
             for i in part.last:
                 del values[i]
         return [values[i] for i in whole.results]
+
+
+def _is_apart(row: tuple[int, ...], aligned: Sequence[int]) -> bool:
+    """Whether an array of a row, which begins with its size, is not aligned."""
+    return any(place % multiple for place, multiple in zip(row[1:], aligned))
 
 
 def text_of(kernel: Kernel) -> Text:

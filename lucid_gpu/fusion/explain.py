@@ -221,7 +221,7 @@ def origin(cell: Cell) -> str:
     """Why a kernel reads an array: where it comes from."""
     node = cell.node
     if node is None:
-        return "given, or realised before"
+        return "input, or computed before"
     if not node._edges:
-        return "given: a leaf that requires grad"
+        return "input: a leaf that requires grad"
     return f"already realised: the result of {node.name()}"

@@ -308,8 +308,7 @@ def of_number(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> E
     argument.
     """
     text, number = constant_value(number)
-    first, known = _filled.setdefault((d, shape, where), (state.step, set()))
-    if scheduler.stays(text, first, known):
+    if not _is_argument(_filled, (d, shape, where), text, number):
         return of_constant(number, d, shape, where)
     parts = [Instruction("scalar", (), d, (), False, 0)]
     if shape:
@@ -317,7 +316,7 @@ def of_number(number: Any, d: dtype, shape: tuple[int, ...], where: device) -> E
     return Expr(intern(parts, 1, where, made_here()), (Cell(number),), None)
 
 
-_filled: dict[Any, tuple[int, set[str]]] = {}
+_filled: dict[Any, Any] = {}
 when_forgotten.append(_filled.clear)
 
 
@@ -465,19 +464,30 @@ def _scalar_mark(
     """A number as a part of the program, or as one leaf more."""
     kind = type(value)
     text, value = constant_value(value)
-    number = text, kind
-    mark = ("number", text, kind, value)
-    seen = numbers_seen(program)
-    first, known = seen.setdefault((op, place), (state.step, set()))
-    if value == 0 or value == 1:  # they make ops simpler
-        return mark, leaves
-    if kind is int and (op.name == "pow" or not fits(value)):  # which may be refused
-        return mark, leaves
-    if scheduler.stays(number, first, known, exponent=op.name == "pow"):
-        return mark, leaves
-    if op.name != "pow":
-        seen[op, place] = _CHANGING
+    power = op.name == "pow"
+    refusable = kind is int and (power or not fits(value))
+    if refusable or not _is_argument(
+        numbers_seen(program), (op, place), (text, kind), value, power
+    ):
+        return ("number", text, kind, value), leaves
     return ("slot", len(leaves), kind, scalar_type(value)), (*leaves, Cell(value))
+
+
+def _is_argument(
+    seen: dict[Any, Any], place: Any, number: Any, value: Any, exponent: bool = False
+) -> bool:
+    """Whether a number that is met at a place is an argument of the kernel: see `scheduler.stays`.
+
+    ``number`` tells it from others; ``seen`` has those of each place, and the first one's step.
+    """
+    first, known = seen.setdefault(place, (state.step, set()))
+    if value == 0 or value == 1:  # they make ops simpler
+        return False
+    if scheduler.stays(number, first, known, exponent):
+        return False
+    if not exponent:
+        seen[place] = _CHANGING
+    return True
 
 
 _CHANGING: Any = (-1, frozenset())  # no step, and no numbers: all are arguments

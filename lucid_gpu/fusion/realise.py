@@ -56,16 +56,16 @@ def execute(plan: Plan, leaves: Sequence[Cell]) -> list[Any]:
     if capturing.recorder is not None:
         found = capturing.recording()
         if found is not None:
-            if plan.device.type != "cpu":
-                found.refuse(plan.name, "graphs of work on a GPU are not captured yet")
             for leaf in plan.read:
                 found.see(leaves[leaf])
     arrays = [leaves[leaf].array for leaf in plan.read]
     scalars = [leaves[leaf].array for leaf in plan.numbers] if plan.numbers else []
     if [array.strides for array in arrays] != plan.layouts:
         arrays = _as_declared(plan, arrays)
-    if capturing.recorder is not None:
-        return list(capturing.call(plan.name, _Observed(plan, run), arrays, scalars))
+    found = capturing.capturing()
+    if found is not None:
+        call = found.call if plan.device.type == "cpu" else found.call_on_gpu
+        return list(call(plan.name, _Observed(plan, run), (arrays, scalars)))
     results: list[Any] = observed(plan, run, arrays, scalars) if observers else run(arrays, scalars)
     if debug:
         print(describe(plan))

@@ -2,6 +2,10 @@
 
 Ours read the old value, which is whole; but a program must not be right because of how its ops were
 fused. A region looks through its ops (`refusal`) only where some value has been written at all.
+
+What is saved beside what a node keeps itself stands in ``also``, of nodes and of pending values:
+a `Noted` where a pending value or a leaf is meant, a `Counted` where memory that counts its writes
+is, and `RESULT` for the op's own result.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ __all__ = [
     "FROM_OPERANDS",
     "RESULT",
     "SAVE_ALL",
+    "Counted",
     "Noted",
     "converted",
     "noted",
@@ -57,6 +62,28 @@ def noted(value: Expr) -> Noted:
     """The note of a value, one for all who save it while it is pending."""
     known = None if value.program.is_load else getattr(value, "noted", None)
     return Noted(value) if known is None else known
+
+
+class Counted:
+    """As `Noted`, of memory that counts its writes: a view may be gone.
+
+    Attributes
+    ----------
+    program : Program
+        Has the tensor's type and shape.
+    """
+
+    __slots__ = ("program", "storage", "version")
+
+    def __init__(self, program: Program, storage: Any) -> None:
+        self.program, self.storage, self.version = program, storage, storage.version
+
+    @property
+    def stale(self) -> Write | None:
+        """The write since, if there was one."""
+        if self.storage.version == self.version:
+            return None
+        return Write("an in-place op", self.version, self.storage)
 
 
 RESULT: Any = None  # among what a composition saves: its own result

@@ -28,6 +28,7 @@ import numpy as np
 
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend_of_array, cudnn, threads
+from lucid_gpu.devices.blas import UNPACKED
 from lucid_gpu.devices.blocks import each, slices
 from lucid_gpu.devices.pool import pool
 from lucid_gpu.devices.scratch import memory_of_thread
@@ -45,7 +46,6 @@ COLUMN_BYTES = 32 << 20  # of columns at a time on a GPU: they fit the cache of 
 # On a CPU:
 BLOCK = 1 << 19  # numbers in the columns of a block: with fewer the GIL changes hands too often
 FEWEST = 256  # columns of a block: fewer leave a product's packing unpaid
-SMALL = 1_000_000  # multiplications up to which OpenBLAS reads matrices where they lie, unpacked
 NARROWEST = 192  # columns of a strip that gain from it
 ALONE = 500_000  # multiplications that are not worth a second thread
 
@@ -474,7 +474,7 @@ def _correlate(view: Any, g: Any) -> Any:
 
 def _strips(size: int, width: int) -> int:
     """Into how many equal strips columns are cut that cost ``size`` multiplications each."""
-    step = SMALL // max(size, 1)
+    step = UNPACKED // max(size, 1)
     if NARROWEST <= step < width:
         least = -(-width // step)
         for count in range(least, min(2 * least, width // NARROWEST) + 1):

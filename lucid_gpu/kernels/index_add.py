@@ -28,7 +28,7 @@ THREADS = 256
 FEW = 2048  # keys that are put in order by counting
 LARGEST_GRID = 65535  # of y and z
 WIDE = 8  # columns from which on a call a row is cheaper than a place an element
-FEW_ROWS = 16  # that are added one by one: fewer calls than a table takes
+LEAST = 1024  # elements: with fewer a table is not worth it
 BLOCK = 1 << 16  # elements whose places NumPy has in cache at a time
 
 _order = Kernel(
@@ -210,19 +210,16 @@ def _index_add(
 
 def _add_blocks(out: Any, keys: Any, values: Any, skip: int) -> None:
     outer, rows, columns = out.shape
-    if keys.size <= FEW_ROWS and outer == 1 and out.itemsize > 2:
-        for key, value in zip(keys.tolist(), values[0], strict=True):
-            if 0 <= key < rows and key != skip:
-                row = out[0, key]
-                np.add(row, value, row)
-        return
-    outside = (keys < 0) | (keys >= rows) | (keys == skip)
+    outside = keys.view(f"u{keys.itemsize}") >= rows  # negative ones, too
+    if skip >= 0:
+        outside |= keys == skip
     if outside.any():
         keys, values = keys[~outside], values[:, ~outside]
     d = dt.from_numpy_dtype(out.dtype)
     total = out if d.compute is d else out.astype(d.compute.numpy)
     keys = keys.astype(np.int64, copy=False)
-    add = _add_rows if columns >= WIDE and available() else _add_elements
+    tabled = columns >= WIDE and values.size > LEAST and available()
+    add = _add_rows if tabled else _add_elements
     if outer > 1:  # rows of one long array
         keys = (np.arange(outer)[:, None] * rows + keys).reshape(-1)
     target, values = total.reshape(-1, columns), values.reshape(-1, columns)

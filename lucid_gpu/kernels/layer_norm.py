@@ -1,4 +1,4 @@
-"""Layer normalisation and root mean square normalisation of rows, and their gradients.
+"""Layer normalization and root mean square normalization of rows, and their gradients.
 
 ``y = (x - mean) rstd w + b``, where mean is 0 for root mean squares. On a GPU one kernel forward;
 backward one that makes the gradient of x and gathers those of weight and bias on the way, and a

@@ -1,6 +1,6 @@
-"""Resampling along an axis: each output is a weighted sum of a few neighbours.
+"""Resampling along an axis: each output is a weighted sum of a few neighbors.
 
-A `Band` is a sparse matrix kept as neighbours and weights of each row, and so is its transpose: the
+A `Band` is a sparse matrix kept as neighbors and weights of each row, and so is its transpose: the
 gradient gathers too, nothing is scattered. The positions are PyTorch's (half-pixel centres, or
 corners aligned); cubic weights are those of Keys, "Cubic Convolution Interpolation" (1981).
 """

@@ -1,4 +1,4 @@
-"""How many neighbouring elements one access moves."""
+"""How many neighboring elements one access moves."""
 
 from __future__ import annotations
 

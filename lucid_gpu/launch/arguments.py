@@ -73,12 +73,20 @@ class Packing:
         )
         self.spare: list[Arguments] = []  # blocks no launch uses at the moment
 
-    def block(self) -> Arguments:
-        """A block for one launch, which is put back among ``spare`` after it."""
+    def filled(self, values: Sequence[Any]) -> Arguments:
+        """The arguments of one launch, which puts them back among ``spare``.
+
+        Raises
+        ------
+        struct.error, OverflowError
+            For a value that its field does not hold.
+        """
         try:
-            return self.spare.pop()
+            found = self.spare.pop()
         except IndexError:
-            return Arguments(self)
+            found = Arguments(self)
+        found.pack(found.memory, found.start, *values)
+        return found
 
 
 class Arguments:
@@ -88,6 +96,7 @@ class Arguments:
     """
 
     def __init__(self, packing: Packing) -> None:
+        self.spare = packing.spare
         sizes = [struct.calcsize("=" + field) for field in packing.fields]
         self.memory = ctypes.create_string_buffer(sum(sizes) + SLOT)
         base = ctypes.addressof(self.memory)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu.device import device
@@ -18,7 +18,7 @@ from lucid_gpu.devices import backend
 from lucid_gpu.devices.cuda_errors import explained
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.launch import nvrtc
-from lucid_gpu.launch.arguments import Packing
+from lucid_gpu.launch.arguments import Arguments
 from lucid_gpu.launch.compiling import Text
 from lucid_gpu.launch.failures import failed
 from lucid_gpu.launch.launcher import Extent, Launcher
@@ -97,14 +97,11 @@ class CudaLauncher(Launcher):
     def launch(
         self,
         function: Function,
-        packing: Packing,
-        values: Sequence[Any],
+        arguments: Arguments,
         grid: Extent,
         block: Extent,
         shared: int = 0,
     ) -> None:
-        arguments = packing.block()
-        arguments.pack(arguments.memory, arguments.start, *values)
         stream = self.stream(self.index).ptr
         try:
             if shared > function.shared:
@@ -114,4 +111,4 @@ class CudaLauncher(Launcher):
                 self.cuda.runtime.streamSynchronize(stream)
         except self.failures as error:
             raise failed(error, function.name, grid, block, shared) from error
-        packing.spare.append(arguments)
+        arguments.spare.append(arguments)

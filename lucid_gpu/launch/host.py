@@ -17,7 +17,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 
 from lucid_gpu.device import CPU
 from lucid_gpu.devices import backend
-from lucid_gpu.launch.arguments import Packing
+from lucid_gpu.launch.arguments import Arguments
 from lucid_gpu.launch.compile_errors import CompileError
 from lucid_gpu.launch.compiling import Text
 from lucid_gpu.launch.kernel_sources import kernel_path
@@ -106,16 +105,13 @@ class HostLauncher(Launcher):
     def launch(
         self,
         function: Function,
-        packing: Packing,
-        values: Sequence[Any],
+        arguments: Arguments,
         grid: Extent,
         block: Extent,
         shared: int = 0,
     ) -> None:
-        arguments = packing.block()
-        arguments.pack(arguments.memory, arguments.start, *values)
         self.start(function, grid, block, shared, arguments.table)
-        packing.spare.append(arguments)
+        arguments.spare.append(arguments)
 
     def start(
         self, function: Function, grid: Extent, block: Extent, shared: int, table: int

@@ -6,21 +6,23 @@ handed to the launcher of the arrays' device.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lucid_gpu.device import CPU, device
 from lucid_gpu.devices import device_of
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.launch.arguments import Packing
+from lucid_gpu.launch.arguments import Arguments, Packing
 from lucid_gpu.launch.launcher import Extent, Launcher
 from lucid_gpu.launch.launchers import launcher_of
 from lucid_gpu.launch.observers import Launched, Operand, debug, observed, observers
 from lucid_gpu.launch.signature import Parameter, parameters, substituted
 from lucid_gpu.launch.source import c_type, is_cooperative
-from lucid_gpu.launch.taking import form_of, plainly, taker
+from lucid_gpu.launch.taking import element_type, form_of, is_float, is_plain, taker
 
 Form = str | Callable[..., str]
+_NUMBERS = (float, int)  # which `struct` packs as a float; of other types it takes too many
 
 
 def extent(sizes: int | Sequence[int]) -> Extent:
@@ -202,7 +204,9 @@ class Function:
         self.threads = threads
         self.packing = Packing([form_of(name, p, forms) for p in parameters])
         self.takers = [taker(name, p, forms.get(p.name)) for p in parameters]
-        self.plain = [plainly(p, forms.get(p.name)) for p in parameters]
+        self.plain = all(is_plain(p, forms.get(p.name)) for p in parameters)
+        self.pointers = [(i, element_type(p)) for i, p in enumerate(parameters) if p.pointer]
+        self.floats = [i for i, p in enumerate(parameters) if is_float(p)]
         self.cooperative = is_cooperative(source)
         self._compiled: dict[Launcher, Any] = {}
 
@@ -222,40 +226,45 @@ class Function:
                 f"{self.name} takes {len(self.takers)} arguments ({names}); got {len(arguments)}"
             )
         launcher = self._launcher(arguments)
-        values = self._fields(arguments, launcher)
+        packed = self._packed(arguments, launcher)
         self.check(grid, block)
         if 0 in grid:
             return
         if observers or debug:
             launched = self._launched(launcher, arguments, reads, writes)
-            observed(launched, self._start, launcher, values, grid, block, shared)
+            observed(launched, self._start, launcher, packed, grid, block, shared)
         elif launcher.is_home():
             function = self._compiled.get(launcher) or self._compile(launcher)
-            launcher.launch(function, self.packing, values, grid, block, shared)
+            launcher.launch(function, packed, grid, block, shared)
         else:
-            self._start(launcher, values, grid, block, shared)
+            self._start(launcher, packed, grid, block, shared)
 
-    def _fields(self, arguments: Sequence[Any], launcher: Launcher) -> list[Any]:
-        """The fields of the argument block; an argument that is not plain is left to its taker."""
-        values: list[Any] = []
-        add, address = values.append, launcher.address
-        for argument, plain, take in zip(arguments, self.plain, self.takers):
-            element, kinds, low, high = plain
+    def _packed(self, arguments: Sequence[Any], launcher: Launcher) -> Arguments:
+        """The arguments of a launch.
+
+        `struct` refuses most of what is wrong; then the takers look again and say what it is.
+        """
+        if self.plain:
+            values, address = list(arguments), launcher.address
             try:
-                if element is not None:
+                for i, element in self.pointers:
+                    argument = values[i]
                     if argument is None:
-                        add(0)
-                        continue
-                    if argument.dtype == element:
-                        add(address(argument))
-                        continue
-                elif type(argument) in kinds and low <= argument <= high:
-                    add(argument)
-                    continue
-            except (AttributeError, TypeError):  # what is no array of this device
+                        values[i] = 0
+                    elif argument.dtype == element:
+                        values[i] = address(argument)
+                    else:
+                        raise TypeError
+                for i in self.floats:
+                    if type(values[i]) not in _NUMBERS:
+                        raise TypeError
+                return self.packing.filled(values)
+            except (AttributeError, TypeError, OverflowError, struct.error):
                 pass
+        values = []
+        for argument, take in zip(arguments, self.takers, strict=True):
             take(values, argument, launcher)
-        return values
+        return self.packing.filled(values)
 
     def check_numbers(self, arguments: Sequence[Any]) -> None:
         """Refuse numbers that are not what their parameters declare."""
@@ -291,11 +300,11 @@ class Function:
         raise TypeError(f"{self.name} was given no array, so it does not know where to run")
 
     def _start(
-        self, launcher: Launcher, values: list[Any], grid: Extent, block: Extent, shared: int
+        self, launcher: Launcher, packed: Arguments, grid: Extent, block: Extent, shared: int
     ) -> None:
         with launcher.at_home():
             function = self._compiled.get(launcher) or self._compile(launcher)
-            launcher.launch(function, self.packing, values, grid, block, shared)
+            launcher.launch(function, packed, grid, block, shared)
 
     def _compile(self, launcher: Launcher) -> Any:
         function = launcher.compile(self.name, self.source, self.cooperative)

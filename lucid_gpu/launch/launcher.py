@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from lucid_gpu.device import device
 from lucid_gpu.launch import compiling
-from lucid_gpu.launch.arguments import Packing
+from lucid_gpu.launch.arguments import Arguments
 from lucid_gpu.launch.compiling import Text
 
 if TYPE_CHECKING:
@@ -35,13 +35,12 @@ class Launcher:
     def launch(
         self,
         function: Any,
-        packing: Packing,
-        values: Sequence[Any],
+        arguments: Arguments,
         grid: Extent,
         block: Extent,
         shared: int = 0,
     ) -> None:
-        """Start a compiled kernel on the values of a packing's fields.
+        """Start a compiled kernel on packed arguments, which go back to their packing.
 
         The calling thread is at home (see `at_home`).
         """

@@ -6,23 +6,23 @@ made never gets here; one whose every step plans anew is warned about, once a li
 
 from __future__ import annotations
 
-import inspect
+import os
 import threading
 import traceback
 import warnings
-from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 from lucid_gpu.launch.observers import debug
 
-PACKAGE = __name__.partition(".")[0]
+PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 STEPS = 50  # so many steps that planned something at a line are warned about,
 AMONG = 1000  # if they are among so many
-NOBODY = "a thread of its own"  # where no frame is the user's
+NEAR = 16  # calls that are looked at first for the user's line
+NOBODY = "a thread of its own"  # where no line is the user's
 
 
 class PlanningWarning(UserWarning):
-    """A line whose work is planned anew again and again."""
+    """A line whose work is planned in every step."""
 
 
 class Listener(Protocol):
@@ -46,7 +46,7 @@ class Steps:
     """How often work began anew on any thread: a pass back, a value read, data brought in.
 
     What was made before the step ``fresh`` may be old: the straight path of ops leaves it alone.
-    That step is never below ``least``, by which whoever wants to see every op closes the path.
+    That step is never below ``least``, by which the path is closed where every op has to be seen.
     """
 
     __slots__ = ("count", "fresh", "least")
@@ -90,8 +90,7 @@ def made(kind: str, what: Any = None, verb: str | None = None) -> None:
         setattr(totals, kind, getattr(totals, kind) + 1)
     if kind != "plans" and not listeners and (not debug or kind == "programs"):
         return
-    frame = users_frame()
-    file, number = (NOBODY, 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    file, number = user_line()
     line = f"{file}:{number}"
     for listener in tuple(listeners):
         listener.note(kind, line)
@@ -104,12 +103,24 @@ def made(kind: str, what: Any = None, verb: str | None = None) -> None:
 _VERBS = {"plans": "planned", "kernels": "compiled"}
 
 
-def users_frame() -> FrameType | None:
-    """The innermost frame outside of this package: where a warning or a report says it happened."""
-    for frame, _ in traceback.walk_stack(inspect.currentframe()):
-        if frame.f_globals.get("__name__", "").partition(".")[0] != PACKAGE:
-            return frame
-    return None
+def call_stack(limit: int | None = None) -> tuple[traceback.StackSummary, int]:
+    """The lines that led here, innermost first, and how many of them are this package's.
+
+    The first that is not this package's is where a warning or a report says it happened.
+    """
+    calls = traceback.walk_stack(None)
+    stack = traceback.StackSummary.extract(calls, limit=limit, lookup_lines=False)
+    ours = (i for i, line in enumerate(stack) if not line.filename.startswith(PACKAGE))
+    return stack, next(ours, len(stack))
+
+
+def user_line() -> tuple[str, int]:
+    """File and number of the innermost line outside of this package."""
+    for limit in (NEAR, None):
+        stack, own = call_stack(limit)
+        if own < len(stack):
+            return stack[own].filename, stack[own].lineno or 0
+    return NOBODY, 0
 
 
 def _repeats(line: str) -> bool:

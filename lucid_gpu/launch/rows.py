@@ -7,6 +7,7 @@ tensors as fit in the 4 KB of arguments every GPU takes share a launch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 ARGUMENT_BYTES = 4096  # of all arguments of a kernel, on every GPU
@@ -51,19 +52,19 @@ def filled(
         Of each column's elements.
     """
     n = table.rows
-    rows = [*_short(rows, itemsizes)]
+    if rows and max(rows)[0] > LONGEST:
+        rows = [*_short(rows, itemsizes)]
     for start in range(0, len(rows), n):
         some = rows[start : start + n]
         unused = [0] * (n - len(some))
-        first, blocks = [], 0
-        for size, *_ in some:
-            first.append(blocks)
-            blocks += -(-size // tile)
-        values: list[int] = []
-        for column in zip(*some):  # sizes, then addresses
-            values += [*column, *unused]
-        argument = [*values[n:], *values[:n], *first, *unused, len(some)]
-        yield argument, blocks, sum(values[:n])
+        sizes, *addresses = zip(*some)
+        *first, blocks = accumulate([-(-size // tile) for size in sizes], initial=0)
+        argument: list[int] = []
+        for column in (*addresses, sizes, first):
+            argument += column
+            argument += unused
+        argument.append(len(some))
+        yield argument, blocks, sum(sizes)
 
 
 def _short(rows: Sequence[Row], itemsizes: Sequence[int]) -> Iterator[Row]:

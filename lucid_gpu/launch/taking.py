@@ -11,7 +11,7 @@ import operator
 import struct
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.launch.launcher import Launcher
@@ -42,32 +42,28 @@ def taker(kernel: str, parameter: Parameter, form: str | None) -> Taker:
     return _bool(kernel, parameter) if letter == "?" else _integer(kernel, parameter, letter)
 
 
-class Plain(NamedTuple):
-    """Which arguments of a parameter are packed as they are.
+def is_plain(parameter: Parameter, form: str | None) -> bool:
+    """Whether `struct` packs an address or a number of this parameter, and refuses what is wrong.
 
-    ``element`` is the type of arrays whose address is packed, or None; ``kinds`` are the types of
-    numbers between ``low`` and ``high``.
+    ``form`` as for `taker`.
     """
-
-    element: Any = None
-    kinds: tuple[type, ...] = ()
-    low: float = 0
-    high: float = 0
-
-
-def plainly(parameter: Parameter, form: str | None) -> Plain:
-    """The arguments of a parameter that need no taker; form as for `taker`."""
     if parameter.pointer:
-        return Plain() if parameter.dimensions else Plain(element_type(parameter))
+        return not parameter.dimensions and element_type(parameter) is not None
     if form is not None:
-        return Plain()
-    letter, d = NUMBERS[parameter.type]
-    if letter.lower() in _BITS:
-        return Plain(None, (int,), *_limits(letter))
-    if letter in _LARGEST and not (d is not None and d.is_complex):
-        most = math.nextafter(_LARGEST[letter], 0)
-        return Plain(None, (float, int), -most, most)
-    return Plain()
+        return False
+    letter, _ = NUMBERS[parameter.type]
+    return is_float(parameter) or (letter.lower() in _BITS and not _is_bfloat16(parameter))
+
+
+def is_float(parameter: Parameter) -> bool:
+    """Whether a parameter is a real number that `struct` knows."""
+    return not parameter.pointer and NUMBERS.get(parameter.type, ("", None))[0] in _LARGEST
+
+
+def _is_bfloat16(parameter: Parameter) -> bool:
+    """Whether it is packed as the bits that a taker finds."""
+    _, d = NUMBERS[parameter.type]
+    return d is not None and d.category >= 2
 
 
 def form_of(kernel: str, parameter: Parameter, forms: dict[str, str]) -> str:

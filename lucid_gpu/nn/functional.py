@@ -51,7 +51,7 @@ from lucid_gpu.ops.group_norm import (
     local_response_norm,
     normalize,
 )
-from lucid_gpu.ops.in_place import alias_of
+from lucid_gpu.ops.in_place import alias_before
 from lucid_gpu.ops.interpolate import interpolate, upsample, upsample_bilinear, upsample_nearest
 from lucid_gpu.ops.layer_norm import layer_norm, rms_norm
 from lucid_gpu.ops.losses import (
@@ -242,12 +242,12 @@ def _activation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def activation(input: Tensor, *args: Any, inplace: bool = False, **kwargs: Any) -> Tensor:
         if len(args) > settings:
             *args, inplace = args  # type: ignore[assignment]
+        name = f"{activation.__name__}_"
         try:
-            read = alias_of(input) if inplace else input  # whose old value backward reads
-            result = function(read, *args, **kwargs)
+            result = function(alias_before(input, name) if inplace else input, *args, **kwargs)
         except AttributeError as error:
             raise refusal_of(function, error, (input,)) from None
-        return input._write(result, f"{activation.__name__}_") if inplace else result
+        return input._write(result, name) if inplace else result
 
     activation.__name__ = activation.__qualname__ = function.__name__.lstrip("_")
     activation.__signature__ = asked.replace(parameters=[*asked.parameters.values(), _INPLACE])  # type: ignore[attr-defined]
@@ -292,7 +292,8 @@ def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(function)
     def twin(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         require_tensor(twin.__name__, "input", 1, input)
-        return input._write(function(alias_of(input), *args, **kwargs), twin.__name__)
+        value = function(alias_before(input, twin.__name__), *args, **kwargs)
+        return input._write(value, twin.__name__)
 
     twin.__name__ = twin.__qualname__ = f"{function.__name__.lstrip('_')}_"
     twin.__doc__ = _saying(function, "The result is written into ``input``.")

@@ -93,7 +93,7 @@ def _gradient(function: Callable[[Tensor], Tensor], size: Sequence[int], g: Tens
     """The gradient of a linear map: it does not matter where it is taken."""
     wanted = is_grad_enabled()
     with enable_grad():
-        x = g.new_zeros(tuple(size)).requires_grad_()
+        x = g.new_zeros(tuple(size))._mark()
         (found,) = grad(function(x), x, g, create_graph=wanted)
     return found
 

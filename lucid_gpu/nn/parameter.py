@@ -38,12 +38,12 @@ class Parameter(Tensor):
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         made = _made_from(cls, data)
-        return made.requires_grad_() if requires_grad else made  # type: ignore[return-value]
+        return made._mark() if requires_grad else made  # type: ignore[return-value]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         """A copy that has learnt nothing yet: without the gradient, as in PyTorch."""
-        other: Any = super().__deepcopy__(memo)
-        other.grad = None
+        other: Any = type(self)._like(self, self.detach().clone())
+        memo[id(self)] = other
         return other
 
     def __repr__(self) -> str:
@@ -95,16 +95,18 @@ class _Uninitialized(Tensor):
     def data(self, value: Tensor) -> None:
         Tensor.data.fset(self, value)  # type: ignore[attr-defined]
 
-    def materialize(self, shape: Sequence[int], device: Any = None, dtype: Any = None) -> None:
+    def materialize(
+        self, shape: Sequence[int] | int, device: Any = None, dtype: Any = None
+    ) -> None:
         """Become an ordinary parameter or buffer of a shape, with memory that holds anything."""
         where, kind = device or self.device, dtype or self.dtype
         self.__class__ = self._becomes  # type: ignore[assignment]
-        self.data = empty(tuple(shape), device=where, dtype=kind)
+        self.data = empty(shape, device=where, dtype=kind)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         other = type(self)(device=self.device, dtype=self.dtype)
         memo[id(self)] = other
-        return other.requires_grad_(self.requires_grad)
+        return other._mark(self.requires_grad)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _uninitialized, (type(self), self.requires_grad, self.device, self.dtype)
@@ -115,7 +117,7 @@ class _Uninitialized(Tensor):
 
 def _uninitialized(cls: Any, requires_grad: bool, where: Any, dtype: Any) -> Any:
     """One as it was pickled."""
-    return cls(device=where, dtype=dtype).requires_grad_(requires_grad)
+    return cls(device=where, dtype=dtype)._mark(requires_grad)
 
 
 class UninitializedParameter(_Uninitialized, Parameter):

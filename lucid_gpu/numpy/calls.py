@@ -154,7 +154,7 @@ def _leaf(value: Any, name: str) -> Tensor:
         )
     _refuse_whole_numbers(found, name)
     found._cell().borrowed = True  # a write copies it first
-    return found.requires_grad_()
+    return found._mark()
 
 
 def _refuse_whole_numbers(found: Tensor, name: str) -> None:

@@ -89,11 +89,11 @@ def _mean_of_rank(rank: int) -> Callable[..., Tensor]:
             require_tensor(name, "input", 1, input)
             return input.mean(tuple(range(-rank, 0)), keepdim=True)  # of any rank, as in PyTorch
         size = _size(rank, name, input, output_size)
+        if 0 in size or 0 in input.shape[:-rank]:  # nothing, which still has its history
+            return input.flatten(-rank)[..., :0].reshape(*input.shape[:-rank], *size)
         kernel = _kernel(input, size)
         if kernel is not None:
             return keeps(_avg_pool(rank, input, (kernel, None, 0, 1), False, True, 0), input)
-        if 0 in size:
-            return input.new_zeros((*input.shape[:-rank], *size))
         wide = input.to(input.dtype.compute)
         for axis, wanted in enumerate(size, -rank):
             wide = along(wide, axis, area(wide.shape[axis], wanted))

@@ -136,6 +136,8 @@ def require_one_device(op: str, first: Tensor, *others: Tensor | None) -> None:
             one_device(op, [t._expr.program for t in (first, *others) if t is not None])
 
 
+# ops that compute in the type of ``out=``
+_OUT_DECIDES = frozenset(("cumsum", "cumprod", "prod"))
 _NUMPYS_NAMES = {"axis": "dim", "axes": "dims", "keepdims": "keepdim"}
 
 
@@ -156,6 +158,8 @@ def public(function: Op) -> Op:
             except (AttributeError, TypeError) as error:
                 raise refusal_of(function, error, args) from None
         out = kwargs.pop("out", None)
+        if out is not None and function.__name__ in _OUT_DECIDES:
+            kwargs["dtype"] = type_for(kwargs.get("dtype"), out)
         if out is not None and interpreters:
             return _uncast(function, args, _in_our_names(kwargs), out)
         kwargs = _in_our_names(kwargs)
@@ -197,6 +201,8 @@ def put_into(result: Any, out: Any, name: str) -> Any:
     """Put a result, or each of several, where ``out=`` says."""
     if out is None or isinstance(result, Tensor):
         return into(result, out, name) if out is not None else result
+    if isinstance(out, Tensor):
+        raise RuntimeError(f"{name}() gives {len(result)} tensors here, and takes no out=")
     if len(out) != len(result):
         raise TypeError(
             f"{name}(): argument 'out' must be a tuple of {len(result)} Tensors, got {len(out)}"
@@ -211,9 +217,10 @@ _EXACT = """abs ceil conj_physical floor frac mm matmul median neg nan_to_num ro
     amin argmax argmin kthvalue mode norm softmax log_softmax clamp clamp_min clamp_max clip scatter
     scatter_add index_add masked_select nonzero diag cross inner cummax cummin logcumsumexp
     take_along_dim inverse qr svd chain_matmul index_copy quantile nanquantile renorm aminmax
-    isposinf isneginf msort triangular_solve heaviside tensordot narrow_copy bucketize searchsorted
-    float_power where inv inv_ex det slogdet solve solve_triangular cholesky cholesky_ex eigh
-    eigvalsh svdvals matrix_power multi_dot vector_norm matrix_norm lu lu_factor vecdot"""
+    isposinf isneginf signbit frexp sgn histogram msort triangular_solve heaviside tensordot
+    narrow_copy bucketize searchsorted float_power where inv inv_ex det slogdet solve
+    solve_triangular cholesky cholesky_ex eigh eigvalsh svdvals matrix_power
+    multi_dot vector_norm matrix_norm lu lu_factor vecdot"""
 EXACT = frozenset(_EXACT.split())
 
 
@@ -222,10 +229,9 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
     if out is None:
         return result
     if name in EXACT and out.dtype is not result.dtype:
-        raise RuntimeError(
-            f"Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} "
-            f"instead, in {name}()"
-        )
+        raise RuntimeError(_other_type(result, out, name))
+    if name in ("all", "any") and out.dtype.name not in ("bool", "uint8"):
+        raise RuntimeError(f"{name} only supports bool tensor for result, got: {out.dtype.name}")
     if out.device is not result.device:
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but {name}() gives a tensor on "
@@ -249,6 +255,29 @@ def into(result: Tensor, out: Tensor | None, name: str) -> Tensor:
         _resize(out, result, name)
     written: Tensor = out._write(result, name)
     return written
+
+
+def _other_type(result: Tensor, out: Tensor, name: str) -> str:
+    """PyTorch's sentence for an ``out=`` of a type that the op does not convert to."""
+    found, wanted = out.dtype.name, result.dtype.name
+    if name in ("isposinf", "isneginf", "signbit"):
+        return f"{name} does not support non-boolean outputs, got {found}."
+    if name == "float_power":
+        return (
+            f"the output given to float_power has dtype {found} but the operation's result "
+            f"requires dtype {wanted}"
+        )
+    if name == "histogram":
+        return (
+            "torch.histogram(): input tensor and hist tensor should have the same dtype, and so "
+            f"should input tensor and bin_edges tensor, but got {wanted} and {found}"
+        )
+    if name == "nonzero":
+        return f"nonzero: Expected out tensor to have scalar type Long but got scalar type {found}"
+    if name == "frexp":
+        part = "mantissa" if result.dtype.category == 2 else "exponent"
+        return f"torch.frexp() expects {part} to have dtype {wanted} but got {found}"
+    return f"Expected out tensor to have dtype {wanted}, but got {found} instead, in {name}()"
 
 
 def type_for(dtype: Any, out: Tensor | None) -> Any:

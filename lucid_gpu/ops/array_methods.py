@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lucid_gpu.dtypes import as_dtype
-from lucid_gpu.tensor import Tensor
+from lucid_gpu.tensor import Tensor, is_foreign
 
 
 def astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
@@ -15,7 +15,7 @@ def astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
 
 
 def copy(self: Tensor, order: str = "C") -> Tensor:
-    """A copy of the same shape; in which order of axes it lies, ``order`` says as NumPy's."""
+    """A copy of the same shape; ``order`` is its memory layout, as in NumPy."""
     return laid_out(self.clone(), order)
 
 
@@ -57,13 +57,17 @@ def __imatmul__(self: Tensor, other: Tensor) -> Tensor:
     return self.copy_(self.matmul(other))
 
 
-def __ilshift__(self: Tensor, other: Any) -> Tensor:
+def __ilshift__(self: Tensor, other: Any) -> Any:
     """``self <<= other``."""
+    if not isinstance(other, Tensor) and is_foreign("ilshift", other):
+        return NotImplemented
     return self.copy_(self << other)
 
 
-def __irshift__(self: Tensor, other: Any) -> Tensor:
+def __irshift__(self: Tensor, other: Any) -> Any:
     """``self >>= other``."""
+    if not isinstance(other, Tensor) and is_foreign("irshift", other):
+        return NotImplemented
     return self.copy_(self >> other)
 
 

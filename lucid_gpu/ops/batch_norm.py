@@ -1,4 +1,4 @@
-"""Normalisation over the batch.
+"""Normalization over the batch.
 
 ``y = (x - mean) * rstd * weight + bias`` is elementwise and stays pending: it fuses with what
 follows. In training its node stands at that boundary, so a gradient that arrives pending is read by

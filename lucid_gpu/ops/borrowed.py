@@ -15,7 +15,7 @@ __all__ = ["from_array_shared"]
 
 
 def from_array_shared(array: Any, read_only: bool = False) -> Tensor:
-    """A tensor on an array that somebody else may write, and we perhaps not."""
+    """A tensor that shares an array, which other code may write and which may be read-only."""
     found = backend_of_array(array)
     assert found is not None
     d = dt.from_numpy_dtype(array.dtype)

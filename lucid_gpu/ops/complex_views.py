@@ -51,7 +51,7 @@ def _parts_vjp(node: Any, g: Tensor) -> Any:
 
 @op
 def view_as_complex(input: Tensor) -> Tensor:
-    """A view of pairs, which stand in the last dimension, as complex numbers, ``x.shape[:-1]``.
+    """A view of pairs in the last dimension as complex numbers, ``x.shape[:-1]``.
 
     RuntimeError where the last dimension is not two long and contiguous, for other types than
     float32 and float64, and for strides that are no multiples of two.

@@ -34,7 +34,7 @@ def _finish(
     result = _tensor(expression.of_array(array, d, where))
     if options:
         result = _with_options(result, **options)
-    return result.requires_grad_() if requires_grad else result
+    return result._mark() if requires_grad else result
 
 
 def _with_options(
@@ -97,7 +97,7 @@ def tensor(
         result = data.detach().clone()
         result = result.to(dtype=dtype, device=device)
         result = result.pin_memory() if pin_memory else result
-        return result.requires_grad_() if requires_grad else result
+        return result._mark() if requires_grad else result
     if (other := _of_other_library(data)) is not None:
         given = other.to(dtype=dtype, device=device)
         return tensor(given, requires_grad=requires_grad, pin_memory=pin_memory)
@@ -672,6 +672,12 @@ def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
 
 def _new(maker: Any) -> Any:
     def method(self: Tensor, *size: Any, **options: Any) -> Tensor:
+        wrapper = self._wrapper
+        if wrapper is not None and wrapper.level.batches:  # each example has one of its own
+            shared = method(wrapper.value, *size, **options)
+            level = wrapper.level
+            own: Tensor = level.wrap(level.full(shared).clone())
+            return own
         made: Tensor = maker(*size, **{"dtype": self.dtype, "device": self.device, **options})
         return made
 

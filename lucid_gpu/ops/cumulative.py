@@ -204,7 +204,7 @@ def diff(
     Raises
     ------
     RuntimeError
-        For 0-d tensors and negative ``n``.
+        For 0-d tensors, negative ``n``, and what is put there of another number of dimensions.
     """
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
@@ -212,6 +212,9 @@ def diff(
         raise RuntimeError(f"order must be non-negative but got {n}")
     if not n:
         return input.clone()
+    for other in (prepend, append):
+        if other is not None and other.ndim != input.ndim:
+            raise RuntimeError("diff expects prepend or append to be the same dimension as input")
     parts = [t for t in (prepend, input, append) if t is not None]
     result = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, result.shape[dim])):
@@ -248,7 +251,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
     IndexError
         For a ``dim`` that there is not.
     """
-    return _areas(y, x, dx, dim).sum(dim)
+    return _areas("trapezoid", y, x, dx, dim).sum(dim)
 
 
 @op
@@ -265,24 +268,25 @@ def cumulative_trapezoid(
 
     RuntimeError for bool, and where ``x`` and ``y`` differ in length along ``dim``.
     """
-    return cumsum(_areas(y, x, dx, dim), dim)
+    return cumsum(_areas("cumulative_trapezoid", y, x, dx, dim), dim)
 
 
-def _areas(y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
+def _areas(name: str, y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
     if dt.bool in [t.dtype for t in (y, x) if isinstance(t, Tensor)]:
         raise RuntimeError(
-            "trapezoid: received a bool input for `y` or `x`, but bool is not supported"
+            f"{name}: received a bool input for `y` or `x`, but bool is not supported"
         )
     dim = normalise_dim(dim, y.ndim)
+    nothing = name == "trapezoid" and not y.shape[dim]  # whose sum is 0 whatever x is
+    if x is not None and x.ndim == 1 and len(x) != y.shape[dim] and not nothing:
+        raise RuntimeError(
+            f"{name}: There must be one `x` value for each sample point, got {len(x)} for "
+            f"{y.shape[dim]}"
+        )
     if not y.shape[dim]:
         return y / 1
     if x is not None:
         if x.ndim == 1:
-            if len(x) != y.shape[dim]:
-                raise RuntimeError(
-                    "trapezoid: There must be one `x` value for each sample point, got "
-                    f"{len(x)} for {y.shape[dim]}"
-                )
             x = x.reshape([-1 if i == dim else 1 for i in range(y.ndim)])
         dx = _neighbours(x, dim - y.ndim)
     before, after = _halves(y, dim)

@@ -109,7 +109,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     Parameters
     ----------
     dim1, dim2 : int
-        Where rows and columns stand in the result.
+        The dimensions of rows and columns in the result.
 
     Raises
     ------

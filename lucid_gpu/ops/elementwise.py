@@ -253,6 +253,8 @@ def _scaled(input: Any, other: Any, alpha: Number) -> Any:
 
 def _number_of(alpha: Any) -> Number:
     """A 0-d tensor or a number of NumPy's as a Python number; its bools are floats to PyTorch."""
+    if isinstance(alpha, Tensor) and alpha.requires_grad:  # no gradient would come to it
+        raise TypeError("argument 'alpha' or 'value' must be Number, not Tensor that requires grad")
     value: Any = alpha.item()
     numpy_bool = isinstance(value, builtins.bool) and not isinstance(alpha, Tensor)
     return float(value) if numpy_bool else value
@@ -470,6 +472,8 @@ def addcmul(
     """
     if old:
         value, tensor1, tensor2 = _old_order("addcmul", "value", tensor1, tensor2, *old)
+    if isinstance(value, Tensor):
+        value = _number_of(value)
     given = tensor1, tensor2
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
     if input.dtype is dt.bool:
@@ -504,6 +508,8 @@ def addcdiv(
             "Integer division with addcdiv is no longer supported: convert one with .float(), or "
             "write input + value * tensor1 // tensor2"
         )
+    if isinstance(value, Tensor):
+        value = _number_of(value)
     given = tensor1, tensor2
     input, tensor1, tensor2 = _of_one_type(input, tensor1, tensor2)
     found = input + (tensor1 if value == 1 else tensor1 * value) / tensor2  # rounds as PyTorch's
@@ -533,7 +539,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """NaN and infinite elements replaced; by the largest finite numbers unless told otherwise.
+    """NaN and infinite elements replaced; infinite ones by the largest finite numbers by default.
 
     Parameters
     ----------

@@ -109,7 +109,7 @@ def look_up(op: str, input: Tensor, weight: Tensor) -> Any:
 def shorten_rows(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows of ``weight`` that are looked up to at most ``max_norm``, in place."""
     with no_grad():
-        index = input.reshape(-1)
+        index = input.reshape(-1).long()
         rows = weight.detach().index_select(0, index)
         norms = rows.norm(norm_type, 1, keepdim=True)
         shorter = rows * (max_norm / (norms + 1e-7))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from operator import is_not
 from typing import Any
 
 from lucid_gpu.device import device
@@ -94,12 +95,28 @@ def _run(
     numbers: list[float],
 ) -> None:
     columns = [*zip(*rows, strict=True)]
-    in_rows = backend(update.plan.device).in_rows
+    where, count = update.plan.device, len(rows)
+    in_rows = backend(where).in_rows
     read = [in_rows([t.array for t in column]) for column in columns[written:]]
-    targets = [[t._writable(name) for t in column] for column in columns[:written]]
-    arrays = [in_rows(column) for column in targets]
-    foreach.run(update, [*arrays, *read], numbers)
-    for column, changed in zip(targets, arrays, strict=True):
-        for target, array in zip(column, changed, strict=True):
-            if target is not array:  # of another layout: updated in a copy
+
+    def change(arrays: list[Any]) -> None:
+        changed = [arrays[i : i + count] for i in range(0, len(arrays), count)]
+        foreach.run(update, [*changed, *read], numbers)
+
+    write_together([t for column in columns[:written] for t in column], name, where, change)
+
+
+def write_together(
+    tensors: Sequence[Tensor], name: str, where: device, change: Callable[[list[Any]], None]
+) -> None:
+    """Have a kernel change row-major arrays in place: of tensors of one device, for an op ``name``.
+
+    Those of another layout are changed in a copy.
+    """
+    targets = [t._writable(name) for t in tensors]
+    arrays = backend(where).in_rows(targets)
+    change(arrays)
+    if any(map(is_not, targets, arrays)):
+        for target, array in zip(targets, arrays, strict=True):
+            if target is not array:
                 target[...] = array

@@ -133,8 +133,10 @@ def as_inexact(input: Tensor, whole: bool) -> Tensor:
 
 def _real_input(name: str, input: Tensor) -> Tensor:
     if input.dtype.is_complex:
-        word = "real-valued" if name.endswith(("n", "2")) else "real"
-        raise RuntimeError(f"{name} expects a {word} input tensor, but got {input.dtype.name}")
+        several = name.endswith(("n", "2"))
+        word = "real-valued" if several else "real"
+        said = f"{name[:-1]}n" if several else name  # rfft2 is rfftn over two dimensions
+        raise RuntimeError(f"{said} expects a {word} input tensor, but got {input.dtype.name}")
     return as_inexact(input, False)
 
 
@@ -336,7 +338,7 @@ def fftfreq(
     from lucid_gpu.ops.shape import cat
 
     found = cat([positive, negative]) * (1 / (n * d)) if n else positive
-    return found.requires_grad_(requires_grad)
+    return found._mark(requires_grad)
 
 
 @op
@@ -345,7 +347,7 @@ def rfftfreq(
 ) -> Tensor:
     """The frequencies of `rfft` of ``n`` points ``d`` apart."""
     found = arange(n // 2 + 1, dtype=dtype or dt.get_default_dtype(), device=device)
-    return (found * (1 / (n * d)) if n else found).requires_grad_(requires_grad)
+    return (found * (1 / (n * d)) if n else found)._mark(requires_grad)
 
 
 @op

@@ -101,6 +101,12 @@ def _settings(
         raise IndexError(
             f"{name}: expected an input of {rank + 1} or {rank + 2} dimensions, got {input.ndim}"
         )
+    for dim in range(input.ndim - rank - 1, input.ndim):
+        if not input.shape[dim]:
+            raise RuntimeError(
+                f"{name}(): Expected input to have non-zero size for non-batch dimensions, but got "
+                f"{list(input.shape)} with dimension {dim} being empty."
+            )
     sizes = tuple(input.shape[-rank:])
     if output_size is None:
         ratios = _each(name, "output_ratio", rank, output_ratio)

@@ -146,7 +146,7 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Give the default generator a seed nobody can foresee, and return it."""
+    """Give the default generator an unpredictable seed, and return it."""
     return default_generator.seed()
 
 

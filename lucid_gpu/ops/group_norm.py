@@ -1,4 +1,4 @@
-"""Normalisation within a sample: over groups of channels, single channels, neighbours, a dimension.
+"""Normalization within a sample: over groups of channels, single channels, neighbors, a dimension.
 
 Groups are rows of `layer_norm`; what scales and shifts channels fuses with what follows.
 """

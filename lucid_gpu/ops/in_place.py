@@ -97,6 +97,8 @@ def _write(self: Tensor, value: Tensor, name: str) -> Tensor:
         cells = [cell for reference in storage.cells if (cell := reference()) is not None]
         for cell in cells:
             _read_by_dead(cell, name, storage)
+        if type(storage) is Storage and name:  # they know, and the tensor leaves their arrays
+            storage.cells = []
     storage.version += 1
     edge = None
     if old.needs_grad and not state.grad:  # the history stays what it was
@@ -245,6 +247,8 @@ def _drop_base(view: Tensor, storage: Storage) -> bool:
     base = view._base
     if base is None or refers_to_itself(view._expr.leaves[0].array):
         return False
+    if state.grad is None:  # inside a Function's forward, which may mark the view dirty
+        return False
     if any(other is not base for other in storage.others(view)):
         return False
     if sys.getrefcount(base) > 1 + OF_A_NAME:  # besides the view and the name
@@ -291,7 +295,7 @@ def _writable(self: Tensor, name: str) -> Any:
     expr = self._expr
     if expr.program.inference:
         refuse_inference()
-    found = capturing.recording()
+    found = None if capturing.recorder is None else capturing.recording()
     if found is not None:
         del expr
         keep_outside(self)
@@ -304,10 +308,11 @@ def _writable(self: Tensor, name: str) -> Any:
     storage = self._storage or self._memory()
     if storage.read_only:
         refuse_read_only(self, name)
-    mirrors.refuse_bits(
-        self, f"{name}: a {{}} view is not written element by element; write x.resolve_conj() or "
-        "x.resolve_neg(), and x.copy_ of that."
-    )  # fmt: skip
+    if storage.mirror is not None:
+        mirrors.refuse_bits(
+            self, f"{name}: {{}} are not written element by element; write x.resolve_conj() or "
+            "x.resolve_neg(), and x.copy_ of that."
+        )  # fmt: skip
     if _alone(self, storage):
         _tell(self, storage, name)
     else:
@@ -316,15 +321,19 @@ def _writable(self: Tensor, name: str) -> Any:
         _unmark_shared(self)
     storage.version += 1
     array = self._expr.leaves[0].array
-    found = capturing.capturing()
+    found = None if capturing.recorder is None else capturing.capturing()
     if found is not None:
         found.before_write(array, name, self)
     return array
 
 
 def _own_outside(found: Any, tensor: Tensor) -> None:
-    """Give a tensor from before a capture memory of its own, if it has borrowed some."""
-    if tensor._expr.leaves[0].borrowed and not found.knows(tensor):
+    """Give a tensor from before a capture memory of its own, if it has borrowed some.
+
+    Once it has taken another value in the capture, that is the capture's business.
+    """
+    took = id(tensor) in found.taken
+    if tensor._expr.leaves[0].borrowed and not took and not found.knows(tensor):
         found.pause()
         try:
             tensor._own_memory()

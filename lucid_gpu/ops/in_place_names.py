@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu.ops.in_place import before_write
+from lucid_gpu.ops.in_place import written
 from lucid_gpu.tensor import Tensor
 
 ALIASES = {
@@ -28,20 +28,10 @@ logit_ sinc_ xlogy_
 WRITTEN = "gcd_ lcm_ ldexp_ heaviside_ nextafter_ renorm_ mvlgamma_ igamma_ igammac_"
 
 
-def _written(name: str) -> Callable[..., Tensor]:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        value = getattr(before_write(self, name), name[:-1])(*args, **kwargs)
-        return self._write(value, name)
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"`Tensor.{name[:-1]}`, in place."
-    return method
-
-
 def _function(name: str, method: str) -> Callable[..., Tensor]:
     def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        written: Tensor = getattr(input, method)(*args, **kwargs)
-        return written
+        result: Tensor = getattr(input, method)(*args, **kwargs)
+        return result
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`Tensor.{method}`, in place."
@@ -49,7 +39,7 @@ def _function(name: str, method: str) -> Callable[..., Tensor]:
 
 
 _MADE = {name: _function(name, ALIASES.get(name, name)) for name in (*ALIASES, *NAMES.split())}
-_LATE = {name: _written(name) for name in WRITTEN.split()}
+_LATE = {name: written(_function(name[:-1], name[:-1])) for name in WRITTEN.split()}
 METHODS = (*[_MADE[name] for name in ALIASES], *_LATE.values())
 FUNCTIONS = (
     *[_MADE[name] for name in NAMES.split()],

@@ -41,14 +41,14 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "products": "addmv addr baddbmm addbmm vdot ger kron addmv_ addmm_ addr_ baddbmm_ addbmm_",
     "questions": "is_signed is_nonzero",
     "random": "uniform_ normal_ random_ bernoulli_ exponential_ bernoulli",
-    "rolled": "roll rot90 flipud fliplr",
+    "rolled": "roll rot90 flipud fliplr __reversed__",
     "scatter_reduce": "scatter_reduce index_reduce scatter_reduce_ index_reduce_",
     "selections":
         "select select_scatter slice_scatter narrow_copy index_fill masked_scatter argwhere "
         "nonzero_static repeat_interleave masked_select nonzero index_fill_ masked_scatter_",
     "shared_memory": "share_memory_ is_shared",
     "sorting": "sort argsort topk",
-    "sources": "new_empty_strided apply_ map_",
+    "sources": "new_empty_strided apply_ map_ map2_",
     "special_functions":
         "polygamma mvlgamma logit sinc logaddexp2 fmax fmin float_power heaviside positive "
         "signbit isposinf isneginf isreal ldexp frexp nextafter gcd lcm logit_ sinc_ "
@@ -61,7 +61,7 @@ METHODS: dict[str, str] = {  # file of this folder: methods of `Tensor`
     "statistics":
         "quantile nanquantile nansum nanmean cov corrcoef renorm bincount histc histogram "
         "isclose allclose equal",
-    "storages": "set_ storage untyped_storage",
+    "storages": "set_ storage untyped_storage _copied_with_memory",
     "strides":
         "stride storage_offset data_ptr is_set_to as_strided as_strided_ as_strided_scatter "
         "unfold resize_ resize_as_",

@@ -164,6 +164,10 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     and another number of slices; IndexError for an ``index`` of two dimensions or more.
     """
     require_long("index_copy_()", index)
+    if not source.ndim and input.ndim == 1:  # a number counts as a vector of one, and back
+        source = source.reshape(1)
+    elif not input.ndim and tuple(source.shape) == (1,):
+        source = source.reshape(())
     dim = _checked("index_copy_", input, dim, index, source, True)
     if not input.ndim:
         return source.reshape(()).clone()

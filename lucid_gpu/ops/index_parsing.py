@@ -39,6 +39,11 @@ def parse(
     used = sum(consumes(p) for p in parts)
     rank = input.ndim
     if used > rank:
+        if not rank and len(parts) == 1 and type(parts[0]) is int:
+            raise IndexError(
+                "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or "
+                "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
+            )
         raise IndexError(f"too many indices for tensor of dimension {rank}")
     dim, backwards = 0, {}
     for place, part in enumerate(parts):

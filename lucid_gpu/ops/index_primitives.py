@@ -40,14 +40,13 @@ def read(kind: str, input: Tensor, index: Any) -> Tensor:
     array = input.array
     if not isinstance(array, np.ndarray):
         index = masks_as_positions(index)
+    return _recorded(kind, input, index, _selected(array, index))
+
+
+def _recorded(kind: str, input: Tensor, index: Any, array: Any) -> Tensor:
+    shape = tuple(input.shape)
     result: Tensor = record(
-        kind,
-        _selected(array, index),
-        (input,),
-        _getitem_vjp,
-        dtype=input.dtype,
-        index=index,
-        shape=tuple(input.shape),
+        kind, array, (input,), _getitem_vjp, dtype=input.dtype, index=index, shape=shape
     )
     return result
 
@@ -90,39 +89,14 @@ def _getitem_jvp(call: Call) -> Any:
 
 
 def _copied_part(g: Tensor, index: Any) -> Tensor:
-    array = _selected(g.array, index)
-    if array.base is not None:  # a view would share the cotangent's memory unseen
-        array = array.copy()
-    result: Tensor = record(
-        "IndexBackward0",
-        array,
-        (g,),
-        _getitem_vjp,
-        dtype=g.dtype,
-        index=index,
-        shape=tuple(g.shape),
-    )
-    return result
+    return _recorded("IndexBackward0", g, index, _selected_copy(g.array, index))
 
 
 @op
 def getitem_parsed(g: Tensor, index: Any) -> Tensor:
     """A copy of what a parsed index selects."""
-    array = _selected(g.array, index)
-    if array.base is not None:  # a view, were it row-major too
-        array = array.copy()
-    array = xp_of(g).ascontiguousarray(array)
-    shape = selected_shape(g, index)
-    result: Tensor = record(
-        "IndexBackward0",
-        array.reshape(shape),
-        (g,),
-        _getitem_vjp,
-        dtype=g.dtype,
-        index=index,
-        shape=tuple(g.shape),
-    )
-    return result
+    array = xp_of(g).ascontiguousarray(_selected_copy(g.array, index))
+    return _recorded("IndexBackward0", g, index, array.reshape(selected_shape(g, index)))
 
 
 @batching(getitem_parsed)
@@ -133,6 +107,12 @@ def _getitem_parsed_batched(level: Batch, f: Any, g: Tensor, index: Any) -> Any:
 
 
 # --- gather, scatter and index ops ----------------------------------------------------------------
+
+
+def _selected_copy(array: Any, index: Any) -> Any:
+    """`_selected`, in memory of its own: a view would share the cotangent's unseen."""
+    selected = _selected(array, index)
+    return selected if selected.base is None else selected.copy()
 
 
 def _selected(array: Any, index: Any) -> Any:

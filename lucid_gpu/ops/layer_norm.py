@@ -1,4 +1,4 @@
-"""Layer normalisation and root mean square normalisation: rows and their statistics.
+"""Layer normalization and root mean square normalization: rows and their statistics.
 
 One op, whose gradients of input, weight and bias come from one pass over the rows.
 """

@@ -445,10 +445,12 @@ def _dot(self: Tensor, tensor: Any) -> Tensor:
 _set("dot", _dot)
 
 
-def _rmatmul(self: Tensor, other: Any) -> Tensor:
+def _rmatmul(self: Tensor, other: Any) -> Any:
     if backend_of_array(other) is not None:
         product: Tensor = Tensor._matmul_of_arrays(other, self)
         return product
+    if not hasattr(other, "__len__") or isinstance(other, (str, bytes)):
+        return NotImplemented
     from lucid_gpu.ops.creation import as_tensor
 
     return matmul(as_tensor(other), self)

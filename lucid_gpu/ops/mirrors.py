@@ -39,7 +39,8 @@ def refuse_bits(tensor: Tensor, sentence: str) -> None:
     """Raise a sentence, with what the tensor is in it, where memory is shown by bits."""
     bits = bits_of(tensor)
     if bits:
-        raise RuntimeError(sentence.format("conjugate" if bits & CONJUGATED else "negative"))
+        conjugate, negative = "conjugate view tensors", "tensors with negative bit set"
+        raise RuntimeError(sentence.format(conjugate if bits & CONJUGATED else negative))
 
 
 def showing(storage: Storage) -> Iterator[Tensor]:

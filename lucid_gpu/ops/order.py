@@ -9,6 +9,7 @@ from lucid_gpu.devices import backend, xp_of
 from lucid_gpu.kernels import scans
 from lucid_gpu.ops.arguments import public, require_one_device, takes_out
 from lucid_gpu.ops.creation import as_tensor
+from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import (
     ValuesAndIndices,
     amax,
@@ -49,6 +50,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     _require_order("kthvalue", input.dtype, bools=False)
     dim = normalise_dim(dim, input.ndim)
     extent = input.shape[dim] if input.ndim else 1
+    if not extent:
+        raise IndexError(f"kthvalue(): Expected reduction dim {dim} to have non-zero size.")
     if not 1 <= k <= extent:
         raise RuntimeError(
             f"kthvalue(): selected number k out of range for dimension {dim}: got {k} of {extent}"
@@ -159,7 +162,8 @@ def unique(
     RuntimeError
         For slices without elements.
     """
-    return _distinct(input, True, return_inverse, return_counts, dim)
+    found = _distinct(input, True, return_inverse, return_counts, dim)
+    return _without_vjp("_unique2" if dim is None else "unique_dim", input, found)
 
 
 @op
@@ -173,7 +177,27 @@ def unique_consecutive(
 
     RuntimeError for slices without elements.
     """
-    return _distinct(input, False, return_inverse, return_counts, dim)
+    found = _distinct(input, False, return_inverse, return_counts, dim)
+    return _without_vjp("unique_consecutive", input, found)
+
+
+def _without_vjp(name: str, input: Tensor, found: Found) -> Found:
+    """What `unique` found; a gradient that comes to the values is refused, not dropped."""
+    wrapper = input._wrapper
+    if not input.requires_grad and (wrapper is None or wrapper.level.batches):
+        return found
+    values, *others = found if isinstance(found, tuple) else (found,)
+    title = "".join([word.capitalize() for word in name.split("_")])
+    values = record(
+        f"{title}Backward0", values.array, (input,), _no_vjp, dtype=values.dtype, op=name
+    )
+    return (values, *others) if others else values
+
+
+def _no_vjp(node: Any, g: Tensor) -> Any:
+    raise NotImplementedError(
+        f"the derivative for '{node.op}' is not implemented; give it input.detach()"
+    )
 
 
 def _distinct(input: Tensor, in_order: bool, inverse: bool, counts: bool, dim: int | None) -> Found:

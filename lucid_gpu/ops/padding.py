@@ -34,7 +34,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = 
     pad : sequence of int
         ``(before, after)`` of the last dimension, then of the one before it, and so on.
     mode : {"constant", "reflect", "replicate", "circular"}
-        What stands in the border: one value; the inside mirrored at its outermost elements; the
+        The values of the border: one value; the inside mirrored at its outermost elements; the
         outermost elements; the inside again. All but the first take 1 to 3 dimensions, with one or
         two before them.
     value : float, optional

@@ -18,7 +18,7 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
     Returns
     -------
     Tensor
-        The same object where it lies there already.
+        The same object if it is there already.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
 
 
 def is_pinned(self: Tensor, device: Any = None) -> bool:
-    """Whether the tensor lies in page-locked memory."""
+    """Whether the tensor is in page-locked memory."""
     return self.device == CPU and pinned.is_pinned(self.array)
 
 

@@ -24,6 +24,7 @@ from lucid_gpu.ops.random_numbers import (
     _uniform,
 )
 from lucid_gpu.ops.shape import stack
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor, from_array
@@ -52,7 +53,7 @@ def _default(d: Any) -> dtype:
 
 def _finish(result: Tensor, requires_grad: bool, out: Tensor | None, name: str) -> Tensor:
     result = into(result, out, name)
-    return result.requires_grad_() if requires_grad else result
+    return result._mark() if requires_grad else result
 
 
 @op
@@ -360,6 +361,8 @@ def bernoulli(
         result = _coins(input, input.shape, input.device, generator).to(input.dtype)
     else:
         result = _coins(p, input.shape, input.device, generator).to(input.dtype)
+    if out is not None:
+        result = result.to(out.dtype)
     return _finish(result, False, out, "bernoulli")
 
 
@@ -455,8 +458,22 @@ def random_(self: Tensor, *limits: int, generator: Generator | None = None, **na
     high = named.get("to", limits[-1] if limits else None)
     if high is None:
         high = _whole_numbers(self.dtype)
+    if self.dtype.category == 2:
+        _warn_of_rounded(low, high - 1, self.dtype)
     value = _integers(low, high, self.shape, self.dtype, self.device, generator)
     return self._write(value, "random_")
+
+
+def _warn_of_rounded(low: int, top: int, d: dtype) -> None:
+    """Warn of limits beyond which a type of floats has not all integers."""
+    digits = philox.DIGITS[d]
+    for word, limit in (("from", low), ("to - 1", top)):
+        if not -(1 << digits) <= limit <= 1 << digits:
+            warn_user(
+                f"{word} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision "
+                f"limitations {d.name} can support discrete uniform distribution only within this "
+                "range."
+            )
 
 
 def _whole_numbers(d: dtype) -> int:

@@ -57,6 +57,9 @@ def _fused(
     row: str, d: dtype, shape: Sequence[int], where: device, draw: tuple[int, int], *numbers: float
 ) -> Tensor:
     """A row of random numbers as a pending value; 16-bit types are rounded from float32."""
+    found = capturing.recording()
+    if found is not None:
+        found.use_draws(draw)  # by whichever kernels compute the value; none where nobody reads it
     made = _tensor(drawn(TABLE[row], d.compute, tuple(shape), where, draw, numbers))
     return made if made.dtype is d else made.to(d)
 

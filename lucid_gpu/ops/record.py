@@ -15,9 +15,8 @@ from lucid_gpu.fusion import expression, region
 from lucid_gpu.fusion.expression import Cell, Expr, Write
 from lucid_gpu.fusion.program import Program, load_program
 from lucid_gpu.fusion.region import edge_of
-from lucid_gpu.fusion.saving import RESULT, noted
+from lucid_gpu.fusion.saving import RESULT, Counted, noted
 from lucid_gpu.ops.packing import Packed, pack, pack_output
-from lucid_gpu.storage import Storage
 from lucid_gpu.tape import modes
 from lucid_gpu.tape.levels import innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -86,7 +85,7 @@ def watch(result: Tensor, *read: Tensor) -> None:
         return
     node = result._expr.leaves[0].node
     if isinstance(node, OpNode):
-        node.watched += tuple([(t, _version_of(t)) for t in read])
+        node.also += tuple([Counted(t._expr.program, t._memory()) for t in read])
 
 
 def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
@@ -114,11 +113,8 @@ def keeps(result: Tensor, *saved: Tensor, output: bool = False) -> Tensor:
         return result
     cell = value.leaves[-1 if pending else 0]
     node = cell.node if pending or cell.leads else None
-    if isinstance(node, region.RegionNode):
+    if isinstance(node, (region.RegionNode, OpNode)):
         node.also += also
-    elif isinstance(node, OpNode):
-        node.also += tuple(entries)
-        node.saves_outputs = node.saves_outputs or output
     return result
 
 
@@ -127,28 +123,6 @@ def _noted(tensor: Tensor) -> Any:
     if storage is not None:
         return Counted(value.program, storage)
     return noted(value)
-
-
-class Counted:
-    """What is saved beside, as `Noted`, of memory that counts its writes: a view may be gone.
-
-    Attributes
-    ----------
-    program : Program
-        Has the tensor's type and shape.
-    """
-
-    __slots__ = ("program", "storage", "version")
-
-    def __init__(self, program: Program, storage: Storage) -> None:
-        self.program, self.storage, self.version = program, storage, storage.version
-
-    @property
-    def stale(self) -> Write | None:
-        """The write since, if there was one."""
-        if self.storage.version == self.version:
-            return None
-        return Write("an in-place op", self.version, self.storage)
 
 
 def keeping(*names: str, output: bool = False) -> Callable[[F], F]:
@@ -233,11 +207,10 @@ class OpNode(Node):
     metas: tuple[Program, ...] = ()  # what the outputs look like; programs hold no arrays
     saved: tuple[Saved | None, ...] = ()
     reads_cotangent = True
-    watched: tuple[tuple[Tensor, int], ...] = ()  # whose arrays the op holds, and their versions
-    also: tuple[Any, ...] = ()  # what PyTorch's op saves beside, as `Noted`; pending values
+    also: tuple[Any, ...] = ()  # what it holds or PyTorch's op saves beside: `fusion.saving`
     kept: Any = None  # memory of the op's own, which goes when what it saved goes
     earlier: Tensor | None = None  # the sum that the first gradient is added to
-    saves_outputs = False  # PyTorch's op does, though this one reads what it needs elsewhere
+    shown: int | None = None  # the number of the edge whose value lies in the memory of the output
 
     def __init__(
         self,
@@ -265,17 +238,18 @@ class OpNode(Node):
         return unpack(self.saved, self)
 
     def output_written(self, write: Write, output: int) -> None:
-        if self.saves_outputs:
+        if RESULT in self.also:
             self.output_stale = write, self.metas[output]
+        if self.shown is not None:
+            source, place = self._edges[self.shown]
+            if source is not None:
+                source.output_written(write, place)
 
     def vjp(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         if self._released and self.saved:
             raise RuntimeError(SECOND_TIME)
-        for tensor, version in self.watched:
-            if _version_of(tensor) != version:
-                raise modified(tensor, version, self)
         for entry in self.also:
-            stale = entry.stale
+            stale = None if entry is RESULT else entry.stale
             if stale is not None:
                 raise modified(entry.program, stale.version, self, stale.storage.version)
         if self.output_stale is not None:
@@ -326,7 +300,7 @@ class OpNode(Node):
         if self.saved:
             self.saved = (None,)
             self.kept = None
-        self.watched = self.also = ()
+        self.also = ()
 
 
 def _zeros(like: Program) -> Tensor:
@@ -388,7 +362,7 @@ def record(
             if t._expr.program.needs_grad:
                 kind = _classes.get(name)
                 if kind is None:
-                    own = {"saves_outputs": True} if name in _SAVE_OUTPUTS else {}
+                    own = {"also": (RESULT,)} if name in _SAVE_OUTPUTS else {}
                     kind = _classes[name] = type(name, (OpNode,), own)
                 node = kind(inputs, vjp, saved)
                 node.__dict__.update(attributes)

@@ -44,7 +44,7 @@ def normalise_dim(dim: int, rank: int) -> int:
     TypeError
         Where it is no integer.
     """
-    if not isinstance(dim, int):
+    if type(dim) is not int:
         dim = _integer(dim)
     extent = rank or 1  # a 0-d tensor may be reduced over dim 0 or -1
     if not -extent <= dim < extent:
@@ -57,9 +57,11 @@ def normalise_dim(dim: int, rank: int) -> int:
 
 def _integer(dim: Any) -> int:
     try:
-        return operator.index(dim)
+        if not isinstance(dim, bool):
+            return operator.index(dim)
     except TypeError:
-        raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}") from None
+        pass
+    raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}")
 
 
 def normalise_dims(dims: Dims, rank: int) -> tuple[int, ...]:

@@ -173,6 +173,11 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     return transpose(flip(input, b), a, b) if k == 1 else flip(transpose(input, a, b), b)
 
 
+def __reversed__(self: Tensor) -> Tensor:
+    """All dimensions in reverse order: what ``reversed(x)`` gives."""
+    return flip(self, tuple(range(self.ndim)))
+
+
 @op
 def flipud(input: Tensor) -> Tensor:
     """The first dimension in reverse order, as a copy.
@@ -195,5 +200,5 @@ def fliplr(input: Tensor) -> Tensor:
     return flip(input, 1)
 
 
-METHODS = tuple([public(function) for function in (roll, rot90, flipud, fliplr)])
-FUNCTIONS = METHODS
+FUNCTIONS = tuple([public(function) for function in (roll, rot90, flipud, fliplr)])
+METHODS = (*FUNCTIONS, __reversed__)

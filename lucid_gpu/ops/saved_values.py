@@ -25,6 +25,7 @@ from lucid_gpu.fusion.expression import (
 from lucid_gpu.fusion.optable import TABLE, Op
 from lucid_gpu.fusion.program import Assembly, Program, intern, leaf_of, relocate
 from lucid_gpu.fusion.region import RegionNode, edge_of, observe, saved_by
+from lucid_gpu.fusion.saving import RESULT
 from lucid_gpu.ops.packing import Packed
 from lucid_gpu.ops.per_op_graph import (
     Alone,
@@ -229,7 +230,6 @@ class _Opened(RegionNode):
     saved: tuple[Any, ...]
     alone: Alone
     function = staticmethod(vjp_alone)
-    watched = OpNode.watched
     saved_tensors = OpNode.saved_tensors
     vjp = OpNode.vjp
     release = OpNode.release
@@ -241,7 +241,8 @@ class _Opened(RegionNode):
         """There is nothing inside."""
 
     def output_written(self, write: Write, output: int) -> None:
-        if any(isinstance(e, Packed) and e.unpack_hook is _same for e in self.saved):
+        unhooked = any(isinstance(e, Packed) and e.unpack_hook is _same for e in self.saved)
+        if unhooked or RESULT in self.also:
             self.output_stale = write, self.program  # the result is saved, and not by hooks
 
 
@@ -262,7 +263,9 @@ def _open(node: RegionNode) -> None:
     opened: Any = node
     opened._edges = tuple([edge_of(value) for value in operands])
     opened.saved, opened.alone = tuple(saved), alone
-    opened.made_by, opened.leaves, opened.output, opened.output_stale = None, (), None, None
+    stale = node.output_stale if RESULT in node.also else None
+    opened.output_stale = None if stale is None else (stale, node.program)
+    opened.made_by, opened.leaves, opened.output = None, (), None
     opened.__class__ = type(type(node).__name__, (_Opened, type(node)), {})
 
 
@@ -417,7 +420,7 @@ def _ever_saved(program: Program) -> frozenset[str]:
 
 
 def _samples(op: Op, numbers: Sequence[bool]) -> list[Any]:
-    values = [2.0 if given else _sample(0.0, float32).requires_grad_() for given in numbers]
+    values = [2.0 if given else _sample(0.0, float32)._mark() for given in numbers]
     if op.rule == "select":
         values[0] = _sample(True, boolean)
     return values

@@ -13,11 +13,12 @@ from lucid_gpu.ops.arguments import (
     require_tensor,
     takes_out,
 )
+from lucid_gpu.ops.creation import zeros
 from lucid_gpu.ops.gather import along
 from lucid_gpu.ops.in_place import written
 from lucid_gpu.ops.index_primitives import with_values
 from lucid_gpu.ops.indexing import as_value
-from lucid_gpu.ops.record import watch
+from lucid_gpu.ops.record import record, watch
 from lucid_gpu.ops.reductions import expand_lazily, normalise_dim
 from lucid_gpu.ops.registry import attach
 from lucid_gpu.tape.door import op
@@ -54,7 +55,7 @@ def scatter(
     src = value if src is None else src
     if not index.numel():
         normalise_dim(dim, input.ndim)
-        return input.clone()
+        return _nothing_put(input, src) if isinstance(src, Tensor) else input.clone()
     if not input.ndim and index.ndim < 2:
         if isinstance(src, Tensor):
             src = src.reshape(-1)
@@ -83,6 +84,19 @@ def scatter(
     )
     watch(result, index)
     return result
+
+
+def _nothing_put(input: Tensor, src: Tensor) -> Tensor:
+    """A copy, where no position is given; ``src`` has a gradient of zeros."""
+    shape, form = tuple(src.shape), {"dtype": src.dtype, "device": src.device}
+    found: Tensor = record(
+        "ScatterBackward0",
+        input.array.copy(),
+        (input, src),
+        lambda node, g: (g, zeros(shape, **form)),
+        dtype=input.dtype,
+    )
+    return found
 
 
 @batching(scatter)

@@ -90,7 +90,7 @@ def _count(input: Tensor, dim: int, index: Tensor, include_self: bool) -> Tensor
     """How many elements are joined at each position; 1 where there is none."""
     own = input.new_full(input.shape, int(include_self))
     found = scatter_add(own, dim, index, input.new_ones(index.shape))
-    return found if include_self else found.clamp(min=1)
+    return found if include_self else found.where(found != 0, 1)
 
 
 @op

@@ -212,7 +212,10 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 @op
 @takes_out
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """Indices of the elements that are not zero: a matrix, or a tuple of vectors."""
+    """Indices of the elements that are not zero: a matrix, or a tuple of vectors.
+
+    RuntimeError for ``out`` beside ``as_tuple``.
+    """
     xp = xp_of(input)
     array = input.detach().array
     found = xp.nonzero(array if input.ndim else array.reshape(1))

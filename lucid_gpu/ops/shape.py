@@ -259,14 +259,17 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
         shape = (dtype if size is None else size,)
     array = base_array(input)
     if len(shape) == 1 and isinstance(shape[0], dt.dtype):
+        dt.as_dtype(shape[0])  # refuses what is a name only
         if shape[0] is not input.dtype:
             mirrors.refuse_bits(
-                input, "lucid_gpu.Tensor.view is not supported for {} view tensors when converting "
-                "to a different dtype.",
+                input, "lucid_gpu.Tensor.view is not supported for {} when converting to a "
+                "different dtype.",
             )  # fmt: skip
         _check_bytes(input, array, shape[0])
-        seen = array.view(shape[0].numpy)
-        return view_of(input.detach(), "ViewBackward0", seen, None, (view, shape), dtype=shape[0])
+        seen = array.view(shape[0].numpy) if array.size else _nothing_seen(input, shape[0])
+        other = view_of(input.detach(), "ViewBackward0", seen, None, (view, shape), dtype=shape[0])
+        other._base = None  # no history is shared
+        return other
     own = input._expr.program.shape
     wanted = _infer(own, _sizes(shape))
     result = array.reshape(wanted)
@@ -307,17 +310,29 @@ def _check_bytes(input: Tensor, array: Any, wanted: dt.dtype) -> None:
     if not array.ndim:
         raise RuntimeError(f"self.dim() cannot be 0 {why}")
     strides = [s // own for s in array.strides]
-    if strides[-1] != 1 and array.shape[-1] > 1:
+    if array.size and strides[-1] != 1 and array.shape[-1] > 1:
         raise RuntimeError(f"self.stride(-1) must be 1 {why}, but got {strides[-1]}")
     if array.shape[-1] * own % other:
         raise RuntimeError(
             f"self.size(-1) must be divisible by {other // own} {why}, but got {array.shape[-1]}"
         )
-    for d, s in enumerate(strides[:-1]):
+    offset = input.storage_offset()
+    if offset * own % other:
+        raise RuntimeError(
+            f"self.storage_offset() must be divisible by {other // own} {why}, but got {offset}"
+        )
+    for d, s in enumerate(strides[:-1] if array.size else ()):
         if s * own % other:
             raise RuntimeError(
                 f"self.stride({d}) must be divisible by {other // own} {why}, but got {s}"
             )
+
+
+def _nothing_seen(input: Tensor, wanted: dt.dtype) -> Any:
+    """What an array without elements is as another type: its strides mean nothing."""
+    *outer, last = (1, *input.shape)
+    last = last * input.dtype.itemsize // wanted.itemsize
+    return xp_of(input).empty((*outer, last)[1:], wanted.numpy)
 
 
 @op
@@ -332,6 +347,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         return reshape(input, 1)
     if a > b:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if a == b:
+        return input
     shape = tuple(input.shape)
     return reshape(input, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
 
@@ -521,6 +538,10 @@ def expand(input: Tensor, *shape: Any, size: Any = None, implicit: bool = False)
             f"({len(own)})"
         )
     full = tuple([own[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted)])
+    for i, n in enumerate(full):
+        if n < 0 and (i < extra or own[i - extra] == 1):
+            where = f" in a leading, non-existing dimension {i}" if i < extra else ""
+            raise RuntimeError(f"The expanded size of the tensor ({n}) isn't allowed{where}")
     for i, n in enumerate(own):
         if n not in (1, full[i + extra]):
             raise RuntimeError(
@@ -590,7 +611,7 @@ batching(contiguous)(on_value)
 
 @op
 def is_contiguous(input: Tensor, memory_format: Any = None) -> bool:
-    """Whether the elements stand in memory in row-major order, or in the given one."""
+    """Whether the elements are in row-major order in memory, or in ``memory_format``'s."""
     if memory_format is not None and memory_format.order is not None:
         from lucid_gpu.ops.memory_formats import lies_in
 

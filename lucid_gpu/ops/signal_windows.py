@@ -36,7 +36,7 @@ def _made(
         return ones(window_length, dtype=d, device=device, requires_grad=requires_grad)
     places = arange(window_length, dtype=dt.float64, device=device)
     found = shape(places, window_length - (0 if periodic else 1)).to(d)
-    return found.requires_grad_(requires_grad)
+    return found._mark(requires_grad)
 
 
 def _cosines(*weights: float) -> Shape:

@@ -15,6 +15,7 @@ from lucid_gpu.ops.borrowed import from_array_shared
 from lucid_gpu.ops.creation import _from_host, _type_between, empty, shared, tensor
 from lucid_gpu.ops.elementwise import to
 from lucid_gpu.ops.strides import as_strided
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -60,7 +61,7 @@ def asarray(
     if copy and found is given:
         found = found.clone()
     if requires_grad:
-        return found if found.requires_grad else found.requires_grad_()
+        return found if found.requires_grad else found._mark()
     return found.detach() if found.requires_grad else found
 
 
@@ -80,9 +81,16 @@ def frombuffer(
     Raises
     ------
     ValueError
-        Where the buffer has no such elements.
+        Where the buffer has no such elements, and for what is no buffer.
     """
-    d, size = as_dtype(dtype), memoryview(buffer).nbytes
+    try:
+        size = memoryview(buffer).nbytes
+    except TypeError:
+        raise ValueError(
+            "object does not implement Python buffer protocol, got "
+            f"{type(buffer).__name__}: torch.tensor(...) takes lists"
+        ) from None
+    d = as_dtype(dtype)
     if not size or not count:
         raise ValueError(f"both buffer length ({size}) and count ({count}) must not be 0")
     if not 0 <= offset < size:
@@ -92,8 +100,8 @@ def frombuffer(
         )
     if count < 0 and (size - offset) % d.itemsize:
         raise ValueError(
-            f"buffer length ({size} bytes) after offset ({offset} bytes) must be a multiple of "
-            f"element size ({d.itemsize})"
+            f"buffer length ({size - offset} bytes) after offset ({offset} bytes) must be a "
+            f"multiple of element size ({d.itemsize})"
         )
     if count > 0 and count * d.itemsize > size - offset:
         raise ValueError(
@@ -101,8 +109,14 @@ def frombuffer(
             f"must not be greater than actual buffer length ({size} bytes)"
         )
     array = np.frombuffer(buffer, d.numpy, count, offset)
-    found = from_array_shared(array if array.flags.writeable else array.copy())
-    return found.requires_grad_() if requires_grad else found
+    if not array.flags.writeable:
+        warn_user(
+            "The given buffer is not writable. Here its elements are copied, so writing the tensor "
+            "leaves the buffer as it is; frombuffer(bytearray(buffer), ...) says so."
+        )
+        array = array.copy()
+    found = from_array_shared(array)
+    return found._mark() if requires_grad else found
 
 
 @op
@@ -149,6 +163,11 @@ def range(
 
     RuntimeError for a step that is zero or leads away from ``end``.
     """
+    warn_user(
+        "torch.range is deprecated and will be removed in a future release because its behavior is "
+        "inconsistent with Python's range builtin. Instead, use torch.arange, which produces "
+        "values in [start, end)."
+    )
     if end is None:
         start, end = 0, start
     if step == 0:
@@ -177,14 +196,14 @@ def empty_strided(
     Parameters
     ----------
     size, stride : sequence of int
-        The shape, and how many elements lie between neighbours of each dimension.
+        The shape, and the distances of neighboring elements in each dimension, in elements.
     """
     reach = 1
     for n, s in zip(size, stride, strict=True):
         reach = 0 if not n or not reach else reach + (n - 1) * s
     memory = empty(reach, dtype=dtype, device=device, **options)
     found = as_strided(memory, tuple(size), tuple(stride)).detach()
-    return found.requires_grad_() if requires_grad else found
+    return found._mark() if requires_grad else found
 
 
 @op
@@ -220,5 +239,14 @@ def map_(self: Tensor, tensor: Tensor, callable: Any, name: str = "map_") -> Ten
     return self._write(from_array_shared(values), name)
 
 
-METHODS = (new_empty_strided, apply_, map_)
+def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
+    """Each element replaced by what a function makes of it and of two other tensors'.
+
+    TypeError for tensors on a GPU, and two types; RuntimeError for tensors that require grad.
+    """
+    rest = iter(y.expand(self.shape).reshape(-1).tolist())
+    return map_(self, x, lambda own, a: callable(own, a, next(rest)), "map2_")
+
+
+METHODS = (new_empty_strided, apply_, map_, map2_)
 FUNCTIONS = (asarray, frombuffer, logspace, range, empty_strided)

@@ -125,19 +125,37 @@ def float_power(input: Any, exponent: Any) -> Tensor:
     return apply(TABLE["pow"], *given)
 
 
+_write_powers = written(float_power)
+
+
+def float_power_(self: Tensor, exponent: Any) -> Tensor:
+    """`float_power`, in place.
+
+    RuntimeError for tensors that are not of the result's type, float64 or complex128.
+    """
+    of_complex = isinstance(exponent, complex) or getattr(exponent, "dtype", dt.bool).is_complex
+    wanted = dt.complex128 if of_complex or self.dtype.is_complex else dt.float64
+    if self.dtype is not wanted:
+        raise RuntimeError(
+            f"the base given to float_power_ has dtype {self.dtype.name} but the operation's "
+            f"result requires dtype {wanted.name}"
+        )
+    return _write_powers(self, exponent)
+
+
 @op
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """Of each element: 0 below zero, 1 above, ``values`` at it; the two broadcast.
 
     RuntimeError for complex tensors, and two types.
     """
+    if input.dtype.is_complex or values.dtype.is_complex:
+        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
     if input.dtype is not values.dtype:
         raise RuntimeError(
             "heaviside is not yet implemented for tensors with different dtypes, got "
             f"{input.dtype.name} and {values.dtype.name}"
         )
-    if input.dtype.is_complex:
-        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
     step = (input.detach() > 0).to(input.dtype)
     return where(input.detach() == 0, values.detach(), step)
 
@@ -271,4 +289,4 @@ _OPS: tuple[Any, ...] = (
     signbit, isposinf, isneginf, isreal, ldexp, frexp, nextafter, gcd, lcm,
 )  # fmt: skip
 FUNCTIONS = tuple([public(op) for op in _OPS])
-METHODS = (*FUNCTIONS, written(logit), written(sinc), written(polygamma), written(float_power))
+METHODS = (*FUNCTIONS, written(logit), written(sinc), written(polygamma), float_power_)

@@ -8,6 +8,7 @@ from lucid_gpu.ops import fourier
 from lucid_gpu.ops.creation import arange, ones
 from lucid_gpu.ops.padding import pad
 from lucid_gpu.ops.shape import owned, stack
+from lucid_gpu.ops.user_warnings import warn_user
 from lucid_gpu.tape.door import op
 from lucid_gpu.tensor import Tensor
 
@@ -36,15 +37,15 @@ def stft(
     hop_length : int, optional
         How far apart frames begin; by default a quarter of their length.
     window : Tensor, shape (win_length,), optional
-        By default ones; where shorter than a frame it lies in the middle.
+        By default ones; if shorter than a frame it is centered.
     center : bool
-        Whether frames lie around their positions: the signal is padded by half a frame.
+        Whether frames are centered at their positions: the signal is padded by half a frame.
     normalized : bool
         Whether spectra are divided by the root of ``n_fft``.
     onesided : bool, optional
         Whether the first half of each spectrum is returned; by default for real signals.
     return_complex : bool
-        Must be given for real signals; where False, parts stand in a last dimension.
+        Required for real signals; if False, real and imaginary parts are a last dimension.
 
     Returns
     -------
@@ -93,6 +94,17 @@ def _places(x: Tensor, count: int, hop: int, n_fft: int) -> Tensor:
     return arange(count, device=x.device).unsqueeze(1) * hop + arange(n_fft, device=x.device)
 
 
+_NO_WINDOW = {
+    "stft": "A window was not provided. A rectangular window will be applied, which is known to "
+    "cause spectral leakage. Other windows such as torch.hann_window or torch.hamming_window are "
+    "recommended to reduce spectral leakage. To suppress this warning and use a rectangular "
+    "window, explicitly set `window=torch.ones(n_fft, device=<device>)`.",
+    "istft": "A window was not provided. A rectangular window will be applied. Please provide the "
+    "same window used by stft to make the inversion lossless. To suppress this warning and use a "
+    "rectangular window, explicitly set `window=torch.ones(n_fft, device=<device>)`.",
+}
+
+
 def _settings(
     name: str,
     input: Tensor,
@@ -112,6 +124,7 @@ def _settings(
             f"n_fft={n_fft}"
         )
     if window is None:
+        warn_user(_NO_WINDOW[name])
         d = fourier.REAL.get(input.dtype, input.dtype)
         window = ones(length, dtype=d, device=input.device)
     if tuple(window.shape) != (length,):
@@ -183,6 +196,10 @@ def istft(
         )
     found = total / weight
     if length is not None and found.shape[-1] < length:
+        warn_user(
+            "The length of signal is shorter than the length parameter. Result is being padded "
+            "with zeros in the tail. Please check your center and hop_length settings."
+        )
         found = pad(found, (0, length - found.shape[-1]))
     return found.squeeze(0) if input.ndim == 2 else found
 

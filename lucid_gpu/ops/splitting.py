@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from lucid_gpu.dtypes import int64
 from lucid_gpu.kernels.rows import address
 from lucid_gpu.ops.arguments import guarded, is_number
 from lucid_gpu.ops.index_primitives import slice_view
@@ -25,12 +26,14 @@ from lucid_gpu.tensor import Tensor
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """``length`` positions of a dimension from ``start`` on, as a view.
 
-    RuntimeError for 0-d tensors, and more positions than there are; IndexError for a ``start`` that
-    there is not.
+    RuntimeError for 0-d tensors, more positions than there are, and a ``start`` in a tensor that is
+    not one integer; IndexError for a ``start`` that there is not.
     """
     if not input.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     dim = normalise_dim(dim, input.ndim)
+    if isinstance(start, Tensor) and (start.ndim or start.dtype.category != 1):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
     extent, start = input.shape[dim], operator.index(start)
     if not -extent <= start <= extent:
         raise IndexError(
@@ -251,14 +254,33 @@ def tensor_split(
     Raises
     ------
     RuntimeError
-        For 0-d tensors, and a number of parts that is not above 0.
+        For 0-d tensors, a number of parts that is not above 0, and a tensor of another type than
+        int64.
+    TypeError
+        For what is no number and no sequence.
     IndexError
         For a ``dim`` that there is not.
     """
     if indices_or_sections is None:
         indices_or_sections = sections if indices is None else indices
     if isinstance(indices_or_sections, Tensor):
+        if indices_or_sections.dtype is not int64:
+            raise RuntimeError(
+                "tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+                f"{indices_or_sections.dtype.name}"
+            )
+        if indices_or_sections.ndim > 1:
+            raise RuntimeError(
+                "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
+                "one-dimensional tensor, but got a tensor with "
+                f"{indices_or_sections.ndim} dims"
+            )
         indices_or_sections = indices_or_sections.tolist()
+    if not isinstance(indices_or_sections, (int, Iterable)):
+        raise TypeError(
+            "tensor_split(): argument 'indices_or_sections' (position 2) must be int or ints, not "
+            f"{type(indices_or_sections).__name__}"
+        )
     dim = _dimension_to_split(input, dim, "tensor_split")
     extent = input.shape[dim]
     if isinstance(indices_or_sections, int):

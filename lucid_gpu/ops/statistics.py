@@ -129,10 +129,12 @@ def _checked_shares(name: str, input: Tensor, q: Any, interpolation: str) -> Ten
         if not 0 <= q <= 1:
             raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q:g}")
         return input.new_full((), q)
-    if q.ndim > 1 or q.dtype is not input.dtype:
+    if q.ndim > 1:
+        raise RuntimeError(f"{name}() q must be a scalar or 1D tensor, got shape {list(q.shape)}")
+    if q.dtype is not input.dtype:
         raise RuntimeError(
-            f"{name}() q must be a scalar or 1D tensor of the input's dtype, got shape "
-            f"{list(q.shape)} and {q.dtype.name}"
+            f"{name}() q tensor must be same dtype as the input tensor, got {q.dtype.name} and "
+            f"{input.dtype.name}"
         )
     if not bool(((q >= 0) & (q <= 1)).all()):
         raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
@@ -449,6 +451,11 @@ def histogram(
         raise RuntimeError(
             "torch.histogram(): input tensor and bins tensors should have the same dtype, but got "
             f"{input.dtype} and {bins.dtype}"
+        )
+    if weight is not None and weight.dtype is not input.dtype:
+        raise RuntimeError(
+            "torch.histogram(): input tensor and weight tensor should have the same dtype, but got "
+            f"{input.dtype} and {weight.dtype}"
         )
     counts = _in_bins(input, edges, weight)
     if density:

@@ -9,8 +9,10 @@ from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.dtypes import dtype
 from lucid_gpu.fusion.plan import row_major_strides
+from lucid_gpu.ops.shape import base_array
 from lucid_gpu.ops.shared_memory import is_shared
 from lucid_gpu.ops.strides import _memory, restrided, storage_offset
+from lucid_gpu.storage import SameMemory
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor
 
@@ -145,6 +147,22 @@ def storage(self: Tensor) -> TypedStorage:
     return TypedStorage(_flat(self))
 
 
+def _copied_with_memory(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A copy in a copy of the whole memory, which is made once for all tensors of a `deepcopy`."""
+    record = self._memory()
+    start, offset, _ = _memory(self)
+    if record.mirror is not None or start.dtype != base_array(self).dtype:
+        return self.detach().clone()
+    record = record.memory if isinstance(record, SameMemory) else record
+    copied = memo.get(id(record))
+    if copied is None:
+        copied = memo[id(record)] = _flat(self).clone()
+    if copied.dtype is not self.dtype:
+        copied = copied.view(self.dtype)
+    found: Tensor = copied.as_strided(tuple(self.shape), self.stride(), offset).detach()
+    return found
+
+
 def is_storage(obj: object) -> bool:
     """Whether an object is a tensor's memory."""
     return isinstance(obj, UntypedStorage)
@@ -193,5 +211,5 @@ def set_(
     return self._set_to(source)
 
 
-METHODS = (set_, storage, untyped_storage)
+METHODS = (set_, storage, untyped_storage, _copied_with_memory)
 FUNCTIONS = (is_storage,)

@@ -15,13 +15,14 @@ from lucid_gpu.ops.mirrors import in_memory
 from lucid_gpu.ops.record import record
 from lucid_gpu.ops.reductions import normalise_dim
 from lucid_gpu.ops.shape import _same_vjp, _sizes, base_array, cat, movedim, view_of
+from lucid_gpu.storage import channels_last, channels_last_3d, contiguous_format, preserve_format
 from lucid_gpu.tape.door import op
 from lucid_gpu.tape.rules import Batch, batching
 from lucid_gpu.tensor import Tensor
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements lie between neighbours of each dimension, or of one.
+    """The distances of neighboring elements in each dimension, or in one, in elements.
 
     IndexError for a ``dim`` that there is not.
     """
@@ -45,7 +46,7 @@ def _strides(t: Tensor) -> tuple[int, ...]:
 
 
 def storage_offset(self: Tensor) -> int:
-    """How many elements stand in memory before this tensor's first."""
+    """The offset of this tensor's first element in its storage, in elements."""
     return _memory(self)[1]
 
 
@@ -88,12 +89,12 @@ def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
 def as_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
-    """A view of the memory a tensor lies in, by sizes and strides.
+    """A view of a tensor's memory by sizes and strides.
 
     Parameters
     ----------
     size, stride : sequences of int
-        The view's extents, and how many elements lie between neighbours.
+        The view's sizes, and the distances of neighboring elements in memory, in elements.
     storage_offset : int, optional
         Of its first element; the input's own by default.
 
@@ -274,6 +275,11 @@ def _unfold_batched(level: Batch, f: Any, x: Tensor, dimension: int, size: int, 
 def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Take another shape in place: elements stay in order, new ones are zeros.
 
+    Parameters
+    ----------
+    memory_format : memory_format, optional
+        The order of the dimensions in memory.
+
     Raises
     ------
     RuntimeError
@@ -284,6 +290,14 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     wanted = _sizes(sizes)
     if any(n < 0 for n in wanted):
         raise RuntimeError(f"resize_: sizes must not be negative, got {list(wanted)}")
+    order = None if memory_format is None else memory_format.order
+    if order is not None and len(order) != len(wanted):
+        raise RuntimeError(
+            f"required rank {len(order)} tensor to use {memory_format.name} format, got "
+            f"{len(wanted)} sizes"
+        )
+    if tuple(self.shape) == tuple(wanted) and memory_format is None:
+        return self
     count = 1
     for n in wanted:
         count *= n
@@ -293,14 +307,24 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     changes = tuple(self.shape) != tuple(wanted)
     if changes:
         make_stale(self._expr, Write("resize_", self._version, self._memory()))
-    self.data = kept.reshape(wanted)
+    if order is None:
+        self.data = kept.reshape(wanted)
+    else:
+        lying = kept.reshape([wanted[i] for i in order])
+        self.data = lying.permute(sorted(range(len(order)), key=order.__getitem__))
     self._memory().version += changes
     return self
 
 
 def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
-    """`resize_` to another tensor's shape."""
-    return resize_(self, tuple(the_template.shape))
+    """`resize_` to another tensor's shape, with `preserve_format` to its memory format too."""
+    if memory_format is preserve_format:
+        formats = (channels_last, channels_last_3d)
+        lies = [f for f in formats if f.order is not None and len(f.order) == the_template.ndim]
+        plain = the_template.is_contiguous()
+        found = None if plain else [f for f in lies if the_template.is_contiguous(f)]
+        memory_format = found[0] if found else contiguous_format
+    return resize_(self, tuple(the_template.shape), memory_format=memory_format)
 
 
 METHODS = (stride, storage_offset, data_ptr, is_set_to, as_strided, as_strided_,

@@ -165,8 +165,10 @@ def set_default_tensor_type(t: Any) -> None:
     set_default_device(wanted.where)
 
 
-def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
+def new(self: Tensor, *args: Any, size: Any = None, device: Any = None) -> Tensor:
     """As the tensor's own type called: memory of a shape, or a tensor of numbers."""
+    if size is not None:
+        args = (*args, *size)
     return made(args, self.dtype, self.device if device is None else device)
 
 

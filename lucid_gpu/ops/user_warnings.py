@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 
-from lucid_gpu.launch.planning import users_frame
+from lucid_gpu.launch.planning import call_stack, user_line
 
 __all__ = ["is_warn_always_enabled", "set_warn_always", "warn_user"]
 
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _always = False
 
 
@@ -32,16 +29,10 @@ def is_warn_always_enabled() -> bool:
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the innermost line outside of this package."""
-    if sys.version_info >= (3, 12) and not _always:
-        warnings.warn(message, category, skip_file_prefixes=(_PACKAGE,))
+    if _always:  # without the user's module, which remembers what was said at a line
+        warnings.warn_explicit(message, category, *user_line())
         return
-    # An older `warn` counts frames from here and cannot leave out a package's: nobody can know how
-    # many of ours there are, so the line is looked for, as for other reports.
-    frame = users_frame()
-    if frame is None:
-        warnings.warn(message, category, stacklevel=2)
-        return
-    names = frame.f_globals
-    file, line, module = frame.f_code.co_filename, frame.f_lineno, names.get("__name__", "<string>")
-    registry = {} if _always else names.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, category, file, line, module, registry)
+    stack, own = call_stack()
+    # `warn` passes over the import system's frames as it counts.
+    counted = [line for line in stack[:own] if "importlib._bootstrap" not in line.filename]
+    warnings.warn(message, category, stacklevel=len(counted))

@@ -7,6 +7,7 @@ the base find their own history anew from the base's when somebody asks for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from lucid_gpu import dtypes as dt
@@ -73,16 +74,21 @@ def _forbidden(view: Tensor, modified: str) -> str:
     cell = view._expr.leaves[-1]
     if isinstance(cell, ViewCell) and cell.refusal is not None:
         return cell.refusal.replace(_INDIRECTLY, modified)
-    if creation in ("multiple", "function") and cell.node is not None:
-        name = cell.node.name().replace("Backward0", "").replace("Backward", "")
-        head = f"Output {cell.output} of {name} is a view and {modified} modified inplace."
+    node = None if isinstance(cell, ViewCell) else cell.node
+    made = ""
+    if node is not None:
+        name = node.name().replace("Backward0", "").replace("Backward", "")
+        made = f"Output {cell.output} of {name} is"
+    which = f"{made} a view of a view which" if node is not None and node._edges else "A view"
+    if creation in ("multiple", "function") and made:
+        head = f"{made} a view and {modified} modified inplace."
     elif creation == "inference":
         head = (
-            f"A view was created in inference mode and {modified} modified inplace in normal mode."
+            f"{which} was created in inference mode and {modified} modified inplace in normal mode."
         )
     else:
         head = (
-            f"A view was created in no_grad mode and {modified} modified inplace with grad mode "
+            f"{which} was created in no_grad mode and {modified} modified inplace with grad mode "
             "enabled."
         )
     return f"{head} {_WHY[creation]}"
@@ -133,6 +139,8 @@ def _give_history(target: Tensor, base: Tensor, before: Tensor, value: Any) -> N
             steps=target._steps, strides=base.array.strides,
         )  # fmt: skip
         edge = joined._edge()
+        if not constant:
+            edge[0].shown = 1  # what was written is part of what lies in the memory now
     elif isinstance(value, Overwritten):
         edge = value, 0
     else:
@@ -273,7 +281,11 @@ def _copy_slices_vjp(node: Any, g: Tensor) -> Any:
 
         g_rest = view_as_complex(where(_written_parts(node, g), 0, view_as_real(g)))
     elif rest:
-        g_rest = where(_written_elements(node, g), 0, g)
+        changes_type = any(
+            function.__name__ == "view_as_complex" for function in _makers(node.steps)
+        )
+        elements = _written_numbers(node, g) if changes_type else _written_elements(node, g)
+        g_rest = where(elements, 0, g)
     return g_rest, replay(g, node.steps) if written else None
 
 
@@ -289,15 +301,35 @@ def _written_elements(node: Any, g: Tensor) -> Tensor:
     return base
 
 
+def _makers(steps: Any) -> Iterator[Any]:
+    """The functions that make a view, the last one first."""
+    while steps:
+        steps, (function, _) = steps
+        yield function
+
+
+def _written_numbers(node: Any, g: Tensor) -> Tensor:
+    """Which elements of a base its view covers, where that is of another type."""
+    with no_grad():
+        base = _tensor(of_constant(0, g.dtype, tuple(g.shape), g.device)).clone()
+        _fill_view(base, node.steps)
+        return base != 0
+
+
 def _written_parts(node: Any, g: Tensor) -> Tensor:
     """Which real and imaginary parts of a complex base its view covers."""
     from lucid_gpu.ops.complex_views import view_as_real
 
     with no_grad():
         base = _tensor(of_constant(0, g.dtype, tuple(g.shape), g.device)).clone()
-        view = replay(base, node.steps)
-        view.fill_(1 + 1j if view.is_complex() else 1)
+        _fill_view(base, node.steps)
         return view_as_real(base) != 0
+
+
+def _fill_view(base: Tensor, steps: Any) -> None:
+    """Write ones into the view of a tensor that these steps make."""
+    view = replay(base, steps)
+    view.fill_(1 + 1j if view.is_complex() else 1)
 
 
 attach(Tensor, _refuse_written_view=refuse_written_view, _write_with_history=write_with_history)

@@ -92,7 +92,7 @@ def changed_by(hooks: OrderedDict[int, Hook], optimizer: Any, value: Any) -> Any
 def _register(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool) -> RemovableHandle:
     handle = add_hook(hooks, hook)
     if prepend:
-        hooks.move_to_end(handle.key, last=False)
+        hooks.move_to_end(handle.id, last=False)
     return handle
 
 

@@ -102,7 +102,7 @@ class LBFGS(Optimizer):
         **_: Any,
     ) -> Any:
         first = closure()
-        loss, grad = float(first), _flat_gradient(params)
+        loss, grad = _number(first), _flat_gradient(params)
         state["func_evals"] = state.get("func_evals", 0) + 1
         state.setdefault("n_iter", 0)
         evaluations = 1
@@ -127,7 +127,7 @@ class LBFGS(Optimizer):
                 state["t"], loss, grad = point.t, point.value, point.gradient
             _move(params, d, state["t"])
             if not line_search_fn and n < max_iter:  # the last step's loss is the next call's first
-                loss, grad, more = float(closure()), _flat_gradient(params), 1
+                loss, grad, more = _number(closure()), _flat_gradient(params), 1
             evaluations += more
             state["func_evals"] += more
             if (
@@ -173,12 +173,17 @@ def _along(params: list[Tensor], d: Tensor, closure: Callable[[], Any]) -> Calla
 
     def at(t: float) -> Point:
         _move(params, d, t)
-        value, gradient = float(closure()), _flat_gradient(params)
+        value, gradient = _number(closure()), _flat_gradient(params)
         for p, old in zip(params, kept, strict=True):
             p.copy_(old)
         return Point(t, value, gradient, gradient.dot(d).item())
 
     return at
+
+
+def _number(loss: Any) -> float:
+    """What a closure returned, a tensor with history or a number."""
+    return float(loss.detach() if isinstance(loss, Tensor) else loss)
 
 
 def _move(params: list[Tensor], d: Tensor, t: float) -> None:

@@ -192,7 +192,7 @@ class Loss:
         with enable_grad():
             loss = self.tensor(x)
             slopes = self._slopes(loss, create_graph=False)
-        return float(loss), self.vector.joined(slopes)
+        return loss.item(), self.vector.joined(slopes)
 
     def _slopes(self, loss: Tensor, create_graph: bool) -> list[Tensor]:
         if not loss.requires_grad:

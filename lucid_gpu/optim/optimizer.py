@@ -215,7 +215,7 @@ class Optimizer(Hooked):
                 again = zip(members, gradients, strict=True)
                 self._update(group, [(m[0], gradient, m[2]) for m, gradient in again])
 
-        capturing.write(f"{name}.step", update, *memory, *[g.array for g in gradients])
+        capturing.call_again(f"{name}.step", update, *memory, *[g.array for g in gradients])
 
     def _refuse(self, members: list[Member]) -> None:
         """Raise for what no rule here is written for."""
@@ -277,7 +277,9 @@ class Optimizer(Hooked):
             update_in_place(rule, rows, 1 + len(states), numbers, **settings)
             return
         for row in rows:
-            for t, new in zip(row, rule(*row, **numbers, **settings), strict=False):
+            # of copies: what the rule saves for backward is written here
+            results = rule(*[t.clone() for t in row], **numbers, **settings)
+            for t, new in zip(row, results, strict=False):
                 t.copy_(new)
 
     def _begin(
@@ -359,12 +361,18 @@ class Optimizer(Hooked):
         for k, values in state_dict["state"].items():
             p = by_number.get(int(k) if isinstance(k, str) and k.isdigit() else k)
             state[k if p is None else p] = values if p is None else self._taken("", values, p)
-        self.state = state
-        self.param_groups = [
-            _settings_of(saved, own) for saved, own in zip(groups, self.param_groups, strict=True)
-        ]
+        groups = [_settings_of(s, own) for s, own in zip(groups, self.param_groups, strict=True)]
+        self.__setstate__({"state": state, "param_groups": groups})
         for hook in list(self._loaded.values()):
             hook(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what was pickled or loaded; subclasses give groups of old files new settings."""
+        self.__dict__.update(state)
+        for group in self.param_groups:
+            for name, value in _NEWER_SETTINGS.items():
+                if name in self.defaults:
+                    group.setdefault(name, value)
 
     def _saved_values(self, values: Any, p: Any) -> Any:
         """What a state is in a `state_dict`: its numbers as tensors, rows as its parameter's."""
@@ -492,6 +500,21 @@ def _check_parameter(parameter: Any, defaults: dict[str, Any]) -> None:
         )
     if not (defaults.get("differentiable") or parameter.is_leaf or parameter.retains_grad):
         raise ValueError("can't optimize a non-leaf Tensor")
+
+
+# Settings that state dicts written by earlier versions of PyTorch lack, and what held then.
+_NEWER_SETTINGS = {
+    "amsgrad": False,
+    "nesterov": False,
+    "maximize": False,
+    "foreach": None,
+    "fused": None,
+    "capturable": False,
+    "differentiable": False,
+    "decoupled_weight_decay": False,
+    "centered": False,
+    "momentum": 0,
+}
 
 
 def _settings_of(saved: Group, own: Group) -> Group:

@@ -151,7 +151,7 @@ class AveragedModel(Module):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Compute batch norm's running statistics anew, in one pass over the data.
+    """Recompute the running statistics of batch norm in one pass over the data.
 
     Parameters
     ----------

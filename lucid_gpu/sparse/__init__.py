@@ -10,6 +10,7 @@ from typing import Any
 from lucid_gpu.sparse.arithmetic import elementwise as elementwise
 from lucid_gpu.sparse.arithmetic import to, total_of
 from lucid_gpu.sparse.arithmetic import zeros_like as zeros_like
+from lucid_gpu.sparse.creation import TYPES
 from lucid_gpu.sparse.creation import sparse_coo_tensor as sparse_coo_tensor
 from lucid_gpu.sparse.creation import to_sparse as to_sparse
 from lucid_gpu.sparse.products import matmul as matmul
@@ -23,8 +24,6 @@ refuse_the_rest()
 
 
 def __getattr__(name: str) -> Any:
-    from lucid_gpu.sparse.tensor_types import TYPES
-
     if name in TYPES:
         return TYPES[name]
     raise AttributeError(f"module 'lucid_gpu.sparse' has no attribute {name!r}")

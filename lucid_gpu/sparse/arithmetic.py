@@ -378,7 +378,7 @@ def zeros_like(input: SparseTensor, dtype: Any, device: Any, requires_grad: bool
     kind = input.dtype if dtype is None else dtype
     nothing = zeros(0, *p.dense_size, dtype=kind, device=where)
     made = assemble(Pattern(none, p.size, True), nothing, "")
-    return made.requires_grad_() if requires_grad else made
+    return made._mark() if requires_grad else made
 
 
 def _full_like(

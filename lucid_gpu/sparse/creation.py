@@ -10,6 +10,7 @@ from lucid_gpu.devices import resolve, xp_of
 from lucid_gpu.dtypes import as_dtype, get_default_dtype
 from lucid_gpu.ops.creation import as_tensor, zeros
 from lucid_gpu.ops.registry import attach
+from lucid_gpu.ops.tensor_types import NAMES
 from lucid_gpu.sparse.gradients import assemble, at_places, recorded
 from lucid_gpu.sparse.pattern import Pattern
 from lucid_gpu.sparse.tensor import SparseTensor, refuse
@@ -49,7 +50,7 @@ def sparse_coo_tensor(
     dtype, device : optional
         By default those of the values.
     requires_grad : bool
-        Make it a leaf; ignored where the values have history, which goes on.
+        Make it a leaf; ignored where the values have history, which continues.
     is_coalesced : bool, optional
         Say that every place is listed once, in order.
 
@@ -94,7 +95,7 @@ def sparse_coo_tensor(
             f"{kept.dtype}"
         )
     result = assemble(pattern, kept, "SparseCooTensorWithDimsAndTensorsBackward0")
-    return result.requires_grad_() if requires_grad and not result.requires_grad else result
+    return result._mark() if requires_grad and not result.requires_grad else result
 
 
 def _extents(size: Any) -> tuple[int, ...]:
@@ -228,7 +229,7 @@ def rebuilt(
 ) -> Tensor:
     """A sparse tensor from what it was taken apart to (pickle)."""
     made = assemble(Pattern(indices, size, coalesced), values, "")
-    return made.requires_grad_(requires_grad)
+    return made._mark(requires_grad)
 
 
 def _reduced(self: SparseTensor, protocol: Any) -> Any:
@@ -239,3 +240,35 @@ def _reduced(self: SparseTensor, protocol: Any) -> Any:
 
 
 attach(SparseTensor, __reduce_ex__=_reduced)
+
+
+# --- tensor types, as PyTorch's first programs name them: ``sparse.FloatTensor`` -----------------
+
+
+class SparseTensorType(type):
+    """The class of `FloatTensor` and the other tensor types: calling one makes a sparse tensor."""
+
+    dtype: dt.dtype
+
+    def __call__(cls, *args: Any, device: Any = None) -> Tensor:
+        """Of indices, values and a size: of the values' type. Of sizes: with no elements."""
+        if len(args) in (2, 3) and all(isinstance(given, Tensor) for given in args[:2]):
+            return sparse_coo_tensor(*args, device=device)
+        sizes = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
+        if not all(isinstance(n, int) for n in sizes):
+            raise TypeError(
+                f"sparse.{cls.__name__}() takes (indices, values), (indices, values, size), both "
+                "tensors, or sizes; write sparse_coo_tensor(...) for sequences"
+            )
+        return sparse_coo_tensor(tuple(sizes) or (0,), dtype=cls.dtype, device=device)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        cpu = isinstance(value, SparseTensor) and value.device.type == "cpu"
+        return cpu and value.dtype is cls.dtype
+
+
+TYPES: dict[str, SparseTensorType] = {
+    name: SparseTensorType(name, (), {"__module__": "lucid_gpu.sparse", "dtype": d})
+    for d, name in NAMES.items()
+    if not d.is_complex
+}

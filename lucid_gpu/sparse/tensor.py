@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from lucid_gpu.device import device
 from lucid_gpu.fusion.expression import Cell, Expr, without_grad
 from lucid_gpu.fusion.program import SPARSE, load_program
+from lucid_gpu.ops import printing
 from lucid_gpu.ops.in_place import LEAF_IN_PLACE
 from lucid_gpu.ops.registry import LazyMethod
 from lucid_gpu.sparse.pattern import Pattern
@@ -184,9 +185,7 @@ class SparseTensor(Tensor):
         raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
 
     def __repr__(self) -> str:
-        from lucid_gpu.sparse.printing import sparse_repr
-
-        return sparse_repr(self)
+        return _text(self)
 
     # --- what PyTorch asks a sparse tensor --------------------------------------------------------
 
@@ -317,3 +316,34 @@ def _refusing(name: str) -> Any:
     method.__qualname__ = f"SparseTensor.{name}"
     method.__doc__ = "Refused, with NotImplementedError: write ``x.to_dense()`` first."
     return method
+
+
+# --- printing, in PyTorch's layout ----------------------------------------------------------------
+
+
+def _text(s: SparseTensor) -> str:
+    """The text of a sparse tensor: coordinates, values, size and marks, on lines of their own."""
+    gap = ",\n" + " " * len(printing.OPENING)
+    first, *others = _suffixes(s)
+    parts = (printing.OPENING + _part("indices", s._indices()), _part("values", s._values()), first)
+    return printing._with_suffixes(gap.join(parts), others)
+
+
+def _part(name: str, t: Tensor) -> str:
+    array = t.cpu().array
+    if t.dtype.compute is not t.dtype:
+        array = array.astype(t.dtype.compute.numpy)
+    opening = f"{name}={printing.OPENING}"
+    if not array.size:
+        return f"{opening}[], size={tuple(t.shape)})"
+    indent = len(printing.OPENING) + len(opening)
+    return f"{opening}{printing._values(array, t.dtype.category, indent)})"
+
+
+def _suffixes(s: SparseTensor) -> list[str]:
+    found = [f"size={tuple(s.shape)}", f"nnz={s._nnz()}"]
+    if s.device.type != "cpu":
+        found.insert(0, f"device='{s.device}'")
+    if printing.shows_type(s.dtype):
+        found.append(f"dtype={s.dtype}")
+    return [*found, f"layout={s.layout}", *printing.history_of(s)]

@@ -1,4 +1,4 @@
-"""The door of ops: autocast, vmap, a second GPU and sparse tensors see a call before its body.
+"""The door of ops: autocast, vmap and others (`NAMES` to `CAPTURE`) see a call before its body.
 
 A function marked with `op` may be called from anywhere, by any name. In ordinary programs nobody is
 behind the door and a call goes straight to the body. While `interpreters` holds something, the

@@ -325,7 +325,9 @@ class _Ends:
         """Note the gradients wanted of one of ``outputs``; whether the pass ends there."""
         goes_on = node in self.leading
         if self.accumulate:
-            goes_on = goes_on or type(node) is AccumulateGrad
+            hooks = node._hooks
+            its_own = hooks is not None and (hooks.pre or hooks.post)  # only a node that runs asks
+            goes_on = goes_on or bool(its_own) or type(node) is AccumulateGrad
         if not goes_on and node._hooks is not None:
             show_to_tensors(node._hooks, cotangents)
         if not self.accumulate:

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-import itertools
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 
 class RemovableHandle:
-    """What registering a hook returns; `remove` takes the hook away."""
+    """What registering a hook returns; `remove` takes the hook away.
 
-    __slots__ = ("hooks", "key")
-    _keys = itertools.count()
+    ``extra_dict`` is a table, or several, that says more about some hooks, under the same number.
+    """
 
-    def __init__(self, hooks: OrderedDict[int, Any]) -> None:
-        self.hooks = hooks
-        self.key = next(self._keys)
+    id: int
+    next_id: ClassVar[int] = 0
+
+    def __init__(self, hooks_dict: OrderedDict[int, Any], *, extra_dict: Any = None) -> None:
+        marks = [extra_dict] if isinstance(extra_dict, dict) else extra_dict or ()
+        self._refer(hooks_dict, marks)
+        self.id = RemovableHandle.next_id
+        RemovableHandle.next_id += 1
+
+    def _refer(self, hooks: Any, marks: Sequence[Any]) -> None:
+        # a handle that is kept does not keep the hooks of what is gone
+        self.hooks_dict_ref = weakref.ref(hooks)
+        self.extra_dict_ref = tuple([weakref.ref(table) for table in marks])
 
     def remove(self) -> None:
-        self.hooks.pop(self.key, None)
+        for table in (self.hooks_dict_ref(), *[ref() for ref in self.extra_dict_ref]):
+            if table is not None:
+                table.pop(self.id, None)
+
+    def __getstate__(self) -> Any:
+        marks = [ref() for ref in self.extra_dict_ref]
+        return self.hooks_dict_ref(), self.id, tuple([m for m in marks if m is not None])
+
+    def __setstate__(self, state: Any) -> None:
+        hooks, self.id, marks = state
+        self._refer(OrderedDict() if hooks is None else hooks, marks)
+        RemovableHandle.next_id = max(RemovableHandle.next_id, self.id + 1)
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -47,10 +68,13 @@ class Hooks:
         return bool(self.pre or self.post or self.retain or any(self.tensor.values()))
 
 
-def add_hook(hooks: OrderedDict[int, Any], hook: Callable[..., Any]) -> RemovableHandle:
-    """Register a hook among others; it runs after them."""
-    handle = RemovableHandle(hooks)
-    hooks[handle.key] = hook
+def add_hook(
+    hooks: OrderedDict[int, Any], hook: Callable[..., Any], *marks: OrderedDict[int, bool]
+) -> RemovableHandle:
+    """Register a hook among others, and in the tables that mark it; it runs after the others."""
+    handle = RemovableHandle(hooks, extra_dict=marks)
+    for table in (hooks, *marks):
+        table[handle.id] = hook if table is hooks else True
     return handle
 
 

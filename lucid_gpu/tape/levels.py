@@ -20,6 +20,17 @@ ENDED = (
     "vmap: your tensor may have escaped from inside a function being vmapped and this is a user "
     "error: it was used after its vmap had ended. Return it from the function instead."
 )
+MARKED_INSIDE = (
+    "You are attempting to call Tensor.requires_grad_() (or perhaps using "
+    "torch.autograd.functional.* APIs) inside of a function being transformed by a functorch "
+    "transform. This is unsupported, please attempt to use the transforms of lucid_gpu.func (e.g. "
+    "grad, vjp, jacrev, jacfwd, hessian) or call requires_grad_() outside of a function being "
+    "transformed instead."
+)
+BACKWARD_INSIDE = (
+    "backward() called inside a functorch transform. This is not supported, please use "
+    "lucid_gpu.func.grad or lucid_gpu.func.vjp instead or call backward() outside of transforms."
+)
 
 
 class Wrapper:

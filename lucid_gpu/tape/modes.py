@@ -48,6 +48,8 @@ class _State(threading.local):
         The node that is running, where anomaly mode asks.
     of_arrays : int
         Inside how many functions of arrays that `lucid_gpu.numpy` differentiates.
+    transforms : int
+        Inside how many functions that `lucid_gpu.func` differentiates.
     in_op : bool
         Whether an op's body is running that autocast has seen: what it calls is not cast again.
     step : int
@@ -67,6 +69,7 @@ class _State(threading.local):
     task: Any = None
     node: Any = None
     of_arrays: int = 0
+    transforms: int = 0
     in_op: bool = False
     step: int = 0
     multithreading: bool = True

@@ -243,6 +243,4 @@ class AccumulateGrad(Node):
         variable = self.variable
         for hook in tuple(self.post_accumulate.values()):
             if hook(variable) is not None:
-                raise RuntimeError(
-                    "hooks registered with register_post_accumulate_grad_hook should return None"
-                )
+                raise RuntimeError("Tensor post accumulate grad hooks should return None.")

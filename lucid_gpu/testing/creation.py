@@ -56,7 +56,7 @@ def make_tensor(
         gaps = zeros((*size, 2), dtype=d, device=made.device)
         gaps[..., 0] = made
         made = gaps[..., 0].detach()
-    return made.requires_grad_() if requires_grad else made
+    return made._mark() if requires_grad else made
 
 
 def _bounds(d: dt.dtype, low: float | None, high: float | None) -> tuple[float, float]:
@@ -73,7 +73,7 @@ def _numbers(size: tuple[int, ...], d: dt.dtype, device: Any, low: float, high: 
     if d.category < 2:
         return randint(int(low), int(high), size, device=device).to(d)
     parts = [
-        rand(*size, dtype=dt.float64, device=device) * (high - low) + low
+        rand(size, dtype=dt.float64, device=device) * (high - low) + low
         for _ in range(d.category - 1)
     ]
     return (parts[0] if len(parts) == 1 else parts[0] + parts[1] * 1j).to(d)

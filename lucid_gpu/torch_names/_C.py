@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from lucid_gpu import Generator, Size, Tensor, device, dtype, layout, memory_format
+from lucid_gpu import (
+    Generator,
+    Size,
+    Tensor,
+    bincount,
+    cat,
+    device,
+    dtype,
+    int8,
+    int32,
+    int64,
+    layout,
+    memory_format,
+    mm,
+)
 from lucid_gpu.tape.modes import is_grad_enabled
 
 __all__ = [
@@ -63,6 +78,37 @@ def _jit_set_profiling_executor(enabled: bool) -> bool:
 
 
 _jit_set_profiling_mode = _jit_set_profiling_executor
+
+
+def _check(cond: object, message: Callable[[], object] | None = None) -> None:
+    """Raise a RuntimeError with a message, which is made then, unless a condition holds."""
+    if not cond:
+        raise RuntimeError(
+            "Expected cond to be True, but got False" if message is None else str(message())
+        )
+
+
+def _convert_indices_from_coo_to_csr(
+    input: Tensor, size: int, *, out_int32: bool = False
+) -> Tensor:
+    """Where each row begins in ascending row numbers, and where the last ends."""
+    counts = bincount(input, minlength=size).cumsum(0)
+    return cat([counts.new_zeros(1), counts]).to(int32 if out_int32 else int64)
+
+
+def _int_mm(self: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The product of two matrices of int8, in int32.
+
+    RuntimeError for other types and shapes.
+    """
+    for role, matrix in (("self", self), ("mat2", mat2)):
+        if matrix.ndim != 2:
+            raise RuntimeError(f"Expected {role} to be of dimension 2 but got {matrix.ndim}")
+        if matrix.dtype is not int8:
+            raise RuntimeError(
+                f"Expected {role} dtype to be of type int8 but got {matrix.dtype.name}"
+            )
+    return mm(self.to(int32), mat2.to(int32), out=out)
 
 
 def _assert(condition: object, message: str) -> None:

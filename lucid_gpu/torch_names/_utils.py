@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lucid_gpu import Tensor, cat, device
+from lucid_gpu import Tensor, cat, device, dtype
 from lucid_gpu.compiler import is_compiling
 
 __all__ = [
+    "_element_size",
     "_flatten_dense_tensors",
     "_get_all_device_indices",
     "_get_device_index",
@@ -16,6 +17,11 @@ __all__ = [
     "_unflatten_dense_tensors",
     "is_compiling",
 ]
+
+
+def _element_size(dtype: dtype) -> int:
+    """Bytes of an element of a type."""
+    return dtype.itemsize
 
 
 def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:

@@ -153,6 +153,7 @@ def install_as_torch() -> None:
     torch = _Torch("torch", lucid_gpu.__doc__)
     torch.__spec__ = importlib.machinery.ModuleSpec("torch", None, is_package=True)
     torch.__file__ = lucid_gpu.__file__
+    torch.__dict__["torch"] = torch  # packages write ``torch.torch.Tensor``
     sys.modules["torch"] = torch
     sys.meta_path.insert(0, _Finder())
 

@@ -251,7 +251,7 @@ def _detached(ctx: Any) -> list[Any]:
     tensors = iter(ctx.saved_tensors)
     found = []
     for other, needs in zip(ctx.others, ctx.needs_input_grad[2:], strict=True):
-        leaf = next(tensors).detach().requires_grad_(needs) if other is Tensor else other
+        leaf = next(tensors).detach()._mark(needs) if other is Tensor else other
         found.append(leaf)
     return found
 
@@ -268,7 +268,7 @@ def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
 def set_device_states(
     devices: Sequence[int], states: Sequence[Tensor], *, device_type: str | None = None
 ) -> None:
-    """Set the states that `get_device_states` gave."""
+    """Set the states that `get_device_states` returned."""
     from lucid_gpu.cuda import set_rng_state
 
     for number, state_of_it in zip(devices, states):

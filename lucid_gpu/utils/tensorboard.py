@@ -86,7 +86,7 @@ class SummaryWriter(tensorboardX.SummaryWriter):
         double_precision: bool = False,
     ) -> None:
         """One point of a curve; the last two arguments are taken for the sake of scripts."""
-        super().add_scalar(tag, float(scalar_value), global_step, walltime)
+        super().add_scalar(tag, float(_plain(scalar_value)), global_step, walltime)
 
     def add_graph(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused with NotImplementedError: `lucid_gpu.viz.graph` draws the graph of a loss."""

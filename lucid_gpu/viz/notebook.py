@@ -1,4 +1,4 @@
-"""What notebooks show of tensors, modules and optimizers: plain HTML, in the page's own colours."""
+"""What notebooks show of tensors, modules and optimizers: plain HTML, in the page's own colors."""
 
 from __future__ import annotations
 

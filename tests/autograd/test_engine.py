@@ -461,6 +461,18 @@ def test_a_keyboard_interrupt_passes_unchanged(device: str) -> None:
     assert x.grad.tolist() == [2.0]
 
 
+def test_packages_start_a_pass_by_the_engine(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        run = m.autograd.Variable._execution_engine.run_backward
+        x = m.tensor([2.0], device=device, requires_grad=True)
+        found = run((x * x,), (m.ones(1, device=device),), False, False, (x,), True, False)
+        before = x.grad
+        run((x * 3,), (m.ones(1, device=device),), False, False, (), True, accumulate_grad=True)
+        return found, before, x.grad
+
+    gives([[[4.0]], None, [3.0]], scenario, device)
+
+
 # --- what runs at the end of a pass ---------------------------------------------------------------
 
 

@@ -115,6 +115,44 @@ def detach_and_data_drop_the_tangent(module: Any, ad: Any) -> Any:
 
 
 @both
+def the_tangent_of_a_copy_is_no_leaf(module: Any, ad: Any) -> Any:
+    x, t = vectors(module)
+    t.requires_grad_()
+    found = []
+    for value in (x, x * 1):
+        with ad.dual_level():
+            copy = ad.make_dual(value, t).clone()
+            ad.unpack_dual(copy).tangent.mul_(3)
+            found.append(ad.unpack_dual(copy).tangent.tolist())
+    return found
+
+
+@both
+def detach_in_place_drops_the_tangent(module: Any, ad: Any) -> Any:
+    x, t = vectors(module)
+    with ad.dual_level():
+        dual = ad.make_dual(x, t).clone()
+        dual.detach_()
+        return ad.unpack_dual(dual * 2).tangent is None
+
+
+@both
+def a_tangent_has_as_much_memory_as_its_primal(module: Any, ad: Any) -> Any:
+    x = module.arange(5.0)[1:4].detach()
+    with ad.dual_level():
+        dual = ad.make_dual(x, module.ones(3))
+        return parts(ad, dual.as_strided((5,), (1,), 0))
+
+
+@both
+def a_tangent_is_conjugated_in_memory_as_its_primal_is(module: Any, ad: Any) -> Any:
+    x = module.ones(2, dtype=module.complex64)
+    with ad.dual_level():
+        found = [ad.unpack_dual(ad.make_dual(x, t)).tangent for t in (x.conj(), x._neg_view(), x)]
+    return [t is x for t in found], [t.tolist() for t in found]
+
+
+@both
 def tangents_flow_where_gradients_do_not(module: Any, ad: Any) -> Any:
     x, t = vectors(module)
     with ad.dual_level(), module.no_grad():
@@ -460,6 +498,13 @@ REFUSED = {
     "out=": (
         lambda m, ad: m.mul(ad.make_dual(m.ones(3), m.ones(3)), 2, out=m.zeros(3)),
         ("Trying to use forward AD", "mul_out that does not support it because it is an out="),
+    ),
+    "what has no derivative": (
+        lambda m, ad: ad.make_dual(m.ones(3), m.ones(3)).unique(),
+        (
+            "Trying to use forward AD with",
+            "does not support it because it has not been implemented",
+        ),
     ),
     "unpacking a number": (
         lambda m, ad: ad.unpack_dual(3),

@@ -101,6 +101,7 @@ def run(module: Any, seed: int, recording: bool) -> list[Any]:
     return found
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("recording", (False, True), ids=("", "recording"))
 @pytest.mark.parametrize("block", range(6))
 def test_random_programs_of_duals(block: int, recording: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from typing import Any
 
@@ -533,6 +534,57 @@ def test_a_view_of_an_input_goes_backward_through_the_function(device: str) -> N
         return [y.grad_fn.name(), list(y.shape), x.grad]
 
     gives(["CustomBackward", [3, 1], [14.0] * 3], scenario, device)
+
+
+def test_a_dirty_view_comes_out_alone_also_where_nobody_else_holds_its_base(device: str) -> None:
+    def scenario(m: Any, d: str) -> Any:
+        def forward(ctx: Any, x: Any) -> Any:
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x, x + 1
+
+        make(m, forward).apply(leaf(m, d).clone()[:])
+
+    refuses(RuntimeError, "your Function cannot return more than one Tensor", scenario, device)
+
+
+def test_jvp_must_write_the_tangent_of_what_forward_wrote(device: str) -> None:
+    def scenario(m: Any, d: str) -> Any:
+        class Doubled(m.autograd.Function):  # type: ignore[misc, name-defined]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.mark_dirty(x)
+                return x.mul_(2)
+
+            @staticmethod
+            def jvp(ctx: Any, t: Any) -> Any:
+                return t
+
+        ad = importlib.import_module(f"{m.__name__}.autograd.forward_ad")
+        with ad.dual_level():
+            Doubled.apply(ad.make_dual(m.ones(2, device=d), m.ones(2, device=d)))
+
+    refuses(RuntimeError, "must modify the corresponding gradient inplace", scenario, device)
+
+
+def test_gradients_of_outputs_without_one_need_not_be_made(device: str) -> None:
+    def scenario(m: Any, d: str) -> Any:
+        seen = []
+
+        def forward(ctx: Any, x: Any) -> Any:
+            other = x.clone()
+            ctx.mark_non_differentiable(other)
+            ctx._materialize_non_diff_grads = False
+            return x.clone(), other
+
+        def backward(ctx: Any, g: Any, h: Any) -> Any:
+            seen.append(h is None)
+            return g
+
+        make(m, forward, backward).apply(leaf(m, d))[0].sum().backward()
+        return seen
+
+    gives([True], scenario, device)
 
 
 def test_nothing_is_warned_of(device: str) -> None:

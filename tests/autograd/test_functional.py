@@ -194,7 +194,7 @@ WRONG = [
     (lambda m, f, x: f.hessian(lambda x: (x.sum(),), x), "should return a single Tensor"),
     (lambda m, f, x: f.vjp(lambda x: x, x), "user-provided function returns a single Tensor"),
     (lambda m, f, x: f.jvp(lambda x: x, x), "input to the user-provided function is a single"),
-    (lambda m, f, x: f.jvp(lambda x: x, x, m.ones(3)), "v has invalid size: should be"),
+    (lambda m, f, x: f.jvp(lambda x: x, x, m.ones(3)), "v has invalid size: should be torch.Size"),
     (lambda m, f, x: f.jvp(lambda x, y: x, (x, x), (x, m.ones(3))), "Entry 1 in v"),
     (lambda m, f, x: f.jvp(lambda x, y: x, (x, x), x), "invalid length: should be 2 but got 1"),
     (lambda m, f, x: f.vjp(lambda x: x, x, (x, x)), "The given v should contain a single Tensor"),

@@ -473,6 +473,20 @@ def test_parameters_that_the_function_closes_over_are_moved() -> None:
     assert [p.tolist() for p in parameters] == before
 
 
+@pytest.mark.parametrize("fast", [False, True])
+def test_forward_mode_gives_every_input_a_tangent(fast: bool) -> None:
+    seen = []
+
+    def func(a: Any, b: Any) -> Any:
+        seen.append((lucid_gpu.autograd.forward_ad.unpack_dual(b).tangent) is not None)
+        return a + b
+
+    pair = [lucid_gpu.ones(2, dtype=lucid_gpu.float64, requires_grad=True) for _ in range(2)]
+    rules = {"check_backward_ad": False, "check_undefined_grad": False, "fast_mode": fast}
+    assert lucid_gpu.autograd.gradcheck(func, pair, check_forward_ad=True, **rules)
+    assert any(seen)
+
+
 def test_inputs_that_are_no_leaves_keep_their_history() -> None:
     base = double(2, 3)
     view = (base * 1)[:, 1:]
@@ -628,3 +642,10 @@ def test_forward_mode_asks_nothing_of_outputs_that_require_no_grad(fast: bool) -
         x = m.ones(2, dtype=m.float64).requires_grad_()
         function = m.autograd.gradcheck
         assert function(lambda x: (x * 2, x.detach() * 3), x, check_forward_ad=True, fast_mode=fast)
+
+
+def test_inputs_without_elements():
+    """NumPy gives them strides of zero, which are no expansion."""
+    x = lucid_gpu.zeros(0, 3, 2, dtype=lucid_gpu.float64, requires_grad=True)
+    assert lucid_gpu.autograd.gradcheck(lambda t: t * 2, (x.transpose(1, 2),))
+    assert lucid_gpu.autograd.gradcheck(lambda t: t * 2, (x[:, :, :0],))

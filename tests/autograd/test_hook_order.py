@@ -288,6 +288,19 @@ def test_backward_with_a_non_leaf_input_retains_and_adds_its_gradient(device: st
     gives([[12.0, 24.0], [24.0, 48.0], None], scenario, device)
 
 
+def test_backward_with_a_non_leaf_input_runs_the_hooks_of_its_node(device: str) -> None:
+    def scenario(m: Any, device: str) -> Any:
+        seen: list[Any] = []
+        y = leaf(m, device, 1.0).clone()
+        y.grad_fn.register_prehook(note_node(seen, "prehook", 2.0))
+        y.grad_fn.register_hook(lambda *_: seen.append("posthook"))
+        y.register_hook(note(seen, "tensor", 3.0))
+        y.sum().backward(inputs=[y])
+        return seen, y.grad
+
+    gives([[["tensor", [1.0]], ["prehook", [3.0]], "posthook"], [3.0]], scenario, device)
+
+
 # --- removing and adding --------------------------------------------------------------------------
 
 

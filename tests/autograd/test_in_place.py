@@ -483,3 +483,11 @@ def test_an_operand_of_another_type_that_was_written(refused: bool, op: Any, dty
         else:
             y.backward()
             assert v.grad.tolist() == [1, 1]
+
+
+def test_many_recorded_writes_do_not_make_the_next_one_slower(device: str) -> None:
+    y = lucid_gpu.ones(1, device=device, requires_grad=True).clone()
+    for _ in range(200):
+        y += y * 0.001
+    assert len(y._memory().cells) < 20  # each write asks all of them
+    y.backward()

@@ -256,6 +256,40 @@ def test_what_is_kept_of_a_realised_region_still_knows() -> None:
         z.sum().backward()
 
 
+THROUGH_VIEWS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "the base, after a result that is saved": lambda y, v, x: (v.sigmoid_(), y.div_(2)),
+    "the view itself": lambda y, v, x: (v.exp_(), v.mul_(2)),
+    "another part": lambda y, v, x: (v[:1].sqrt_(), y[1:].mul_(2)),
+    "saved and read": lambda y, v, x: (v.sigmoid_(), v.sin_()),
+    "the view, after its base": lambda y, v, x: (y.tanh_(), v.add_(1)),
+    "cleared": lambda y, v, x: (v[1:].exp_(), y.zero_()),
+    "after a copy of what is saved elsewhere": lambda y, v, x: (v.copy_(x.sigmoid()), y.mul_(2)),
+    "after items of what is saved": lambda y, v, x: (y.__setitem__(0, x.exp()[1]), v.mul_(2)),
+    "after what saves nothing": lambda y, v, x: (v.mul_(3), v.add_(2), y.sigmoid_()),
+    "after adding what is saved": lambda y, v, x: (v.add_(x.sigmoid()), y.mul_(2)),
+    "after a power": lambda y, v, x: (v[:2].pow_(2), y.mul_(2)),
+}
+
+
+@pytest.mark.parametrize("mode", [False, True], ids=["fused", "eager"])
+@pytest.mark.parametrize("name", THROUGH_VIEWS)
+def test_what_is_written_through_views_ends_as_in_torch(name: str, mode: bool) -> None:
+    def end(m: Any) -> Any:
+        x = m.tensor([0.1, 0.2, 0.3], requires_grad=True)
+        y = x * 1
+        v = y.reshape(-1)
+        THROUGH_VIEWS[name](y, v, x)
+        try:
+            y.sum().backward()
+        except RuntimeError as error:
+            assert WRITTEN in str(error)
+            return "refused"
+        return np.round(x.grad.numpy(), 5).tolist()
+
+    with eager(mode):
+        assert end(lucid_gpu) == end(torch_module())
+
+
 def test_set_counts_as_a_write() -> None:
     x = lucid_gpu.ones(3, requires_grad=True)
     w = lucid_gpu.ones(3)

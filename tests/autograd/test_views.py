@@ -168,6 +168,14 @@ def memory_of_another_type(m: Any) -> Any:
     m.zeros(2).set_(m.zeros(2, dtype=m.float64))
 
 
+def write_of_a_recorded_view_of_a_silent_view(m: Any) -> None:
+    with m.no_grad():
+        y = m.zeros(2).view(2)
+    y.requires_grad_()
+    z = y.view(2)
+    z /= 2
+
+
 def detach_of_a_view_in_place(m: Any) -> Any:
     base(m)[:2].detach_()
 
@@ -202,6 +210,8 @@ REFUSED: dict[Callable[[Any], Any], str] = {
     assignment_to_elements_that_are_one: OVERLAP,
     leaf_that_takes_other_memory: "a leaf Variable that requires grad is being used",
     memory_of_another_type: "Could not set tensor of type",
+    write_of_a_recorded_view_of_a_silent_view: "Output 0 of View is a view of a view which was "
+    "created in no_grad mode and is being modified inplace",
     detach_of_a_view_in_place: "Can't detach views in-place. Use detach() instead",
 }
 
@@ -463,6 +473,33 @@ def retained_gradients_follow_the_value(m: Any) -> Any:
     return y.grad.tolist(), z.grad.tolist(), x.grad.tolist()
 
 
+def a_write_through_a_complex_view_of_real_memory(m: Any) -> Any:
+    found = []
+    for part in (slice(None), slice(1, 2)):
+        x = m.arange(6.0).view(3, 2).requires_grad_()
+        y = x.clone()
+        m.view_as_complex(y)[part].mul_(2)
+        z = x.clone()
+        m.view_as_real(m.view_as_complex(z)).mul_(3)
+        w = x.clone()
+        m.view_as_complex(w)[part].fill_(1)
+        (y.square() + z.square() + w.square()).sum().backward()
+        found.append(x.grad.tolist())
+    return found
+
+
+def elements_that_are_none_seen_as_bytes(m: Any) -> Any:
+    v = m.zeros(0, 5, 4).view(m.uint8)
+    return list(v.shape), v.stride()
+
+
+def bytes_seen_as_another_type_are_no_view(m: Any) -> Any:
+    y = leaf(m) * 1
+    v = y.view(m.int32)
+    y.detach().add_(1)
+    return v._is_view(), v.requires_grad, v._version, v.tolist()
+
+
 AGREED = [
     writes_under_the_mode_the_view_was_made_in, a_plain_write_of_a_silent_view_of_a_constant,
     a_plain_write_of_a_view_made_in_inference_mode, writes_of_unsafe_parts,
@@ -475,7 +512,8 @@ AGREED = [
     data_assigned_keeps_the_count, set_takes_memory_and_counts,
     a_view_of_memory_its_base_has_left, data_of_another_shape_and_type,
     a_write_under_no_grad_counts, out_under_no_grad, what_may_be_written_though_elements_are_one,
-    retained_gradients_follow_the_value,
+    retained_gradients_follow_the_value, bytes_seen_as_another_type_are_no_view,
+    a_write_through_a_complex_view_of_real_memory, elements_that_are_none_seen_as_bytes,
 ]  # fmt: skip
 
 

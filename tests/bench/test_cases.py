@@ -10,7 +10,9 @@ import pytest
 import lucid_gpu
 from bench import arrays, models
 from bench.cases import CASES, chain, losses, power, residual_norm
+from bench.graphs import in_graph, replayed
 from bench.rounds import difference
+from bench.worker import on_host
 
 TINY = {
     "chain": chain((5, 7)),
@@ -71,6 +73,16 @@ def test_programs_of_numpy_in_jax(name, request):
     wanted = PROGRAMS[name](lucid_gpu, "cpu", as_it_is)()
     for f, w in zip(PROGRAMS[name](jax, "cpu", jax.jit)(), wanted, strict=True):
         assert difference(np.asarray(f), w) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["mlp", *PROGRAMS])
+def test_steps_as_graphs(name):
+    build = {**TINY, **PROGRAMS}[name]
+    step, graphed = (build(lucid_gpu, "cpu", how) for how in (as_it_is, in_graph))
+    graphed = replayed(lucid_gpu, graphed)
+    for _ in range(3):
+        for found, wanted in zip(graphed(), step(), strict=True):
+            assert difference(on_host(found), on_host(wanted)) < 1e-12
 
 
 def test_heat_in_mygrad():

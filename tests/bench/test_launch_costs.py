@@ -25,5 +25,8 @@ def test_functions_are_counted_pythons_and_cs() -> None:
 
 def test_the_table_has_a_column_a_figure() -> None:
     row = dict.fromkeys(launch_costs.HEADS, 1234.4)
-    lines = launch_costs.table({"a case": row}).splitlines()
-    assert lines[2] == "| a case | " + " | ".join(["1,234"] * len(launch_costs.HEADS)) + " |"
+    before = {"a case": {**row, "us": 2000.0}}
+    for kept, us in (({}, "1,234"), (before, "1,234 (2,000)")):
+        line = launch_costs.table({"a case": row}, kept).splitlines()[2]
+        cells = ["1,234"] * (len(launch_costs.HEADS) - 2)
+        assert line == "| a case | " + " | ".join([*cells, us, "1,234"]) + " |"

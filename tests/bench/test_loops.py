@@ -14,6 +14,7 @@ from bench.loop_programs import PROGRAMS
 from bench.loop_report import CLASSES, TITLES
 from lucid_gpu.fusion.program import forget
 from tests.oracle import torch_module
+from tests.slow import slow_but
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -146,7 +147,7 @@ def test_nothing_is_planned_after_the_third_step_nor_for_lengths_seen_before(nam
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="CUDA C on the host needs a C++ compiler")
-@pytest.mark.parametrize("name", ["lion", "statistics", "langevin"])
+@pytest.mark.parametrize("name", slow_but(["lion", "statistics", "langevin"], "lion"))
 def test_no_cuda_kernel_is_compiled_after_the_third_step(name):
     entry = loops.planned(name, 8, LUCID_EXECUTOR="host-cuda")
     assert loop_report.count(entry, "kernels") > 0

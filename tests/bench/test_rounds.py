@@ -27,6 +27,7 @@ def test_a_case_is_measured():
     assert 0 < figures["low"] <= figures["median"] <= figures["high"]
 
 
+@pytest.mark.slow
 def test_peers_are_compared():
     pytest.importorskip("torch", reason="the oracle: make test ORACLE=1 installs torch")
     (eager,) = named(PEERS, [BASELINE], "peer")

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +37,15 @@ def test_without_a_driver_nvidia_smi_is_named(monkeypatch):
     pytest.importorskip("cupy")
     monkeypatch.setattr(cupy_backend, "_has_driver", lambda: False)
     assert "no NVIDIA driver" in cupy_backend.problem() and "nvidia-smi" in cupy_backend.problem()
+
+
+def test_an_older_cupy_is_refused(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(cupy_backend, "_has_driver", lambda: True)
+    monkeypatch.setattr(cupy_backend, "import_cupy", lambda: SimpleNamespace(__version__="13.6.0"))
+    assert cupy_backend.problem().startswith("CuPy 13.6.0 is installed, and lucid_gpu needs 14")
+    with pytest.raises(RuntimeError, match="no cuda device can be used: CuPy 13.6.0"):
+        cupy_backend.CupyBackend()
 
 
 @without_gpu

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -18,10 +19,14 @@ import lucid_gpu.distributed as dist
 
 ROOT = Path(__file__).resolve().parents[2]
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
+JOB = "LUCID_TEST_JOB"  # the variable that names the processes of one command
 mpi = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None or not MPIEXEC.exists(),
     reason="mpi4py or mpich is not installed: pip install '.[mpi]'",
 )
+
+# What MPICH, Open MPI of version 4 and of version 5 call theirs.
+SHARED = ("mpich_shm_*", "vader_segment*", "sm_segment*")
 
 
 def _is_mpich() -> bool:
@@ -38,20 +43,52 @@ mpich = pytest.mark.skipif(
 
 
 def segments() -> set[str]:
-    """The names of shared memory that MPI has made."""
-    return {p.name for p in Path("/dev/shm").glob("mpich_shm_*")}
+    """The names of shared memory that MPICH or Open MPI has made."""
+    return {p.name for pattern in SHARED for p in Path("/dev/shm").glob(pattern)}
 
 
-def left_since(before: set[str]) -> set[str]:
-    """Shared memory that was made since and stays: that of tests beside this one goes by itself."""
-    left, end = segments() - before, time.monotonic() + 10
-    while left and time.monotonic() < end:
+def used() -> str:
+    """What the memory maps of all living processes list."""
+    maps = []
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            maps.append(path.read_text())
+    return "".join(maps)
+
+
+def of_job(job: str) -> list[str]:
+    """Living processes that a job has started, by the variable that names it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # as above
+            if f"{JOB}={job}".encode() in (path / "environ").read_bytes() and lives(path.name):
+                found.append((path / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return found
+
+
+def left_since(before: set[str], job: str) -> list[str]:
+    """What a job that has ended leaves: processes, and shared memory that none uses.
+
+    Jobs of tests beside this one have memory, too, as long as they take.
+    """
+    end = time.monotonic() + 10
+    while True:
+        left = of_job(job)
+        if made := segments() - before:
+            maps = used()
+            left += [name for name in made & segments() if name not in maps]
+        if not left or time.monotonic() > end:
+            return left
         time.sleep(0.1)
-        left &= segments()
-    return left
 
 
-def ended(command: list[str], seconds: float = 60, **variables: str) -> tuple[int, str]:
+def environment(job: str = "", **variables: str) -> dict[str, str]:
+    """The environment of processes that a test starts."""
+    fixed = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", JOB: job}
+    return {**os.environ, **fixed, **variables}
+
+
+def ended(command: list[str], seconds: float = 200, **variables: str) -> tuple[int, str]:
     """Run a command in a process group of its own, which is killed when it takes too long.
 
     Returns
@@ -59,11 +96,10 @@ def ended(command: list[str], seconds: float = 60, **variables: str) -> tuple[in
     (int, str)
         Its status, and what it printed.
     """
-    before = segments()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+    before, job = segments(), uuid.uuid4().hex
     process = subprocess.Popen(
         command,
-        env=environment,
+        env=environment(job, **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -75,11 +111,12 @@ def ended(command: list[str], seconds: float = 60, **variables: str) -> tuple[in
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
-    assert not left_since(before), said
+    left = left_since(before, job)
+    assert not left, f"{left}\n{said}"
     return process.returncode, said
 
 
-def run(command: list[str], seconds: float = 60, **variables: str) -> str:
+def run(command: list[str], seconds: float = 200, **variables: str) -> str:
     """What a command printed that must succeed."""
     status, said = ended(command, seconds, **variables)
     assert status == 0, said

@@ -15,8 +15,10 @@ import lucid_gpu as t
 import lucid_gpu.distributed as dist
 from lucid_gpu import nn
 from lucid_gpu.distributed import checkpoint
+from lucid_gpu.distributed.checkpoint.stateful import Stateful
 from lucid_gpu.serialization import CheckpointError
 from tests.distributed.processes import MPIEXEC, ended, mpi, run
+from tests.slow import slow_but
 
 
 def trained(seed: int) -> tuple[Any, Any]:
@@ -33,6 +35,19 @@ def same(one: Any, other: Any) -> bool:
     return all(name == also and (v == w).all() for (name, v), (also, w) in pairs)
 
 
+class Counts(Stateful):
+    """An object of a program's own that has a state."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.count = state_dict["count"]
+
+
 def saved(folder: str) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -45,6 +60,7 @@ def saved(folder: str) -> None:
             "epoch": epoch,
             "own": own,
             "list": [1, None],
+            "app": Counts(epoch),
         }
         checkpoint.save(state, checkpoint_id=folder)
     dist.destroy_process_group()
@@ -60,10 +76,11 @@ def test_one_rank_reads_what_two_wrote(tmp_path: Path) -> None:
     own = {"rank0": t.zeros(2), "rank1": t.zeros(2)}
     kept = own["rank1"]
     state = {"model": model, "optimizer": optimizer, "epoch": 0, "own": own, "list": [0, 0]}
+    state["app"] = app = Counts(0)
     assert not same(model, expected)
     checkpoint.load(state, checkpoint_id=tmp_path / "c")
     assert same(model, expected) and kept.tolist() == [1.0, 1.0] and state["epoch"] == 4
-    assert state["list"] == [1, None]
+    assert state["list"] == [1, None] and app.count == 4 and isinstance(model, Stateful)
     for n, values in expected_optimizer.state_dict()["state"].items():
         assert (optimizer.state_dict()["state"][n]["exp_avg"] == values["exp_avg"]).all()
 
@@ -125,7 +142,7 @@ def killed(folder: str, rank: int, count: int) -> None:
 
 
 @mpi
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", slow_but([0, 1], 1))
 def test_a_rank_that_is_killed_leaves_a_whole_checkpoint(rank: int, tmp_path: Path) -> None:
     found = []
     for count in range(20):

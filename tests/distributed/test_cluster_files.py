@@ -1,4 +1,4 @@
-"""The files of docs/distributed.md for clusters, on this machine: as far as they go without one.
+"""The files of docs/clusters.md, on this machine: as far as they go without one.
 
 The programs of the cluster, `srun`, the pods' names and their start, are stood in for; what they
 start is the page's own commands, which train on real ranks.
@@ -20,7 +20,7 @@ import pytest
 from tests.distributed.processes import MPIEXEC, ROOT, ended, mpi, mpich
 from tools.pages import blocks
 
-FILES = {b.title: b.code for b in blocks(ROOT / "docs" / "distributed.md") if b.title}
+FILES = {b.title: b.code for b in blocks(ROOT / "docs" / "clusters.md") if b.title}
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 # What sbatch knows of what the page writes, and the values that it takes there.
 DIRECTIVES = {
@@ -60,7 +60,7 @@ def test_slurm(folder: Path) -> None:
     srun.chmod(0o755)
     given = {"PATH": f"{srun.parent}{os.pathsep}{PATH}", "MPIEXEC": str(MPIEXEC)}
     job = ["bash", "-c", f"cd {folder} && bash job.slurm"]
-    status, said = ended(job, 120, SLURM_CPUS_PER_TASK="1", **given)
+    status, said = ended(job, 250, SLURM_CPUS_PER_TASK="1", **given)
     assert status == 0 and said.splitlines() == ["2 ranks, loss below 0.4: True"], said
 
 
@@ -101,7 +101,7 @@ def test_kubernetes(folder: Path) -> None:
 
     def node(index: int) -> tuple[int, str]:
         words = [*pod["command"], f"cd {folder} && {command}"]
-        return ended(words, 120, JOB_COMPLETION_INDEX=str(index), **given)
+        return ended(words, 250, JOB_COMPLETION_INDEX=str(index), **given)
 
     with ThreadPoolExecutor() as pool:
         (first, said), (second, silent) = pool.map(node, range(2))

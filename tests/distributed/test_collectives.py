@@ -13,9 +13,10 @@ import pytest
 
 import lucid_gpu
 import lucid_gpu.distributed as dist
-from tests.distributed import every_type
+from tests.distributed import every_type, sequences
 from tests.distributed.processes import MPIEXEC, mpi, run
 from tests.oracle import torch_module
+from tests.slow import slow_but
 
 
 @pytest.fixture
@@ -283,15 +284,28 @@ def several() -> None:
     if rank == 0:
         with pytest.raises(RuntimeError, match="failed to pass monitoredBarrier in 200 ms"):
             dist.monitored_barrier(timeout=timedelta(milliseconds=200))
+    x = t.zeros(2)
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="timed out"):
+            dist.irecv(x, 1, tag=3).wait(timedelta(milliseconds=200))
+    dist.barrier()
+    dist.monitored_barrier()  # what failed takes no message of what comes later
+    if rank == 1:
+        dist.send(t.ones(2), 0, tag=3)
+    elif rank == 0:
+        y = t.zeros(2)
+        dist.recv(y, 1, tag=3)
+        assert y.tolist() == [1, 1] and x.tolist() == [0, 0]
     every_type.reductions("cpu")
     every_type.moves("cpu")
     bits()
+    sequences.run(range(3))
     dist.barrier()
     dist.destroy_process_group()
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", slow_but([2, 3, 4], 2, 4))
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 

@@ -64,8 +64,15 @@ def test_mpiexec_starts_ranks(size: int) -> None:
 
 
 @mpich
-@pytest.mark.parametrize("start", ["spawn", "fork"])
-@pytest.mark.parametrize("scheme", ["tcp", "file"])
+@pytest.mark.parametrize(
+    ("scheme", "start"),
+    [
+        ("tcp", "spawn"),
+        ("file", "fork"),
+        pytest.param("tcp", "fork", marks=pytest.mark.slow),
+        pytest.param("file", "spawn", marks=pytest.mark.slow),
+    ],
+)
 def test_processes_find_each_other_without_mpiexec(start: str, scheme: str, tmp_path: Path) -> None:
     import socket
 

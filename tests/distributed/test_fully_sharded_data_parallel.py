@@ -40,6 +40,7 @@ from tests.distributed.test_fully_sharded import (
     train,
     whole,
 )
+from tests.slow import slow_but
 
 
 def groups_of(model: Any) -> int:
@@ -178,9 +179,9 @@ PARTS = {f.__name__: f for f in (trained, states, gradients, precision, refused)
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", slow_but([2, 3], 3))
 def test_several_ranks(size: int) -> None:
-    run([str(MPIEXEC), "-n", str(size), sys.executable, __file__], 120)
+    run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 
 
 @pytest.mark.parametrize("part", PARTS)

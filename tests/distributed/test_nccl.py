@@ -23,6 +23,7 @@ from lucid_gpu.distributed.fsdp import fully_shard
 from tests.distributed import every_type
 from tests.distributed.every_type import layouts
 from tests.distributed.processes import MPIEXEC, ROOT, ended, mpi
+from tests.slow import slow_but
 
 STANDIN = ROOT / "tests" / "standin" / "run.py"
 GPU = "cuda"
@@ -405,27 +406,27 @@ def refusals() -> None:
 ALONE = {f.__name__: f for f in (numbers, deterministic, engine, refusals)}
 FAULTS = {
     "late": (
-        "time.sleep(30)",
+        "time.sleep(600)",
         r"all_reduce\(float32 \[3\], SUM\) timed out after 2 s on rank 0: rank 1 has not come",
     ),
     "late-first": (
-        "time.sleep(30)",
+        "time.sleep(600)",
         r"NCCL's communicator of ranks \[0, 1\]\(\) timed out after 2 s on rank 0: rank 1 has not",
     ),
     "collective": (
-        "dist.broadcast(t.ones(3, device=GPU), 0); time.sleep(30)",
+        "dist.broadcast(t.ones(3, device=GPU), 0); time.sleep(600)",
         r"ranks make different calls: rank \d called .*(broadcast|all_reduce)",
     ),
     "dtype": (
-        "dist.all_reduce(t.ones(3, device=GPU).int()); time.sleep(30)",
+        "dist.all_reduce(t.ones(3, device=GPU).int()); time.sleep(600)",
         r"ranks make different calls: .*int32 \[3\]",
     ),
     "count": (
-        "dist.all_reduce(t.ones(5, device=GPU)); time.sleep(30)",
+        "dist.all_reduce(t.ones(5, device=GPU)); time.sleep(600)",
         r"ranks make different calls: .*float32 \[5\]|NCCL: NCCL_ERROR_INVALID_USAGE",
     ),
     "silent": (  # NCCL does not notice, and waits
-        "dist.all_reduce(t.ones(5, device=GPU)); time.sleep(30)",
+        "dist.all_reduce(t.ones(5, device=GPU)); time.sleep(600)",
         r"ranks make different calls: .*float32 \[5\]",
     ),
     "exits": (
@@ -446,8 +447,11 @@ def faulty(what: str) -> None:
         from cupy.cuda import nccl
 
         nccl.NcclCommunicator.check_async_error = lambda self: None
-    dist.init_process_group("nccl", timeout=timedelta(seconds=2))
+    dist.init_process_group("nccl", timeout=timedelta(seconds=600))
     x = t.ones(3, device=GPU)
+    dist.all_reduce(t.ones(1))  # by the host; a busy machine takes long to come here
+    assert dist.group.WORLD is not None
+    dist.group.WORLD.timeout = timedelta(seconds=2)
     if what != "late-first":
         dist.all_reduce(t.ones(3, device=GPU))
     dist.barrier() if what != "late-first" else None
@@ -459,13 +463,13 @@ def faulty(what: str) -> None:
     dist.destroy_process_group()
 
 
-def started(*words: str, size: int, seconds: float = 120) -> tuple[int, str]:
+def started(*words: str, size: int) -> tuple[int, str]:
     command = [str(MPIEXEC), "-n", str(size), sys.executable, str(STANDIN), __file__, *words]
-    return ended(command, seconds)
+    return ended(command)
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", slow_but([2, 3], 2))
 def test_several_ranks(size: int) -> None:
     status, said = started("several", size=size)
     assert status == 0, said
@@ -485,9 +489,9 @@ def test_one_rank(part: str) -> None:
 
 
 @mpi
-@pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.parametrize("what", slow_but(FAULTS, "late", "silent", "raises", "killed"))
 def test_the_job_ends_and_says_why(what: str) -> None:
-    status, said = started("faulty", what, size=2, seconds=40)
+    status, said = started("faulty", what, size=2)
     assert status, said
     assert re.search(FAULTS[what][1], said), said
     assert "came through" not in said

@@ -17,6 +17,7 @@ from tests.distributed.processes import (
     MPIEXEC,
     ROOT,
     ended,
+    environment,
     left_since,
     lives,
     mpi,
@@ -49,9 +50,9 @@ def test_the_first_failure_is_the_command_s(tmp_path: Path) -> None:
     script.write_text(
         "import os, subprocess, sys, time\n"
         "if os.environ['RANK'] == '1':\n    time.sleep(0.5); sys.exit(7)\n"
-        "child = subprocess.Popen(['sleep', '100'])\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
         f"print(os.getpid(), child.pid, file=open({str(pids)!r}, 'w'), flush=True)\n"
-        "time.sleep(100)\n"
+        "time.sleep(600)\n"
     )
     status, said = ended([*LAUNCH, "--nproc-per-node=2", str(script)])
     assert status == 7
@@ -63,7 +64,7 @@ def test_the_first_failure_is_the_command_s(tmp_path: Path) -> None:
 def test_a_signal_ends_all(number: Any, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     # in one write each: the two share a pipe
-    script.write_text("import os, time\nos.write(1, b'%d\\n' % os.getpid())\ntime.sleep(100)\n")
+    script.write_text("import os, time\nos.write(1, b'%d\\n' % os.getpid())\ntime.sleep(600)\n")
     process = subprocess.Popen(
         [*LAUNCH, "--nproc-per-node", "2", str(script)],
         stdout=subprocess.PIPE,
@@ -74,8 +75,7 @@ def test_a_signal_ends_all(number: Any, tmp_path: Path) -> None:
     assert process.stdout is not None
     pids = [process.stdout.readline().strip() for _ in range(2)]
     os.kill(process.pid, number)
-    begun = time.monotonic()
-    assert process.wait(20) == 128 + number and time.monotonic() - begun < 15
+    assert process.wait(60) == 128 + number  # what they sleep takes longer
     assert not any(map(lives, pids))
 
 
@@ -84,7 +84,7 @@ import os, time, lucid_gpu as t, lucid_gpu.distributed as dist
 dist.init_process_group("gloo")
 dist.barrier()
 os.write(1, b"%d\\n" % os.getpid())
-dist.recv(t.zeros(3), 1) if dist.get_rank() == 0 else time.sleep(100)
+dist.recv(t.zeros(3), 1) if dist.get_rank() == 0 else time.sleep(600)
 """
 
 
@@ -93,12 +93,12 @@ def test_ctrl_c_ends_ranks_that_wait_for_others(tmp_path: Path) -> None:
     """A terminal sends it to all processes at once."""
     script = tmp_path / "script.py"
     script.write_text(WAITS)
-    before = segments()
+    before, job = segments(), f"interrupted-{os.getpid()}"
     process = subprocess.Popen(
         [*LAUNCH, "--nproc-per-node", "2", str(script)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(job),
         text=True,
         start_new_session=True,
     )
@@ -106,9 +106,9 @@ def test_ctrl_c_ends_ranks_that_wait_for_others(tmp_path: Path) -> None:
     pids = [process.stdout.readline().strip() for _ in range(2)]
     time.sleep(0.5)  # rank 0 is in recv
     os.killpg(process.pid, signal.SIGINT)
-    said, _ = process.communicate(timeout=30)
+    said, _ = process.communicate(timeout=200)
     assert process.returncode == 128 + signal.SIGINT, said
-    assert not any(map(lives, pids)) and not left_since(before)
+    assert not any(map(lives, pids)) and not left_since(before, job)
 
 
 @pytest.mark.parametrize(
@@ -176,37 +176,46 @@ def test_two_machines(tmp_path: Path) -> None:
 
 
 CALLS = """
-import sys, datetime, lucid_gpu.distributed as dist
+import sys, datetime, lucid_gpu.distributed as dist, lucid_gpu.distributed.engines.mpi
 rank, size, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+print("here", flush=True)
+sys.stdin.readline()  # all begin together, however long it took to start them
 limit = datetime.timedelta(seconds=seconds)
 dist.init_process_group("gloo", sys.argv[4], limit, size, rank)
-dist.destroy_process_group()
 """
+PLACES = {  # rank and world_size of each process, and what they say
+    "timed out after 4 s on rank 0 of 3: rank 2 has not come to 127.0.0": [(0, 3), (1, 3)],
+    "timed out after 4 s on rank 1 of 4: ranks 2, 3 have not come to": [(0, 4), (1, 4)],
+    "two processes were given rank=1 of 3": [(0, 3), (1, 3), (1, 3)],
+    "was given world_size=": [(0, 3), (1, 2)],
+}
 
 
 @mpi
-@pytest.mark.parametrize(
-    ("places", "seconds", "sentence"),
-    [
-        ([(0, 3), (1, 3)], 5, "timed out after 5 s on rank 0 of 3: rank 2 has not come to 127.0.0"),
-        ([(0, 4), (1, 4)], 5, "timed out after 5 s on rank 1 of 4: ranks 2, 3 have not come to"),
-        ([(0, 3), (1, 3), (1, 3)], 5, "two processes were given rank=1 of 3"),
-        ([(0, 3), (1, 2)], 5, "was given world_size="),
-    ],
-)
-def test_ranks_that_do_not_fit_are_named(
-    places: list[tuple[int, int]], seconds: float, sentence: str, tmp_path: Path
-) -> None:
-    where = f"file://{tmp_path}/store"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", CALLS, str(rank), str(size), str(seconds), where],
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            text=True,
-        )
-        for rank, size in places
-    ]
-    said = "".join(process.communicate(timeout=60)[1] for process in processes)
-    assert all(process.returncode for process in processes)
-    assert sentence in said, said
+def test_ranks_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    """All rows at once: each waits until its time is over."""
+    rows = {}
+    for number, (sentence, places) in enumerate(PLACES.items()):
+        where = f"file://{tmp_path}/store{number}"
+        rows[sentence] = [
+            subprocess.Popen(
+                [sys.executable, "-c", CALLS, str(rank), str(size), "4", where],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment(),
+                text=True,
+            )
+            for rank, size in places
+        ]
+    everyone = [process for processes in rows.values() for process in processes]
+    for process in everyone:
+        assert process.stdout is not None and process.stdout.readline() == "here\n"
+    for process in everyone:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for sentence, processes in rows.items():
+        said = "".join(process.communicate(timeout=200)[1] for process in processes)
+        assert all(process.returncode for process in processes)
+        assert sentence in said, said

@@ -20,19 +20,23 @@ from tests.scripts.test_scripts import exchanged
 
 FOLDER = Path(__file__).parent / "scripts"
 RUN = [sys.executable, "-m", "lucid_gpu.distributed.run", "--nproc-per-node"]
-CASES = [
-    ("spawn_ddp", 2, ()),
+ONCE = [  # by make test
     ("spawn_ddp", 4, ()),
     ("torchrun_trainer", 2, ()),
-    ("torchrun_trainer", 3, ()),
     ("pipeline", 2, ()),
-    ("pipeline", 4, ()),
     ("zero_optimizer", 3, ()),
+]
+CASES = [
+    *ONCE,
+    ("spawn_ddp", 2, ()),
     ("mnist_sampler", 2, ()),
-    ("mnist_sampler", 4, ()),
     ("gpt_accumulation", 2, ()),
+    ("torchrun_trainer", 3, ()),
+    ("pipeline", 4, ()),
+    ("mnist_sampler", 4, ()),
     ("gpt_accumulation", 3, ("--no-sync",)),
 ]
+# Each script is among the fast ones once.
 
 
 def free_port() -> str:
@@ -56,7 +60,7 @@ def by_torch(name: str, options: list[str], monkeypatch: pytest.MonkeyPatch) -> 
 @mpich
 @pytest.mark.parametrize(
     ("name", "size", "options"),
-    [*CASES[:-1], pytest.param(*CASES[-1], marks=pytest.mark.slow)],  # minutes on a slow machine
+    [case if case in ONCE else pytest.param(*case, marks=pytest.mark.slow) for case in CASES],
 )
 def test_several_ranks_train_as_one_with_the_whole_batch(
     name: str, size: int, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -78,7 +82,7 @@ def test_several_ranks_train_as_one_with_the_whole_batch(
             command += ["--port", free_port()]
         else:
             command = [*RUN, str(size), str(script)]
-        run([*command, *more], 120)
+        run([*command, *more])
     if name == "torchrun_trainer":
         extra = ["--snapshot", str(theirs / "snapshot.pt")]
     if name == "spawn_ddp":

@@ -27,6 +27,7 @@ from lucid_gpu.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from lucid_gpu.nn.parallel import DistributedDataParallel
 from tests.distributed.processes import MPIEXEC, mpi, on_this_rank, one_rank, run
 from tests.oracle import torch_module
+from tests.slow import slow_but
 
 WHOLE = StateDictOptions(full_state_dict=True)
 
@@ -164,9 +165,9 @@ PARTS = (exchange, flat, from_the_first, saved)
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", slow_but([2, 3], 3))
 def test_several_ranks(size: int, tmp_path: Path) -> None:
-    run([str(MPIEXEC), "-n", str(size), sys.executable, __file__, str(tmp_path / "c")], 120)
+    run([str(MPIEXEC), "-n", str(size), sys.executable, __file__, str(tmp_path / "c")])
 
 
 def test_one_rank(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from lucid_gpu import nn
 from lucid_gpu.distributed.algorithms.ddp_comm_hooks import default_hooks
 from lucid_gpu.distributed.algorithms.join import Join
 from lucid_gpu.nn.parallel import DistributedDataParallel
+from lucid_gpu.utils.checkpoint import checkpoint
 from tests.distributed.processes import MPIEXEC, mpi, run
+from tests.slow import slow_but
 
 
 def net() -> Any:
@@ -334,8 +336,68 @@ def chained() -> None:
         assert got.tolist() == one.tolist()
 
 
+class Again(nn.Module):
+    """Defined in another order than used; one layer under two checkpoints, one not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.norm = nn.Linear(4, 2), nn.BatchNorm1d(4)
+        self.spare, self.twice, self.first = nn.Linear(2, 2), nn.Linear(4, 4), nn.Linear(3, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        for _ in range(2):
+            x = checkpoint(lambda y: self.twice(y).tanh(), x, use_reentrant=True)
+        return self.last(self.norm(x))
+
+
+def graphs() -> None:
+    """Static graphs and buckets in the order gradients come: those of all ranks' models."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for as_view in (False, True):
+        t.manual_seed(3)
+        plain = Again()
+        kept = {k: v.clone() for k, v in plain.state_dict().items()}
+        wrapped = DistributedDataParallel(
+            copy.deepcopy(plain), None, bucket_cap_mb=1e-5, gradient_as_bucket_view=as_view
+        )
+        wrapped._set_static_graph()
+        cut = wrapped._buckets
+        for step in range(3):
+            sums = [t.zeros_like(p) for p in plain.parameters()]
+            for r in range(size):
+                t.manual_seed(100 * step + r)
+                x = t.randn(5, 3)
+                if r == rank:
+                    mine = x.requires_grad_()
+                plain.load_state_dict(kept)  # buffers are rank 0's on all
+                plain.zero_grad()
+                plain(x).square().sum().backward()
+                if r == 0:
+                    after = {k: v.clone() for k, v in plain.state_dict().items()}
+                for total, p in zip(sums, plain.parameters()):
+                    total += 0 if p.grad is None else p.grad / size
+            kept = after
+            wrapped.zero_grad()
+            wrapped(mine).square().sum().backward()
+            for (name, p), total in zip(wrapped.module.named_parameters(), sums, strict=True):
+                if name.startswith("spare"):
+                    assert p.grad is None
+                else:
+                    assert t.allclose(p.grad, total, rtol=1e-4, atol=1e-6), (name, step)
+            same_everywhere([p.grad.tolist() for p in wrapped.parameters() if p.grad is not None])
+        place = {id(p): n for n, p in wrapped.module.named_parameters()}
+        order = [place[id(wrapped._trained[i])] for b in wrapped._buckets for i in b]
+        assert order.index("last.weight") < order.index("first.weight") and cut != wrapped._buckets
+        wrapped.eval()
+        with t.no_grad():
+            wrapped(mine)
+        same_everywhere([b.tolist() for b in wrapped.buffers()])  # rank 0's, as in PyTorch
+
+
 PARTS = {
-    f.__name__: f for f in (hooks, chained, views, unused, uneven, synced, sharded, meshes, layouts)
+    f.__name__: f
+    for f in (hooks, chained, views, unused, uneven, synced, sharded, meshes, layouts, graphs)
 }
 
 
@@ -347,7 +409,7 @@ def several() -> None:
 
 
 @mpi
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", slow_but([2, 3, 4], 3))
 def test_several_ranks(size: int) -> None:
     run([str(MPIEXEC), "-n", str(size), sys.executable, __file__])
 

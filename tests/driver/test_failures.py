@@ -118,5 +118,5 @@ def test_a_launch_that_is_refused_leaves_everything_as_it_was(driver: Any) -> No
     kernels = {text.name: future.result() for text, future in here.kernels.items()}
     function = next(found for name, found in kernels.items() if "mul" in name)
     with here.at_home(), pytest.raises(torch.AcceleratorError, match="cannot be launched with"):
-        here.launch(function, Packing([]), [], (1, 1, 1), (2048, 1, 1))
+        here.launch(function, Packing([]).filled([]), (1, 1, 1), (2048, 1, 1))
     assert (x * 3).cpu().sum().item() == 24

@@ -155,15 +155,27 @@ JVP_REFUSED = {
     ),
     "no primals": (
         lambda m: m.func.jvp(lambda: m.ones(3), (), ()),
-        ("Expected primals to be a non-empty tuple of Tensors.",),
+        ("Expected primals to contain at least one Tensor.",),
     ),
     "a number": (
         lambda m: m.func.jvp(lambda a: a, (1.0,), (1.0,)),
-        ("Expected primals to contain only Tensors, got",),
+        ("Expected primals to only contain Tensors, got",),
     ),
     "an output that is no tensor": (
         lambda m: m.func.jvp(lambda a: 3, (m.ones(3),), (m.ones(3),)),
-        ("Expected f(*primals) to return only tensors, got unsupported type",),
+        ("expected f(*primals) to return only tensors, got unsupported type",),
+    ),
+    "nothing returned": (
+        lambda m: m.func.jvp(lambda a: None, (m.ones(3),), (m.ones(3),)),
+        ("Expected f to be a function that has non-empty output (got output = [None])",),
+    ),
+    "no outputs": (
+        lambda m: m.func.jacfwd(lambda a: ())(m.ones(3)),
+        ("jvp(f, primals, tangents): Expected f to be a function that has non-empty output",),
+    ),
+    "a leaf marked inside": (
+        lambda m: m.func.jvp(lambda a: a.requires_grad_(), (m.ones(3),), (m.ones(3),)),
+        ("You are attempting to call Tensor.requires_grad_()",),
     ),
     "no aux": (
         lambda m: m.func.jvp(lambda a: a, (m.ones(3),), (m.ones(3),), has_aux=True),

@@ -238,6 +238,42 @@ WRONG = [
         "Mismatch in shape",
     ),
     ("vjp of no tensor", lambda m: m.func.vjp(lambda x: 3, m.ones(2)), "got unsupported type"),
+    ("vjp of nothing", lambda m: m.func.vjp(lambda x: None, m.ones(2)), "non-empty output"),
+    ("jacrev of nothing", lambda m: m.func.jacrev(lambda x: ())(m.ones(2)), "non-empty output"),
+    (
+        "a leaf marked inside",
+        lambda m: m.func.grad(lambda x: x.requires_grad_().sum())(m.ones(2)),
+        "You are attempting to call Tensor.requires_grad_()",
+    ),
+    (
+        "a leaf marked inside, batched",
+        lambda m: m.vmap(m.func.grad(lambda x: x.requires_grad_().sum()))(m.ones(2, 2)),
+        "You are attempting to call Tensor.requires_grad_()",
+    ),
+    (
+        "a Jacobian of autograd's inside",
+        lambda m: m.func.grad(
+            lambda x: m.autograd.functional.jacobian(lambda t: t.sin().sum(), x).sum()
+        )(m.ones(2)),
+        "torch.autograd.functional.* APIs",
+    ),
+    (
+        "retain_grad inside",
+        lambda m: m.func.grad(lambda x: (x * 2).sum().retain_grad())(m.ones(2)),
+        "You are attempting to call Tensor.retain_grad()",
+    ),
+    (
+        "backward inside",
+        lambda m: m.func.grad(lambda x: x.sum().backward())(m.ones(2)),
+        "backward() called inside a functorch transform.",
+    ),
+    (
+        "models that differ in what requires grad",
+        lambda m: m.func.stack_module_state(
+            [m.nn.Linear(1, 1), m.nn.Linear(1, 1).requires_grad_(False)]
+        ),
+        "to have the same .requires_grad",
+    ),
     ("chunk_size 0", lambda m: m.func.jacrev(cubes, chunk_size=0)(m.ones(2)), "`chunk_size`"),
 ]  # fmt: skip
 

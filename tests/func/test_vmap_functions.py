@@ -198,3 +198,40 @@ def test_nothing_leaks() -> None:
     del out, _
     gc.collect()
     assert [r() for r in seen] == [None] * 4
+
+
+def test_a_list_of_batched_tensors_comes_to_the_users_rule() -> None:
+    def call(m: Any) -> Any:
+        class Sums(m.autograd.Function):  # type: ignore[misc, name-defined]
+            @staticmethod
+            def forward(x: Any, others: Any) -> Any:
+                return x + others[0] + others[1]
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                pass
+
+            @staticmethod
+            def vmap(info: Any, in_dims: Any, x: Any, others: Any) -> Any:
+                assert in_dims == (0, [0, 0]), in_dims
+                return x + others[0] + others[1], 0
+
+        x = m.arange(6.0).view(3, 2)
+        return m.vmap(Sums.apply)(x, [x * 10, x * 100])
+
+    agree(call)
+
+
+@pytest.mark.parametrize("name", ["new_zeros", "new_ones", "new_full", "new_empty"])
+def test_each_example_has_a_new_tensor_of_its_own(name: str) -> None:
+    def call(m: Any) -> Any:
+        def f(x: Any, y: Any) -> Any:
+            made = getattr(y, name)((2,), *[3.0] * (name == "new_full"))
+            made[0] = x
+            made[1] = y
+            return made
+
+        inner = m.vmap(f, in_dims=(None, 0))
+        return m.vmap(f)(m.arange(3.0), m.ones(3)), m.vmap(inner)(m.arange(2.0), m.ones(2, 3))
+
+    agree(call)

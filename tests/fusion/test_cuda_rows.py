@@ -45,6 +45,7 @@ def kernel(made, **how):
     return elementwise(work_of(planned(made)[0]), 132, **how)
 
 
+@pytest.mark.each_value
 @needs_compiler
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("d", [dt.float32, dt.bfloat16, dt.float64], ids=str)

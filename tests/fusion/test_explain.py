@@ -43,8 +43,8 @@ def test_each_boundary_has_its_reason(device: str) -> None:
         4, 2, device=device
     )
     text = str(explain((given + product).exp() * leaf + given.t().t()[:1]))
-    assert "float32[3, 2]: given, or realised before" in text
-    assert "float32[2] broadcast: given: a leaf that requires grad" in text
+    assert "float32[3, 2]: input, or computed before" in text
+    assert "float32[2] broadcast: input: a leaf that requires grad" in text
     assert "already realised: the result of MmBackward0" in text
     assert "float32[1, 2] broadcast" in text
     assert "ops: add, exp, mul, add" in text

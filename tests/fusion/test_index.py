@@ -47,6 +47,7 @@ def place(*shape: int):
     return np.arange(math.prod(shape)).reshape(shape)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("executor", EXECUTORS)
 class TestIndex:
     @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -82,6 +83,7 @@ class TestIndex:
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 class TestDraws:

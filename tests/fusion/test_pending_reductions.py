@@ -63,6 +63,7 @@ def reduced_by(name: str, x: Any, axis: int) -> Any:
     return getattr(x, name)(axis)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("case", SHAPES)
 @pytest.mark.parametrize("name", NUMPY)
 def test_every_reduction_gives_what_numpy_gives(executor: str, name: str, case: str) -> None:
@@ -76,6 +77,7 @@ def test_every_reduction_gives_what_numpy_gives(executor: str, name: str, case: 
     np.testing.assert_allclose(found, NUMPY[name](array, axis=axis), 1e-10, 1e-10)
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("d", [d for d in dt.ALL if d.category < 3], ids=str)
 @pytest.mark.parametrize("name", ["amax", "amin", "argmax", "argmin", "sum", "any", "all"])
@@ -96,6 +98,7 @@ def test_every_type(executor: str, name: str, d: dt.dtype) -> None:
         np.testing.assert_allclose(found.numpy().astype(np.float64), wanted, tolerance, tolerance)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("view", ["transposed", "reversed", "every second", "broadcast"])
 @pytest.mark.parametrize("name", ["sum", "amax", "argmax", "argmin", "var", "logsumexp"])
 def test_strides(executor: str, name: str, view: str) -> None:
@@ -220,6 +223,7 @@ class TestWhatIsStoredToo:
             yield
         forget()
 
+    @pytest.mark.each_value
     @pytest.mark.parametrize("d", [dt.float32, dt.bfloat16, dt.float64], ids=str)
     @pytest.mark.parametrize(
         ("shape", "axes"),
@@ -450,6 +454,7 @@ def test_nothing_beside_what_is_reduced(executor: str) -> None:
     assert lucid_gpu.zeros(0, 3).logsumexp(0).tolist() == [float("-inf")] * 3
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("name", NUMPY)
 def test_results_are_row_major_whatever_the_values(executor: str, name: str, keepdim: bool) -> None:
@@ -473,6 +478,7 @@ def test_the_first_of_equals_after_rounding(executor: str, name: str) -> None:
     assert getattr(y, name)(0).item() == 0 == getattr(y.clone().float().numpy(), name)()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("d", [dt.float16, dt.bfloat16, dt.float32], ids=str)
 @pytest.mark.parametrize("name", ["amax", "amin", "max"])
 def test_the_gradient_of_an_extremum_of_what_is_rounded(
@@ -487,6 +493,7 @@ def test_the_gradient_of_an_extremum_of_what_is_rounded(
     np.testing.assert_allclose(x.grad.double().numpy(), wanted, 2e-2)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("d", [dt.float32, dt.bfloat16, dt.float64], ids=str)
 @pytest.mark.parametrize("name", ["var", "logsumexp", "mean", "amax", "prod", "norm"])
 def test_gradients(executor: str, name: str, d: dt.dtype) -> None:
@@ -508,6 +515,7 @@ def test_the_gradient_of_a_complex_product(executor: str) -> None:
     assert lucid_gpu.autograd.gradcheck(lambda t: (t * 2).prod(1), (x,))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["var", "logsumexp", "mean", "norm", "prod"])
 def test_first_and_second_derivatives(executor: str, name: str) -> None:
     x = lucid_gpu.tensor(random((3, 4), dt.float64, "positive"), requires_grad=True)

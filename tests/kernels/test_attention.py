@@ -85,6 +85,7 @@ CASES = {  # batch, heads, groups of heads, queries, keys, columns, causal
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", slow_but(TOLERANCE, "float32"))
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients_are_those_of_float64(case: str, name: str, executor: str) -> None:
@@ -138,6 +139,7 @@ LAYOUTS: dict[str, Any] = {  # what makes a head's rows of a packed array
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_layouts(layout: str, name: str, executor: str) -> None:

@@ -12,6 +12,7 @@ from lucid_gpu.fusion import eager
 from lucid_gpu.kernels import batch_norm as family
 from lucid_gpu.nn import functional as F
 from tests.oracle import agree, same_error, torch_module
+from tests.slow import slow_but
 
 rng = np.random.default_rng(0)
 normal = rng.standard_normal
@@ -32,6 +33,7 @@ def axes(shape):
     return tuple(d for d in range(len(shape)) if d != 1)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("name", TOLERANCE)
 @pytest.mark.parametrize("shape", SHAPES)
@@ -128,6 +130,7 @@ def test_kernels_and_bytes(monkeypatch, lazy):
 INPUTS = [normal((6, 3)), normal((4, 3, 5)), normal((4, 3, 2, 2)), normal((2, 4, 3, 5)).T]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("affine", ["weight and bias", "weight", "bias", "neither"])
 @pytest.mark.parametrize("x", INPUTS)
 def test_agrees_with_torch(x, affine, device):
@@ -183,6 +186,7 @@ def test_a_running_figure_may_change_between_forward_and_backward(device):
     assert x.grad.abs().max().item() < 1e-5
 
 
+@pytest.mark.parametrize("executor", slow_but(["numpy", "cuda c"], "numpy"), indirect=True)
 @pytest.mark.parametrize("shape", [(5, 2), (3, 2, 4)])
 def test_first_and_second_gradients(shape, executor):
     x, w, b = [lucid_gpu.tensor(normal(s), requires_grad=True) for s in (shape, 2, 2)]

@@ -44,6 +44,7 @@ def reduced(x: Any, threads: int) -> Any:
     return y
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("threads", [32, 64, 96, 1024])
 def test_every_reduction(threads: int, kind: Any) -> None:

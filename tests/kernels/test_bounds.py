@@ -15,6 +15,7 @@ def executor(request, monkeypatch):
         monkeypatch.setattr("lucid_gpu.launch.Executor.host_cuda", True)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("d", [np.int8, np.int32, np.int64])
 @pytest.mark.parametrize("count", [1, 255, 257, 1025])
 def test_one_position_outside_is_found(count, d, executor):

@@ -91,6 +91,7 @@ def check(x: Any, target: Any, how: Settings, family: Any = by_numpy) -> None:
 FAMILIES = pytest.mark.parametrize("family", [by_numpy, by_cuda_c])
 
 
+@pytest.mark.each_value
 @FAMILIES
 @pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
 @pytest.mark.parametrize("shape", SHAPES)
@@ -100,6 +101,7 @@ def test_losses_and_gradients(shape: tuple[int, ...], kind: Any, family: Any) ->
     check(x, target, PLAIN._replace(reduction="none"), family)
 
 
+@pytest.mark.each_value
 @FAMILIES
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -192,6 +194,7 @@ def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 class TestOp:
     """`nn.functional.cross_entropy`."""
 
+    @pytest.mark.each_value
     @pytest.mark.parametrize("reduction", ["mean", "none"])
     @pytest.mark.parametrize("smoothing", [0.0, 0.2])
     @pytest.mark.parametrize("shape", [(4, 3), (2, 3, 2)])
@@ -208,6 +211,7 @@ class TestOp:
         assert gradcheck(loss, (leaf,), check_forward_ad=True, check_batched_grad=True)
         assert gradgradcheck(loss, (leaf,))
 
+    @pytest.mark.each_value
     @pytest.mark.parametrize("kind", KINDS[1:])
     def test_the_gradient_upstream_is_honoured(self, kind: Any) -> None:
         x, target, _ = problem((6, 5), kind)

@@ -40,6 +40,7 @@ def exact(x, dim, reverse):
     return np.cumsum(wide, dim)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", slow_but(TOLERANCE, "float32"))
 @pytest.mark.parametrize(("shape", "dim"), SHAPES)
@@ -55,6 +56,7 @@ def test_sums_are_those_of_float64(shape, dim, name, reverse, executor):
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("shape", "dim"), SHAPES)
 @pytest.mark.parametrize("name", slow_but(["bool", "uint8", "int32", "int64"], "uint8"))
@@ -64,6 +66,7 @@ def test_integers_are_added_in_int64(name, shape, dim, reverse, executor):
     np.testing.assert_array_equal(found, exact(x, dim, reverse).astype(np.int64))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "view",
     [
@@ -126,6 +129,7 @@ def test_a_long_row_is_cut_into_chunks(monkeypatch):
 # --- the op ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize(
     "x", [normal((4, 5)), normal((5, 4)).T, normal((3, 4, 2)), normal((0, 3)), normal((3, 1))]
@@ -134,6 +138,7 @@ def test_agrees_with_torch(x, dim, device):
     agree(lambda m, x: x.cumsum(dim) * x, x, device=device)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["bool", "uint8", "int16", "int64", "float16", "bfloat16"])
 @pytest.mark.parametrize("to", [None, "int64", "float32", "int32"])
 def test_types_are_torchs(name, to, device):
@@ -163,6 +168,7 @@ def test_no_dimensions_and_misuse(device):
     same_error(lambda m: m.ones(3).cumsum(1), "Dimension out of range")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dim", [0, 1])
 def test_first_and_second_gradients(dim, executor):
     x = lucid_gpu.tensor(normal((3, 4)), requires_grad=True)

@@ -23,6 +23,7 @@ def columns_of(array: Any, frame: Frame, order: tuple[int, int, int]) -> Any:
     return found.transpose(order)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
 @pytest.mark.parametrize("case", CASES)
 def test_columns_are_windows(case: str, kind: Any, executor: str) -> None:
@@ -37,6 +38,7 @@ def test_columns_are_windows(case: str, kind: Any, executor: str) -> None:
             )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
 @pytest.mark.parametrize("case", CASES)
 def test_images_are_sums_of_columns(case: str, kind: Any, executor: str) -> None:
@@ -99,6 +101,7 @@ def test_each_is_one_kernel_that_moves_the_least(monkeypatch: pytest.MonkeyPatch
 # --- convolution ----------------------------------------------------------------------------------
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("bytes_at_once", [1, 1000, 1 << 20])
 def test_parts_of_a_batch_add_up(
@@ -122,12 +125,13 @@ def test_parts_of_a_batch_add_up(
     np.testing.assert_allclose((got * x).sum(), (y * g).sum(), rtol=1e-12)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("images", [2, 9])  # of fewer than a row the batch does not lie innermost
 @pytest.mark.parametrize("columns", [4, 40, 1 << 17])
 def test_blocks_of_windows_add_up(
     columns: int, images: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("BLOCK", columns), ("FEWEST", columns), ("ALONE", 0), ("SMALL", 1000),
+    for name, value in (("BLOCK", columns), ("FEWEST", columns), ("ALONE", 0), ("UNPACKED", 1000),
                         ("NARROWEST", 2)):  # fmt: skip
         monkeypatch.setattr(convolution, name, value)
     rng = np.random.default_rng(4)

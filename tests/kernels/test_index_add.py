@@ -40,6 +40,7 @@ def exact(out, keys, values):
     return wanted
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("skew", SKEWS)
 @pytest.mark.parametrize("name", slow_but(TOLERANCE, "float32"))
 @pytest.mark.parametrize(("outer", "count", "rows", "columns"), SHAPES)
@@ -56,6 +57,7 @@ def test_sums_are_those_of_float64(outer, count, rows, columns, name, skew, exec
         np.testing.assert_allclose(out.astype(np.float64), wanted, rtol=TOLERANCE[name], atol=scale)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["bool", "uint8", "int32", "int64", "complex64"])
 def test_other_types(name, executor):
     d = dt.BY_NAME[name]
@@ -319,6 +321,7 @@ def test_positions_out_of_range_change_nothing(name, place, device):
     assert (x.tolist(), x._version) == ([0, 0, 0], 0)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["float32", "float64", "int16", "complex64", "float16"])
 @pytest.mark.parametrize("columns", [3, 9, 70_000])
 def test_numpy_adds_in_order(columns, name):

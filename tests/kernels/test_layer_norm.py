@@ -78,6 +78,7 @@ def check(family: Any, x: Any, g: Any, w: Any, b: Any, rms: bool) -> None:
         np.testing.assert_allclose(got.astype(np.float64), right, 0, size, err_msg=name)
 
 
+@pytest.mark.each_value
 @FAMILIES
 @pytest.mark.parametrize("rms", [False, True])
 @pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
@@ -87,6 +88,7 @@ def test_rows(shape: tuple[int, int], kind: Any, rms: bool, family: Any) -> None
     check(family, x, g, w, None if rms else b, rms)
 
 
+@pytest.mark.each_value
 @FAMILIES
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize("columns", [20001, 131072])
@@ -107,6 +109,7 @@ def test_many_rows(family: Any) -> None:
     check(family, x, g, w, b, False)
 
 
+@pytest.mark.each_value
 @FAMILIES
 @pytest.mark.parametrize("rms", [False, True])
 def test_without_weight_or_bias(rms: bool, family: Any) -> None:
@@ -131,6 +134,7 @@ def test_layouts_and_rows_that_begin_anywhere(family: Any) -> None:
         check(family, memory[1:].reshape(2, columns), g, w, b, False)
 
 
+@pytest.mark.each_value
 @FAMILIES
 @pytest.mark.parametrize("columns", [100, 20000])
 def test_a_large_mean_does_not_cancel(columns: int, family: Any) -> None:
@@ -197,6 +201,7 @@ def rms(x: Any, w: Any, b: Any) -> Any:
 class TestOp:
     """`nn.functional.layer_norm` and `rms_norm`."""
 
+    @pytest.mark.parametrize("executor", slow_but(["numpy", "host-cuda"], "numpy"), indirect=True)
     def test_gradients_of_every_order_and_mode(self, function: Any) -> None:
         arrays = (
             normal((2, 2, 3), np.float64, 0),

@@ -35,6 +35,7 @@ def exact(arrays: list[Any], order: float) -> float:
     return float(np.linalg.norm(np.concatenate([a.astype(np.float64) for a in arrays]), order))
 
 
+@pytest.mark.each_value
 @pytest.mark.usefixtures("executor")
 @pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "one element in"])
 @pytest.mark.parametrize("order", [1.0, 2.0, 3.0, 0.5, -1.5, math.inf, -math.inf])
@@ -57,6 +58,7 @@ def test_types_together_are_added_in_the_widest() -> None:
     np.testing.assert_allclose(float(found), exact(arrays, 2), 1e-6)
 
 
+@pytest.mark.each_value
 @pytest.mark.usefixtures("executor")
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("order", [1.0, 2.0, 3.0, math.inf])
@@ -72,6 +74,7 @@ def test_nothing_has_norm_zero() -> None:
     assert float(family.total_norm([np.zeros((0, 3), np.float32)], 2.0, dt.float32, CPU)) == 0
 
 
+@pytest.mark.each_value
 @pytest.mark.usefixtures("executor")
 @pytest.mark.parametrize("limit", [0.5, 1e6])
 @pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "one element in"])

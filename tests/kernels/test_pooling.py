@@ -29,6 +29,7 @@ def places_of(array: Any, frame: Frame) -> Any:
     return np.where(inside, order, np.nan), flat
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", POOLED)
 def test_maxima(case: str, kind: Any, executor: str) -> None:
@@ -46,6 +47,7 @@ def test_maxima(case: str, kind: Any, executor: str) -> None:
             np.testing.assert_array_equal(y.astype(np.float64), expected, err_msg=name)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
 @pytest.mark.parametrize("case", POOLED)
 def test_gradients_of_maxima(case: str, kind: Any, executor: str) -> None:
@@ -68,6 +70,7 @@ def test_gradients_of_maxima(case: str, kind: Any, executor: str) -> None:
     np.testing.assert_array_equal(taken.astype(np.float64), x.astype(np.float64).ravel()[owner])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.int32, np.uint8])
 def test_all_as_small_as_can_be(kind: Any, executor: str) -> None:
     """The first pixel of the image wins, not the padding before it."""
@@ -86,6 +89,7 @@ def test_nan_is_the_largest(kind: Any, executor: str) -> None:
     np.testing.assert_array_equal(places[0, 0], [[3, 3]])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("padding", [True, False])
 @pytest.mark.parametrize("divisor", [0, 3])
 @pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))

@@ -134,6 +134,7 @@ def check(kernel: Generated) -> None:
     assert not kernel.wide or found.wide_loads or found.wide_stores, told
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("d", TYPES, ids=str)
 @pytest.mark.parametrize("name", slow_but(TABLE, "add", "tanh", "random_exponential"))
 def test_rows_and_their_gradients(name: str, d: dt.dtype) -> None:
@@ -141,6 +142,7 @@ def test_rows_and_their_gradients(name: str, d: dt.dtype) -> None:
         check(kernel)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("d", TYPES, ids=str)
 @pytest.mark.parametrize("name", slow_but(REDUCTIONS, "sum", "var"))
 def test_reductions(name: str, d: dt.dtype) -> None:

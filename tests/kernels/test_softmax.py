@@ -58,6 +58,7 @@ def check(x: Any, axis: int, log: bool) -> None:
     np.testing.assert_allclose(dx, right, 0, error * max(np.abs(right).max(), 1e-30))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("shape", "axis"), [((300, 1000), 1), ((1000, 300), 0), ((3, 200, 600), 1)]
 )
@@ -73,6 +74,7 @@ def test_the_host_works_in_blocks(shape: Any, axis: int, kind: Any) -> None:
         np.testing.assert_allclose(dx.astype(np.float64), right, 0, error * np.abs(right).max())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
 @pytest.mark.parametrize("shape", ROWS)
@@ -86,6 +88,7 @@ def test_long_rows(shape: tuple[int, ...]) -> None:
     check(normal(shape, ml_dtypes.bfloat16), 1, True)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", slow_but(KINDS, np.float32))
 @pytest.mark.parametrize(("shape", "axis"), [((3, 5, 7), 1), ((33, 40), 0), ((2, 600, 3), 1)])
 def test_lines(shape: tuple[int, ...], axis: int, kind: Any) -> None:
@@ -163,6 +166,7 @@ def by_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestOp:
     """`nn.functional.softmax` and `log_softmax` on their kernels."""
 
+    @pytest.mark.each_value
     @pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
     @pytest.mark.parametrize("dim", [0, 1, -1])
     def test_gradients_of_every_order_and_mode(self, function: Any, dim: int) -> None:

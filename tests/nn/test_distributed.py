@@ -95,7 +95,8 @@ def test_buckets_are_torch_s() -> None:
     for _ in range(50):
         sizes = [draw.choice((1, 300, 5000, 40000, 300000)) for _ in range(draw.randint(1, 12))]
         cap = draw.choice((1000, 100000, 2 << 20))
-        found = _cut([nn.Parameter(t.zeros(n)) for n in sizes], cap)
+        parameters = [nn.Parameter(t.zeros(n)) for n in sizes]
+        found = _cut(parameters, cap, range(len(sizes))[::-1])
         tensors = [torch.zeros(n) for n in reversed(sizes)]  # as backward comes to them
         limits = [min(1 << 20, cap), cap]
         assign = torch.distributed._compute_bucket_assignment_by_size

@@ -51,14 +51,15 @@ def test_repr_is_torchs(name):
 
 @pytest.mark.parametrize("norm_type", [2.0, 1.0])
 @pytest.mark.parametrize("bag", [False, True])
-def test_long_rows_are_shortened_in_place(norm_type, bag, device):
+@pytest.mark.parametrize("kind_of_number", ["int64", "int32"])
+def test_long_rows_are_shortened_in_place(norm_type, bag, kind_of_number, device):
     weight = normal((5, 3))
     tables = []
     for m, where in ((lucid_gpu, device), (torch_module(), "cpu")):
         kind = m.nn.EmbeddingBag if bag else m.nn.Embedding
         table = m.tensor(weight).to(where)
         layer = kind.from_pretrained(table, freeze=False, max_norm=0.5, norm_type=norm_type)
-        out = layer(m.tensor(BAGS).to(where))
+        out = layer(m.tensor(BAGS, dtype=getattr(m, kind_of_number)).to(where))
         assert repr(layer).endswith("mean')" if bag else "norm=0.5)") or norm_type != 2
         tables.append([t.detach().cpu().numpy() for t in (layer.weight, out)])
     for mine, other in zip(*tables, strict=True):

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -316,3 +317,46 @@ def test_containers_of_parameters():
 
     both(run)
     assert np.all([isinstance(v, nn.Parameter) for v in nn.ParameterList([lucid_gpu.ones(1)])])
+
+
+def test_tables_hold_the_functions():
+    """Packages look for their own hooks in a module's tables."""
+    layer = nn.Linear(2, 2)
+
+    def hook(*args):
+        return None
+
+    before = layer.register_forward_pre_hook(hook, with_kwargs=True)
+    after = layer.register_forward_hook(hook, always_call=True)
+    assert layer._forward_pre_hooks == {before.id: hook}
+    assert layer._forward_hooks == after.hooks_dict_ref() == {after.id: hook}
+    assert after.id in layer._forward_hooks_always_called
+    assert after.id not in layer._forward_hooks_with_kwargs
+    copied = copy.deepcopy(before)
+    before.remove()
+    after.remove()
+    assert copied.id == before.id
+    for table in ("_hooks", "_pre_hooks", "_pre_hooks_with_kwargs", "_hooks_always_called"):
+        assert not getattr(layer, f"_forward{table}")
+
+
+def test_hooks_of_loading_do_not_keep_the_module():
+    layer = nn.Linear(2, 2)
+    layer.register_load_state_dict_pre_hook(print)
+    gone = weakref.ref(layer)
+    del layer
+    assert gone() is None
+
+
+def test_inputs_without_gradient_stay_so_under_backward_hooks():
+    seen = []
+
+    class Two(nn.Module):
+        def forward(self, x, y):
+            seen.append((x.requires_grad, y.requires_grad))
+            return x * y
+
+    layer, x = Two(), lucid_gpu.ones(2, requires_grad=True)
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    layer(x, x.detach()).sum().backward()
+    assert seen == [(True, False)]

@@ -93,6 +93,8 @@ def test_first_values_are_drawn_as_a_layers():
         (lambda m: m.nn.LazyConv2d(4, 3, groups=2)(m.zeros(1, 5, 5, 5)), "divisible by groups"),
         (lambda m: m.nn.LazyBatchNorm2d()(m.zeros(5, 5)), "expected 4D input"),
         (lambda m: m.nn.LazyInstanceNorm2d()(m.zeros(5, 5)), "expected 3D or 4D input"),
+        (lambda m: m.nn.utils.weight_norm(m.nn.LazyLinear(3)), "can't have uninitialized param"),
+        (lambda m: m.nn.utils.spectral_norm(m.nn.LazyLinear(3)), "can't have uninitialized param"),
         (lambda m: m.nn.LazyLinear(3).weight.shape, "Can't access the shape of an uninit"),
         (
             lambda m: m.nn.Linear(5, 3).load_state_dict(m.nn.LazyLinear(3).state_dict()),

@@ -156,6 +156,7 @@ def test_no_windows(device):
         return F.adaptive_avg_pool2d(x, (0, 2)), F.adaptive_max_pool2d(x, 0)
 
     agree(shapes, IMAGES, order=0, device=device)
+    agree(lambda m, x: m.nn.AdaptiveAvgPool1d(5)(x[:0, 0, 0]), IMAGES, order=1, device=device)
 
 
 def test_narrow_types_agree_with_torch(device):
@@ -203,6 +204,10 @@ def test_narrow_types_agree_with_torch(device):
             "should be a 3d or 4d Tensor, but got a tensor with 2 dimensions.",
         ),
         (lambda m: fractional(m, 2), "requires specifying either an output_size or an output"),
+        (
+            lambda m: m.nn.FractionalMaxPool3d(3, 2)(m.ones(1, 0, 5, 5, 5)),
+            "Expected input to have non-zero size for non-batch dimensions, but got",
+        ),
         (lambda m: fractional(m, 2, (7, 3)), "pool height 2 too large relative to input height 7"),
         (lambda m: fractional(m, 2, (3, 3, 3)), "output_size must either be a single Int or tuple"),
         (lambda m: fractional(m, 2, 3, _random_samples=m.rand(2, 3, 3)), "size(2) equals to 2; "),

@@ -1,6 +1,7 @@
 """Weights made of others, parameters as a vector, fused layers: PyTorch's, from equal weights."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -244,6 +245,59 @@ def test_layers_fused_with_batch_norm(device):
 )
 def test_errors_are_torchs(call, words):
     same_error(lambda m: call(m.nn.utils, linear(m)), words)
+
+
+def made_by(m, forward, right_inverse):
+    body = {"forward": forward, "right_inverse": right_inverse}
+    return type("Given", (m.nn.Module,), body)()
+
+
+@pytest.mark.parametrize("further", [False, True])
+@pytest.mark.parametrize(
+    ("forward", "inverse"),
+    [
+        (lambda s, x: x, lambda s, w: None),
+        (lambda s, x: x, lambda s, w: w.bool()),
+        (lambda s, x: x, lambda s, w: w[:-1]),
+        (lambda s, x: x.bool(), lambda s, w: w),
+        (lambda s, *x: x[0], lambda s, w: (None, w)),
+        (lambda s, *x: x, lambda s, w: w),
+        (lambda s, *x: x[0], lambda s, w: (w, w)),
+    ],
+)
+def test_inverses_that_do_not_fit(forward, inverse, further):
+    """The error is PyTorch's kind, and the module stays as it was."""
+    found = []
+    for m, _ in modules():
+        net, u = linear(m), m.nn.utils.parametrize
+        if further:
+            u.register_parametrization(net, "weight", m.nn.Identity())
+        try:
+            u.register_parametrization(net, "weight", made_by(m, forward, inverse))
+            told = None
+        except Exception as error:
+            told = type(error).__name__
+        if m is lucid_gpu and told and not further:  # PyTorch has changed the weight by then
+            np.testing.assert_array_equal(net.weight.numpy(force=True), W)
+        found.append((told, u.is_parametrized(net), sorted(net.state_dict())))
+    assert all(f == found[0] for f in found)
+
+
+def test_parametrizations_of_another_module():
+    def run(m, where):
+        u = m.nn.utils.parametrize
+        net, other = (m.nn.Linear(2, 2).to(where) for _ in "ab")
+        twice = made_by(m, lambda s, x: x * 2, lambda s, w: w / 2)
+        u.register_parametrization(net, "weight", twice)
+        u.register_parametrization(net, "bias", m.nn.Identity())
+        with pytest.raises(RuntimeError, match="only supported through state_dict"):
+            pickle.dumps(net)
+        u.transfer_parametrizations_and_params(net, other)
+        m.nn.utils.parametrize.remove_parametrizations(other, "bias")
+        same = bool((other.weight == net.weight).all()), bool((other.bias == net.bias).all())
+        return same, sorted(other.state_dict()), u.is_parametrized(net, "bias")
+
+    gives([[True, True], ["bias", "parametrizations.weight.original"], True], run)
 
 
 def test_a_parametrization_keeps_the_shape():

@@ -326,6 +326,7 @@ def expanded(array: Any) -> Any:
     return first.expand(array.shape)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("layout", [transposed, stepped, expanded])
 @rows_for("strides", has_tensors)
 def test_layouts_do_not_matter(row: Row, layout: Callable[[Any], Any]) -> None:
@@ -405,6 +406,7 @@ WITH_TYPES = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("row, type", WITH_TYPES)
 def test_types_are_those_of_torch(row: Row, type: str, request: Any) -> None:
     """Where PyTorch refuses a type, so do we, or the row stands in `WIDER`."""
@@ -478,6 +480,7 @@ def first_tensor(row: Row) -> int | None:
     return next(places, None)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("wrong", ["text", None])
 @rows_for("refusal", lambda row: first_tensor(row) is not None and is_function(row))
 def test_what_is_no_tensor_is_refused_in_plain_words(row: Row, wrong: Any) -> None:

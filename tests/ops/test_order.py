@@ -142,6 +142,15 @@ def test_as_in_torch(name: str, device: str) -> None:
 
 REFUSED: dict[str, Any] = {
     "kthvalue of too many": lambda m: m.ones(3).kthvalue(4),
+    "gradient of unique": lambda m: m.ones(3, requires_grad=True).unique().sum().backward(),
+    "gradient of unique rows": (
+        lambda m: m.unique(m.ones(2, 1, requires_grad=True), dim=0, return_counts=True)[0].backward(
+            m.ones(1, 1)
+        )
+    ),
+    "gradient of neighbours": (
+        lambda m: m.ones(3, requires_grad=True).unique_consecutive().sum().backward()
+    ),
     "mode of nothing": lambda m: m.ones(2, 0).mode(),
     "searchsorted of rows": lambda m: m.searchsorted(m.ones(2, 3), m.ones(3, 3)),
     "searchsorted of sides": lambda m: m.searchsorted(

@@ -51,6 +51,34 @@ INTEGERS: dict[str, Call] = {
     "masked_fill": lambda m: of(m, "uint8", 2).masked_fill(m.tensor([True, False]), 300),
     "masked_fill by inf": lambda m: of(m, "int64", 2).masked_fill(m.tensor(True), float("inf")),
 }
+ARGUMENTS: dict[str, Call] = {
+    "topk along True": lambda m: m.ones(2, 2).topk(1, True),
+    "narrow from a float": lambda m: m.ones(2).narrow(0, m.tensor(0.0), 1),
+    "narrow from a vector": lambda m: m.ones(2).narrow(0, m.tensor([0]), 1),
+    "expand before the first": lambda m: m.ones(2).expand(-1, -1),
+    "tensor_split at floats": lambda m: m.tensor_split(m.ones(2), m.tensor(1.5), 0),
+    "kthvalue of none": lambda m: m.kthvalue(m.ones(2, 0), 1, 1),
+    "heaviside of complex": lambda m: m.heaviside(of(m, "complex64", 2), of(m, "complex128", 2)),
+    "alpha with a gradient": lambda m: m.add(
+        m.ones(2), m.ones(2), alpha=m.tensor(2.0, requires_grad=True)
+    ),
+    "value with a gradient": lambda m: m.addcmul(
+        *[m.ones(2)] * 3, value=m.tensor(2.0, requires_grad=True)
+    ),
+    "float_power_ of float32": lambda m: m.ones(2).float_power_(2),
+    "signbit into floats": lambda m: m.signbit(m.ones(2), out=m.ones(2)),
+    "frexp into float64": lambda m: m.frexp(
+        m.ones(2), out=(of(m, "float64", 2), of(m, "int32", 2))
+    ),
+    "all into floats": lambda m: m.all(m.ones(2, 2), 0, out=m.ones(2)),
+    "cumsum of a type into another": lambda m: m.cumsum(
+        m.ones(2), 0, dtype=m.float64, out=m.ones(2)
+    ),
+    "nonzero of parts into one": lambda m: m.nonzero(
+        m.ones(2), as_tuple=True, out=of(m, "int64", 2)
+    ),
+    "weights of another type": lambda m: m.histogram(m.ones(2), 2, weight=of(m, "float64", 2)),
+}
 COMPLEX: dict[str, Call] = {
     "masked_fill": lambda m: m.ones(2).masked_fill(m.tensor([True, False]), 1j),
     "deg2rad": lambda m: m.deg2rad(of(m, "complex64", 2)),
@@ -92,7 +120,8 @@ OUT: dict[str, Call] = {
     [
         pytest.param(call, id=f"{kind}: {name}")
         for kind, table in {
-            "bool": BOOL, "integers": INTEGERS, "complex": COMPLEX, "losses": LOSSES, "out": OUT,
+            "bool": BOOL, "integers": INTEGERS, "arguments": ARGUMENTS, "complex": COMPLEX,
+            "losses": LOSSES, "out": OUT,
         }.items()
         for name, call in table.items()
     ],

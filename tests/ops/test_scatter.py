@@ -21,6 +21,9 @@ CASES: dict[str, Any] = {
         0, long(m, 2, 0, 1).reshape(1, 3, 1).to(t.device), t[:1, :, :1] * 2
     ),
     "scatter a number": lambda m, t: t.scatter(1, m.ones(4, 1, 5, dtype=m.int64).to(t.device), 9.0),
+    "scatter nothing": lambda m, t: t.scatter(
+        1, m.ones(4, 0, 5, dtype=m.int64).to(t.device), t[:, :0] * 2
+    ),
     "scatter into a number": lambda m, t: t[0, 0, 0].scatter(
         0, long(m, 0).to(t.device), t[0, 0, 1]
     ),

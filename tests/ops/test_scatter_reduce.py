@@ -158,3 +158,14 @@ MISUSE: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", MISUSE)
 def test_misuse_raises_as_in_torch(name: str) -> None:
     same_error(*MISUSE[name])
+
+
+def test_means_of_complex_numbers(device):
+    def means(m: Any, x: Any, source: Any, index: Any) -> Any:
+        return [
+            x.detach().scatter_reduce(0, index, source.detach(), "mean", include_self=own)
+            for own in (True, False)
+        ]
+
+    x, source = np.array([1j, 2, 3]), np.array([1 + 1j, 2, 4j, 6])
+    agree(means, x, source, np.array([0, 0, 1, 1]), device=device, order=0)

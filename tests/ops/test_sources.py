@@ -222,6 +222,14 @@ REFUSED: tuple[tuple[Any, str], ...] = (
     (lambda m: m.ones(2).clone(memory_format=m.channels_last), "required rank 4 tensor to use"),
     (lambda m: m.ones(2).bool().positive(), "on a bool tensor is not supported"),
     (lambda m: m.is_nonzero(m.ones(2)), "Boolean value of Tensor with more than one value"),
+    (
+        lambda m: m.frombuffer([1], dtype=m.int32),
+        "object does not implement Python buffer protocol",
+    ),
+    (
+        lambda m: m.frombuffer(bytearray(8), dtype=m.int32, offset=3),
+        "buffer length (5 bytes) after offset (3 bytes) must be a multiple of element size (4)",
+    ),
 )
 
 

@@ -181,6 +181,15 @@ def test_derivatives_of_sinc_near_zero(device: str) -> None:
             (value,) = lucid_gpu.autograd.grad(value.sum(), x, create_graph=True)
 
 
+def test_operands_of_xlog1py_take_one_type_first(device):
+    x, y = [lucid_gpu.tensor([value], device=device) for value in (1000.0, 123.4)]
+    for kind in ("float16", "bfloat16"):
+        narrow = y.to(getattr(lucid_gpu, kind))
+        assert lucid_gpu.equal(
+            lucid_gpu.special.xlog1py(x, narrow), lucid_gpu.special.xlog1py(x, narrow.float())
+        )
+
+
 def test_xlog1py_where_there_is_no_logarithm(device):
     def scenario(m, where):
         x = m.tensor([0.0, 0.0, 0.0, 1.0, -2.0], device=where, requires_grad=True)

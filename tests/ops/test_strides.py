@@ -83,6 +83,22 @@ def test_resize(device: str) -> None:
     gives([True, [[0, 1], [2, 3]], [0, 1, 2], [[1], [2]]], scenario, device)
 
 
+def test_resize_takes_an_order_of_memory(device: str) -> None:
+    def scenario(m: Any, where: str) -> Any:
+        t, last = m.arange(24.0, device=where), m.channels_last
+        template = m.zeros(1, 2, 3, 4).to(memory_format=last)
+        turned = m.arange(6.0, device=where).view(2, 3).t()
+        return (
+            t.clone().resize_(1, 2, 3, 4, memory_format=last).stride(),
+            t.clone().resize_as_(template, memory_format=m.preserve_format).stride(),
+            t.clone().resize_as_(template).stride(),
+            turned.resize_as_(turned).stride(),
+        )
+
+    last = [24, 1, 8, 2]
+    gives([last, last, [24, 12, 4, 1], [1, 3]], scenario, device)
+
+
 def test_vmap_and_tangents(device: str) -> None:
     x = lucid_gpu.tensor(CUBE, device=device)
     windows = lucid_gpu.vmap(lambda t: t.unfold(0, 2, 1))(x)
@@ -143,6 +159,27 @@ MISUSE: dict[str, tuple[Any, str]] = {
     "window": (lambda m: m.ones(2).unfold(0, 5, 1), "dimension 0 is 2 but size is 5"),
     "window size": (lambda m: m.ones(2).unfold(0, -1, 1), "size is -1 but must be >= 0"),
     "window step": (lambda m: m.ones(2).unfold(0, 1, 0), "step is 0 but must be > 0"),
+    "an order of another rank": (
+        lambda m: m.ones(2).resize_(2, memory_format=m.channels_last),
+        "required rank 4 tensor to use channels_last format",
+    ),
+    "bytes that begin between two elements": (
+        lambda m: m.ones(2, 3)[:, 1:].view(m.float64),
+        "self.storage_offset() must be divisible by 2",
+    ),
+    "expanded to a negative size": (
+        lambda m: m.ones(2).expand(-1, 2),
+        "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension",
+    ),
+    "cut at a broken number": (
+        lambda m: m.ones(4).tensor_split(m.tensor([1.5])),
+        "tensor_split expected tensor_indices_or_sections to have dtype of long",
+    ),
+    "cut at a matrix": (
+        lambda m: m.ones(4).tensor_split(m.tensor([[1]])),
+        "to be a zero-dimensional or one-dimensional tensor, but got a tensor with 2 dims",
+    ),
+    "cut into a broken number": (lambda m: m.ones(4).tensor_split(1.5), "not float"),
     "resizing what is recorded": (
         lambda m: m.ones(2, requires_grad=True).resize_(1),
         "cannot resize variables that require grad",

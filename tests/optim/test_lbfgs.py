@@ -82,6 +82,7 @@ def test_errors_are_torchs():
     same_error(other_search, "only 'strong_wolfe' is supported")
 
 
+@pytest.mark.filterwarnings("error")  # a closure's result may have history
 def test_a_parameter_without_gradient_stays():
     used, unused = nn.Parameter(lucid_gpu.ones(2)), nn.Parameter(lucid_gpu.ones(3))
     optimizer = optim.LBFGS([used, unused], line_search_fn="strong_wolfe")

@@ -29,6 +29,7 @@ def test_methods_find_the_minimum(method: str) -> None:
     assert found.x.tolist() == x.tolist() and found.fun < 1e-5 and x.is_leaf and x.grad is None
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("method", ("L-BFGS-B", "BFGS", "Newton-CG", "trust-exact"))
 def test_steps_are_scipys(method: str) -> None:
     start = np.array([-1.2, 1.0, 0.5])

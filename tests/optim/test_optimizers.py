@@ -8,7 +8,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu import nn, optim
-from tests.oracle import same_error, torch_module
+from tests.oracle import modules, plain, same_error, torch_module
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
@@ -90,7 +90,16 @@ def numbers_to_ours(value):
     return [numbers_to_ours(v) for v in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize(("name", "settings"), SETTINGS)
+LAST = dict(SETTINGS)  # of each optimizer
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        case if case[1] is LAST[case[0]] else pytest.param(*case, marks=pytest.mark.slow)
+        for case in SETTINGS
+    ],
+)
 def test_fifty_steps_agree_with_torch(name, settings, device):
     """Losses, weights, states and their form; then ours goes on from PyTorch's state."""
     torch = torch_module()
@@ -252,14 +261,19 @@ def test_deepcopy_of_a_state_dict():
     assert state["state"][0]["exp_avg"].tolist() == before
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "Adagrad"])
-def test_gradients_flow_through_a_differentiable_step(name):
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("SGD", {}), ("Adam", {}), ("Adam", {"amsgrad": True}), ("Adagrad", {})],
+)
+def test_gradients_flow_through_a_differentiable_step(name, more):
     def meta(m):
         rate = m.tensor(0.3, requires_grad=True, dtype=m.float64)
         start = m.ones(3, dtype=m.float64) * rate
         p = start.clone()
-        optimizer = getattr(m.optim, name)([p], lr=0.1, weight_decay=0.5, differentiable=True)
-        for _ in range(2):
+        optimizer = getattr(m.optim, name)(
+            [p], lr=0.1, weight_decay=0.5, differentiable=True, **more
+        )
+        for _ in range(1 if more else 2):  # PyTorch refuses a second one
             p.grad = start * 0.7
             optimizer.step()
         (p * p).sum().backward()
@@ -482,3 +496,33 @@ def test_a_state_holds_what_a_user_puts_there():
     assert saved["state"] == {"epoch": 3, 0: [1, 2]}
     second.load_state_dict(saved)
     assert second.state["epoch"] == 3 and second.state[p] == [1, 2]
+
+
+def test_state_dicts_without_newer_settings_load():
+    """Those of earlier versions of PyTorch, and of optimizers whose class takes care itself."""
+
+    def run(m, where):
+        class Newer(m.optim.Adam):
+            def __setstate__(self, state):
+                super().__setstate__(state)
+                for group in self.param_groups:
+                    group.setdefault("caution", "none")
+
+        weight = m.nn.Parameter(m.ones(2))
+        found = []
+        for kind in (m.optim.SGD, m.optim.RMSprop, Newer):
+            optimizer = kind([weight], lr=0.1)
+            state = optimizer.state_dict()
+            for name in ("maximize", "amsgrad", "foreach", "differentiable", "nesterov"):
+                state["param_groups"][0].pop(name, None)
+            optimizer.load_state_dict(state)
+            weight.grad = m.ones(2)
+            optimizer.step()
+            group = optimizer.param_groups[0]
+            found.append([[round(x, 5) for x in weight.tolist()], sorted(group)])
+            found.append([group[name] for name in ("maximize", "foreach", "differentiable")])
+        return found
+
+    found = [plain(run(m, where)) for m, where in modules()]
+    assert all(f == found[0] for f in found)
+    assert "caution" in found[0][-2][1]

@@ -360,7 +360,7 @@ def _snntorch(on: Any) -> None:
         on.train(nn.ModuleList([net, neuron]), loss)
 
 
-@package("spikingjelly")
+@package("spikingjelly", "loguru")
 def _spikingjelly(on: Any) -> None:
     """IF, LIF and PLIF neurons, multi-step, reset between steps"""
     from spikingjelly.activation_based import functional, layer, neuron, surrogate
@@ -460,7 +460,8 @@ def _gpytorch(on: Any) -> None:
 
 
 @package("botorch", "gpytorch", "linear_operator", "jaxtyping", "wadler_lindig", "multipledispatch",
-         "pyre_extensions", "pyro-ppl", "pyro-api", "threadpoolctl", "typing_inspect")  # fmt: skip
+         "pyre_extensions", "pyro-ppl", "pyro-api", "threadpoolctl", "typing_inspect",
+         "mypy_extensions")  # fmt: skip
 def _botorch(on: Any) -> None:
     """SingleTaskGP and the gradient of log expected improvement"""
     import torch

@@ -63,6 +63,7 @@ def test_gradient_to_values_and_dense_operand(name, places, device):
 
 
 # rounded to float32, finite differences of 1e-6 are lost
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", [name for name in LINEAR if name != "float32 and back"])
 @pytest.mark.parametrize("places", PLACES)
 def test_gradcheck_and_double_backward(name, places, device):

@@ -14,6 +14,7 @@ import pytest
 
 import lucid_gpu
 from lucid_gpu.fusion import eager
+from tests.slow import slow_but
 from tools import fuzz_networks
 from tools.fuzz_networks import Answer, Fault, Refusal, answer, faults, shortened
 from tools.network_programs import network
@@ -40,7 +41,7 @@ def faulty(asked: Network, by: Callable[..., Answer], modes: Sequence[str]) -> l
     return [] if isinstance(found, Refusal) else found
 
 
-SEARCHES = [part if part < 3 else pytest.param(part, marks=pytest.mark.slow) for part in range(10)]
+SEARCHES = slow_but(range(10), 0)
 
 
 @pytest.mark.parametrize("part", SEARCHES)
@@ -130,6 +131,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
     return asked_of
 
 
+@pytest.mark.slow
 def test_a_wrong_gradient_is_found_and_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = planted(monkeypatch)
     modes = MODES[:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -269,3 +270,63 @@ def test_types_in_annotations() -> None:
     assert int in _size_2_t.__args__ and tuple[int, int] in _size_2_t.__args__
     assert tuple[int, ...] in _size_any_t.__args__
     assert lucid_gpu.Tensor in _maybe_indices_t.__args__
+
+
+def test_types_that_are_names_only():
+    for name in ("uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2"):
+        named = getattr(lucid_gpu, name)
+        assert isinstance(named, lucid_gpu.dtype)
+        assert named != lucid_gpu.ones(1).dtype and pickle.loads(pickle.dumps(named)) is named
+        for use in (
+            lambda d: lucid_gpu.ones(1, dtype=d),
+            lambda d: lucid_gpu.ones(1).to(d),
+            lambda d: lucid_gpu.ones(1).view(d),
+            lambda d: lucid_gpu.promote_types(d, lucid_gpu.float32),
+        ):
+            with pytest.raises(TypeError, match=f"{name} is a name to compare with"):
+                use(named)
+
+
+def test_ops_by_the_names_of_aten():
+    aten: Any = lucid_gpu.ops.aten
+    assert aten.add.Tensor is aten.add.Tensor and aten.add.Tensor is not aten.add.Scalar
+    assert aten.add.Tensor(lucid_gpu.ones(2), 1).tolist() == [2.0, 2.0]
+    assert aten.view.default(lucid_gpu.ones(2), (2, 1)).shape == (2, 1)
+    with pytest.raises(NotImplementedError, match=r"aten\._to_copy has no function here"):
+        aten._to_copy.default(lucid_gpu.ones(2))
+    with pytest.raises(AttributeError):
+        lucid_gpu.ops.bten
+
+
+def test_what_packages_ask_of_other_modules():
+    from lucid_gpu._subclasses.fake_tensor import unset_fake_temporarily
+
+    from lucid_gpu import _C, _subclasses, _tensor_str
+
+    with unset_fake_temporarily(), lucid_gpu.backends.mkldnn.flags(enabled=False):
+        assert not isinstance(lucid_gpu.ones(1), _subclasses.FakeTensor)
+    assert not lucid_gpu.backends.mkldnn.is_available() and lucid_gpu.backends.cuda.is_built()
+    with pytest.raises(RuntimeError, match="every tensor has elements"):
+        _subclasses.FakeTensorMode()
+    assert _tensor_str._tensor_str(lucid_gpu.eye(2), 1) == "[[1., 0.],\n  [0., 1.]]"
+    assert _tensor_str._str(lucid_gpu.ones(1), tensor_contents="[one]") == "tensor([one])"
+    rows = lucid_gpu.tensor([0, 0, 2])
+    assert _C._convert_indices_from_coo_to_csr(rows, 4).tolist() == [0, 2, 2, 3, 3]
+    with pytest.raises(RuntimeError, match="too few"):
+        _C._check(False, lambda: "too few")
+    assert lucid_gpu._utils._element_size(lucid_gpu.bfloat16) == 2
+    bytes_ = lucid_gpu.full((2, 2), 100, dtype=lucid_gpu.int8)
+    product = lucid_gpu._int_mm(bytes_, bytes_)
+    assert product.dtype is lucid_gpu.int32 and product.tolist() == [[20000] * 2] * 2
+    with pytest.raises(RuntimeError, match="mat2 dtype to be of type int8 but got int32"):
+        lucid_gpu._int_mm(bytes_, product)
+
+
+def test_what_asks_whether_something_is_traced_or_remote():
+    from lucid_gpu.fx.experimental.proxy_tensor import get_proxy_mode
+    from lucid_gpu.fx.node import Node
+
+    from lucid_gpu.distributed import rpc
+
+    assert not lucid_gpu.is_autocast_enabled("mps")
+    assert get_proxy_mode() is None and not rpc.is_available() and Node is lucid_gpu.fx.Node

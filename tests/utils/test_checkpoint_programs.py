@@ -22,6 +22,7 @@ from lucid_gpu.fusion import eager
 from lucid_gpu.fusion.program import forget
 from lucid_gpu.utils.checkpoint import checkpoint
 from tests.oracle import modules
+from tests.slow import slow_but
 
 # LUCID_TEST_EXAMPLES=50 tries fifty times as many.
 SEEDS = math.ceil(120 * float(os.environ.get("LUCID_TEST_EXAMPLES", "1")))
@@ -210,7 +211,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", slow_but(WAYS, "early stop", "nested", "reentrant in one that is not")
+)
 def test_random_functions(way: str, device: str) -> None:
     wrap, nest = WAYS[way]
     for seed in range(SEEDS):
@@ -244,6 +247,7 @@ AROUND = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("way", ["early stop", "whole", "nested"])
 def test_backward_elsewhere(way: str, around: str, device: str) -> None:

@@ -46,6 +46,7 @@ def events(folder):
     return found
 
 
+@pytest.mark.filterwarnings("error:Converting a tensor")
 def test_what_is_written_is_read_back(tmp_path, device):
     with SummaryWriter(tmp_path) as writer:
         for step in range(3):

@@ -12,4 +12,4 @@ __all__ = ["load", "save"]
 
 
 def __getattr__(name: str) -> Any:
-    return imported(globals(), name, _FROM, ("state_dict",))
+    return imported(globals(), name, _FROM, ("state_dict", "stateful"))

@@ -11,12 +11,12 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from lucid_gpu.distributed.reductions import ReduceOp
-from lucid_gpu.distributed.watch import Call, Watch
+from lucid_gpu.distributed.watch import Agreement, Call, Watch
 
 __all__ = ["Collectives", "Done", "Engine", "Finished", "Ordered"]
 
 
-class Done(Protocol):
+class Done:
     """What an engine has begun.
 
     Attributes
@@ -25,22 +25,25 @@ class Done(Protocol):
         The rank in the group that a message came from.
     """
 
-    source: int
+    source = 0
 
     def test(self) -> bool:
         """Whether it is done; results are in place then."""
-        ...
+        raise NotImplementedError
+
+    def withdraw(self) -> None:
+        """Give up a receive that no message has met yet; anything else goes on."""
 
 
-class Ordered(Done, Protocol):
+class Ordered(Done):
     """What an engine has begun on a stream of a GPU."""
 
     def follow(self) -> None:
         """Let the current stream wait for it; the host goes on."""
-        ...
+        raise NotImplementedError
 
 
-class Finished:
+class Finished(Done):
     """What was done at once."""
 
     def __init__(self, source: int = 0) -> None:
@@ -127,7 +130,7 @@ class Engine(Collectives, Protocol):
     @property
     def watch(self) -> Watch | None: ...
 
-    def agree(self, call: Call) -> Done | None:
+    def agree(self, call: Call) -> Agreement | None:
         """Done once all ranks make an equal call; raises where one makes another."""
         ...
 

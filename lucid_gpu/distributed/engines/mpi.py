@@ -22,7 +22,7 @@ from lucid_gpu.distributed.engines import Done, Engine
 from lucid_gpu.distributed.errors import DistBackendError, DistStoreError
 from lucid_gpu.distributed.reductions import ReduceOp
 from lucid_gpu.distributed.store import FAILED, HOSTED, OPEN, TCPStore, run_server
-from lucid_gpu.distributed.watch import Call, Watch
+from lucid_gpu.distributed.watch import Agreement, Call, Watch
 from lucid_gpu.distributed.work import Work
 
 __all__ = ["MPIEngine", "fail", "is_installed", "launched_size", "world"]
@@ -293,7 +293,7 @@ def _tag(tag: int, kind: str) -> int:
     return 32 * tag + (_TYPES.index(kind) if kind in _TYPES else 31)
 
 
-class _Request:
+class _Request(Done):
     """A request of MPI, and what remains to be done when it is complete."""
 
     def __init__(
@@ -330,6 +330,11 @@ class _Request:
                 self._finish()
             self._keep = self._finish = None
         return self._complete
+
+    def withdraw(self) -> None:
+        if self.expected is not None and not self._complete:
+            self._wrong = self._wrong or "a wait for this message has failed before"
+            self._request.Cancel()
 
     def _doubt(self) -> None:
         """Give up a receive that a message of another type came in the place of.
@@ -448,7 +453,7 @@ class MPIEngine:
     def barrier(self) -> Done:
         return self._begun(self._comm.Ibarrier(), None)
 
-    def agree(self, call: Call) -> Done:
+    def agree(self, call: Call) -> Agreement:
         return self.watch.agreement(self._agreeing, call)
 
     def split(self, ranks: Sequence[int], timeout: timedelta) -> Engine:

@@ -24,7 +24,7 @@ from lucid_gpu.device import device
 from lucid_gpu.devices import backend, cupy_backend
 from lucid_gpu.devices.current_gpu import on_gpu
 from lucid_gpu.devices.determinism import are_deterministic_algorithms_enabled
-from lucid_gpu.distributed.engines import Done, mpi
+from lucid_gpu.distributed.engines import Done, Ordered, mpi
 from lucid_gpu.distributed.errors import DistBackendError
 from lucid_gpu.distributed.reductions import ReduceOp
 from lucid_gpu.distributed.watch import Call
@@ -69,7 +69,7 @@ def require() -> None:
         raise RuntimeError(f"Distributed package doesn't have NCCL built in: {problem()}")
 
 
-class Passing:
+class Passing(Ordered):
     """What is done once an event has come to pass; its memory is kept until then.
 
     Parameters
@@ -79,8 +79,6 @@ class Passing:
     event : cupy.cuda.Event
     keep : sequence of array
     """
-
-    source = 0
 
     def __init__(self, index: int, event: Any, keep: Any) -> None:
         self._index, self._event, self._keep = index, event, keep
@@ -98,13 +96,15 @@ class Passing:
             cuda.get_current_stream().wait_event(self._event)
 
 
-class _Arriving:
+class _Arriving(Done):
     """A `Passing` that the host waits for."""
 
-    source = 0
-
     def __init__(self, passing: Passing) -> None:
-        self.test = passing.test
+        self._passing = passing
+
+    def test(self) -> bool:
+        """Whether it is done."""
+        return self._passing.test()
 
 
 class NCCLEngine:

@@ -26,6 +26,7 @@ _WRAPPED = (
     "ShardingStrategy",
     "StateDictType",
 )
+_MODULES = ("fully_sharded_data_parallel", "sharded_grad_scaler", "wrap")
 __all__ = [*_SHARDED, *_WRAPPED]
 
 
@@ -38,4 +39,4 @@ def __getattr__(name: str) -> Any:
         from lucid_gpu.nn.parallel import fully_sharded_data_parallel
 
         return getattr(fully_sharded_data_parallel, name)
-    return imported(globals(), name, modules=("wrap",))
+    return imported(globals(), name, modules=_MODULES)

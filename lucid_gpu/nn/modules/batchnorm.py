@@ -1,4 +1,4 @@
-"""Normalisation over the batch."""
+"""Normalization over the batch."""
 
 from __future__ import annotations
 

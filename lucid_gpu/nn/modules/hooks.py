@@ -8,6 +8,7 @@ the outputs go through. What arrives at the second is ``grad_output``, what leav
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -39,15 +40,40 @@ class Hook(NamedTuple):
     always: bool = False
 
 
+class LoadHook:
+    """A hook before loading, which may be told its module and does not keep it alive."""
+
+    def __init__(self, hook: Callable[..., Any], module: Any = None) -> None:
+        self.hook = hook
+        self.with_module = module is not None
+        self.module = None if module is None else weakref.ref(module)
+
+    def __call__(self, *args: Any) -> Any:
+        if self.module is None:
+            return self.hook(*args)
+        module = self.module()
+        if module is None:
+            raise RuntimeError("You are trying to call the hook of a dead Module!")
+        return self.hook(module, *args)
+
+    def __getstate__(self) -> Any:
+        return self.hook, self.module and self.module()
+
+    def __setstate__(self, state: Any) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+
 # Of all modules, by kind; one table, so that a call has one thing to look at.
 EVERYWHERE: Table = OrderedDict()
 
 
-def register(hooks: Table, hook: Any, prepend: bool = False) -> RemovableHandle:
-    """Add a hook to a table; ``prepend`` puts it before the others."""
-    handle = add_hook(hooks, hook)
+def register(
+    hooks: Table, hook: Any, prepend: bool = False, marks: Sequence[Table] = ()
+) -> RemovableHandle:
+    """Add a hook to a table, and its number to ``marks``; ``prepend`` puts it before the others."""
+    handle = add_hook(hooks, hook, *marks)
     if prepend:
-        hooks.move_to_end(handle.key, last=False)
+        hooks.move_to_end(handle.id, last=False)
     return handle
 
 
@@ -60,11 +86,21 @@ def _hooks(module: Any, kind: str) -> list[tuple[int, Any]]:
     return [*(everywhere(kind) if EVERYWHERE else ()), *getattr(module, f"_{kind}_hooks").items()]
 
 
+def _marked(module: Any, kind: str) -> list[tuple[int, Hook]]:
+    """The hooks of a kind that runs in forward, with how each is called."""
+    named = getattr(module, f"_{kind}_hooks_with_kwargs")
+    always = module._forward_hooks_always_called
+    return [
+        (key, hook if isinstance(hook, Hook) else Hook(hook, key in named, key in always))
+        for key, hook in _hooks(module, kind)
+    ]
+
+
 def called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``module.forward(*args, **kwargs)`` with all hooks around it."""
-    late, result = dict(_hooks(module, "forward")), None
+    late, result = dict(_marked(module, "forward")), None
     try:
-        for _, hook in _hooks(module, "forward_pre"):
+        for _, hook in _marked(module, "forward_pre"):
             args, kwargs = _before(module, hook, args, kwargs)
         after = [f for _, f in _hooks(module, "backward")]
         before = [f for _, f in _hooks(module, "backward_pre")]
@@ -120,8 +156,11 @@ class BackwardHookFunction(Function):
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
-        return tuple([t.alias() for t in tensors])
+        passed = tuple([t.alias() for t in tensors])
+        ctx.mark_non_differentiable(
+            *[p for p, t in zip(passed, tensors, strict=True) if not t.requires_grad]
+        )
+        return passed
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Normalisation of each channel of each sample."""
+"""Normalization of each channel of each sample."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import warnings
 from collections import OrderedDict
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 
 from lucid_gpu.dtypes import dtype as DType
 from lucid_gpu.nn.modules.hooks import *  # noqa: F403  PyTorch has them here
-from lucid_gpu.nn.modules.hooks import EVERYWHERE, Hook, Table, called, register, registered
+from lucid_gpu.nn.modules.hooks import EVERYWHERE, LoadHook, Table, called, register, registered
 from lucid_gpu.nn.modules.state import IncompatibleKeys, load, load_own
 from lucid_gpu.nn.parameter import Buffer, Parameter
 from lucid_gpu.ops.creation import empty_like
@@ -34,7 +33,10 @@ _TOLD = (
 )
 _HOOKS = (
     "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
     "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
     "_backward_hooks",
     "_backward_pre_hooks",
     "_state_dict_hooks",
@@ -63,7 +65,10 @@ class Module:
     _modules: dict[str, Module | None]
     _non_persistent_buffers_set: set[str]
     _forward_hooks: Table
+    _forward_hooks_with_kwargs: Table  # of which hooks: their numbers
+    _forward_hooks_always_called: Table
     _forward_pre_hooks: Table
+    _forward_pre_hooks_with_kwargs: Table
     _backward_hooks: Table
     _backward_pre_hooks: Table
     _state_dict_hooks: Table
@@ -121,7 +126,8 @@ class Module:
 
         With ``with_kwargs`` it is ``hook(module, args, kwargs)`` and returns both or None.
         """
-        return register(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend)
+        marks = [self._forward_pre_hooks_with_kwargs] if with_kwargs else []
+        return register(self._forward_pre_hooks, hook, prepend, marks)
 
     def register_forward_hook(
         self,
@@ -136,7 +142,9 @@ class Module:
         With ``with_kwargs`` it is ``hook(module, args, kwargs, output)``; with ``always_call`` it
         also runs, with output None, when forward raises.
         """
-        return register(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend)
+        marks = [self._forward_hooks_with_kwargs] if with_kwargs else []
+        marks += [self._forward_hooks_always_called] if always_call else []
+        return register(self._forward_hooks, hook, prepend, marks)
 
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
@@ -167,11 +175,18 @@ class Module:
 
         It may change the dictionary in place.
         """
-        return register(self._state_dict_hooks, (hook, True))
+        function: Any = getattr(hook, "__func__", hook)  # methods take no attributes themselves
+        function._from_public_api = True
+        return register(self._state_dict_hooks, hook)
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """As `register_state_dict_post_hook`; what the hook returns replaces the dictionary."""
-        return register(self._state_dict_hooks, (hook, False))
+        if getattr(hook, "_from_public_api", False):
+            raise RuntimeError(
+                "Cannot register the same function as the state dict post hook that was previously "
+                "registered via register_state_dict_post_hook"
+            )
+        return register(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call a hook before this module's part of a state dict is loaded.
@@ -184,7 +199,7 @@ class Module:
     def _register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], with_module: bool = False
     ) -> RemovableHandle:
-        kept = functools.partial(hook, self) if with_module else hook
+        kept = LoadHook(hook, self if with_module else None)
         return register(self._load_state_dict_pre_hooks, kept)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -628,9 +643,9 @@ class Module:
         for name, child in self._modules.items():
             if child is not None:
                 child.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-        for hook, in_place in self._state_dict_hooks.values():
+        for hook in self._state_dict_hooks.values():
             changed = hook(self, state, prefix, local)
-            if in_place and changed is not None:
+            if changed is not None and getattr(hook, "_from_public_api", False):
                 raise RuntimeError("state_dict post-hook must return None")
             state = state if changed is None else changed
         found: dict[str, Any] = state

@@ -1,4 +1,4 @@
-"""Normalisation within each sample."""
+"""Normalization within each sample."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class _Table(Module):
             )
         make: Any = cls
         made = make(*embeddings.shape, _weight=embeddings, **settings)
-        made.weight.requires_grad_(not freeze)
+        made.weight._mark(not freeze)
         return made
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""Normalisation over the batches of all ranks."""
+"""Normalization over the batches of all ranks."""
 
 from __future__ import annotations
 

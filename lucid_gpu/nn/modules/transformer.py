@@ -116,7 +116,7 @@ class TransformerEncoderLayer(_Layer):
     batch_first : bool
         (batch, length, features) instead of (length, batch, features).
     norm_first : bool
-        Whether norms stand before the blocks instead of after them.
+        Whether norms come before the blocks instead of after them.
     bias : bool
     device, dtype : optional
     """

@@ -16,6 +16,7 @@ from lucid_gpu.nn.parameter import Parameter
 from lucid_gpu.ops.creation import tensor as new_tensor
 from lucid_gpu.ops.creation import zeros_like
 from lucid_gpu.ops.shape import cat
+from lucid_gpu.tape.engine import queue_callback
 from lucid_gpu.tape.modes import is_grad_enabled, no_grad
 from lucid_gpu.tensor import Tensor, from_array
 
@@ -29,7 +30,7 @@ class DistributedDataParallel(Module, Joinable):
 
     :math:`g = \frac{1}{n} \sum_{r=1}^{n} g_r`. All ranks start with rank 0's parameters and
     buffers. Buckets of gradients travel in the same order on all ranks, as soon as backward has
-    computed them.
+    computed them; after the first backward they are cut anew, in the order rank 0's came in.
 
     Parameters
     ----------
@@ -40,7 +41,8 @@ class DistributedDataParallel(Module, Joinable):
     output_device, dim, check_reduction
         Taken and unused.
     broadcast_buffers : bool, optional
-        Give all ranks rank 0's buffers before each forward in training; True by default.
+        Give all ranks rank 0's buffers before each forward in training, and the first after it;
+        True by default.
     init_sync : bool
         Compare parameters' shapes, and give all ranks rank 0's values, at the start.
     process_group : ProcessGroup, optional
@@ -53,7 +55,8 @@ class DistributedDataParallel(Module, Joinable):
         what backward adds to a gradient that is there is not copied. Zero gradients with
         ``set_to_none=False`` for that. `detach_` of such a gradient raises, as of any view.
     static_graph : bool
-        As ``find_unused_parameters``.
+        Each backward writes the same gradients, as often as the first did: parameters may be
+        unused, and used by several checkpoints. The first backward's buckets travel at its end.
 
     Raises
     ------
@@ -94,19 +97,28 @@ class DistributedDataParallel(Module, Joinable):
         self.module, self.dim = module, dim
         self.device_ids, self.output_device = device_ids, output_device
         self.broadcast_buffers = broadcast_buffers is not False
-        self.find_unused_parameters = find_unused_parameters or static_graph
+        self.find_unused_parameters = find_unused_parameters
         self.static_graph, self.gradient_as_bucket_view = static_graph, gradient_as_bucket_view
-        self.require_backward_grad_sync = True
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
         if init_sync:
             self._compare([(n, list(p.shape), str(p.dtype), p.requires_grad) for n, p in named])
             self._broadcast([p for _, p in named] + self._buffers_of())
-        cap = 25.0 if bucket_cap_mb is None else bucket_cap_mb
-        self._buckets = _cut(self._trained, int(cap * (1 << 20)))
+        self.bucket_bytes_cap = int((25.0 if bucket_cap_mb is None else bucket_cap_mb) * (1 << 20))
+        every = range(len(self._trained))
+        self._buckets = _cut(self._trained, self.bucket_bytes_cap, [*reversed(every)])
+        self._arrived: (
+            dict[int, None] | None
+        ) = {}  # in the order of the first backward; None after it
         self._views: dict[int, Tensor] = {}  # of the buckets' memory, by parameter
         self._flats: dict[int, Tensor] = {}  # by bucket
         self._expecting = self._started = False
         self._missing: set[int] = set()
         self._unused: set[int] = set()
+        # Of a static graph: how often a backward writes each gradient, and which ranks' any does.
+        self._writes: list[int] | None = None
+        self._written: list[int] = []
+        self._somewhere: list[int] | None = None
+        self._ends_later = False
         self._flying: list[tuple[list[int], Future]] = []
         self._hooked: tuple[Any, Callable[..., Any]] | None = None
         self._divides_by_active = False
@@ -151,10 +163,22 @@ class DistributedDataParallel(Module, Joinable):
                 )
 
     def _broadcast(self, tensors: Sequence[Tensor], root: int = 0) -> None:
-        group = self.process_group
-        works = [dist.broadcast(t, group=group, async_op=True, group_src=root) for t in tensors]
-        for work in works:
-            work.wait()
+        small: dict[Any, list[Tensor]] = {}
+        for tensor in tensors:
+            if tensor.nbytes < _FIRST:
+                small.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+        with no_grad():
+            flats = [cat([t.detach().reshape(-1) for t in some]) for some in small.values()]
+            whole = [*flats, *[t for t in tensors if t.nbytes >= _FIRST]]
+            group = self.process_group
+            works = [dist.broadcast(t, group=group, async_op=True, group_src=root) for t in whole]
+            for work in works:
+                work.wait()
+            if dist.get_rank(group) == root:
+                return
+            for flat, some in zip(flats, small.values()):
+                for tensor, part in zip(some, flat.split([t.numel() for t in some])):
+                    tensor.detach().copy_(part.view(tensor.shape))
 
     def _buffers_of(self) -> list[Tensor]:
         return [b for n, b in self.module.named_buffers() if n not in self._ignored]
@@ -181,16 +205,43 @@ class DistributedDataParallel(Module, Joinable):
             self._divisor = active if self._divides_by_active else 0
             if learns:
                 self._sync_buffers(True)
-        elif self.broadcast_buffers and self.training and self.require_backward_grad_sync:
+        elif self.broadcast_buffers and self.require_forward_param_sync:
             self._broadcast(self._buffers_of())
         result = self.module(*inputs, **kwargs)
-        self._expecting = learns
+        self._expecting = self.require_forward_param_sync = learns
         if learns:
             self._missing = set(range(len(self._trained)))
-            self._unused = self._unreached(result) if self.find_unused_parameters else set()
+            if self.static_graph and self._writes is None:
+                self._expect_first(result)
+                return result
+            self._unused = set()
+            if self.static_graph:
+                self._written = [0] * len(self._trained)
+                self._unused = {i for i, times in enumerate(self._writes or ()) if not times}
+            elif self.find_unused_parameters:
+                self._unused = self._unreached(result)
             if len(self._unused) == len(self._trained):
                 self._take_part_unused(result)
         return result
+
+    def _expect_first(self, result: Any) -> None:
+        """Let the first backward of a static graph count, and let buckets travel at its end."""
+        self._written, self._ends_later = [0] * len(self._trained), False
+        ends = [t for t in _tensors(result) if t.requires_grad]
+        for end in ends:  # the outermost pass comes here, before those that checkpoints run in it
+            end.register_hook(lambda _: self._end_later())
+        if not ends:
+            self._end_first()
+
+    def _end_later(self) -> None:
+        if self._expecting and self._writes is None and not self._ends_later:
+            self._ends_later = True
+            queue_callback(self._end_first)
+
+    def _end_first(self) -> None:
+        self._writes, self._started, self._missing = self._written, True, set()
+        self._unused = {i for i, times in enumerate(self._writes) if not times}
+        self._launch()
 
     def _take_part_unused(self, result: Any) -> None:
         """Let buckets of zeros travel: no parameter's hook will run, but other ranks wait.
@@ -232,6 +283,15 @@ class DistributedDataParallel(Module, Joinable):
         def ready(_: Tensor) -> None:
             if not self._expecting:
                 return
+            if self._arrived is not None:
+                self._arrived.setdefault(i)
+            if self.static_graph:
+                self._written[i] += 1
+                if self._writes is None:
+                    self._end_later()
+                    return
+                if self._written[i] < self._writes[i]:
+                    return
             if i not in self._missing:
                 raise RuntimeError(
                     "Expected to mark a variable ready only once. Parameter "
@@ -303,12 +363,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def _finish(self) -> None:
         """Wait for all buckets, and write the means to ``.grad``."""
-        somewhere = [1] * len(self._trained)
-        if self.find_unused_parameters:
-            used = [int(i not in self._unused) for i in range(len(self._trained))]
-            counts = new_tensor(used)
-            dist.all_reduce(counts, group=self.process_group)
-            somewhere = counts.tolist()
+        somewhere = self._used_somewhere()
         for bucket, future in self._flying:
             with no_grad():
                 flat = future.wait()
@@ -318,12 +373,41 @@ class DistributedDataParallel(Module, Joinable):
             if self.gradient_as_bucket_view:
                 self._show(bucket, flat, somewhere)
                 continue
-            parts = flat.split([self._trained[i].numel() for i in bucket])
-            for i, part in zip(bucket, parts):
+            array, start = flat.array, 0
+            for i in bucket:
+                parameter = self._trained[i]
+                end = start + parameter.numel()
                 if somewhere[i]:
-                    _take(self._trained[i], part)
+                    _take(parameter, array[start:end])
+                start = end
         self._flying = []
         self._expecting = self._started = False
+        if self._arrived is not None:
+            self._cut_anew(self._arrived)
+
+    def _used_somewhere(self) -> list[int]:
+        """How many ranks have a gradient of each parameter, as far as it matters."""
+        if self._somewhere is not None:
+            return self._somewhere
+        if not self.find_unused_parameters and not self.static_graph:
+            return [1] * len(self._trained)
+        counts = new_tensor([int(i not in self._unused) for i in range(len(self._trained))])
+        dist.all_reduce(counts, group=self.process_group)
+        found: list[int] = counts.tolist()
+        self._somewhere = found if self.static_graph else None
+        return found
+
+    def _cut_anew(self, arrived: dict[int, None]) -> None:
+        """Cut buckets in the order in which rank 0's gradients came, once."""
+        self._arrived = None
+        if self.find_unused_parameters and not self.static_graph:
+            return  # the next backward may have others
+        count = len(self._trained)
+        order = new_tensor([*arrived, *[i for i in reversed(range(count)) if i not in arrived]])
+        dist.broadcast(order, group=self.process_group, group_src=0)
+        buckets = _cut(self._trained, self.bucket_bytes_cap, order.tolist())
+        if buckets != self._buckets:
+            self._buckets, self._flats, self._views = buckets, {}, {}
 
     def _show(self, bucket: list[int], flat: Tensor, somewhere: Sequence[int]) -> None:
         """Let ``.grad`` be views of a bucket that has come back."""
@@ -361,6 +445,10 @@ class DistributedDataParallel(Module, Joinable):
                 "register_comm_hook or register_builtin_comm_hook can only be called once."
             )
         self._hooked = state, hook
+
+    def _set_static_graph(self) -> None:
+        """As ``static_graph=True``, before the first forward; what older scripts call."""
+        self.static_graph = True
 
     # --- uneven inputs ------------------------------------------------------------------------
 
@@ -461,14 +549,14 @@ class _Shadow(JoinHook):
         self._ddp._end_join(is_last_joiner)
 
 
-def _cut(parameters: Sequence[Parameter], cap: int) -> list[list[int]]:
-    """Buckets of one device and dtype, in reverse order: backward comes to the last ones first.
+def _cut(parameters: Sequence[Parameter], cap: int, order: Sequence[int]) -> list[list[int]]:
+    """Buckets of one device and dtype; ``order`` is that in which gradients are expected.
 
     A bucket ends with the parameter that fills it.
     """
     buckets: list[list[int]] = []
     open_: dict[Any, tuple[list[int], int]] = {}
-    for i in reversed(range(len(parameters))):
+    for i in order:
         p = parameters[i]
         key = p.device, p.dtype
         if key not in open_:
@@ -490,7 +578,7 @@ def _gradient(parameter: Parameter) -> Tensor:
         raise NotImplementedError(
             "DistributedDataParallel: a gradient lists rows; write sparse=False"
         )
-    return grad.detach()
+    return grad
 
 
 def _same_memory(one: Tensor, other: Tensor) -> bool:
@@ -503,13 +591,14 @@ def _same_memory(one: Tensor, other: Tensor) -> bool:
     )
 
 
-def _take(parameter: Parameter, part: Tensor) -> None:
+def _take(parameter: Parameter, part: Any) -> None:
+    """Let a gradient have the values of a flat array."""
+    shaped = part.reshape(tuple(parameter.shape))
     with no_grad():
-        part = part.view_as(parameter)
         if parameter.grad is None:
-            parameter.grad = part.clone()
+            parameter.grad = from_array(shaped.copy(), parameter.dtype, parameter.device)
         else:
-            parameter.grad.copy_(part)
+            parameter.grad.copy_(from_array(shaped, parameter.dtype, parameter.device))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -260,11 +260,11 @@ class _Group:
         return results if tied else tuple(inputs)
 
     def leave(self) -> None:
-        """Let modules see again what they saw before."""
+        """Let modules see again what they saw before; rows after the outermost forward."""
         seen, self.gathered, reshards = self._before.pop()
-        self.put(seen)
+        self.put(seen if self._before else self.parameters)
         if reshards and not self._before:
-            self.reshard()
+            self.drop()
 
     def unshard(self) -> None:
         """Let modules see whole parameters until `reshard`."""

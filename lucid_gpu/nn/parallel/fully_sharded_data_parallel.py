@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lucid_gpu import distributed as dist
+from lucid_gpu.amp import GradScaler
 from lucid_gpu.device import device as Device
 from lucid_gpu.distributed.device_mesh import DeviceMesh
 from lucid_gpu.distributed.tensor import as_rows
@@ -34,6 +35,7 @@ __all__ = [
     "FullyShardedDataParallel",
     "LocalStateDictConfig",
     "MixedPrecision",
+    "ShardedGradScaler",
     "ShardedStateDictConfig",
     "ShardingStrategy",
     "StateDictType",
@@ -420,3 +422,29 @@ def _broadcast(module: Module, ignored: set[Any], mesh: DeviceMesh | None) -> No
             for tensor in tensors:
                 if not hasattr(tensor, "sharding"):
                     dist.broadcast(tensor.detach(), group=group, group_src=0)
+
+
+class ShardedGradScaler(GradScaler):
+    """A `GradScaler`, which skips a step on all ranks where one of them found an infinity.
+
+    Parameters
+    ----------
+    device, init_scale, backoff_factor, growth_factor, growth_interval, enabled
+        See `GradScaler`.
+    process_group : ProcessGroup, optional
+        Taken and unused: the parameters know who shares their rows.
+    """
+
+    def __init__(
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        backoff_factor: float = 0.5,
+        growth_factor: float = 2.0,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+        process_group: Any = None,
+    ) -> None:
+        super().__init__(
+            device, init_scale, growth_factor, backoff_factor, growth_interval, enabled
+        )

@@ -10,13 +10,14 @@ import functools
 import types
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
 from lucid_gpu.kernels.multi_tensor import clip_to_norm, total_norm
 from lucid_gpu.ops.creation import tensor
-from lucid_gpu.ops.foreach import update_in_place
+from lucid_gpu.ops.foreach import update_in_place, write_together
 from lucid_gpu.ops.shape import stack
 from lucid_gpu.tape.modes import no_grad
 from lucid_gpu.tensor import Tensor, from_array
@@ -95,7 +96,7 @@ def clip_grads_with_norm_(
     parameters : Tensor or iterable of Tensor
     max_norm : float
     total_norm : Tensor without dimensions
-        What `get_total_norm` gave.
+        The result of `get_total_norm`.
     foreach : bool, optional
         Taken for the sake of scripts.
     """
@@ -211,13 +212,13 @@ def _clip(grads: list[Tensor], max_norm: float, norm: Tensor) -> None:
     for g in grads:
         groups.setdefault(g.device, []).append(g)
     for where, some in groups.items():
-        targets = [g._writable("clip_grad_norm_") for g in some]
-        arrays = backend(where).in_rows(targets)
-        parts = [a.view(a.real.dtype) if a.dtype.kind == "c" else a for a in arrays]
-        clip_to_norm(parts, norm.to(where).array, limit, where)
-        for target, array in zip(targets, arrays, strict=True):
-            if target is not array:  # of another layout: scaled in a copy
-                target[...] = array
+        clip = functools.partial(_clip_arrays, norm.to(where).array, limit, where)
+        write_together(some, "clip_grad_norm_", where, clip)
+
+
+def _clip_arrays(norm: Any, limit: float, where: device, arrays: list[Any]) -> None:
+    parts = [a.view(a.real.dtype) if a.dtype.kind == "c" else a for a in arrays]
+    clip_to_norm(parts, norm, limit, where)
 
 
 def _gradients(parameters: Tensors) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Batch normalisation in evaluation as part of the layer before it."""
+"""Batch normalization in evaluation as part of the layer before it."""
 
 from __future__ import annotations
 

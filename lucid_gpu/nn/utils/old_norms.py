@@ -6,7 +6,7 @@ import warnings
 from typing import Any, TypeVar
 
 from lucid_gpu.nn.modules.module import Module
-from lucid_gpu.nn.parameter import Parameter
+from lucid_gpu.nn.parameter import Parameter, UninitializedParameter
 from lucid_gpu.nn.utils.parametrizations import _SpectralNorm, _WeightNorm, dim_of_outputs
 from lucid_gpu.tensor import Tensor
 
@@ -90,8 +90,7 @@ def _taken(module: Module, name: str) -> Parameter:
 
 def _find(module: Module, kind: str, name: str) -> int | None:
     for key, hook in module._forward_pre_hooks.items():
-        of = hook.function
-        if getattr(of, "kind", None) == kind and of.name == name:
+        if getattr(hook, "kind", None) == kind and hook.name == name:
             return key
     return None
 
@@ -99,6 +98,12 @@ def _find(module: Module, kind: str, name: str) -> int | None:
 def _added(module: _M, kind: Any, name: str, *settings: Any) -> _M:
     if _find(module, kind.kind, name) is not None:
         raise RuntimeError(f"Cannot register two {kind.kind} hooks on the same parameter {name}")
+    if isinstance(module._parameters.get(name), UninitializedParameter):
+        title = {"weight_norm": "WeightNorm", "spectral_norm": "SpectralNorm"}[kind.kind]
+        raise ValueError(
+            f"The module passed to `{title}` can't have uninitialized parameters. Make sure to run "
+            f"the dummy forward before applying {kind.kind}"
+        )
     hook = kind(module, name, *settings)
     setattr(module, name, hook.start(module))
     module.register_forward_pre_hook(hook)
@@ -109,7 +114,7 @@ def _removed(module: _M, kind: str, name: str) -> _M:
     key = _find(module, kind, name)
     if key is None:
         raise ValueError(f"{kind} of '{name}' not found in {module}")
-    hook = module._forward_pre_hooks.pop(key).function
+    hook = module._forward_pre_hooks.pop(key)
     weight = hook.last(module).detach()
     delattr(module, name)
     hook.remove(module)

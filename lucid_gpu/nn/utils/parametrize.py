@@ -7,7 +7,8 @@ parameter was; what the property is computed from is in ``module.parametrization
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lucid_gpu.nn.modules.container import ModuleDict, ModuleList
@@ -22,6 +23,7 @@ __all__ = [
     "is_parametrized",
     "register_parametrization",
     "remove_parametrizations",
+    "transfer_parametrizations_and_params",
     "type_before_parametrizations",
 ]
 
@@ -45,10 +47,17 @@ class ParametrizationList(ModuleList):
     Attributes
     ----------
     original, or original0, original1, ... : Parameter or buffer, any shape
+
+    Raises
+    ------
+    ValueError
+        For no functions, and an inverse that is no tensor of the same type or several tensors.
     """
 
     def __init__(self, modules: Any, original: Tensor, unsafe: bool = False) -> None:
         super().__init__(modules)
+        if not len(self):
+            raise ValueError("ParametrizationList requires one or more modules.")
         self.unsafe = unsafe
         value: Any = original
         with no_grad():
@@ -57,6 +66,7 @@ class ParametrizationList(ModuleList):
                     # one that has no inverse counts as its own, as one without the method does
                     with contextlib.suppress(NotImplementedError):
                         value = function.right_inverse(value)
+        _check_originals(value, original)
         self.is_tensor = isinstance(value, Tensor)
         self.ntensors = 1 if self.is_tensor else len(value)
         if self.is_tensor:
@@ -79,6 +89,8 @@ class ParametrizationList(ModuleList):
         ------
         RuntimeError
             For a function without ``right_inverse``.
+        ValueError
+            Where the inverse is not as many tensors, of the types, as there are originals.
         """
         found: Any = value
         with no_grad():
@@ -89,6 +101,7 @@ class ParametrizationList(ModuleList):
                         "right_inverse."
                     )
                 found = function.right_inverse(found)
+            _check_new_originals(found, self)
             for name, t in zip(self._names(), [found] if self.is_tensor else found, strict=True):
                 getattr(self, name).copy_(t)
 
@@ -99,6 +112,57 @@ class ParametrizationList(ModuleList):
         for function in rest:
             result = function(result)
         return result
+
+
+def _check_originals(value: Any, original: Tensor) -> None:
+    """Refuse what no tensor can be computed from."""
+    if isinstance(value, Tensor):
+        if value.dtype is not original.dtype:
+            raise ValueError(
+                "When `right_inverse` outputs one tensor, it may not change the dtype.\n"
+                f"original.dtype: {original.dtype}\nright_inverse(original).dtype: {value.dtype}"
+            )
+        return
+    if not isinstance(value, Sequence):
+        raise ValueError(
+            "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
+            f"Got {type(value).__name__}"
+        )
+    for i, t in enumerate(value):
+        if not isinstance(t, Tensor):
+            raise ValueError(
+                "When `right_inverse` outputs a Sequence of tensors, all of them must be tensors. "
+                f"Got element {i} of the sequence with type {type(t).__name__}."
+            )
+
+
+def _check_new_originals(value: Any, held: ParametrizationList) -> None:
+    """Refuse what cannot take the place of the tensors that are there."""
+    if held.is_tensor:
+        if not isinstance(value, Tensor):
+            raise ValueError(f"`right_inverse` should return a tensor. Got {type(value).__name__}")
+    elif not isinstance(value, Sequence):
+        raise ValueError(
+            f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}."
+        )
+    elif len(value) != held.ntensors:
+        raise ValueError(
+            "'right_inverse' must return a sequence of tensors of length "
+            f"{held.ntensors}. Got a sequence of length {len(value)}."
+        )
+    names = held._names()
+    for name, t in zip(names, [value] if held.is_tensor else value, strict=True):
+        original = getattr(held, name)
+        if not isinstance(t, Tensor):
+            raise ValueError(
+                f"`right_inverse` must return a sequence of tensors. Got {type(t).__name__} for "
+                f"{name}"
+            )
+        if original.dtype is not t.dtype:
+            raise ValueError(
+                f"The tensor returned by `right_inverse` has dtype {t.dtype} while `{name}` has "
+                f"dtype {original.dtype}"
+            )
 
 
 def _holding(original: Tensor, value: Tensor) -> Tensor:
@@ -145,8 +209,11 @@ def register_parametrization(
         held: Any = module.parametrizations[tensor_name]
         before = getattr(module, tensor_name)
         if not unsafe:
-            _check(before, parametrization(before))
+            after = parametrization(before)
+            _check(before, after)
+            _check_inverse(parametrization, tensor_name, before, after)
         held.append(parametrization)
+        held.unsafe |= unsafe
         return module
     original = module._parameters.get(tensor_name, module._buffers.get(tensor_name))
     if original is None:
@@ -154,17 +221,61 @@ def register_parametrization(
             f"Module '{module}' does not have a parameter, a buffer, or a parametrized element "
             f"with name '{tensor_name}'"
         )
+    before = original.detach()
     held = ParametrizationList([parametrization], original, unsafe)
     if not unsafe:
-        _check(original, held())
+        try:
+            _check(before, held())
+        except BaseException:
+            original.data = before  # the list gave it the inverse's value
+            raise
     delattr(module, tensor_name)
     if not is_parametrized(module):
         kind = type(module)
-        module.__class__ = type(f"Parametrized{kind.__name__}", (kind,), {})
+        body: dict[str, Any] = {"__getstate__": _unpicklable}
+        if not hasattr(kind, "__deepcopy__"):
+            body["__deepcopy__"] = _copied
+        module.__class__ = type(f"Parametrized{kind.__name__}", (kind,), body)
         module.parametrizations = ModuleDict()
     module.parametrizations._modules[tensor_name] = held
     setattr(type(module), tensor_name, _property(tensor_name))
     return module
+
+
+def _unpicklable(module: Any) -> Any:
+    raise RuntimeError(
+        "Serialization of parametrized modules is only supported through state_dict(): their class "
+        "exists in this process only. Save module.state_dict(), and load it into a module that was "
+        "parametrized in the same way"
+    )
+
+
+def _copied(module: Any, memo: dict[int, Any]) -> Any:
+    made: Any = object.__new__(type(module))
+    memo[id(module)] = made
+    made.__dict__.update(copy.deepcopy(module.__dict__, memo))
+    return made
+
+
+def _check_inverse(parametrization: Any, name: str, before: Tensor, after: Any) -> None:
+    """Refuse a further function whose inverse is not one."""
+    if not hasattr(parametrization, "right_inverse"):
+        return
+    try:
+        back = parametrization.right_inverse(after)
+    except NotImplementedError:
+        return
+    if not isinstance(back, Tensor):
+        raise ValueError(
+            f"parametrization.right_inverse must return a tensor. Got: {type(back).__name__}"
+        )
+    for what in ("dtype", "shape"):
+        if getattr(back, what) != getattr(before, what):
+            raise ValueError(
+                f"The tensor returned by parametrization.right_inverse must have the same {what} "
+                f"as module.{name} unless the `unsafe` flag is enabled.\nmodule.{name} has {what} "
+                f"{getattr(before, what)}, returned {what}: {getattr(back, what)}"
+            )
 
 
 def _check(before: Tensor, after: Any) -> None:
@@ -234,6 +345,42 @@ def remove_parametrizations(
         del module._modules["parametrizations"]
         module.__class__ = type(module).__bases__[0]
     return module
+
+
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
+    """Give another module what a module's tensors are computed by, and what from.
+
+    Parameters
+    ----------
+    from_module, to_module : Module
+        The first is left as it is.
+    tensor_name : str, optional
+        One tensor; else all that are computed.
+
+    Returns
+    -------
+    Module
+        ``to_module``.
+    """
+    computed = from_module._modules.get("parametrizations")
+    if not isinstance(computed, ModuleDict):
+        return to_module
+    for name in [tensor_name] if tensor_name is not None else list(computed):
+        held: Any = computed[name]
+        if not hasattr(to_module, name):
+            value = getattr(from_module, name).detach().clone()
+            if isinstance(getattr(held, held._names()[0]), Parameter):
+                to_module.register_parameter(name, Parameter(value))
+            else:
+                to_module.register_buffer(name, value)
+        for function in held:
+            register_parametrization(to_module, name, function)
+        given: Any = to_module.parametrizations
+        for original in held._names():
+            setattr(given[name], original, getattr(held, original))
+    return to_module
 
 
 def type_before_parametrizations(module: Module) -> type:

@@ -120,7 +120,7 @@ class BasePruningMethod(abc.ABC):
             original = getattr(module, name)
             default = None
         else:
-            before = module._forward_pre_hooks[key].function
+            before = module._forward_pre_hooks[key]
             earlier = before if isinstance(before, PruningContainer) else (before,)
             method = PruningContainer(*earlier, method)
             original = getattr(module, f"{name}_orig")
@@ -247,7 +247,8 @@ class RandomUnstructured(BasePruningMethod):
     PRUNING_TYPE = "unstructured"
 
     def __init__(self, amount: float) -> None:
-        self.amount = _amount(amount)
+        _validate_pruning_amount_init(amount)
+        self.amount = amount
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return _without_least(default_mask, rand(t.shape, device=t.device), self.amount)
@@ -259,7 +260,8 @@ class L1Unstructured(BasePruningMethod):
     PRUNING_TYPE = "unstructured"
 
     def __init__(self, amount: float) -> None:
-        self.amount = _amount(amount)
+        _validate_pruning_amount_init(amount)
+        self.amount = amount
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return _without_least(default_mask, t.detach().abs(), self.amount)
@@ -279,7 +281,8 @@ class RandomStructured(BasePruningMethod):
     PRUNING_TYPE = "structured"
 
     def __init__(self, amount: float, dim: int = -1) -> None:
-        self.amount, self.dim = _amount(amount), dim
+        _validate_pruning_amount_init(amount)
+        self.amount, self.dim = amount, dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         dim = _dim(t, self.dim)
@@ -303,7 +306,8 @@ class LnStructured(BasePruningMethod):
     PRUNING_TYPE = "structured"
 
     def __init__(self, amount: float, n: Any, dim: int = -1) -> None:
-        self.amount, self.n, self.dim = _amount(amount), n, dim
+        _validate_pruning_amount_init(amount)
+        self.amount, self.n, self.dim = amount, n, dim
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         dim = _dim(t, self.dim)
@@ -426,7 +430,7 @@ def remove(module: _M, name: str) -> _M:
         raise ValueError(
             f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
         )
-    module._forward_pre_hooks[key].function.remove(module)
+    module._forward_pre_hooks[key].remove(module)
     del module._forward_pre_hooks[key]
     return module
 
@@ -434,7 +438,7 @@ def remove(module: _M, name: str) -> _M:
 def is_pruned(module: Module) -> bool:
     """Whether any parameter of the module, or of one inside it, is pruned."""
     return any(
-        isinstance(hook.function, BasePruningMethod)
+        isinstance(hook, BasePruningMethod)
         for each in module.modules()
         for hook in each._forward_pre_hooks.values()
     )
@@ -442,8 +446,7 @@ def is_pruned(module: Module) -> bool:
 
 def _key(module: Module, name: str) -> int | None:
     """The key of the hook that computes a pruned parameter."""
-    for key, hook in module._forward_pre_hooks.items():
-        method = hook.function
+    for key, method in module._forward_pre_hooks.items():
         if isinstance(method, BasePruningMethod) and method._tensor_name == name:
             return key
     return None
@@ -464,8 +467,8 @@ def _is_count(amount: Any) -> bool:
     return isinstance(amount, numbers.Integral)
 
 
-def _amount(amount: Any) -> Any:
-    """A number, or a part of all."""
+def _validate_pruning_amount_init(amount: Any) -> None:
+    """Refuse what is neither a number of elements nor a part of all."""
     if not issubclass(type(amount), numbers.Real):
         raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
     if amount < 0 or (amount > 1 and not _is_count(amount)):
@@ -473,7 +476,20 @@ def _amount(amount: Any) -> Any:
             f"amount={amount} should either be a float in the range [0, 1] or a non-negative "
             "integer"
         )
-    return amount
+
+
+def _validate_pruning_amount(amount: Any, tensor_size: int) -> None:
+    """Refuse more elements than there are."""
+    if _is_count(amount) and amount > tensor_size:
+        raise ValueError(
+            f"amount={amount} should be smaller than the number of parameters to "
+            f"prune={tensor_size}"
+        )
+
+
+def _compute_nparams_toprune(amount: Any, tensor_size: int) -> int:
+    """How many elements an amount is: itself, or a part of all."""
+    return int(amount) if _is_count(amount) else round(amount * tensor_size)
 
 
 def _dim(t: Tensor, dim: int) -> int:
@@ -491,12 +507,9 @@ def _dim(t: Tensor, dim: int) -> int:
 def _without_least(mask: Tensor, values: Tensor, amount: Any, dim: int | None = None) -> Tensor:
     """The mask with zeros at the least of its elements, or of its slices along ``dim``."""
     size = values.numel()
-    if _is_count(amount) and amount > size:
-        raise ValueError(
-            f"amount={amount} should be smaller than the number of parameters to prune={size}"
-        )
-    count = amount if _is_count(amount) else round(amount * size)
-    least = values.reshape(-1).topk(int(count), largest=False).indices
+    _validate_pruning_amount(amount, size)
+    count = _compute_nparams_toprune(amount, size)
+    least = values.reshape(-1).topk(count, largest=False).indices
     mask = mask.clone()
     if dim is None:
         mask.view(-1)[least] = 0

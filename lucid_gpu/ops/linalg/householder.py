@@ -154,7 +154,7 @@ def ormqr(
     left : bool
         Whether the orthogonal matrix stands on the left.
     transpose : bool
-        Whether its adjoint stands for it.
+        Whether its adjoint is used instead.
 
     Raises
     ------

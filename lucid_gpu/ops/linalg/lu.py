@@ -205,7 +205,7 @@ def lu_solve(
     left : bool
         Whether ``A`` stands on the left of ``X``.
     adjoint : bool
-        Whether ``A^H`` stands for ``A``.
+        Whether ``A^H`` is used instead of ``A``.
     """
     P = _permutation(pivots, LU.shape[-1], LU)
     L, U = triangle(LU, False, True), triangle(LU, True)

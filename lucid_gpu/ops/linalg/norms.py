@@ -59,7 +59,7 @@ def _converted(name: str, x: Tensor, dtype: Any) -> Tensor:
 def matrix_norm(
     A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """A norm of the matrices that lie in two dimensions.
+    """A norm of the matrices in two dimensions.
 
     Parameters
     ----------

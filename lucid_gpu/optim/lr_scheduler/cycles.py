@@ -281,7 +281,7 @@ def _phases(total: int, part: float, three: bool) -> list[dict[str, Any]]:
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Cosine annealing that begins anew after ``T_0`` steps, each period ``T_mult`` times as long.
+    """Cosine annealing that restarts after ``T_0`` steps, each period ``T_mult`` times as long.
 
     ``lr = eta_min + (base - eta_min) (1 + cos(pi T_cur / T_i)) / 2``: Loshchilov and Hutter, SGDR,
     2017.

@@ -126,7 +126,7 @@ class DataLoader:
         batched = batch_sampler is not None or (iterable and batch_size is not None)
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
         self._iterable, self._batched = iterable, batched
-        self._kept: _Processes | None = None
+        self._kept: _MultiProcessingDataLoaderIter | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED and "_kept" in self.__dict__:
@@ -142,11 +142,11 @@ class DataLoader:
                     "_SingleProcessDataLoaderIter requires timeout == 0: it is for batches of "
                     f"workers; pass num_workers=1, or leave timeout={self.timeout} away"
                 )
-            return _Here(self)
+            return _SingleProcessDataLoaderIter(self)
         if not self.persistent_workers:
-            return _Processes(self)
+            return _MultiProcessingDataLoaderIter(self)
         if self._kept is None:
-            self._kept = _Processes(self)
+            self._kept = _MultiProcessingDataLoaderIter(self)
         else:
             self._kept.begin(self)
         return self._kept
@@ -172,7 +172,7 @@ class DataLoader:
         return len(BatchSampler(range(len(self.dataset)), self.batch_size, self.drop_last))
 
 
-class _Pass:
+class _BaseDataLoaderIter:
     """One pass over the batches of a loader."""
 
     def __init__(self, loader: DataLoader) -> None:
@@ -199,7 +199,7 @@ class _Pass:
         return self._size()
 
 
-class _Here(_Pass):
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """Batches read in this process."""
 
     def begin(self, loader: DataLoader) -> None:
@@ -210,7 +210,7 @@ class _Here(_Pass):
         return self.fetch(next(self.tasks))
 
 
-class _Processes(_Pass):
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """Batches read by worker processes."""
 
     workers: Workers | None = None

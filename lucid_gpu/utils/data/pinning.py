@@ -72,7 +72,7 @@ def prefetch(batches: Iterable[Any], device: Any) -> Iterator[Any]:
         A `DataLoader`, best with ``pin_memory=True``: copies from other memory are not beside
         anything.
     device : device or str
-        On the CPU batches are handed on as they are.
+        On the CPU batches are passed on unchanged.
 
     Examples
     --------

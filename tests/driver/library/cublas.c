@@ -307,6 +307,15 @@ EXPORTED int cublasGetStream_v2(struct handle *handle, void **stream)
     return OK;
 }
 
+// A graph's products write there long after the call, so it has to be the GPU's own memory.
+EXPORTED int cublasSetWorkspace_v2(struct handle *handle, void *workspace, size_t size)
+{
+    if (!handle) return NOT_INITIALIZED;
+    lock_driver();
+    const int there = place_of(workspace) == handle->device && is_whole(workspace, size);
+    return unlock_driver(CUDA_SUCCESS) || !there ? INVALID_VALUE : OK;
+}
+
 EXPORTED int cublasSetPointerMode_v2(struct handle *handle, int on_device)
 {
     if (!handle) return NOT_INITIALIZED;

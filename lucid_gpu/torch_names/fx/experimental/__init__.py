@@ -1,0 +1,1 @@
+"""`torch.fx.experimental`: how compilers trace; nothing is traced here."""
