@@ -19,6 +19,7 @@ from typing import Any
 
 from lucid_gpu.autograd.function import Function
 from lucid_gpu.autograd.grad import grad
+from lucid_gpu.autograd.second_derivatives import once_differentiable
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, capturing, is_initialized, threads
 from lucid_gpu.devices.copies import duplicate, write
@@ -89,10 +90,10 @@ class _Capture:
         store_written()
         if realising.waiting:
             pending_reductions.flush()
-        steps.least = scheduler.ALWAYS + 1  # every op is to be seen, with its operands
         scheduler.begin_step()
         self.recorder = capturing.Recorder(steps.count, _user_line)
         capturing.begin(self.recorder)
+        steps.least = scheduler.ALWAYS + 1  # every op is to be seen, with its operands
         self.noting = _Noting(self.recorder)
         self.watch = captured.watching()
         self.watch.__enter__()
@@ -162,14 +163,16 @@ class _Capture:
 
     def abandon(self) -> None:
         """End the capture, and put everything back as it was."""
-        if self.recorder.gpu is not None:
-            self.recorder.gpu.abandon()
-        for own in self.recorder.taken.values():
-            _put_back(own)
-        for leaf in self.leaves:
-            leaf.grad = None
-        self.leave()
-        self.recorder.restore()
+        try:
+            if self.recorder.gpu is not None:
+                self.recorder.gpu.abandon()
+        finally:
+            for own in self.recorder.taken.values():
+                _put_back(own)
+            for leaf in self.leaves:
+                leaf.grad = None
+            self.leave()
+            self.recorder.restore()
 
 
 def _put_back(own: capturing.Taken) -> None:
@@ -208,7 +211,7 @@ class CUDAGraph:
         self._runs: list[Callable[[], Any]] = []
         self._pool: Any = None
         self._places: list[int] = []
-        self._written: list[Any] = []
+        self._written: list[tuple[Any, Any, Any]] = []  # tensor, its memory lent, and lent before
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         """Begin to capture what this thread computes.
@@ -258,9 +261,10 @@ class CUDAGraph:
         self._runs = [step.run for step in recorder.steps]
         self._places = recorder.places()
         capturing.hold(self._places)
+        recorder.forget_trial()
         for tensor in written:
-            _lend(tensor)
-            self._written.append(weakref.ref(tensor))
+            before = _lend(tensor)
+            self._written.append((weakref.ref(tensor), tensor._memory().owner, before))
 
     def _abandon(self) -> None:
         capture, self._capture = self._capture, None
@@ -294,10 +298,11 @@ class CUDAGraph:
         self._abandon()
         if self._recorder is not None:
             capturing.release(self._places)
-            for reference in self._written:
+            for reference, lent, before in self._written:
                 tensor = reference()
-                if tensor is not None and tensor._storage is not None:
-                    tensor._storage.owner = None
+                storage = None if tensor is None else tensor._storage
+                if storage is not None and storage.owner is lent and not capturing.is_fixed(lent):
+                    storage.owner, storage.idle_references = before
         self._recorder = None
         self._runs, self._places, self._written = [], [], []
 
@@ -332,12 +337,17 @@ class CUDAGraph:
         Path(debug_path).write_text("\n".join([*lines, "}\n"]), encoding="utf-8")
 
 
-def _lend(tensor: Tensor) -> None:
-    """A graph writes this memory, unseen: what reads it is computed at once."""
+def _lend(tensor: Tensor) -> tuple[Any, int]:
+    """A graph writes this memory, unseen: what reads it is computed at once.
+
+    Returns whom it was lent to before.
+    """
     cell, storage = tensor._cell(), tensor._memory()
+    before = storage.owner, storage.idle_references
     storage.lend(cell, True)
     for other in [tensor, *storage.others(tensor)]:
         _mark_shared(other)
+    return before
 
 
 class graph:
@@ -418,6 +428,7 @@ class _Graphed(Function):
     @staticmethod
     def forward(ctx: Any, pair: _Pair, *tensors: Tensor) -> Any:
         ctx.pair = pair
+        ctx.save_for_backward(*tensors)  # never read: what depends on them has no second derivative
         for static, tensor in zip(pair.arguments, tensors):
             with no_grad():
                 static.copy_(tensor)
@@ -425,6 +436,7 @@ class _Graphed(Function):
         return tuple([t.detach().clone() for t in pair.results])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *cotangents: Any) -> Any:
         pair = ctx.pair
         for static, cotangent in zip(pair.cotangents, cotangents, strict=True):

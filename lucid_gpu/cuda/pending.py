@@ -98,6 +98,8 @@ def watch() -> None:
     global _watching
     with _lock:
         if not _watching:
+            if capturing.recorder is not None:
+                capturing.recorder.refuse("the first stream or event", "its order was not followed")
             engine.run_inside(lambda: _in_order(_streams))
             follow_streams(_noted)
             _watching = True

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -402,6 +402,11 @@ class Recorder:
         for undo in reversed(self.undo):
             undo()
 
+    def forget_trial(self) -> None:
+        """Let go of what `restore` would put back: the graph is whole."""
+        self.saved.clear()
+        self.undo.clear()
+
     def advance(self) -> None:
         """Take the draws of one replay from the generators."""
         for generator, count, _ in self.draws.values():
@@ -625,6 +630,7 @@ def _same(array: Any) -> Any:
     return array
 
 
+_beginning = Lock()
 fixed: dict[int, int] = {}  # how many graphs read some memory, by its `_place`; they hold it
 
 
@@ -655,9 +661,10 @@ def _place(array: Any) -> int:
 def begin(new: Recorder) -> None:
     """Record from now on."""
     global recorder
-    if recorder is not None:
-        raise RuntimeError("a capture is under way already; one graph is captured at a time")
-    recorder = new
+    with _beginning:
+        if recorder is not None:
+            raise RuntimeError("a capture is under way already; one graph is captured at a time")
+        recorder = new
 
 
 def end() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Any
 
@@ -46,9 +46,11 @@ class StreamCapture:
         self.outer = cupy.cuda.get_current_stream()
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.pool = cupy.cuda.MemoryPool()
+        self._reserved = 0  # bytes of the pool
         self.made: set[int] = set()  # addresses of the memory that the capture was given
         self.held: dict[int, Any] = {}  # other memory that it reads, by address
         self.pieces: list[Callable[[], Any]] = []
+        self._open = False  # whether a piece is being captured
         self.depth = 0  # how often it was suspended and not resumed
         self._before: Any = None  # what replays wait for, the first time
         self._inside = ExitStack()
@@ -59,13 +61,24 @@ class StreamCapture:
         with cupy.cuda.using_allocator(self._allocate), self.stream:
             self.workspace = cupy.empty(WORKSPACE if large else SMALL_WORKSPACE, "u1")
         self._enter()
-        self.stream.begin_capture()
+        try:
+            self._begin_piece()
+        except BaseException:
+            self._leave()
+            raise
 
     def _allocator(self, cupy: Any) -> Callable[[int], Any]:
         allocate = allocator(cupy, self.pool)
 
         def take(size: int) -> Any:
             memory = allocate(size)
+            reserved = self.pool.total_bytes()
+            if reserved < self._reserved:  # to find room, the pool gave back what kernels write
+                raise RuntimeError(
+                    f"out of memory during a graph capture: {size} bytes were found only by giving "
+                    "back memory that the graph uses; free some before the capture, or capture less"
+                )
+            self._reserved = reserved
             if memory.mem.ptr:
                 self.made.add(memory.mem.ptr)
             return memory
@@ -125,9 +138,14 @@ class StreamCapture:
         """End a piece; a call that every replay makes comes after it, and then another piece."""
         self._end_piece()
         self.pieces.append(call)
+        self._begin_piece()
+
+    def _begin_piece(self) -> None:
         self.stream.begin_capture()
+        self._open = True
 
     def _end_piece(self) -> None:
+        self._open = False  # also where that fails
         self.pieces.append(self.stream.end_capture().launch)
 
     def end(self) -> None:
@@ -139,9 +157,11 @@ class StreamCapture:
     def abandon(self) -> None:
         """Drop what was captured."""
         self._leave()
-        if self.stream.is_capturing():
-            self.stream.end_capture()
         self.pieces.clear()
+        if self._open:
+            self._open = False
+            with suppress(self.cuda.runtime.CUDARuntimeError):  # how one that was spoilt ends
+                self.stream.end_capture()
 
     def run(self) -> None:
         """Start it all on the current stream."""

@@ -778,3 +778,50 @@ def test_graphed_functions_give_what_they_give() -> None:
             lambda x, y: x * 2,
             (torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)),
         )
+
+
+# --- several graphs -------------------------------------------------------------------------------
+
+
+def test_a_graph_that_goes_leaves_memory_lent_that_another_one_writes() -> None:
+    w = torch.zeros(5)
+    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    for one in (first, second):
+        with torch.cuda.graph(one):
+            torch.add(w, 1, out=w)
+    w.fill_(1)
+    first.reset()
+    y = w + 0
+    second.replay()
+    assert y.tolist() == [1] * 5 and w.tolist() == [2] * 5
+
+
+def test_a_graph_that_goes_leaves_memory_lent_to_an_array() -> None:
+    w = torch.zeros(5)
+    if w.is_cuda:
+        pytest.skip("an array of NumPy's shares memory of the CPU only")
+    array = w.numpy()
+    one = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(one):
+        torch.add(w, 1, out=w)
+    one.reset()
+    y = w + 1
+    array[:] = 7
+    assert y.tolist() == [1] * 5
+
+
+def test_a_graph_keeps_no_copy_of_what_it_writes() -> None:
+    w = torch.zeros(50_000)
+    one = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(one):
+        w.add_(1)
+    assert one._recorder is not None
+    assert not one._recorder.saved and not one._recorder.undo
+
+
+def test_second_derivatives_of_graphed_callables_are_refused() -> None:
+    x = torch.randn(5, 4, requires_grad=True)
+    graphed = torch.cuda.make_graphed_callables(nn.Sequential(nn.Linear(4, 3), nn.Tanh()), (x,))
+    (slope,) = torch.autograd.grad(graphed(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        slope.square().sum().backward()
