@@ -6,17 +6,7 @@ from typing import Any
 
 from lucid_gpu.distributed import fsdp
 
-__all__ = [  # noqa: F822
-    "BackwardPrefetch",
-    "CPUOffload",
-    "FullStateDictConfig",
-    "FullyShardedDataParallel",
-    "LocalStateDictConfig",
-    "MixedPrecision",
-    "ShardedStateDictConfig",
-    "ShardingStrategy",
-    "StateDictType",
-]
+__all__ = [*fsdp._WRAPPED]
 
 
 def __getattr__(name: str) -> Any:
