@@ -72,7 +72,7 @@ class StreamCapture:
 
         def take(size: int) -> Any:
             memory = allocate(size)
-            if memory.device_id != self.index:  # what works on another GPU is refused when it starts
+            if memory.device_id != self.index:  # refused when it is used
                 return memory
             reserved = self.pool.total_bytes()
             if reserved < self._reserved:  # to find room, the pool gave back what kernels write
