@@ -20,11 +20,13 @@ from lucid_gpu import (
     memory_format,
     mm,
 )
+from lucid_gpu.library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
 from lucid_gpu.tape.modes import is_grad_enabled
 
 __all__ = [
     "Generator",
     "Size",
+    "_AutoDispatchBelowAutograd",
     "_get_tracing_state",
     "_log_api_usage_once",
     "device",

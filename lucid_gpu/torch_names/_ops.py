@@ -1,13 +1,14 @@
-"""`torch._ops`: ops under the names of `torch.ops.aten`, which packages list and call."""
+"""`torch._ops`: what `torch.ops` has: `aten`, which packages list and call, and users' ops."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import lucid_gpu
 from lucid_gpu import Tensor
+from lucid_gpu.library import _BY_NAME, CustomOpDef
 
-__all__ = ["OpOverload", "OpOverloadPacket", "aten"]
+__all__ = ["OpOverload", "OpOverloadPacket", "aten", "of_users", "ops"]
 
 
 class OpOverload:
@@ -56,7 +57,7 @@ class OpOverloadPacket:
         return f"<OpOverloadPacket(op='aten.{self.__name__}')>"
 
 
-class _Namespace:
+class _Aten:
     """`torch.ops.aten`: an op of each name, looked up when it is called."""
 
     def __getattr__(self, name: str) -> OpOverloadPacket:
@@ -66,4 +67,48 @@ class _Namespace:
         return found
 
 
-aten = _Namespace()
+aten = _Aten()
+
+
+class _Namespace:
+    """`torch.ops.name`: the ops that `torch.library` has under this namespace."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, op: str) -> CustomOpDef:
+        name = f"{self.name}::{op}"
+        if name not in _BY_NAME:
+            raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{op}'")
+        return _BY_NAME[name]
+
+    def __dir__(self) -> list[str]:
+        return sorted(n.partition("::")[2] for n in _BY_NAME if n.startswith(f"{self.name}::"))
+
+
+def of_users(name: str) -> _Namespace | None:
+    """The namespace, if a user has defined an op in it."""
+    defined = any(op.startswith(f"{name}::") for op in _BY_NAME)
+    return _Namespace(name) if defined else None
+
+
+class _Ops:
+    """`torch.ops`: a namespace of each name."""
+
+    aten = aten
+    loaded_libraries: frozenset[str] = frozenset()
+
+    def __getattr__(self, name: str) -> _Namespace:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Namespace(name)
+
+    def load_library(self, path: str) -> NoReturn:
+        """Refuse with an OSError: libraries are built against PyTorch's C++."""
+        raise OSError(
+            f"lucid_gpu.ops.load_library: {path!r} needs PyTorch's C++ library; write its ops in "
+            "Python (library.custom_op)"
+        )
+
+
+ops = _Ops()

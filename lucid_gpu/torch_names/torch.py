@@ -80,6 +80,8 @@ class _Torch(ModuleType):
     __path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
+        if name == "ops":  # `lucid_gpu.ops` is a package, whose modules are no namespaces
+            return importlib.import_module("lucid_gpu._ops").ops
         return getattr(lucid_gpu, name)
 
     def __dir__(self) -> list[str]:

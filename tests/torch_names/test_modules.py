@@ -57,7 +57,7 @@ def test_what_a_compiler_would_be_asked() -> None:
         lambda: lucid_gpu.onnx.export(nn.Linear(1, 1), (), "x"),
         lambda: lucid_gpu.fx.symbolic_trace(nn.Linear(1, 1)), lambda: lucid_gpu.fx.Tracer(),
         lambda: utils.cpp_extension.load("x", []), lambda: utils.cpp_extension.CUDAExtension("x"),
-        lambda: lucid_gpu.hub.load("a/b", "c"), lambda: lucid_gpu.library.Library("a", "DEF"),
+        lambda: lucid_gpu.hub.load("a/b", "c"), lambda: lucid_gpu.library.get_ctx(),
     ],
 )  # fmt: skip
 def test_what_cannot_work_says_what_to_write(call: Callable[[], Any]) -> None:
