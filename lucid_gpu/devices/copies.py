@@ -8,7 +8,7 @@ import numpy as np
 
 from lucid_gpu.devices import backend_of_array, capturing
 
-__all__ = ["duplicate", "laid_out", "row_major", "write"]
+__all__ = ["duplicate", "laid_out", "row_major", "unspread", "write"]
 
 LINE = 64  # bytes of a cache line
 ALIASED = 1024  # steps of so many bytes, and multiples, meet in few places of the L1 cache
@@ -77,3 +77,10 @@ def _laid_out(array: Any, strides: tuple[int, ...]) -> Any:
     copy = found.xp.lib.stride_tricks.as_strided(memory[-low:], array.shape, strides)
     copy[...] = array
     return copy
+
+
+def unspread(array: Any) -> Any:
+    """One of each line along which an array was expanded."""
+    if 0 not in array.strides:
+        return array
+    return array[tuple([slice(None) if step else slice(0, 1) for step in array.strides])]

@@ -16,6 +16,7 @@ from lucid_gpu.devices import threads
 from lucid_gpu.devices.blas import UNSHARED, on_few_threads
 from lucid_gpu.devices.blocks import share
 from lucid_gpu.devices.capturing import again
+from lucid_gpu.devices.copies import unspread
 from lucid_gpu.devices.loops import address, addresses
 from lucid_gpu.devices.pool import SMALLEST, aligned, pool
 from lucid_gpu.devices.scratch import memory_of_thread
@@ -110,6 +111,9 @@ class Executable:
         self.native = None if self._few_calls() else self._native(numbers)
         self.stores = [(_memory_for(s), s.shape, s.dtype.numpy) for s in plan.stores]
         whole = code.layout is None
+        self.expanded = [
+            i for i, load in enumerate(plan.loads) if load.strides is not None and 0 in load.strides
+        ]
         self.indices = [
             np.arange(n).reshape(own) if whole or n < self.total else Index(own)
             for own in plan.indices
@@ -301,6 +305,8 @@ class Executable:
         given = (("a", arrays[:loads]), ("i", arrays[loads:]), ("x", scalars), ("o", outs))
         for prefix, values in given:
             fixed.update({f"{prefix}{i}": v for i, v in enumerate(values)})
+        for i in self.expanded:
+            fixed[f"a{i}"] = unspread(fixed[f"a{i}"])
         fixed.update(zip(code.small_names, small, strict=True))
         reduction = self.plan.reduction
         walk = [

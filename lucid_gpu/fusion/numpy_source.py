@@ -383,9 +383,11 @@ def _lay_out(plan: Plan, writer: _Writer) -> Any:
     operands: list[tuple[str, Shape, Any]] = []
     for name, shape in writer.sliced.items():
         strides = plan.loads[int(name[1:])].strides if name[0] == "a" else None
-        if strides is not None:
-            strides = (0,) * (rank - len(shape)) + tuple(strides)
-        operands.append((name, padded(shape, rank), strides))
+        shape = padded(shape, rank)
+        if strides is not None:  # one element of what it was expanded along
+            strides = (0,) * (rank - len(strides)) + tuple(strides)
+            shape = tuple([n if step else 1 for n, step in zip(shape, strides, strict=True)])
+        operands.append((name, shape, strides))
     reduced = plan.reduction.axes if plan.reduction is not None else ()
     kept = tuple([1 if i in reduced else n for i, n in enumerate(plan.shape)])
     for i, store in enumerate(plan.stores):

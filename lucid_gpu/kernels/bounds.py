@@ -8,11 +8,12 @@ from typing import Any
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend, capturing
+from lucid_gpu.devices.copies import unspread
 from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
-__all__ = ["INSTANCES", "check", "no_element", "no_row", "outside", "unspread"]
+__all__ = ["INSTANCES", "check", "no_element", "no_row", "outside"]
 
 THREADS = 256
 BLOCKS = 1024
@@ -36,13 +37,6 @@ no_row = DeviceError(
         f"{size} rows"
     )
 )
-
-
-def unspread(array: Any) -> Any:
-    """One of each line along which an array was expanded."""
-    if 0 not in array.strides:
-        return array
-    return array[tuple([slice(None) if step else slice(0, 1) for step in array.strides])]
 
 
 @by_device

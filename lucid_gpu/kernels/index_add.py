@@ -13,11 +13,11 @@ import numpy as np
 from lucid_gpu import dtypes as dt
 from lucid_gpu.device import device
 from lucid_gpu.devices import backend
+from lucid_gpu.devices.copies import unspread
 from lucid_gpu.devices.loops import address, available
 from lucid_gpu.devices.recording import Recording
 from lucid_gpu.devices.threads import run_quietly
 from lucid_gpu.dtypes import dtype
-from lucid_gpu.kernels.bounds import unspread
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.kernels.vector_width import BYTES, vector_width
 from lucid_gpu.launch import Kernel

@@ -20,7 +20,7 @@ from lucid_gpu import (
     memory_format,
     mm,
 )
-from lucid_gpu.library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
+from .library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
 from lucid_gpu.tape.modes import is_grad_enabled
 
 __all__ = [

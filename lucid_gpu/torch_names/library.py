@@ -189,7 +189,7 @@ class CustomOpDef:
             args, kwargs = self._shortened(_nested(inputs[:-1], call), call.kwargs)
             return func(info, _nested(in_dims[:-1], call), *args, **kwargs)
 
-        self._recorded.vmap = staticmethod(vmap)
+        self._recorded.vmap = staticmethod(vmap)  # type: ignore[method-assign]
         return func
 
 
@@ -277,8 +277,8 @@ def _no_formula(op: CustomOpDef) -> Callable[..., Any]:
 
     def backward(ctx: Any, *grads: Any) -> NoReturn:
         raise RuntimeError(
-            f"Trying to backward through {op.name.replace('::', '.')} but no autograd formula was registered. "
-            "Please use register_autograd to add one."
+            f"Trying to backward through {op.name.replace('::', '.')} but no autograd "
+            "formula was registered. Please use register_autograd to add one."
         )
 
     return backward
@@ -300,7 +300,7 @@ def _parsed(schema: str) -> tuple[str, inspect.Signature]:
             f"expected a schema of the form 'name(Tensor x, float a=1.0) -> Tensor', got {schema!r}"
         )
     name, inside = match[1], match[2]
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = []
     for part in re.split(r",(?![^\[(]*[\])])", inside):  # commas outside brackets
         words, _, default = part.strip().partition("=")
@@ -435,7 +435,7 @@ def define(qualname: Any, schema: str, *args: Any, lib: Any = None, tags: Any = 
     """
     if isinstance(qualname, Library):
         name = qualname.define(schema)
-        return lambda f: (qualname.impl(name, f), f)[1]
+        return impl(qualname, name)
     _qualified(qualname, "define(qualname, schema)")
     _BY_NAME[qualname] = CustomOpDef(qualname, _parsed(schema)[1])
     return None
@@ -453,7 +453,12 @@ def impl(qualname: Any, types: Any, func: Any = None, *, lib: Any = None) -> Any
     """
     if isinstance(qualname, Library):
         library, name, key = qualname, types, func or ""
-        return lambda f: (library.impl(name, f, key), f)[1]
+
+        def add(f: Any) -> Any:
+            library.impl(name, f, key)
+            return f
+
+        return add
     return _named(qualname).register_kernel(types, func)
 
 

@@ -52,6 +52,19 @@ def test_every_broadcast_and_every_sum(shape):
                     np.testing.assert_allclose(found, wanted, 1e-5, err_msg=f"{other} {axes}")
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_expanded_operand(shape):
+    x = random(shape, dt.float32, "positive")
+    for other in narrower(shape):
+        for full in {shape[-rank:] for rank in range(max(len(other), 1), len(shape) + 1)}:
+            y = np.broadcast_to(random(other, dt.float32, "positive", seed=1), full)
+            for axes in (None, (0,), (len(shape) - 1,)):
+                wanted = (x * y).sum(axes, keepdims=True) if axes else x * y
+                plan, arrays, _ = planned([op("mul", leaf(x), leaf(y))], axes)
+                (result,) = blocked.Executable(plan)(arrays, [])
+                np.testing.assert_allclose(result, wanted, 1e-5, err_msg=f"{other} {full} {axes}")
+
+
 @pytest.mark.parametrize("dims", [(0, 1), (0,), (1,)], ids=str)
 def test_what_is_only_repeated_is_rounded_before(dims):
     x = lucid_gpu.zeros(6, 7, dtype=lucid_gpu.float16, requires_grad=True)
