@@ -56,7 +56,11 @@ from lucid_gpu.storage import (
     layout,
     memory_format,
     preserve_format,
+    sparse_bsc,
+    sparse_bsr,
     sparse_coo,
+    sparse_csc,
+    sparse_csr,
     strided,
 )
 from lucid_gpu.tape.modes import (
@@ -159,6 +163,8 @@ _FROM = {
         ),
         "lucid_gpu.ops.tensor_types",
     ),
+    "PyTorchFileReader": "lucid_gpu._C",
+    **dict.fromkeys(("Event", "Stream"), "lucid_gpu.cuda"),
     "_assert": "lucid_gpu._C",
     "_check": "lucid_gpu._C",
     "_int_mm": "lucid_gpu._C",

@@ -307,6 +307,11 @@ def _raise_category(result: dtype, other: dtype) -> dtype:
     return other
 
 
+def _limited(type: Any) -> dtype:
+    """A type to be asked for its limits, which those have that no tensor has."""
+    return type if isinstance(type, NamedOnly) else as_dtype(type)
+
+
 class finfo:
     """Limits of a floating point type.
 
@@ -335,13 +340,13 @@ class finfo:
     def __init__(self, type: dtype | None = None) -> None:
         import ml_dtypes
 
-        d = get_default_dtype() if type is None else as_dtype(type)
+        d = get_default_dtype() if type is None else _limited(type)
         if d.category < 2:
             raise TypeError(
                 "torch.finfo() requires a floating point input type. Use torch.iinfo to handle "
                 f"'{d}'"
             )
-        limits: Any = ml_dtypes.finfo(d.numpy)
+        limits: Any = ml_dtypes.finfo(np.float16 if d is complex32 else d.numpy)
         self.bits: int = limits.bits
         self.eps, self.resolution = float(limits.eps), float(f"1e-{limits.precision}")
         self.max, self.min = float(limits.max), float(limits.min)
@@ -371,7 +376,7 @@ class iinfo:
     """
 
     def __init__(self, type: dtype) -> None:
-        d = as_dtype(type)
+        d = _limited(type)
         if d.category != 1:
             raise TypeError(
                 f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{d}'"

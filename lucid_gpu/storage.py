@@ -24,7 +24,11 @@ __all__ = [
     "memory_format",
     "owner_of",
     "preserve_format",
+    "sparse_bsc",
+    "sparse_bsr",
     "sparse_coo",
+    "sparse_csc",
+    "sparse_csr",
     "strided",
 ]
 
@@ -209,6 +213,9 @@ class layout:
 
 strided = layout("strided")
 sparse_coo = layout("sparse_coo")
+# for comparisons with `Tensor.layout`: no tensor has these
+sparse_csr, sparse_csc = layout("sparse_csr"), layout("sparse_csc")
+sparse_bsr, sparse_bsc = layout("sparse_bsr"), layout("sparse_bsc")
 
 
 class memory_format:

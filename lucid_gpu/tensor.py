@@ -342,7 +342,7 @@ class Tensor:
             node = AccumulateGrad()
             node.refer_to(self)
         node.order = dense_order(self._expr.program)
-        node.grad = self.__dict__.pop("_grad", None)
+        node.grad = self.__dict__.pop("_kept_grad", None)
         self._attach(node)
         return self
 
@@ -350,7 +350,7 @@ class Tensor:
         """Cut the tensor off; a leaf keeps its gradient and hooks for when it is marked again."""
         node = self._edge()[0]
         if type(node) is AccumulateGrad:
-            self._leaf_node, self._grad = node, node.grad
+            self._leaf_node, self._kept_grad = node, node.grad
         return self._cut()
 
     def _attach(self, node: Node, output: int = 0) -> None:
@@ -400,7 +400,7 @@ class Tensor:
         if type(node) is AccumulateGrad:
             found: Tensor | None = node.grad
             return found
-        kept: Tensor | None = self.__dict__.get("_grad")
+        kept: Tensor | None = self.__dict__.get("_kept_grad")
         if kept is None and node is not None and "_retains_grad" not in self.__dict__:
             import warnings
 
@@ -421,11 +421,23 @@ class Tensor:
         if type(node) is AccumulateGrad:
             node.grad = value
         else:
-            self._grad = value
+            self._kept_grad = value
 
     @grad.deleter
     def grad(self) -> None:
         self.grad = None
+
+    @property
+    def _grad(self) -> Tensor | None:
+        """`grad` under PyTorch's private name, which gives no warning."""
+        node = self._edge()[0]
+        if type(node) is AccumulateGrad:
+            return node.grad
+        return self.__dict__.get("_kept_grad")
+
+    @_grad.setter
+    def _grad(self, value: Tensor | None) -> None:
+        self.grad = value
 
     @property
     def _version(self) -> int:
@@ -681,8 +693,8 @@ class Tensor:
         def keep(gradient: Tensor) -> None:
             tensor = reference()
             if tensor is not None:
-                earlier = tensor.__dict__.get("_grad")
-                tensor._grad = gradient.unrecorded() if earlier is None else earlier + gradient
+                earlier = tensor.__dict__.get("_kept_grad")
+                tensor._kept_grad = gradient.unrecorded() if earlier is None else earlier + gradient
 
         self._retains_grad = True
         node.all_hooks().retain[output] = keep

@@ -1,6 +1,7 @@
 """The one place that names the version."""
 
 __version__ = "0.1.0"
+hip = None  # GPUs are NVIDIA's
 
 
 def __getattr__(name: str) -> str | None:

@@ -7,6 +7,7 @@ and opens no connection.
 
 from __future__ import annotations
 
+import os as _os
 from typing import Any
 
 from lucid_gpu.compat.module_names import imported
@@ -38,7 +39,12 @@ _NAMES = {
     "work": "Work",
 }
 _FROM = {name: f"{__name__}.{file}" for file, names in _NAMES.items() for name in names.split()}
+__path__ = [
+    *__path__,
+    _os.path.join(_os.path.dirname(__path__[0]), "torch_names", "distributed"),
+]
 _MODULES = (
+    "_functional_collectives",
     "algorithms",
     "checkpoint",
     "constants",

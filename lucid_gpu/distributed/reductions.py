@@ -10,6 +10,13 @@ from lucid_gpu.dtypes import dtype
 __all__ = ["ReduceOp", "check_op", "reduce_op", "supports_complex"]
 
 
+class _Itself:
+    """`ReduceOp.RedOpType`, which annotations of packages say: the class itself."""
+
+    def __get__(self, instance: object, owner: Any) -> Any:
+        return owner
+
+
 class ReduceOp(enum.IntEnum):
     """How `all_reduce` and its relatives combine values of several ranks.
 
@@ -31,6 +38,8 @@ class ReduceOp(enum.IntEnum):
 
     def __str__(self) -> str:
         return f"RedOpType.{self.name}"
+
+    RedOpType = _Itself()
 
 
 reduce_op = ReduceOp  # its old name

@@ -13,7 +13,7 @@ from lucid_gpu.devices.device_errors import DeviceError
 from lucid_gpu.kernels.dispatch import by_device
 from lucid_gpu.launch import Kernel, runs_cuda_c
 
-__all__ = ["INSTANCES", "check", "no_element", "no_row", "outside"]
+__all__ = ["INSTANCES", "check", "no_element", "no_row", "no_row_of_bag", "outside"]
 
 THREADS = 256
 BLOCKS = 1024
@@ -35,6 +35,14 @@ no_row = DeviceError(
     lambda position, _, size: IndexError(
         f"index out of range in self: embedding was asked for row {position} of a weight with "
         f"{size} rows"
+    )
+)
+
+
+no_row_of_bag = DeviceError(
+    lambda position, _, size: RuntimeError(
+        "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be "
+        f"{position}; the weight has {size} rows"
     )
 )
 

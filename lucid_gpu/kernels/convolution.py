@@ -246,7 +246,7 @@ def convolve_on_host(x: Any, weight: Any, frame: Frame, groups: int) -> Any:
     axes, wide = axes_in_memory(frame), _wide(x)
     shape = (frame.shape[0], weight.shape[0], *frame.steps)
     out = pool.empty([shape[axis] for axis in axes], wide.dtype)
-    filters = _wide(weight).reshape(groups, len(weight) // groups, -1)
+    filters = _wide(weight).reshape(groups, len(weight) // groups, prod(weight.shape[1:]))
     _slide(filters, wide, _forward(frame), axes, out)
     return out.astype(x.dtype, copy=False).transpose(inverse(axes))
 
@@ -280,7 +280,7 @@ def weight_gradient_on_host(x: Any, g: Any, frame: Frame, groups: int) -> Any:
         return found.reshape(-1, 1, *frame.window.kernel).astype(g.dtype, copy=False)
     view = _windows(_wide(x), _forward(frame), axes)
     laid = np.ascontiguousarray(_wide(g).transpose(axes))
-    found = _correlate(view, laid.reshape(groups, len(laid) // groups, -1))
+    found = _correlate(view, laid.reshape(groups, len(laid) // groups, prod(laid.shape[1:])))
     shape = g.shape[1], frame.shape[1] // groups, *frame.window.kernel
     return found.swapaxes(-1, -2).reshape(shape).astype(g.dtype, copy=False)
 
@@ -326,7 +326,8 @@ def _turned(filters: Any, groups: int) -> Any:
     """Filters (o, c / groups, kh, kw) as those of the adjoint: (groups, c / groups, o kh kw)."""
     outputs, inputs, *kernel = filters.shape
     split = filters[:, :, ::-1, ::-1].reshape(groups, outputs // groups, inputs, *kernel)
-    return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(groups, inputs, -1)
+    taps = outputs // groups * prod(kernel)  # no -1: there may be no inputs
+    return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(groups, inputs, taps)
 
 
 def _windows(x: Any, slides: tuple[Taps, Taps], axes: Sequence[int]) -> Any:

@@ -95,6 +95,13 @@ class _Uninitialized(Tensor):
     def data(self, value: Tensor) -> None:
         Tensor.data.fset(self, value)  # type: ignore[attr-defined]
 
+    def share_memory_(self) -> Any:
+        """Refuse with a RuntimeError: there is no memory to share."""
+        raise RuntimeError(
+            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to "
+            "initialize the parameters before calling `module.share_memory()`."
+        )
+
     def materialize(
         self, shape: Sequence[int] | int, device: Any = None, dtype: Any = None
     ) -> None:

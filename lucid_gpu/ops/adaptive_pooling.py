@@ -163,8 +163,7 @@ def _size(rank: int, name: str, input: Tensor, output_size: Any) -> Sizes:
     shape = list(input.shape)
     if input.ndim not in (rank + 1, rank + 2):
         raise RuntimeError(f"{name}(): Expected {rank + 1}D or {rank + 2}D tensor, but got {shape}")
-    channels = name in ("adaptive_avg_pool1d", "adaptive_avg_pool2d")  # may be none
-    if 0 in shape[-rank - (not channels) :]:
+    if 0 in shape[1 if name not in ("adaptive_avg_pool1d", "adaptive_avg_pool2d") else -rank :]:
         raise RuntimeError(
             f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input "
             f"has sizes {shape}"

@@ -6,6 +6,7 @@ import math
 
 from lucid_gpu.devices import xp_of
 from lucid_gpu.dtypes import int32, int64
+from lucid_gpu.kernels import bounds
 from lucid_gpu.ops.creation import arange, full
 from lucid_gpu.ops.embedding import embedding, look_up
 from lucid_gpu.tape.door import op
@@ -76,7 +77,8 @@ def embedding_bag(
             f"padding_idx must be within the number of embeddings, -{len(weight)} through "
             f"{len(weight) - 1}, but got {padding_idx}"
         )
-    look_up("embedding_bag", input, weight)
+    index = look_up("embedding_bag", input, weight)
+    bounds.check(index, len(weight), 0, weight.device, 0, bounds.no_row_of_bag)
     numbers, offsets = _bags(input, offsets)
     include_last_offset = include_last_offset and input.ndim == 1
     if include_last_offset and not len(offsets):

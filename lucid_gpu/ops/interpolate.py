@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,7 +115,10 @@ def _sizes(
                 "format."
             )
         if not all(hasattr(n, "__index__") for n in sizes):
-            raise TypeError(f"interpolate(): size must be int or tuple of ints, got {size}")
+            raise TypeError(
+                "interpolate(): expected size to be one of int or Tuple[int] or Tuple[int, int] or "
+                f"Tuple[int, int, int], but got size with types {[type(n) for n in sizes]}"
+            )
         return [int(n) for n in sizes], [None] * len(own)
     if scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
@@ -140,6 +144,8 @@ def _resized(
     antialias: bool,
 ) -> Tensor:
     own = tuple(input.shape[2:])
+    if max(sizes) > sys.maxsize:
+        raise RuntimeError(f"interpolate(): an output of {sizes} has more elements than memory")
     if not all(own) or not all(n > 0 for n in sizes):
         raise RuntimeError(
             "Input and output sizes should be greater than 0, but got input "
@@ -152,7 +158,9 @@ def _resized(
         )
     if not input.is_floating_point() and not (input.dtype is dt.uint8 and "nearest" in mode):
         raise NotImplementedError(f'"interpolate" ({mode}) not implemented for {input.dtype.name}')
-    result = input if "nearest" in mode else input.to(input.dtype.compute)
+    # a gradient of nearest adds up, which 16 bits would round at each axis
+    chosen = "nearest" in mode and not input.requires_grad
+    result = input if chosen else input.to(input.dtype.compute)
     wide = input.dtype is dt.float64
     axes = [
         Axis(_MODES[mode], n, out, factor, aligned, antialias, wide)

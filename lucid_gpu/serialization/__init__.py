@@ -20,10 +20,12 @@ from lucid_gpu.serialization.safe_globals import (
 )
 from lucid_gpu.serialization.saving import save
 
+DEFAULT_PROTOCOL = 2  # of pickle, which packages hand to `save`; nothing is pickled
 # What annotations of packages say of `load`'s argument.
 MAP_LOCATION: TypeAlias = Callable[[Any, str], Any] | device | str | dict[str, str] | None
 
 __all__ = [
+    "DEFAULT_PROTOCOL",
     "MAP_LOCATION",
     "CheckpointError",
     "add_safe_globals",

@@ -20,8 +20,9 @@ from lucid_gpu import (
     memory_format,
     mm,
 )
-from .library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
 from lucid_gpu.tape.modes import is_grad_enabled
+
+from .library import AutoDispatchBelowAutograd as _AutoDispatchBelowAutograd
 
 __all__ = [
     "Generator",
@@ -36,7 +37,18 @@ __all__ = [
     "memory_format",
 ]
 
+
+class PyTorchFileReader:
+    """PyTorch's reader of its archives; making one refuses with a RuntimeError."""
+
+    def __init__(self, *args: Any) -> None:
+        raise RuntimeError(
+            "lucid_gpu.PyTorchFileReader: archives are read by lucid_gpu.load(path, mmap=True)"
+        )
+
+
 TensorBase = _TensorBase = Tensor
+_TensorMeta = type(Tensor)
 
 
 def _get_tracing_state() -> None:

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import lucid_gpu
 from lucid_gpu import Tensor
+
 from .library import _BY_NAME, CustomOpDef
 
 __all__ = ["OpOverload", "OpOverloadPacket", "aten", "of_users", "ops"]

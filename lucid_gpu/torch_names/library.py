@@ -67,6 +67,7 @@ class CustomOpDef:
         self._signature = signature
         self._functions: dict[str, Callable[..., Any]] = {}  # by device, "" for any other
         self._recorded: type[_Recorded] | None = None
+        self._formula: tuple[Any, Any] | None = None  # backward and setup_context
         self._opaque = False  # is a gradient never that of the ops inside
 
     def __repr__(self) -> str:
@@ -170,6 +171,7 @@ class CustomOpDef:
             ``setup_context(ctx, inputs, output)`` saves what backward needs; arguments that can
             only be given by name come as ``keyword_only_inputs``.
         """
+        self._formula = backward, setup_context
         self._recorded = _recorded(self, backward, setup_context)
 
     def register_vmap(self, func: Any = None, /) -> Any:
@@ -179,7 +181,7 @@ class CustomOpDef:
         """
         if func is None:
             return self.register_vmap
-        if self._recorded is None:
+        if self._formula is None:
             raise RuntimeError(
                 f"register_vmap of {self.name!r} needs a gradient: call register_autograd first"
             )
@@ -189,7 +191,7 @@ class CustomOpDef:
             args, kwargs = self._shortened(_nested(inputs[:-1], call), call.kwargs)
             return func(info, _nested(in_dims[:-1], call), *args, **kwargs)
 
-        self._recorded.vmap = staticmethod(vmap)  # type: ignore[method-assign]
+        self._recorded = _recorded(self, *self._formula, vmap)
         return func
 
 
@@ -232,7 +234,10 @@ class _Recorded(Function):
 
 
 def _recorded(
-    op: CustomOpDef, backward: Callable[..., Any], save: Callable[..., Any] | None
+    op: CustomOpDef,
+    backward: Callable[..., Any],
+    save: Callable[..., Any] | None,
+    vmap: Callable[..., Any] | None = None,
 ) -> type[_Recorded]:
     """The function that records calls of ``op``."""
 
@@ -269,6 +274,8 @@ def _recorded(
         "setup_context": staticmethod(setup_context),
         "backward": staticmethod(grads_of_inputs),
     }
+    if vmap is not None:
+        methods["vmap"] = staticmethod(vmap)
     return type(op.__name__, (_Recorded,), methods)
 
 

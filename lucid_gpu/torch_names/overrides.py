@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from lucid_gpu.tensor import Tensor
 
 __all__ = [
+    "TorchFunctionMode",
     "get_ignored_functions",
     "handle_torch_function",
     "has_torch_function",
@@ -16,6 +18,26 @@ __all__ = [
     "is_tensor_like",
     "resolve_name",
 ]
+
+
+class TorchFunctionMode:
+    """A ``with`` that in PyTorch sees every op; here it sees none, and a warning says so."""
+
+    def __enter__(self) -> TorchFunctionMode:
+        warnings.warn(
+            f"{type(self).__name__}: ops ask no __torch_function__, so this mode sees none of them",
+            stacklevel=2,
+        )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call the function."""
+        return func(*args, **(kwargs or {}))
 
 
 def has_torch_function(relevant_args: Sequence[Any]) -> bool:

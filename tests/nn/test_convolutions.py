@@ -149,3 +149,13 @@ def test_filters_in_another_order_keep_their_values():
     assert all(lucid_gpu.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
     assert net[0].weight.is_contiguous(memory_format=last)
     assert net[:2](lucid_gpu.ones(1, 2, 5, 5)).shape == (1, 2, 5, 5)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize(("channels", "batch"), [(0, 2), (3, 0)])
+def test_gradients_of_nothing(rank, channels, batch):
+    for kind in ("Conv", "ConvTranspose"):
+        layer = getattr(nn, f"{kind}{rank}d")(channels, 4, 2, stride=2)
+        x = lucid_gpu.ones(batch, channels, *[4] * rank, requires_grad=True)
+        layer(x).sum().backward()
+        assert x.grad.shape == x.shape and layer.weight.grad.shape == layer.weight.shape

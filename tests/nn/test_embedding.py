@@ -289,3 +289,12 @@ def test_weights_of_bags_have_the_type_of_the_table():
         ),
         "to have the same type as tensor",
     )
+
+
+@pytest.mark.parametrize("number", [-1, 3])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_refuse_what_is_no_row(mode, number):
+    with pytest.raises(RuntimeError, match=f"num_embeddings but found idx to be {number}"):
+        lucid_gpu.nn.functional.embedding_bag(
+            lucid_gpu.tensor([[0, number]]), lucid_gpu.ones(3, 2), mode=mode
+        )

@@ -400,3 +400,70 @@ def test_a_repeated_sequential_shares_its_modules() -> None:
     for repeated in (lucid_gpu.nn.Sequential(layer) * 3, 3 * lucid_gpu.nn.Sequential(layer), grown):
         assert len(repeated) == 3
         assert all(module is layer for module in repeated)
+
+
+# --- converting in place --------------------------------------------------------------------------
+
+
+class Holder(nn.Module):
+    """Holds a tensor that is neither parameter nor buffer, as metrics do."""
+
+    def __init__(self):
+        super().__init__()
+        self.state, self.inner = lucid_gpu.ones(2), nn.Linear(2, 2)
+
+    def _apply(self, fn, recurse=True):
+        self.state = fn(self.state)
+        return super()._apply(fn, recurse)
+
+
+def test_a_child_converts_what_its_class_holds():
+    holder = nn.Sequential(nn.Sequential(Holder())).double()[0][0]
+    assert holder.state.dtype is holder.inner.weight.dtype is lucid_gpu.float64
+
+
+def test_a_write_through_apply_is_a_write():
+    layer = nn.Linear(2, 2)
+    square = layer.weight * layer.weight
+    layer.weight.grad = lucid_gpu.ones(2, 2)
+    versions = layer.weight._version, layer.weight.grad._version
+    layer._apply(lambda t: t.add_(1))
+    assert (layer.weight._version, layer.weight.grad._version) == (versions[0] + 1, versions[1] + 1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        square.sum().backward()
+
+
+def test_to_a_memory_format():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(2, 2))
+    net.to(memory_format=lucid_gpu.channels_last)
+    assert net[0].weight.stride() == (27, 1, 9, 3) and net[1].weight.stride() == (2, 1)
+
+
+def test_to_says_what_it_does_not_do():
+    with pytest.raises(RuntimeError, match="does not accept copy argument"):
+        nn.Linear(2, 2).to("cpu", copy=True)
+    with pytest.warns(UserWarning, match="Complex modules are a new feature"):
+        nn.Linear(2, 2).to(lucid_gpu.complex64)
+
+
+def test_arguments_go_to_the_class_behind_module_where_it_says_so():
+    class Mixin:
+        def __init__(self, size):
+            self.size = size
+
+    class Net(nn.Module, Mixin):
+        call_super_init = True
+
+    assert Net(3).size == 3
+    with pytest.raises(TypeError, match="unexpected keyword argument 'size'"):
+        nn.Module(size=3)
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+        nn.Module(3)
+
+
+def test_grad_under_its_private_name():
+    leaf, plain = nn.Parameter(lucid_gpu.ones(2)), lucid_gpu.ones(2)
+    for t in (leaf, plain):
+        t._grad = lucid_gpu.full((2,), 3.0)
+        assert t.grad.tolist() == t._grad.tolist() == [3.0, 3.0]
+    assert plain.requires_grad_().grad.tolist() == [3.0, 3.0]

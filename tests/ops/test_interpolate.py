@@ -207,3 +207,10 @@ def test_older_names_and_defaults_warn():
 )
 def test_errors_are_torchs(call, words):
     same_error(lambda m: call(m.nn.functional, m.ones(1, 4, 6, 6)), words)
+
+
+def test_gradients_of_nearest_add_up_in_float32():
+    g = lucid_gpu.tensor([[1.0, 2**-8, 2**-8], [2**-8, 2**-8, 2**-8], [2**-8, 2**-8, 2**-8]])
+    x = lucid_gpu.ones(1, 1, 1, 1, dtype=lucid_gpu.bfloat16, requires_grad=True)
+    F.interpolate(x, (3, 3)).backward(g.bfloat16().reshape(1, 1, 3, 3))
+    assert x.grad.item() == 1 + 2**-5  # 1 in bfloat16 added one by one

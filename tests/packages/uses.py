@@ -695,3 +695,224 @@ def _timm(on: Any) -> None:
     model = on.weights(timm.models.VisionTransformer(**sizes))
     x = on.randn(1, 3, 8, 8)
     on.train(model, lambda: model(x).pow(2).mean())
+
+
+_HUB = (
+    "huggingface_hub", "tqdm", "pyyaml", "requests", "urllib3", "idna", "certifi", "anyio", "h11",
+    "charset_normalizer", "httpx2", "httpcore2", "truststore", "importlib_metadata", "zipp",
+)  # fmt: skip
+
+
+@package("diffusers", *_HUB)
+def _diffusers(on: Any) -> None:
+    """a conditional U-Net with attention, an autoencoder, and DDPM, DDIM and Euler schedulers"""
+    import torch
+    from diffusers import (
+        AutoencoderKL,
+        DDIMScheduler,
+        DDPMScheduler,
+        EulerDiscreteScheduler,
+        UNet2DConditionModel,
+    )
+
+    net = on.weights(
+        UNet2DConditionModel(
+            sample_size=8,
+            in_channels=2,
+            out_channels=2,
+            block_out_channels=(8, 16),
+            layers_per_block=1,
+            down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+            up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+            cross_attention_dim=6,
+            attention_head_dim=4,
+            norm_num_groups=4,
+        )
+    )
+    x, noise, text = on.randn(2, 2, 8, 8), on.randn(2, 2, 8, 8), on.randn(2, 3, 6)
+    steps = torch.tensor([3, 40])
+    ddpm = DDPMScheduler(num_train_timesteps=50)
+
+    def loss() -> Any:
+        noisy = ddpm.add_noise(x, noise, steps)
+        return (net(noisy, steps, encoder_hidden_states=text).sample - noise).pow(2).mean()
+
+    on.train(net, loss, steps=2)
+    coder = on.weights(AutoencoderKL(block_out_channels=(8,), norm_num_groups=4, latent_channels=2))
+    image = on.randn(1, 3, 8, 8)
+
+    def reconstruction() -> Any:
+        latent = coder.encode(image).latent_dist
+        return (coder.decode(latent.mode()).sample - image).pow(
+            2
+        ).mean() + latent.kl().mean() * 0.01
+
+    on.train(coder, reconstruction, steps=2)
+    for scheduler in (DDIMScheduler(), EulerDiscreteScheduler()):
+        scheduler.set_timesteps(4)
+        sample = x * scheduler.init_noise_sigma
+        with torch.no_grad():
+            for step in scheduler.timesteps:
+                scaled = scheduler.scale_model_input(sample, step)
+                guess = net(scaled, step, encoder_hidden_states=text).sample
+                sample = scheduler.step(guess, step, sample).prev_sample
+        on.keep(sample)
+
+
+@package("monai")
+def _monai(on: Any) -> None:
+    """a residual U-Net of 3 dimensions with Dice losses, and a transformer block"""
+    from monai.losses import DiceCELoss, DiceLoss
+    from monai.networks.blocks import TransformerBlock
+    from monai.networks.nets import UNet
+
+    sizes = {"channels": (4, 8), "strides": (2,), "num_res_units": 1}
+    net = on.weights(UNet(spatial_dims=3, in_channels=1, out_channels=2, **sizes))
+    x = on.randn(2, 1, 8, 8, 8)
+    target = (x > 0).long()
+    for criterion in (DiceLoss, DiceCELoss):
+        dice = criterion(to_onehot_y=True, softmax=True)
+        on.train(net, lambda d=dice: d(net(x), target), steps=2)
+    block = on.weights(TransformerBlock(hidden_size=8, mlp_dim=16, num_heads=2))
+    tokens = on.randn(2, 5, 8)
+    on.train(block, lambda: block(tokens).pow(2).mean())
+
+
+@package("stable_baselines3", "gymnasium", "cloudpickle", "farama_notifications", "pandas")
+def _stable_baselines3(on: Any) -> None:
+    """PPO's, A2C's and SAC's policies: log probabilities, values, entropies, their losses"""
+    import gymnasium
+    import numpy as np
+    import torch
+    from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.sac.policies import SACPolicy
+
+    seen = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+    x = on.randn(6, 4)
+    for acts, actions in (
+        (gymnasium.spaces.Discrete(3), torch.arange(6) % 3),
+        (gymnasium.spaces.Box(-1, 1, (2,), np.float32), on.randn(6, 2)),
+    ):
+        policy = on.weights(ActorCriticPolicy(seen, acts, lambda _: 1e-3, net_arch=[8]))
+
+        def loss(policy: Any = policy, actions: Any = actions) -> Any:
+            values, log_prob, entropy = policy.evaluate_actions(x, actions)
+            ratio = (log_prob - log_prob.detach()).exp()
+            clipped = torch.clamp(ratio, 0.8, 1.2)
+            actor = -torch.min(ratio * x[:, 0], clipped * x[:, 0]).mean()
+            return actor + 0.5 * (values.flatten() - x[:, 1]).pow(2).mean() - 0.01 * entropy.mean()
+
+        on.train(policy, loss, optimizer=policy.optimizer)
+    sac = on.weights(SACPolicy(seen, gymnasium.spaces.Box(-1, 1, (2,), np.float32), lambda _: 1e-3,
+                               net_arch=[8]))  # fmt: skip
+    acts = on.randn(6, 2).tanh()
+    on.train(
+        sac.critic, lambda: sum((q - x[:, :1]).pow(2).mean() for q in sac.critic(x, acts)), steps=2
+    )
+    on.keep(sac.actor(x, deterministic=True))
+
+
+@package("lightning", "lightning_utilities", "torchmetrics", "fsspec", *_HUB)
+def _lightning(on: Any) -> None:
+    """a Trainer's fit over two epochs with validation, a scheduler and clipped gradients"""
+    import lightning
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Net(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+
+        def _loss(self, batch: Any) -> Any:
+            return (self.net(batch[0]) - batch[1]).pow(2).mean()
+
+        def training_step(self, batch: Any, number: int) -> Any:
+            loss = self._loss(batch)
+            on.keep(loss)
+            return loss
+
+        def validation_step(self, batch: Any, number: int) -> None:
+            self.log("loss", self._loss(batch))
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
+
+    model = on.weights(Net())
+    data = DataLoader(TensorDataset(on.randn(12, 4), on.randn(12, 1)), batch_size=4)
+    trainer = lightning.Trainer(
+        max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, gradient_clip_val=0.5,
+    )  # fmt: skip
+    trainer.fit(model, data, data)
+    on.keep(trainer.callback_metrics["loss"], *model.parameters())
+
+
+@package("accelerate", "safetensors", *_HUB)
+def _accelerate(on: Any) -> None:
+    """prepare, backward, clipping and accumulated gradients on one process"""
+    import torch
+    from accelerate import Accelerator
+    from torch import nn
+
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    net = on.weights(nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 2)))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    data = torch.utils.data.DataLoader(on.randn(8, 4), batch_size=2)
+    net, optimizer, data = accelerator.prepare(net, optimizer, data)
+    for batch in data:
+        with accelerator.accumulate(net):
+            loss = net(batch).pow(2).mean()
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(net.parameters(), 0.1)
+            optimizer.step()
+            optimizer.zero_grad()
+        on.keep(loss)
+    on.keep(*net.parameters())
+
+
+@package("transformers", "tokenizers", "regex", "safetensors", *_HUB)
+def _transformers(on: Any) -> None:
+    """small BERT and GPT-2 models with their losses"""
+    import torch
+    from transformers import (
+        BertConfig,
+        BertForSequenceClassification,
+        GPT2Config,
+        GPT2LMHeadModel,
+    )
+
+    words = torch.arange(12).reshape(2, 6) % 7
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    bert = on.weights(
+        BertForSequenceClassification(
+            BertConfig(
+                vocab_size=7,
+                hidden_size=8,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=16,
+                max_position_embeddings=8,
+                **none,
+            )  # fmt: skip
+        )
+    )
+    labels = torch.tensor([0, 1])
+    on.train(bert, lambda: bert(input_ids=words, labels=labels).loss)
+    gpt = on.weights(
+        GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=7,
+                n_positions=8,
+                n_embd=8,
+                n_layer=2,
+                n_head=2,
+                resid_pdrop=0.0,
+                embd_pdrop=0.0,
+                attn_pdrop=0.0,
+            )  # fmt: skip
+        )
+    )
+    on.train(gpt, lambda: gpt(input_ids=words, labels=words).loss)

@@ -330,3 +330,23 @@ def test_what_asks_whether_something_is_traced_or_remote():
 
     assert not lucid_gpu.is_autocast_enabled("mps")
     assert get_proxy_mode() is None and not rpc.is_available() and Node is lucid_gpu.fx.Node
+
+
+def test_names_that_packages_import() -> None:
+    assert lucid_gpu.distributed.ReduceOp.RedOpType is lucid_gpu.distributed.ReduceOp
+    assert len(list(lucid_gpu.distributed.ReduceOp)) == 8
+    collate = lucid_gpu.utils.data._utils.collate
+    assert collate.collate_tensor_fn([lucid_gpu.ones(2)] * 3).shape == (3, 2)
+    assert lucid_gpu.strided is not lucid_gpu.sparse_csr and lucid_gpu.version.hip is None
+    assert lucid_gpu.finfo(lucid_gpu.float8_e4m3fn).max == 448.0
+    assert lucid_gpu.iinfo(lucid_gpu.uint16).max == 65535
+    assert not isinstance(nn.Linear(1, 1), lucid_gpu._dynamo.OptimizedModule)
+    values, keys = utils._pytree._dict_flatten({"a": 1})
+    assert utils._pytree._dict_unflatten(values, keys) == {"a": 1}
+    with pytest.warns(UserWarning, match="sees none"), lucid_gpu.overrides.TorchFunctionMode():
+        pass
+    with pytest.raises(RuntimeError, match="archives are read by"):
+        lucid_gpu.PyTorchFileReader("x")
+    functional = lucid_gpu.distributed._functional_collectives
+    one = lucid_gpu.ones(2)
+    assert functional.wait_tensor(one) is one

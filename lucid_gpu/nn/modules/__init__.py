@@ -3,6 +3,7 @@
 # ruff: noqa: F403, F405, RUF022
 
 from lucid_gpu.nn.argument_errors import named_in_errors
+from lucid_gpu.nn.modules import utils
 from lucid_gpu.nn.modules.activation import *
 from lucid_gpu.nn.modules.adaptive import *
 from lucid_gpu.nn.modules.attention import *

@@ -183,7 +183,10 @@ class PReLU(Module):
 
 
 class Softmax2d(Module):
-    """`Softmax` over the channels of images ``(n, c, h, w)`` or ``(c, h, w)``, else ValueError."""
+    """`Softmax` over the channels of images ``(n, c, h, w)`` or ``(c, h, w)``, else ValueError.
+
+    TypeError for arguments.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):

@@ -57,7 +57,7 @@ class _Numbered(Module):
         return self._modules[self._name_of(index)]
 
     def _slice(self, items: list[tuple[str, Any]]) -> Module:
-        return type(self)(child for _, child in items)  # type: ignore[call-arg]
+        return type(self)(child for _, child in items)
 
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, self._name_of(index), module)
@@ -93,6 +93,8 @@ class _Numbered(Module):
         size = len(self)
         if not -size <= index <= size:
             raise IndexError(f"Index out of range: {index}")
+        if not isinstance(module, Module):
+            raise AssertionError(f"module should be of type: {Module}")
         children = list(self)
         children.insert(index, module)
         with _wholly(self):

@@ -68,6 +68,10 @@ class _InstanceNorm(_NormBase):
         )
         return result if dim else result.squeeze(0)
 
+    def _get_no_batch_dim(self) -> int:
+        """How many dimensions one sample has."""
+        return self.rank + 1
+
     def _check_channels(self, channels: int, dim: int) -> None:
         if channels == self.num_features:
             return

@@ -46,6 +46,9 @@ _HOOKS = (
 )
 
 
+_IncompatibleKeys = IncompatibleKeys  # the name that packages import
+
+
 class Module:
     """A function with parameters.
 
@@ -57,6 +60,11 @@ class Module:
     ----------
     training : bool
         True after `train`, False after `eval`.
+
+    Raises
+    ------
+    TypeError
+        For arguments, unless the class sets ``call_super_init``, which hands them on.
     """
 
     training: bool
@@ -77,7 +85,14 @@ class Module:
     _load_state_dict_post_hooks: Table
     _version = 1  # of what `state_dict` gives, kept with it
 
-    def __init__(self) -> None:
+    call_super_init = False  # whether `__init__` hands its arguments on, for mixins behind Module
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if (args or kwargs) and not self.call_super_init:
+            why = f"takes 1 positional argument but {len(args) + 1} were given"
+            if kwargs:
+                why = f"got an unexpected keyword argument '{next(iter(kwargs))}'"
+            raise TypeError(f"{type(self).__name__}.__init__() {why}")
         put = object.__setattr__  # past our own __setattr__, which looks in these
         put(self, "training", True)
         put(self, "_parameters", {})
@@ -86,6 +101,8 @@ class Module:
         put(self, "_non_persistent_buffers_set", set())
         for table in _HOOKS:
             put(self, table, OrderedDict())
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
 
     # -- calling ----------------------------------------------------------------------------
 
@@ -523,27 +540,39 @@ class Module:
             parameter.grad = None if set_to_none else parameter.grad.detach().zero_()
 
     def _apply(self: _M, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> _M:
+        if recurse:
+            for module in self.children():
+                module._apply(fn)  # of its own class, which may hold more than this one does
         with no_grad():
-            for module in self.modules() if recurse else [self]:
-                for parameter in module._parameters.values():
-                    if parameter is not None:
-                        _convert(parameter, fn)
-                for name, buffer in module._buffers.items():
-                    if buffer is not None:
-                        module._buffers[name] = fn(buffer)
+            for parameter in self._parameters.values():
+                if parameter is not None:
+                    _convert(parameter, fn)
+            for name, buffer in self._buffers.items():
+                if buffer is not None:
+                    self._buffers[name] = fn(buffer)
         return self
 
     def to(self: _M, *args: Any, **kwargs: Any) -> _M:
         """Move and cast parameters and buffers in place: ``to(device, dtype)``, ``to(tensor)``.
 
-        A dtype is given to those tensors alone that are floating point or complex.
+        A dtype is given to those tensors alone that are floating point or complex, a
+        ``memory_format`` to those of four or five dimensions.
 
         Raises
         ------
         TypeError
             For a dtype of integers, and keyword arguments that are none.
+        RuntimeError
+            For ``copy``: a module is changed in place.
         """
-        device, dtype = _read_to(args, kwargs)
+        device, dtype, order = _read_to(args, kwargs)
+        if dtype is not None and dtype.is_complex:
+            warnings.warn(
+                "Complex modules are a new feature under active development whose design may "
+                "change, and some modules might not work as expected when using complex tensors "
+                "as parameters or buffers.",
+                stacklevel=2,
+            )
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
             raise TypeError(
                 "nn.Module.to only accepts floating point or complex dtypes, but got desired "
@@ -552,7 +581,9 @@ class Module:
 
         def convert(t: Tensor) -> Tensor:
             own = dtype if t.is_floating_point() or t.is_complex() else None
-            return t.to(t.device if device is None else device, t.dtype if own is None else own)
+            kept = {} if order is None or t.ndim not in (4, 5) else {"memory_format": order}
+            to = t.device if device is None else device
+            return t.to(to, t.dtype if own is None else own, **kept)
 
         return self._apply(convert)
 
@@ -590,6 +621,16 @@ class Module:
     def to_empty(self: _M, *, device: Any, recurse: bool = True) -> _M:
         """Move to a device without the values."""
         return self._apply(lambda t: empty_like(t, device=device), recurse)
+
+    def _replicate_for_data_parallel(self: _M) -> _M:
+        """A module beside this one with tables of its own, for one device's copies."""
+        replica = self.__new__(type(self))
+        replica.__dict__ = self.__dict__.copy()
+        replica.__dict__["_parameters"] = {}
+        replica.__dict__["_buffers"] = self._buffers.copy()
+        replica.__dict__["_modules"] = self._modules.copy()
+        replica.__dict__["_is_replica"] = True
+        return replica
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Taken for the sake of scripts: what is elementwise is fused without."""
@@ -785,10 +826,12 @@ def _refuse_what_is_no_tensor(error: AttributeError, module: Module, args: tuple
                 raise wrong from None
 
 
-def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
+def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None, Any]:
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     if "tensor" in kwargs:
         args = (*args, kwargs.pop("tensor"))
+    if kwargs.pop("copy", False):
+        raise RuntimeError(".to() does not accept copy argument: copy.deepcopy(module) copies one")
     unknown = set(kwargs) - {"non_blocking", "memory_format"}
     if unknown:
         raise TypeError(f"to() got an unexpected keyword argument '{unknown.pop()}'")
@@ -799,15 +842,15 @@ def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType 
             dtype = value
         elif value is not None and not isinstance(value, bool):
             device = value
-    return device, dtype
+    return device, dtype, kwargs.get("memory_format")
 
 
 def _convert(parameter: Parameter, fn: Callable[[Tensor], Tensor]) -> None:
     """Change a parameter's storage while it stays the object that optimizers hold."""
-    data, grad = parameter.data, parameter.grad
-    converted = fn(data)
-    if converted is not data:
+    grad = parameter.grad
+    converted = fn(parameter)
+    if converted is not parameter:
         parameter.grad = None
         parameter.data = converted
-        if grad is not None:
-            parameter.grad = fn(grad.detach())
+    if grad is not None:
+        parameter.grad = fn(grad).requires_grad_(grad.requires_grad)

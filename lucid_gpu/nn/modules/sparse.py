@@ -18,6 +18,8 @@ __all__ = ["Embedding", "EmbeddingBag"]
 class _Table(Module):
     """What both share: the table, how long its rows may be, how its gradient is scaled."""
 
+    _padding_name = "Padding_idx"  # in the error that refuses it
+
     def __init__(
         self,
         num_embeddings: int,
@@ -36,7 +38,7 @@ class _Table(Module):
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise AssertionError(
-                    f"Padding_idx must be within num_embeddings ({num_embeddings}); "
+                    f"{self._padding_name} must be within num_embeddings ({num_embeddings}); "
                     f"{type(self).__name__} got padding_idx={padding_idx}"
                 )
             padding_idx %= num_embeddings
@@ -186,6 +188,8 @@ class EmbeddingBag(_Table):
     ``layer(input, offsets, per_sample_weights)`` takes bags of one length, (bags, length), or all
     numbers, (n,), and where each bag begins; factors of the rows go with ``mode="sum"``.
     """
+
+    _padding_name = "padding_idx"
 
     def __init__(
         self,

@@ -220,7 +220,7 @@ class PruningContainer(BasePruningMethod):
             seen = (slice(None),) * dim + (default_mask.sum(others) != 0,)
         elif method.PRUNING_TYPE != "global":
             raise ValueError(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
-        mask = default_mask.clone()
+        mask = default_mask.to(t.dtype, copy=True)
         mask[seen] = method.compute_mask(t[seen], mask[seen]).to(mask.dtype)
         return mask
 

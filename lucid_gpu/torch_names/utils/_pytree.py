@@ -163,6 +163,7 @@ def register_pytree_node(
 
 
 _register_pytree_node = register_pytree_node
+SUPPORTED_NODES = trees.REGISTERED
 
 
 def tree_flatten(tree: Any, is_leaf: Test = None) -> tuple[list[Any], TreeSpec]:
@@ -285,6 +286,14 @@ def tree_map_with_path(
     """`tree_map`; ``func`` gets the keys that lead to the leaf before it."""
     paths = _paths(tree_structure(tree, is_leaf))
     return tree_map(lambda *leaves: func(next(paths), *leaves), tree, *rests, is_leaf=is_leaf)
+
+
+def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], Any]:
+    return list(d.values()), list(d)
+
+
+def _dict_unflatten(values: Any, context: Any) -> dict[Any, Any]:
+    return dict(zip(context, values))
 
 
 def _deque(children: Any, context: Any) -> Any:

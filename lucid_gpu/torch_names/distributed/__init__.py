@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.distributed` under PyTorch's names."""

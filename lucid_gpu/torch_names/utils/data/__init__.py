@@ -1,0 +1,1 @@
+"""What stands beside `lucid_gpu.utils.data` under PyTorch's names."""

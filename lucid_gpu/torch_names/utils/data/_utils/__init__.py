@@ -1,0 +1,5 @@
+"""`torch.utils.data._utils`: PyTorch's private files of the loader."""
+
+from . import collate
+
+__all__ = ["collate"]
