@@ -196,7 +196,7 @@ def main() -> None:
             found[side] = pickle.loads(out.read_bytes())
     rows = ""
     for name in names:
-        said = (table[name][0].__doc__ or "").strip()
+        said = (table[name][0].__doc__ or "").strip().partition("\n")[0]
         outcome = result(found["lucid_gpu"][name], found["torch"][name]).replace("|", "\\|")
         rows += f"| {name} | {version(name, args.site)} | {said} | {outcome} |\n"
     print(rows)

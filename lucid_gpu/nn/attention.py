@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
 from collections.abc import Iterator
 
 from lucid_gpu.ops import attention as kernels
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
+
+__path__ = [  # `nn.attention.flex_attention`
+    os.path.join(os.path.dirname(os.path.dirname(__file__)), "torch_names", "nn", "attention")
+]
 
 
 class SDPBackend(enum.IntEnum):

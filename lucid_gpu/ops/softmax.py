@@ -48,7 +48,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
     """
     input, dim = _prepared("log_softmax", input, dim, dtype)
     if not input.numel():
-        return input.clone()
+        return input.exp()  # nothing, with derivatives of every order
     return _by_rows(input, dim, True)
 
 
@@ -61,7 +61,7 @@ def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """
     input, dim = _prepared("softmax", input, dim, dtype)
     if not input.numel():
-        return input.clone()
+        return input.exp()
     return _by_rows(input, dim, False)
 
 

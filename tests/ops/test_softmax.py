@@ -185,3 +185,12 @@ def test_wrong_batch_size_names_both():
     sentence = r"input batch_size \(2\) to match target batch_size \(3\)"
     with pytest.raises(ValueError, match=sentence):
         F.cross_entropy(lucid_gpu.zeros(2, 3), lucid_gpu.tensor([0, 1, 2]))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_of_nothing_has_second_derivatives(name):
+    x = lucid_gpu.ones(0, 3, requires_grad=True)
+    y = getattr(lucid_gpu.nn.functional, name)(x, 1)
+    (g,) = lucid_gpu.autograd.grad(y, x, lucid_gpu.ones(0, 3), create_graph=True)
+    g.sum().backward()
+    assert x.grad.shape == (0, 3)
