@@ -164,6 +164,7 @@ _FROM = {
         "lucid_gpu.ops.tensor_types",
     ),
     "PyTorchFileReader": "lucid_gpu._C",
+    "ScriptModule": "lucid_gpu.jit",
     **dict.fromkeys(("Event", "Stream"), "lucid_gpu.cuda"),
     "_assert": "lucid_gpu._C",
     "_check": "lucid_gpu._C",

@@ -37,6 +37,7 @@ __all__ = [
     "Span",
     "copy_bandwidth",
     "emit_nvtx",
+    "kineto_available",
     "planned",
     "planned_bytes",
     "planning",
@@ -46,3 +47,8 @@ __all__ = [
     "schedule",
     "tensorboard_trace_handler",
 ]
+
+
+def kineto_available() -> bool:
+    """Whether PyTorch's library of profiling is there: False, `profile` does without."""
+    return False

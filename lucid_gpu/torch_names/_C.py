@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from lucid_gpu import (
@@ -128,3 +129,15 @@ def _int_mm(self: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
 def _assert(condition: object, message: str) -> None:
     """Raise an AssertionError where a condition does not hold."""
     assert condition, message
+
+
+def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+    """What arguments of `Tensor.to` say: device, dtype, whether it may be late, and the order."""
+    from lucid_gpu.nn.modules.module import _read_to
+
+    late = bool(kwargs.get("non_blocking", False))
+    where, kind, order = _read_to(args, kwargs)
+    return None if where is None else device(where), kind, late, order
+
+
+_nn = SimpleNamespace(_parse_to=_parse_to)

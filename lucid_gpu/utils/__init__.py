@@ -10,7 +10,10 @@ from lucid_gpu.utils import checkpoint, data, dlpack
 
 __all__ = ["checkpoint", "data", "dlpack"]
 
-_TORCH_NAMES = ("_pytree", "collect_env", "cpp_extension", "deterministic", "hooks", "model_zoo")
+_TORCH_NAMES = (
+    *("_pytree", "collect_env", "cpp_extension", "deterministic", "flop_counter", "hooks"),
+    "model_zoo",
+)
 
 
 def __getattr__(name: str) -> _Any:

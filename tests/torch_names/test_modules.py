@@ -350,3 +350,19 @@ def test_names_that_packages_import() -> None:
     functional = lucid_gpu.distributed._functional_collectives
     one = lucid_gpu.ones(2)
     assert functional.wait_tensor(one) is one
+    with pytest.raises(RuntimeError, match=r"profiler\.profile\(\)"):
+        utils.flop_counter.FlopCounterMode()
+    where, kind, late, order = lucid_gpu._C._nn._parse_to("cpu", lucid_gpu.float64)
+    assert (str(where), kind, late, order) == ("cpu", lucid_gpu.float64, False, None)
+    assert not lucid_gpu.profiler.kineto_available() and lucid_gpu.ScriptModule
+
+
+@pytest.mark.parametrize("container", [[1, 2], (1,), {"a": 1, "b": 2}, Point(1, 2)], ids=str)
+def test_nodes_are_taken_apart_one_level(container: Any) -> None:
+    tree: Any = utils._pytree
+    node = tree.SUPPORTED_NODES[tree._get_node_type(container)]
+    children, context = node.flatten_fn(container)
+    assert list(children) == tree.tree_leaves(container)
+    assert node.unflatten_fn(children, context) == container
+    spec = tree.TreeSpec(type(container), context, [tree.LeafSpec() for _ in children])
+    assert spec == tree.tree_structure(container) and int not in tree.SUPPORTED_NODES

@@ -61,8 +61,15 @@ class TreeSpec:
     num_leaves, num_children, num_nodes : int
     """
 
-    def __init__(self, structure: trees.Structure) -> None:
-        self._structure = structure
+    def __init__(self, type: Any, context: Any = None, children_specs: Any = ()) -> None:
+        if not isinstance(type, trees.Structure):
+            keys: tuple[Any, ...] = ()
+            if type in trees.REGISTERED:
+                keys = (context,)
+            elif type is not None and issubclass(type, dict):
+                keys = tuple(context)
+            type = trees.Structure(type, keys, tuple([c._structure for c in children_specs]))
+        self._structure: trees.Structure = type
 
     @property
     def type(self) -> Any:
@@ -163,7 +170,39 @@ def register_pytree_node(
 
 
 _register_pytree_node = register_pytree_node
-SUPPORTED_NODES = trees.REGISTERED
+_get_node_type = type
+
+
+class NodeDef(NamedTuple):
+    """How a type of container is taken apart and put together."""
+
+    type: type
+    flatten_fn: Callable[[Any], tuple[Any, Any]]
+    unflatten_fn: Callable[[Any, Any], Any]
+
+
+class _Nodes:
+    """`SUPPORTED_NODES`: the types that are containers, with their `NodeDef`."""
+
+    def __contains__(self, kind: Any) -> bool:
+        return kind in trees.REGISTERED or issubclass(kind, (dict, list, tuple))
+
+    def __getitem__(self, kind: Any) -> NodeDef:
+        if kind not in self:
+            raise KeyError(kind)
+        return NodeDef(kind, _taken_apart, lambda values, context: _joined(kind, values, context))
+
+
+def _taken_apart(tree: Any) -> tuple[list[Any], Any]:
+    children, spec = trees.flatten(tree, lambda part: part is not tree)
+    return children, TreeSpec(spec).context
+
+
+def _joined(kind: Any, values: Any, context: Any) -> Any:
+    return tree_unflatten(values, TreeSpec(kind, context, [LeafSpec() for _ in values]))
+
+
+SUPPORTED_NODES = _Nodes()
 
 
 def tree_flatten(tree: Any, is_leaf: Test = None) -> tuple[list[Any], TreeSpec]:
