@@ -67,7 +67,10 @@ class TracerWarning(Warning):
 
 
 class ScriptModule(Module):
-    """A module: what PyTorch's is beyond that, is compiled. For subclasses and `isinstance`."""
+    """A module: what PyTorch's is beyond that, is compiled. For subclasses and `isinstance`.
+
+    TypeError for arguments.
+    """
 
 
 class ScriptFunction:
