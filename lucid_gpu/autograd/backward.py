@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from lucid_gpu.fusion.expression import Expr
 from lucid_gpu.fusion.region import RegionNode, observe, unobserve
 from lucid_gpu.fusion.scheduler import begin_pass, end_pass
 from lucid_gpu.ops.registry import attach
-from lucid_gpu.ops.user_warnings import is_warn_always_enabled, warn_user
+from lucid_gpu.ops.user_warnings import warn_user_once
 from lucid_gpu.tape import engine
 from lucid_gpu.tape.levels import BACKWARD_INSIDE, innermost, open_levels
 from lucid_gpu.tape.modes import state
@@ -78,7 +77,7 @@ def backward(
     roots = _roots(outputs)
     keep = create_graph if retain_graph is None else retain_graph
     if create_graph:
-        (_warn_of_cycle.__wrapped__ if is_warn_always_enabled() else _warn_of_cycle)()
+        _warn_of_cycle()
     if targets is None:
         _run(roots, cotangents, keep, create_graph)
         return
@@ -89,10 +88,9 @@ def backward(
     _run_observed(roots, cotangents, keep, create_graph, edges, accumulate=True)
 
 
-@functools.cache
 def _warn_of_cycle() -> None:
-    """Warn once, as PyTorch does; here the cycle is collected."""
-    warn_user(
+    """Warn as PyTorch does; here the cycle is collected."""
+    warn_user_once(
         "Using backward() with create_graph=True will create a reference cycle between the "
         "parameter and its gradient which can cause a memory leak. We recommend using "
         "autograd.grad when creating the graph to avoid this. If you have to use this function, "
