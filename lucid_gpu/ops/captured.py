@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from lucid_gpu.devices import capturing
@@ -98,22 +99,29 @@ def _record_whole(found: Any, call: _Call, before: Any, result: Any) -> None:
         cotangents = (first, *others) if isinstance(first, Tensor) else first
         zeros = [None if g is not None else meta for g, meta in zip(cotangents, call.node.metas)]
         given = (call.held, cotangents, zeros), {}
-    given = _replaced(given, operands)
+    distinct: list[_Operand] = []
+    build = _builder(_replaced(given, operands), distinct)
     found.off += 1
     try:
         results = [t.array for t in _tensors(result)]
     finally:
         found.off -= 1
+    single = len(results) == 1
 
-    def run() -> list[Any]:
-        made: dict[int, Tensor] = {}  # anew each time: an op may lay a tensor out anew
-        args, named = _with_tensors(given, made)
+    def run() -> Any:
+        # Tensors are made anew each time: an op may lay one out anew.
+        args, named = build([from_array(*operand) for operand in distinct])
         with no_grad():
-            return [t.array for t in _tensors(body(*args, **named))]
+            outcome = body(*args, **named)
+            if single and isinstance(outcome, Tensor):
+                return outcome.array
+            arrays = [t.array for t in _tensors(outcome)]
+        return arrays[0] if single and len(arrays) == 1 else arrays
 
     for array in results:
         found.adopt(array, capturing.MADE, name)
-    found.steps.append(capturing.Step(name, capturing.again(name, run, (), results), results))
+    call_again = capturing.again(name, run, (), results[0] if single else results)
+    found.steps.append(capturing.Step(name, call_again, results))
 
 
 class _Operand(NamedTuple):
@@ -222,14 +230,35 @@ def _replaced(value: Any, operands: dict[int, _Operand]) -> Any:
     return _mapped(value, lambda part: _replaced(part, operands))
 
 
-def _with_tensors(value: Any, made: dict[int, Tensor]) -> Any:
-    """Values with tensors in the place of operands, one for each."""
+def _builder(value: Any, distinct: list[_Operand]) -> Callable[[list[Tensor]], Any]:
+    """What makes a value from tensors that stand for its operands, one for each of ``distinct``."""
     if type(value) is _Operand:
-        tensor = made.get(id(value))
-        if tensor is None:
-            tensor = made[id(value)] = from_array(*value)
-        return tensor
-    return _mapped(value, lambda part: _with_tensors(part, made))
+        position = next((i for i, known in enumerate(distinct) if known is value), len(distinct))
+        if position == len(distinct):
+            distinct.append(value)
+        return itemgetter(position)
+    if not _has_operand(value):
+        return lambda tensors: value
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    varying = [(k, _builder(part, distinct)) for k, part in items if _has_operand(part)]
+    fixed, kind = value if isinstance(value, dict) else list(value), type(value)
+
+    def build(tensors: list[Tensor]) -> Any:
+        parts = fixed.copy()
+        for key, part in varying:
+            parts[key] = part(tensors)
+        if kind is dict or kind is list:
+            return parts
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+
+    return build
+
+
+def _has_operand(value: Any) -> bool:
+    if type(value) is _Operand:
+        return True
+    parts = value.values() if isinstance(value, dict) else value
+    return isinstance(value, (dict, list, tuple)) and any(map(_has_operand, parts))
 
 
 def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
