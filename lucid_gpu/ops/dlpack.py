@@ -55,7 +55,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 def _shared(source: Any, copy: bool | None) -> Tensor:
     if backend_of_array(source) is not None:
         return from_array_shared(source)
-    producer = dlpack.Given(source, copy)
+    producer = dlpack.Exporter(source, copy)
     kind, index = producer.__dlpack_device__()
     if kind in (dlpack.CPU, dlpack.CUDA_HOST):
         where = resolve("cpu")
