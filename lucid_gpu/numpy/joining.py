@@ -30,17 +30,17 @@ def _promoted(tensors: Sequence[Any], dtype: Any, casting: Any) -> list[Tensor]:
     TypeError
         Where the rule ``casting`` does not allow it.
     """
-    found = as_tensors(tensors)
-    if dtype is None and len({t.dtype for t in found}) < 2:
-        return found
-    d = element_type(np.result_type(*[t.dtype.numpy for t in found]) if dtype is None else dtype)
-    for t in found:
+    operands = as_tensors(tensors)
+    if dtype is None and len({t.dtype for t in operands}) < 2:
+        return operands
+    d = element_type(np.result_type(*[t.dtype.numpy for t in operands]) if dtype is None else dtype)
+    for t in operands:
         if not np.can_cast(t.dtype.numpy, d.numpy, casting):
             raise TypeError(
                 f"Cannot cast array data from {t.dtype.numpy!r} to {d.numpy!r} according to the "
                 f"rule {casting!r}"
             )
-    return [t.to(d) for t in found]
+    return [t.to(d) for t in operands]
 
 
 @takes_out
@@ -149,8 +149,8 @@ def _block(arrays: Any, depth: int, rank: int) -> Tensor:
     if depth == 0:
         a = as_tensor(arrays)
         return a.reshape((1,) * (rank - a.ndim) + tuple(a.shape))
-    found: Tensor = concatenate([_block(a, depth - 1, rank) for a in arrays], -depth)
-    return found
+    joined: Tensor = concatenate([_block(a, depth - 1, rank) for a in arrays], -depth)
+    return joined
 
 
 # --- one cut -------------------------------------------------------------------------------------

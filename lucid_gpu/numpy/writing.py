@@ -113,8 +113,8 @@ def put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) -> 
     places = within(indices.to(dt.int64), target.shape[axis], "raise")
     sizes = np.broadcast_shapes(along(target, axis), along(places, axis))
     places = places.expand([places.shape[k] if k == axis else n for k, n in enumerate(sizes)])
-    found = _scattered(target, axis, places, values.to(arr.dtype).expand(places.shape))
-    target.copy_(found)
+    scattered = _scattered(target, axis, places, values.to(arr.dtype).expand(places.shape))
+    target.copy_(scattered)
 
 
 def _scattered(a: Tensor, axis: int, places: Tensor, values: Tensor) -> Tensor:
