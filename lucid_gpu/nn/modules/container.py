@@ -101,9 +101,9 @@ class _Numbered(Module):
 
     def pop(self, key: int | slice = -1) -> Any:
         """Remove and return a module; IndexError where there is none."""
-        found = self[key]
+        module = self[key]
         del self[key]
-        return found
+        return module
 
 
 class Sequential(_Numbered):
@@ -262,10 +262,10 @@ class ModuleDict(Module):
             )
         pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
         with _wholly(self):
-            for place, pair in enumerate(list(pairs)):
+            for position, pair in enumerate(list(pairs)):
                 if len(pair) != 2:
                     raise ValueError(
-                        f"ModuleDict update sequence element #{place} has length {len(pair)}; 2 is "
-                        "required"
+                        f"ModuleDict update sequence element #{position} has length {len(pair)}; 2 "
+                        "is required"
                     )
                 self[pair[0]] = pair[1]

@@ -223,10 +223,10 @@ class RNNBase(Module):
         function = getattr(recurrent, self.mode.lower())
         settings = (self._flat_weights, self.bias, self.num_layers, self.dropout, self.training)
         if sizes is None:
-            found = function(input, hx, *settings, self.bidirectional, self.batch_first)
+            results = function(input, hx, *settings, self.bidirectional, self.batch_first)
         else:
-            found = function(input, sizes, hx, *settings, self.bidirectional)
-        out, *states = found
+            results = function(input, sizes, hx, *settings, self.bidirectional)
+        out, *states = results
         return out, tuple(states) if len(states) > 1 else states[0]
 
     @property
@@ -363,14 +363,14 @@ class LSTM(RNNBase):
 
 
 class _OneState(RNNBase):
-    def _refuse_projection(self, given: dict[str, Any]) -> None:
-        if "proj_size" in given:
+    def _refuse_projection(self, options: dict[str, Any]) -> None:
+        if "proj_size" in options:
             raise ValueError(
                 "proj_size argument is only supported for LSTM, not RNN or GRU; "
-                f"{type(self).__name__} got proj_size={given['proj_size']}"
+                f"{type(self).__name__} got proj_size={options['proj_size']}"
             )
-        if given:
-            raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(given)}")
+        if options:
+            raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(options)}")
 
 
 class GRU(_OneState):
