@@ -176,12 +176,12 @@ def init_device_mesh(
     if not groups.is_initialized():
         groups.init_process_group()
     size = groups.get_world_size()
-    places = math.prod(mesh_shape)
-    if places > size:
+    count = math.prod(mesh_shape)
+    if count > size:
         raise RuntimeError(
-            f"Mesh should not be bigger than default world size {size}, but found {places} ranks!"
+            f"Mesh should not be bigger than default world size {size}, but found {count} ranks!"
         )
-    if places < size:
-        raise RuntimeError(f"mesh_shape {tuple(mesh_shape)} has {places} places for {size} ranks")
+    if count < size:
+        raise RuntimeError(f"mesh_shape {tuple(mesh_shape)} has {count} places for {size} ranks")
     ranks = np.arange(size).reshape(mesh_shape)
     return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names)

@@ -33,8 +33,8 @@ def apply_along_axis(
         raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
     stacked = stack(alike(*as_tensors([func1d(row, *args, **kwargs) for row in rows], arr)))
     inner = tuple(stacked.shape)[1:]
-    places = range(len(outer), len(outer) + len(inner))
-    return moveaxis(stacked.reshape(outer + inner), places, range(axis, axis + len(inner)))
+    inner_axes = range(len(outer), len(outer) + len(inner))
+    return moveaxis(stacked.reshape(outer + inner), inner_axes, range(axis, axis + len(inner)))
 
 
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Any:
@@ -97,11 +97,11 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Tensor:
     set_ = filt.detach() != 0
     for along in axes:
         others = tuple([k for k in range(filt.ndim) if k != along])
-        places = np.flatnonzero((set_.any(others) if others else set_).cpu().numpy())
+        nonzero = np.flatnonzero((set_.any(others) if others else set_).cpu().numpy())
         n = filt.shape[along]
-        first, last = (int(places[0]), int(places[-1]) + 1) if places.size else (n, n)
+        first, last = (int(nonzero[0]), int(nonzero[-1]) + 1) if nonzero.size else (n, n)
         first, last = first if "f" in trim.lower() else 0, last if "b" in trim.lower() else n
-        if not places.size and "f" not in trim.lower():
+        if not nonzero.size and "f" not in trim.lower():
             last = 0
         filt = filt.narrow(along, first, last - first)
     return filt

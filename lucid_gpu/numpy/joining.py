@@ -219,13 +219,13 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     arr = arr.reshape(-1) if axis is None else arr
     axis = axis_of(axis or 0, arr.ndim)
     n = arr.shape[axis]
-    places = np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj)
-    if places.ndim == 0 and 0 < values.ndim < arr.ndim:
+    positions = np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj)
+    if positions.ndim == 0 and 0 < values.ndim < arr.ndim:
         values = values.unsqueeze(axis)
-    one_place = places.ndim == 0 and values.ndim == arr.ndim
-    count = values.shape[axis] if one_place else places.size
+    one_position = positions.ndim == 0 and values.ndim == arr.ndim
+    count = values.shape[axis] if one_position else positions.size
     # where old and new elements come to stand, as NumPy says of their numbers
-    order = np.insert(np.arange(n), places, n + np.arange(count))
+    order = np.insert(np.arange(n), positions, n + np.arange(count))
     shape = [count if k == axis else size for k, size in enumerate(arr.shape)]
     joined = concatenate([arr, values.to(arr.dtype).expand(shape)], axis)
     return joined.index_select(axis, as_tensor(order, arr))

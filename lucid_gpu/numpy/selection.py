@@ -122,9 +122,9 @@ def take(
     """`numpy.take`."""
     a, indices = as_tensors((a, indices))
     a, axis = (a.reshape(-1), 0) if axis is None or not a.ndim else (a, axis_of(axis, a.ndim))
-    places = within(indices.to(dt.int64), a.shape[axis], mode)
+    positions = within(indices.to(dt.int64), a.shape[axis], mode)
     shape = (*a.shape[:axis], *indices.shape, *a.shape[axis + 1 :])
-    return a.index_select(axis, places.reshape(-1)).reshape(shape)
+    return a.index_select(axis, positions.reshape(-1)).reshape(shape)
 
 
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
@@ -133,11 +133,13 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
     if axis is None and indices.ndim != 1:
         raise ValueError("when axis=None, `indices` must have a single dimension.")
     arr, axis = (arr.reshape(-1), 0) if axis is None else (arr, axis_of(axis, arr.ndim))
-    places = within(indices.to(dt.int64), arr.shape[axis], "raise")
-    shape = list(np.broadcast_shapes(along(arr, axis), along(places, axis)))
+    positions = within(indices.to(dt.int64), arr.shape[axis], "raise")
+    shape = list(np.broadcast_shapes(along(arr, axis), along(positions, axis)))
     wide = arr.expand([arr.shape[k] if k == axis else n for k, n in enumerate(shape)])
-    places = places.expand([places.shape[k] if k == axis else n for k, n in enumerate(shape)])
-    return wide.gather(axis, places)
+    positions = positions.expand(
+        [positions.shape[k] if k == axis else n for k, n in enumerate(shape)]
+    )
+    return wide.gather(axis, positions)
 
 
 def along(a: Tensor, axis: int) -> tuple[int, ...]:
@@ -147,8 +149,8 @@ def along(a: Tensor, axis: int) -> tuple[int, ...]:
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
     """`numpy.compress`."""
-    (places,) = np.nonzero(as_tensor(condition, a if isinstance(a, Tensor) else None))
-    return take(a, places, axis, out)
+    (positions,) = np.nonzero(as_tensor(condition, a if isinstance(a, Tensor) else None))
+    return take(a, positions, axis, out)
 
 
 def extract(condition: Any, arr: Any) -> Any:

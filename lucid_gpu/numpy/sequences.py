@@ -64,11 +64,11 @@ def _slopes(f: Tensor, spacing: Any, axis: int, edge_order: int) -> Tensor:
             "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) "
             "elements are required."
         )
-    places: Any = as_tensor(spacing, f)
-    places = places * as_tensor(np.arange(n), f) if places.ndim == 0 else places
-    if tuple(places.shape) != (n,):
+    coordinates: Any = as_tensor(spacing, f)
+    coordinates = coordinates * as_tensor(np.arange(n), f) if coordinates.ndim == 0 else coordinates
+    if tuple(coordinates.shape) != (n,):
         raise ValueError("when 1d, distances must match the length of the corresponding dimension")
-    step = diff(places).to(f.dtype).reshape([-1 if k == axis else 1 for k in range(f.ndim)])
+    step = diff(coordinates).to(f.dtype).reshape([-1 if k == axis else 1 for k in range(f.ndim)])
 
     def part(t: Tensor, start: int, count: int) -> Tensor:
         return t.narrow(axis, start, count)

@@ -124,13 +124,13 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
 def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
     """`numpy.moveaxis`."""
     a = as_tensor(a)
-    sources, places = axes_of(source, a.ndim), axes_of(destination, a.ndim)
-    if len(sources) != len(places):
+    sources, destinations = axes_of(source, a.ndim), axes_of(destination, a.ndim)
+    if len(sources) != len(destinations):
         raise ValueError(
             "`source` and `destination` arguments must have the same number of elements"
         )
     order = [k for k in range(a.ndim) if k not in sources]
-    for position, axis in sorted(zip(places, sources, strict=True)):
+    for position, axis in sorted(zip(destinations, sources, strict=True)):
         order.insert(position, axis)
     return a.permute(tuple(order))
 
@@ -162,9 +162,9 @@ def expand_dims(a: Any, axis: Any) -> Tensor:
     """`numpy.expand_dims`."""
     a = as_tensor(a)
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    places = axes_of(axes, a.ndim + len(axes))
+    new_axes = axes_of(axes, a.ndim + len(axes))
     sizes = iter(a.shape)
-    return a.reshape([1 if k in places else next(sizes) for k in range(a.ndim + len(axes))])
+    return a.reshape([1 if k in new_axes else next(sizes) for k in range(a.ndim + len(axes))])
 
 
 def atleast_1d(*arys: Any) -> Any:

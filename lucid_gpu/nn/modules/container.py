@@ -187,12 +187,12 @@ class ModuleList(_Numbered):
         lines = []
         numbered = [(repr(child), i) for i, child in enumerate(self)]
         for text, group in itertools.groupby(numbered, key=operator.itemgetter(0)):
-            places = [i for _, i in group]
+            indices = [i for _, i in group]
             text = text.replace("\n", "\n  ")
-            if len(places) == 1:
-                lines.append(f"({places[0]}): {text}")
+            if len(indices) == 1:
+                lines.append(f"({indices[0]}): {text}")
             else:
-                lines.append(f"({places[0]}-{places[-1]}): {len(places)} x {text}")
+                lines.append(f"({indices[0]}-{indices[-1]}): {len(indices)} x {text}")
         return lines
 
 

@@ -249,23 +249,23 @@ class _Watch:
 
 def _through(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None, Any]:
     """The values with their tensors passed through a node, where they are, and the node."""
-    places = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
-    tensors = [values[i] for i in places]
+    positions = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
+    tensors = [values[i] for i in positions]
     if not is_grad_enabled() or not any(t.requires_grad for t in tensors):
         return values, None, None
     passed = BackwardHookFunction.apply(*tensors)
     replaced = list(values)
-    for i, t in zip(places, passed, strict=True):
+    for i, t in zip(positions, passed, strict=True):
         replaced[i] = t
     node = next(t.grad_fn for t in passed if t.grad_fn is not None)
     kind = type(values)
     made = kind(*replaced) if hasattr(values, "_fields") else tuple(replaced)
-    return made, places, node
+    return made, positions, node
 
 
-def _spread(places: list[int] | None, gradients: Sequence[Any], count: int) -> tuple[Any, ...]:
+def _spread(positions: list[int] | None, gradients: Sequence[Any], count: int) -> tuple[Any, ...]:
     spread: list[Any] = [None] * count
-    for i, g in zip(places or (), gradients, strict=False):
+    for i, g in zip(positions or (), gradients, strict=False):
         spread[i] = g
     return tuple(spread)
 

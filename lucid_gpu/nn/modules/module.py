@@ -23,7 +23,7 @@ __all__ = ["Module"]
 _M = TypeVar("_M", bound="Module")
 
 
-_TOLD = (
+_LOCATED = (
     RuntimeError,
     ValueError,
     TypeError,
@@ -112,7 +112,7 @@ class Module:
             ):
                 return called(self, args, kwargs)
             return self.forward(*args, **kwargs)
-        except _TOLD as error:
+        except _LOCATED as error:
             _say_where(error, self)
             raise
         except AttributeError as error:
@@ -761,9 +761,9 @@ def _indent(text: str) -> str:
 
 def _say_where(error: Exception, module: Module) -> None:
     """Add to an error which layer of this package it comes from: the innermost one says so."""
-    if getattr(error, "_told", False) or type(error) not in _TOLD:
+    if getattr(error, "_located", False) or type(error) not in _LOCATED:
         return
-    error._told = True  # type: ignore[attr-defined]
+    error._located = True  # type: ignore[attr-defined]
     kind = type(module)
     if kind.__module__.startswith("lucid_gpu.nn.") and len(error.args) == 1:
         text, whole = error.args[0], not module._modules

@@ -204,13 +204,13 @@ class RNNBase(Module):
         return out, states
 
     def _packed(self, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
-        data, sizes, order, places = input
+        data, sizes, order, inverse = input
         if hx is not None and order is not None:
             hx = self._each(hx, lambda t: t.index_select(1, order))
         out, states = self._run(data, sizes, int(sizes[0]), hx)
-        if places is not None:
-            states = self._each(states, lambda t: t.index_select(1, places))
-        return PackedSequence(out, sizes, order, places), states
+        if inverse is not None:
+            states = self._each(states, lambda t: t.index_select(1, inverse))
+        return PackedSequence(out, sizes, order, inverse), states
 
     def _run(self, input: Tensor, sizes: Tensor | None, batch: int, hx: Any) -> tuple[Tensor, Any]:
         self.check_input(input, sizes)

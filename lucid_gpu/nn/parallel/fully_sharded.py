@@ -156,12 +156,12 @@ class _Group:
         self,
         parameters: Sequence[Any],
         names: Sequence[str],
-        places: Sequence[list[tuple[Module, str]]],
+        owners: Sequence[list[tuple[Module, str]]],
         mesh: DeviceMesh,
         policy: MixedPrecisionPolicy,
         reshards: bool | None,
     ) -> None:
-        self.parameters, self.names, self.places = list(parameters), list(names), list(places)
+        self.parameters, self.names, self.owners = list(parameters), list(names), list(owners)
         self.mesh, self.policy = mesh, policy
         self.reshards, self.reshards_after_backward, self.syncs = reshards, True, True
         self.divisor: float | None = None
@@ -226,13 +226,13 @@ class _Group:
 
     def put(self, values: Sequence[Any]) -> None:
         """Let the modules see these as their parameters."""
-        for value, places in zip(values, self.places, strict=True):
-            for module, name in places:
+        for value, owners in zip(values, self.owners, strict=True):
+            for module, name in owners:
                 module._parameters[name] = value
 
     def seen(self) -> list[Any]:
         """What the modules see as their parameters now."""
-        return [places[0][0]._parameters[places[0][1]] for places in self.places]
+        return [owners[0][0]._parameters[owners[0][1]] for owners in self.owners]
 
     # --- forward ------------------------------------------------------------------------------
 
@@ -597,7 +597,7 @@ def fully_shard(
     for one in modules:
         _check_module(one)
     ignored = {id(p) for p in ignored_params or ()}
-    names, parameters, places = _managed(modules, ignored)
+    names, parameters, owners = _managed(modules, ignored)
     for name, parameter in zip(names, parameters, strict=True):
         _check_parameter(name, parameter)
     if isinstance(offload_policy, CPUOffloadPolicy) and any(p.is_cuda for p in parameters):
@@ -611,7 +611,7 @@ def fully_shard(
     policy = MixedPrecisionPolicy() if mp_policy is None else mp_policy
     for parameter in parameters:
         _shard(parameter, mesh)
-    group = _Group(parameters, names, places, mesh, policy, reshards)
+    group = _Group(parameters, names, owners, mesh, policy, reshards)
     for one in modules:
         kind = type(one)
         one._fsdp_group, one._fsdp_policy = group, policy
@@ -650,7 +650,7 @@ def _managed(
     """Parameters that no module below has to itself: their names, and all who see them."""
     names: list[str] = []
     parameters: list[Any] = []
-    places: list[list[tuple[Module, str]]] = []
+    owners: list[list[tuple[Module, str]]] = []
     known: dict[int, int] = {}
     seen: set[int] = set()
     for root in modules:
@@ -673,11 +673,11 @@ def _managed(
                     known[id(parameter)] = len(parameters)
                     names.append(prefix + name)
                     parameters.append(parameter)
-                    places.append([])
-                places[known[id(parameter)]].append((one, name))
+                    owners.append([])
+                owners[known[id(parameter)]].append((one, name))
             below = [(f"{prefix}{n}.", m) for n, m in one._modules.items() if m is not None]
             pending[:0] = below
-    return names, parameters, places
+    return names, parameters, owners
 
 
 def _check_parameter(name: str, parameter: Any) -> None:

@@ -137,8 +137,8 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes another, shape (n,); None for None."""
     if permutation is None:
         return None
-    places = arange(permutation.numel(), dtype=permutation.dtype, device=permutation.device)
-    return places.index_copy(0, permutation, places)
+    numbers = arange(permutation.numel(), dtype=permutation.dtype, device=permutation.device)
+    return numbers.index_copy(0, permutation, numbers)
 
 
 def pack_padded_sequence(
@@ -239,7 +239,7 @@ def pad_packed_sequence(
     ValueError
         For a ``total_length`` below the longest sequence's.
     """
-    data, sizes, _, places = sequence
+    data, sizes, _, inverse = sequence
     steps, batch = len(sizes), int(sizes[0])
     if total_length is not None and total_length < steps:
         raise ValueError(
@@ -251,9 +251,9 @@ def pad_packed_sequence(
     padded = _padded(data, mask, total_length or steps, padding_value)
     if batch_first:
         padded = padded.transpose(0, 1)
-    if places is None:
+    if inverse is None:
         return padded, lengths
-    return padded.index_select(0 if batch_first else 1, places), lengths[places.cpu()]
+    return padded.index_select(0 if batch_first else 1, inverse), lengths[inverse.cpu()]
 
 
 def _padded(rows: Tensor, mask: Tensor, count: int, padding_value: float) -> Tensor:
