@@ -148,7 +148,7 @@ def explain(*tensors: Any) -> Explanation:
     """
     for i, t in enumerate(tensors):
         if not hasattr(t, "_expr"):
-            raise TypeError(f"explain() takes tensors; argument {i} is a {type(t).__name__}")
+            raise TypeError(f"explain() takes tensors; argument {i} is of type {type(t).__name__}")
     names = {id(t): f"tensor {i}" for i, t in reversed(list(enumerate(tensors)))}
     kernels: list[Kernel] = []
     done: set[int] = set()
